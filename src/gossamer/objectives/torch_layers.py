@@ -163,20 +163,24 @@ def _over_positions(values: Tensor) -> Tensor:
 
 
 def _patches(layer: Convolution, call: Call) -> Tensor:
-    """Inputs that each output position sees, [examples, groups, fan_in, positions].
+    return patches_of(layer, call.inputs, call.gradients.shape[2:])
+
+
+def patches_of(layer: Convolution, inputs: Tensor, outputs: Sequence[int]) -> Tensor:
+    """Inputs that each of the ``outputs`` positions sees, [examples, groups, fan_in, positions].
 
     One entry of the kernel after the other looks at a shifted image: such copies have longer runs, and take a third
     of the time, than going through the positions.
     """
     padding = _numbers(layer.padding)
-    patches = F.pad(call.inputs.contiguous(), [p for p in reversed(padding) for _ in (0, 1)])
-    outputs = call.gradients.shape[2:]
+    patches = F.pad(inputs.contiguous(), [p for p in reversed(padding) for _ in (0, 1)])
     for axis, (size, kernel) in enumerate(zip(outputs, layer.kernel_size)):
         stride, dilation = layer.stride[axis], layer.dilation[axis]
         shifted = patches.unfold(2 + axis, (size - 1) * stride + 1, dilation).narrow(2 + axis, 0, kernel)
         patches = shifted[..., ::stride]
     examples = len(patches)  # [examples, channels, *kernel, *outputs]
-    return patches.reshape(examples, layer.groups, layer.weight[0].numel(), math.prod(outputs))
+    fan_in = layer.in_channels // layer.groups * math.prod(layer.kernel_size)
+    return patches.reshape(examples, layer.groups, fan_in, math.prod(outputs))
 
 
 def _grouped(layer: Convolution, call: Call) -> Tensor:

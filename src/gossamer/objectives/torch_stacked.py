@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MethodType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gossamer.objectives.torch_gradients import ExampleGradients, Sums, batch_of, clip_weights, within_clip
-from gossamer.objectives.torch_layers import BY_PRODUCTS, Call, Factored, PerExample, Stored
+from gossamer.objectives.torch_gradients import Batch, ExampleGradients, Sums, clip_weights, within_clip
+from gossamer.objectives.torch_layers import BY_PRODUCTS, Call, Factored, PerExample, Stored, patches_of
 from gossamer.objectives.torch_network import Network
 from gossamer.objectives.torch_taps import BatchPass, StackedPass, is_of_torch, trainable_layers
 
@@ -98,7 +99,7 @@ class StackedExamples:
 
     def __call__(self, models: Tensor, features: Tensor, targets: Tensor, present: Tensor, clips: Tensor) -> Sums:
         """See `StackedGradients`."""
-        batch = batch_of(features[0], targets[0])._replace(features=features, targets=targets, present=present)
+        batch = Batch(features, targets, present)
         with self._passing():
             gradients = self._gradients.gradients(models, batch.features, batch.targets)
         return self._gradients.summed([gradient.to(models.dtype) for gradient in gradients], batch, clips, models.dtype)
@@ -134,17 +135,35 @@ def _whole(call: Call) -> Call:
 
 def _by_patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
     """Return what a convolution does, by a product with the patches of images [examples, channels, height, width]."""
-    patches = F.unfold(images, layer.kernel_size, layer.dilation, layer.padding, layer.stride)  # type: ignore[arg-type]
-    groups = layer.groups
-    patches = torch.unflatten(patches, 1, (groups, -1))
+    patches: Tensor = _Patches.apply(images, layer)  # type: ignore[no-untyped-call]
+    groups, outputs = layer.groups, _outputs(layer, images.shape[-2:])
     weight = layer.weight.reshape(groups, layer.out_channels // groups, -1)
-    found = (weight @ patches).flatten(1, 2)
+    found = (weight @ torch.unflatten(patches, 1, (groups, -1))).flatten(1, 2)
     if layer.bias is not None:
         found = found + layer.bias[:, None]
-    return torch.unflatten(found, 2, _places(layer, images.shape[-2:]))
+    return torch.unflatten(found, 2, outputs)
 
 
-def _places(layer: nn.Conv2d, lengths: Sequence[int]) -> tuple[int, ...]:
+class _Patches(torch.autograd.Function):
+    """Patches of images, [examples, channels kernel, positions]; `F.unfold` launches a kernel an example on a GPU."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(images: Tensor, layer: nn.Conv2d) -> Tensor:
+        return patches_of(layer, images, _outputs(layer, images.shape[-2:])).flatten(1, 2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, nn.Conv2d], output: Tensor) -> None:
+        ctx.lengths, ctx.layer = inputs[0].shape[-2:], inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        layer = ctx.layer
+        return F.fold(gradient, ctx.lengths, layer.kernel_size, layer.dilation, layer.padding, layer.stride), None
+
+
+def _outputs(layer: nn.Conv2d, lengths: Sequence[int]) -> tuple[int, ...]:
     """Height and width of what a convolution puts out."""
     assert not isinstance(layer.padding, str)  # no rule covers it
     return tuple(
