@@ -38,7 +38,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the party."""
+        """Name of the party."""
         ...
 
 

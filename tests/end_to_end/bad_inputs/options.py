@@ -26,7 +26,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("run: --repeat with a spec", "run spec.yaml --repeat a", "--repeat takes everything from the results folder"),
     ("run: --repeat with a seed", "run --seed 3 --repeat a", "--repeat takes everything from the results folder"),
     ("run: --repeat of nothing", "run --repeat nowhere", "found no folder 'nowhere'; give another"),
-    ("run: --device tpu", "run spec.yaml --device tpu", "invalid choice: 'tpu' (choose from 'auto', 'cpu', 'cuda')"),
+    ("run: --device tpu", "run spec.yaml --device tpu", "--device: invalid choice: 'tpu'; did you mean cpu?"),
     ("run: --repeat on a device", "run --device cpu --repeat a", "--repeat takes everything from the results folder"),
     ("run: --live-port abc", "run spec.yaml --live-port abc", "expected the number of a port, 1 to 65535, found 'abc'"),
     ("run: --live-port 65536", "run spec.yaml --live-port 65536", "expected the number of a port, 1 to 65535, found"),

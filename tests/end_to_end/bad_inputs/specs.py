@@ -50,7 +50,7 @@ TYPES: tuple[tuple[str, str, str], ...] = (
     (
         "compute: a device of no kind",
         "compute: {device: tpu}\n",
-        "compute.device: input should be 'auto', 'cpu' or 'cuda'",
+        "compute.device: unknown name 'tpu'; did you mean cpu?",
     ),
     ("compute: a precision and no device", "compute: {precision: tf32}\n", "precision: tf32 is for sums on a device"),
     ("compute: a device and exact", "compute: {device: cpu, rounding: exact}\n", "a device rounds a gradient by what"),
