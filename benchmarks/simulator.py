@@ -2,14 +2,16 @@
 
     python benchmarks/simulator.py [--json] [--nodes N] [--updates U]
     python benchmarks/simulator.py --scale [--json] [--out FILE.png]
+    python benchmarks/simulator.py --softmax [--json]
 
-*Bare event*: gossip with nothing in its vectors, so only the nodes, the links and the clock are at work.
-*Many nodes*: private gossip of logistic models on data made here, 123 features and 10 rows a node, in Poisson batches
-of 4 expected examples, from reading the spec to the written results, in a process of its own whose peak memory is
-measured. The time of an update is the process's processor time between the tenth part of all updates and the last,
-divided by their number: kernels are compiled by then, and what ends a run has not begun.
-*Scale*: the same for 1,000, 10,000 and 100,000 nodes, and 1,000 nodes with a convolutional network; ``--out`` draws the
-time and the memory of an update.
+*Bare event*: gossip with nothing in its vectors, so only the nodes, the links and the clock are at work. *Many nodes*:
+private gossip of logistic models on data made here, 123 features and 10 rows a node, in Poisson batches of 4 expected
+examples, from reading the spec to the written results, in a process of its own whose peak memory is measured. The time
+of an update is the process's processor time between the tenth part of all updates and the last, divided by their
+number: kernels are compiled by then, and what ends a run has not begun. *Scale*: the same for 1,000, 10,000 and 100,000
+nodes, and 1,000 nodes with a convolutional network; ``--out`` draws the time and the memory of an update. *Softmax*:
+1,000 and 100,000 nodes with softmax regression on 784 features and 10 classes, which need about 10 GiB: an update may
+cost 1.2 times as much with the more, in 12 GiB.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from gossamer.vectors import Blank, Public
 MOST_US, MOST_RATIO = 25.0, 1.2
 FEATURES, ROWS, BATCH, TESTED = 123, 10, 4, 1_000
 POPULATIONS = ((1_000, 200), (10_000, 100), (100_000, 20))
+LARGE_MODELS, MOST_GIB = ((1_000, 100), (100_000, 3)), 12.0
 REQUIRED = {(10_000, 100): (60.0, 1.0), (100_000, 20): (180.0, 6.0)}
 """Most seconds and GiB, by nodes and updates of each."""
 
@@ -131,15 +134,19 @@ def many_nodes(nodes: int, updates: int, model: str = "logistic") -> dict[str, A
     )
 
 
-def _spec(folder: Path, nodes: int, updates: int, model: str) -> dict[str, Any]:
+def _spec(folder: Path, nodes: int, updates: int, model: str, rows: int = ROWS) -> dict[str, Any]:
     paths = {name: str(folder / f"{name}.npz") for name in ("train", "test")}
-    for (path, count), seed in zip(((paths["train"], ROWS * nodes), (paths["test"], TESTED)), (0, 1), strict=True):
+    for (path, count), seed in zip(((paths["train"], rows * nodes), (paths["test"], TESTED)), (0, 1), strict=True):
         generator = np.random.default_rng(seed)
-        if model == "logistic":
+        classes = 2
+        if model == "softmax":
+            features, classes = generator.random((count, 784), dtype=np.float32), 10
+        elif model == "logistic":
             features = (generator.random((count, FEATURES), dtype=np.float32) < 0.11).astype(np.float32)
         else:
             features = generator.random((count, 1, 28, 28), dtype=np.float32)
-        np.savez(path, features=features, targets=generator.integers(0, 2, count))
+        np.savez(path, features=features, targets=generator.integers(0, classes, count))
+        del features  # before the run, which has a process of its own
     return {
         "dataset": {"name": "made-up", "path": paths["train"], "test_path": paths["test"]},
         "objective": model,
@@ -165,6 +172,14 @@ def scale(out: Path | None) -> list[dict[str, Any]]:
         draw(rows, out)
     told = {"what": "an update of the largest population, over one of the smallest", "ratio": round(ratio, 2)}
     return [*rows, told | {"required": MOST_RATIO}, many_nodes(1_000, 5, "cnn_mapa")]
+
+
+def large_models() -> list[dict[str, Any]]:
+    """Rows of populations with softmax regression, and how much more an update costs in the larger one."""
+    rows = [many_nodes(nodes, updates, "softmax") for nodes, updates in LARGE_MODELS]
+    ratio = rows[1]["us_per_update"] / rows[0]["us_per_update"]
+    told = {"what": "an update of the larger population, over one of the smaller", "ratio": round(ratio, 2)}
+    return [*rows, told | {"required": MOST_RATIO, "required_gib": MOST_GIB}]
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
@@ -207,13 +222,17 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--updates", type=int, default=100, help="of each node")
     parser.add_argument("--scale", action="store_true", help="populations from 1,000 to 100,000 nodes")
+    parser.add_argument("--softmax", action="store_true", help="1,000 and 100,000 nodes with softmax regression")
     parser.add_argument("--out", type=Path, help="with --scale: a file for the plot")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run is not None:
         print(json.dumps(one_run(arguments.run)))
         return
-    rows = scale(arguments.out) if arguments.scale else [bare_events(), many_nodes(arguments.nodes, arguments.updates)]
+    if arguments.scale or arguments.softmax:
+        rows = scale(arguments.out) if arguments.scale else large_models()
+    else:
+        rows = [bare_events(), many_nodes(arguments.nodes, arguments.updates)]
     if arguments.json:
         print(json.dumps({"benchmark": "simulator", "rows": rows}))
         return

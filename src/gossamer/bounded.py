@@ -70,7 +70,10 @@ def read_file(path: str | Path, most: int = MOST_TEXT) -> bytes:
         If it cannot be read, is no regular file or is larger.
     """
     with open_file(path, most) as file:
-        content = file.read(most + 1)
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(size + 1)  # room is made for all that is asked for, so not for ``most``
+        if len(content) > size:
+            content += file.read(most - size)
     if len(content) > most:  # it grew, or its system does not know its size
         raise _refused(path, _too_large(len(content), most))
     return content

@@ -147,11 +147,18 @@ def sample(key, at, count, turned, law, drawn):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def normals(key, number, found):  # type: ignore[no-untyped-def]
-    """Fill ``found`` [size] of float32 with normal numbers, as `randomness.Draws` gives them first."""
+def first_words(key, number):  # type: ignore[no-untyped-def]
+    """The two words that normal numbers of ``number`` follow from: key and label of `gossamer.normals`."""
     words = np.empty(4, np.uint64)
     _block(key, np.uint64(number), _ONE, words)
-    fill(words[0], words[1], 0, found)
+    return words[0], words[1]
+
+
+@_compiled
+def normals(key, number, found):  # type: ignore[no-untyped-def]
+    """Fill ``found`` [size] of float32 with normal numbers, as `randomness.Draws` gives them first."""
+    first, second = first_words(key, number)
+    fill(first, second, 0, found)
 
 
 class Coins(NamedTuple):

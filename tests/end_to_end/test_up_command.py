@@ -103,6 +103,11 @@ def test_noise_that_can_be_drawn_again_is_for_simulations(
             "which is exact; leave it out",
         ),
         (
+            "compute.device=cpu",
+            "compute.device: cpu is for simulations, whose noise is in floating point, and deployed parties draw "
+            "theirs exactly, on a grid; leave it out",
+        ),
+        (
             "compute.strategy=vmap",
             "compute.strategy: vmap rounds a gradient by what is computed beside it, and deployed parties compute "
             "each example for itself; choose auto",

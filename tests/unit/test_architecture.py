@@ -57,7 +57,7 @@ MAY_IMPORT = {
     "topology": f"{BASE} registered_settings",
     "data": f"{BASE} cache strict_yaml registered_settings",
     "objectives/chains": "cache",
-    "objectives": f"{BASE} parameters data registered_settings objectives/chains",
+    "objectives": f"{BASE} normals parameters data registered_settings objectives/chains",
     "objectives/models": f"{BASE} parameters data objectives",
     "trained": f"{BASE} parameters version files data objectives objectives/models",
     "privacy": f"{BASE} notebooks protocol",

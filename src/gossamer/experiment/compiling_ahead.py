@@ -20,7 +20,7 @@ def compile_ahead(experiment: Experiment) -> None:
     settings = experiment.objective
     if settings.module is not None or settings.name is None or settings.name in LOSSES:
         return
-    if experiment.compute.strategy not in ("auto", "compiled"):
+    if experiment.compute.strategy not in ("auto", "compiled") or experiment.compute.device is not None:
         return
     with suppress(Exception):
         from gossamer.objectives.models import build_model

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,6 @@ from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
 from gossamer.errors import ModelError, SpecError, did_you_mean
 from gossamer.experiment.from_memory import FromMemory
-from gossamer.experiment.sections import ObjectiveSettings
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
@@ -44,14 +45,24 @@ def build_objective(experiment: Experiment, dataset: Dataset) -> Objective:
             raise SpecError(
                 f"objective.loss is for networks; {name} is a loss itself, so leave it out, or name a network"
             )
-        return _linear(name, settings, dataset)
+        return _linear(name, experiment, dataset)
     return _network(name, experiment, dataset)
 
 
-def _linear(name: str, settings: ObjectiveSettings, dataset: Dataset) -> Objective:
+def _linear(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
+    settings, compute = experiment.objective, experiment.compute
     features = int(np.prod(dataset.train.features.shape[1:]))
+    made: Callable[..., Objective] = LinearModel
+    if compute.device is not None:
+        # Devices need torch, which is optional, so it is imported only here.
+        from gossamer.objectives.torch_device import device_of
+        from gossamer.objectives.torch_device_linear import DeviceLinear
+
+        if compute.precision == "bfloat16":
+            raise SpecError(f"compute.precision: bfloat16 is for networks, and {name} is a linear model; leave it out")
+        made = partial(DeviceLinear, device_of(compute.device, compute.memory_mib, compute.precision))
     dtype = np.dtype(settings.dtype)
-    return LinearModel(name, features, dataset.classes, l2=settings.l2, intercept=settings.intercept, dtype=dtype)
+    return made(name, features, dataset.classes, l2=settings.l2, intercept=settings.intercept, dtype=dtype)
 
 
 def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
@@ -87,7 +98,13 @@ def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: 
         raise SpecError("objective.intercept: false is for linear models; a network's module says where it has biases")
     usual = "cross_entropy" if dataset.classes else "mse"
     compute = experiment.compute
-    network: Objective = TorchModule(
+    made: Callable[..., Objective] = TorchModule
+    if compute.device is not None:
+        from gossamer.objectives.torch_device import device_of
+        from gossamer.objectives.torch_device_network import DeviceNetwork
+
+        made = partial(DeviceNetwork, device_of(compute.device, compute.memory_mib, compute.precision))
+    network = made(
         module,
         loss=usual if settings.loss is None else said_of(settings.loss),
         l2=settings.l2,

@@ -100,12 +100,36 @@ class ComputeSettings(Section):
         What gradients have the same bits for. ``reproducible``: the same run again; the default of simulations.
         ``exact``: an example, whatever others are computed beside it; deployed parties always compute so. Linear
         models and compiled networks do both at no cost; other networks then take examples one at a time.
+    device : {"auto", "cpu", "cuda"}, optional
+        Where simulations compute sums of gradients, normal noise on them and networks' evaluations, by PyTorch.
+        ``cuda``: on a graphics card. ``cpu``: the same on the processor, which is slower than without. ``auto``: on a
+        graphics card where there is one. By default everything is computed on the processor in the usual way.
+    precision : {"tf32", "bfloat16"}, optional
+        Of products on a device. ``bfloat16``: of forward and backward passes of networks. ``tf32``: of all that are in
+        float32, on graphics cards. By default all are in float32; norms, clipping, sums and noise always are.
     """
 
     width: PositiveInt = 1024
     strategy: Literal["auto", "compiled", "layers", "vmap", "threads"] = "auto"
     memory_mib: PositiveInt = 512
     rounding: Annotated[Literal["reproducible", "exact"] | None, NEWER] = None
+    device: Annotated[Literal["auto", "cpu", "cuda"] | None, NEWER] = None
+    precision: Annotated[Literal["tf32", "bfloat16"] | None, NEWER] = None
+
+    @model_validator(mode="after")
+    def _of_a_device(self) -> ComputeSettings:
+        if self.device is None and self.precision is not None:
+            raise ValueError(f"precision: {self.precision} is for sums on a device; say which, such as device: auto")
+        if self.device is not None and self.rounding == "exact":
+            raise ValueError(
+                "a device rounds a gradient by what is computed beside it, which rounding: exact rules out; leave out "
+                "one of both"
+            )
+        if self.device is not None and self.strategy in ("compiled", "threads"):
+            raise ValueError(
+                f"strategy: {self.strategy} is for processors, and a device has auto, layers and vmap; choose auto"
+            )
+        return self
 
     @model_validator(mode="after")
     def _no_company(self) -> ComputeSettings:

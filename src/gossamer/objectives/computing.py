@@ -25,6 +25,8 @@ class Computing:
         Wall time that it took to have kernels.
     products : bool
         Whether kernels leave wide linear layers to BLAS, by a table of sizes and a trial.
+    device : str or None
+        Where sums of gradients are computed, if a device was asked for.
     """
 
     strategy: str
@@ -32,6 +34,7 @@ class Computing:
     kernels: str | None = None
     seconds: float = 0.0
     products: bool = False
+    device: str | None = None
 
     @property
     def remark(self) -> str | None:
@@ -48,4 +51,5 @@ class Computing:
             "kernels": self.kernels,
             "kernel_seconds": round(self.seconds, 3),
             "wide_layers_by_blas": self.products,
+            **({} if self.device is None else {"device": self.device}),
         }

@@ -77,15 +77,18 @@ class ExampleGradients:
 
     def __call__(self, models: Tensor, batch: Batch, clips: Tensor) -> Sums:
         """Sums over each node's examples of gradients scaled to a norm of at most its clip, [nodes] of float64."""
-        gradients = self.gradients(models, batch.features, batch.targets)
+        return self.summed(self.gradients(models, batch.features, batch.targets), batch, clips, models.dtype)
+
+    def summed(self, gradients: list[Tensor], batch: Batch, clips: Tensor, dtype: torch.dtype) -> Sums:
+        """Sums of what `gradients` returned."""
         norms = _squares(gradients).sqrt() if self._steady else _norms(gradients)
         finite = norms.isfinite()
         counted = finite & batch.present
         if self._steady or not finite.all():  # zero times NaN is NaN
             gradients = [torch.where(finite[..., None], gradient, 0) for gradient in gradients]
-        weights = torch.where(counted, _clip_weights(norms, clips, models.dtype), 0)[:, None]
+        weights = torch.where(counted, clip_weights(norms, clips, dtype), 0)[:, None]
         sums = torch.cat([(weights @ gradient)[:, 0] for gradient in gradients], dim=1)
-        return Sums(sums, (batch.present & ~finite).sum(1), (counted & _within(norms, clips)).sum(1))
+        return Sums(sums, (batch.present & ~finite).sum(1), (counted & within_clip(norms, clips)).sum(1))
 
     def _loss(self, parameters: dict[str, Tensor], features: Tensor, target: Tensor) -> Tensor:
         return self.network.losses(parameters, features[None], target[None])[0]
@@ -107,7 +110,7 @@ def _norms(gradients: Sequence[Tensor]) -> Tensor:
     return largest.double() * squares.sqrt()
 
 
-def _clip_weights(norms: Tensor, clips: Tensor, dtype: torch.dtype) -> Tensor:
+def clip_weights(norms: Tensor, clips: Tensor, dtype: torch.dtype) -> Tensor:
     """Factors [nodes, examples] by which each gradient's norm becomes at most its node's clip."""
     weights = (norms.reciprocal() * clips[:, None].to(norms.dtype)).clamp(max=1).to(dtype)
     # A clip may be zero in the norms' precision, and zero times the reciprocal of zero is no number.
@@ -116,7 +119,7 @@ def _clip_weights(norms: Tensor, clips: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(weights < torch.finfo(dtype).tiny, 0, weights)
 
 
-def _within(norms: Tensor, clips: Tensor) -> Tensor:
+def within_clip(norms: Tensor, clips: Tensor) -> Tensor:
     """Whether each norm [nodes, examples] is at most its node's clip."""
     return norms.double() <= clips[:, None]
 
@@ -158,13 +161,13 @@ class LayerGradients:
         squares = sum((gradients.square_norms() for gradients in found.values()), torch.zeros(len(targets)))
         sound = squares.isfinite()
         if self._steady and len(targets) == 1:
-            total = self.weighted_sum(found, _clip_weights(squares.sqrt()[None], clips, model.dtype)[0])
-            within = (sound[None] & _within(squares.sqrt()[None], clips)).sum(1)
+            total = self.weighted_sum(found, clip_weights(squares.sqrt()[None], clips, model.dtype)[0])
+            within = (sound[None] & within_clip(squares.sqrt()[None], clips)).sum(1)
             return Sums(torch.where(sound, total, 0)[None], (~sound).sum()[None], within)
         if sound.all():
             norms = squares.sqrt()[None]
-            total = self.weighted_sum(found, _clip_weights(norms, clips, model.dtype)[0])
-            return Sums(total[None], torch.zeros(1, dtype=torch.int64), _within(norms, clips).sum(1))
+            total = self.weighted_sum(found, clip_weights(norms, clips, model.dtype)[0])
+            return Sums(total[None], torch.zeros(1, dtype=torch.int64), within_clip(norms, clips).sum(1))
         # Rare: these overflow or are not finite, which the exact way tells apart.
         apart = [batch_of(features[n : n + 1], targets[n : n + 1]) for n in torch.nonzero(~sound).flatten()]
         parts = [self._exact(models, one, clips) for one in apart]

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -125,7 +125,8 @@ _WEIGHT_GRADIENT: dict[int, Callable[..., Tensor]] = {
 }
 
 
-def _convolution(layer: Convolution, calls: Sequence[Call]) -> dict[str, PerExample]:
+def _convolution(layer: Convolution, calls: Sequence[Call], products: bool = False) -> dict[str, PerExample]:
+    """Weight and bias; by ``products`` of matrices alone where a convolution of many groups would be slow."""
     positions = sum(math.prod(call.gradients.shape[2:]) for call in calls)
     fan_in, fan_out = layer.weight[0].numel(), layer.out_channels // layer.groups
     if is_factored(positions, fan_in, fan_out):
@@ -133,7 +134,7 @@ def _convolution(layer: Convolution, calls: Sequence[Call]) -> dict[str, PerExam
             torch.cat([_patches(layer, call).mT for call in calls], dim=2),
             torch.cat([_grouped(layer, call).mT for call in calls], dim=2),
         )
-    elif _by_patches(layer):
+    elif products or _by_patches(layer):
         weight = _total(_grouped(layer, call) @ _patches(layer, call).mT for call in calls)
     else:
         weight = _total(_weight_gradients(layer, call) for call in calls)
@@ -162,20 +163,24 @@ def _over_positions(values: Tensor) -> Tensor:
 
 
 def _patches(layer: Convolution, call: Call) -> Tensor:
-    """Inputs that each output position sees, [examples, groups, fan_in, positions].
+    return patches_of(layer, call.inputs, call.gradients.shape[2:])
+
+
+def patches_of(layer: Convolution, inputs: Tensor, outputs: Sequence[int]) -> Tensor:
+    """Inputs that each of the ``outputs`` positions sees, [examples, groups, fan_in, positions].
 
     One entry of the kernel after the other looks at a shifted image: such copies have longer runs, and take a third
     of the time, than going through the positions.
     """
     padding = _numbers(layer.padding)
-    patches = F.pad(call.inputs.contiguous(), [p for p in reversed(padding) for _ in (0, 1)])
-    outputs = call.gradients.shape[2:]
+    patches = F.pad(inputs.contiguous(), [p for p in reversed(padding) for _ in (0, 1)])
     for axis, (size, kernel) in enumerate(zip(outputs, layer.kernel_size)):
         stride, dilation = layer.stride[axis], layer.dilation[axis]
         shifted = patches.unfold(2 + axis, (size - 1) * stride + 1, dilation).narrow(2 + axis, 0, kernel)
         patches = shifted[..., ::stride]
     examples = len(patches)  # [examples, channels, *kernel, *outputs]
-    return patches.reshape(examples, layer.groups, layer.weight[0].numel(), math.prod(outputs))
+    fan_in = layer.in_channels // layer.groups * math.prod(layer.kernel_size)
+    return patches.reshape(examples, layer.groups, fan_in, math.prod(outputs))
 
 
 def _grouped(layer: Convolution, call: Call) -> Tensor:
@@ -264,6 +269,12 @@ RULES: Mapping[type[nn.Module], Rule] = {
     nn.LayerNorm: _layer_norm,
 }
 """Layer types with a rule, exactly these: a subclass may compute something else."""
+
+BY_PRODUCTS: Mapping[type[nn.Module], Rule] = {
+    **RULES,
+    **{kind: partial(_convolution, products=True) for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)},
+}
+"""Rules for devices: graphics cards take a group of a convolution after the other, and batches of products at once."""
 
 
 def handles(layer: nn.Module) -> bool:

@@ -141,7 +141,7 @@ class TorchModule(Objective):
         self.exact = exact
         self._network = Network(own, self.parts, known)
         self._tensors = Tensors(torch.from_numpy(self._given).dtype, known.classifies)
-        self._steady = False
+        self._steady, self._kernels = False, True
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._checked: WeakKeyDictionary[Split, Plan] = WeakKeyDictionary()
 
@@ -323,7 +323,14 @@ class TorchModule(Objective):
         if shape not in self._plans:
             given = torch.from_numpy(self._given)
             self._plans[shape] = make_plan(
-                self._network, given, shape, self.strategy, self.memory_mib * 2**20, self._steady, self.exact
+                self._network,
+                given,
+                shape,
+                self.strategy,
+                self.memory_mib * 2**20,
+                self._steady,
+                self.exact,
+                self._kernels,
             )
         check_split(data, self._plans[shape].classes)
         self._check_embedded(data, self._plans[shape])

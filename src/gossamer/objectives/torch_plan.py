@@ -129,6 +129,10 @@ class Plan:
         How many the module tells apart.
     unchained : str
         Why there is no kernel, where one was looked for.
+    network : Network
+        What gradients are taken of: that which is trained, or a graph of it that may see batches.
+    put_out : int
+        Numbers that the layers put out for an example.
     """
 
     strategy: str
@@ -140,6 +144,8 @@ class Plan:
     nodes: int
     classes: int | None
     unchained: str
+    network: Network
+    put_out: int
 
 
 def _first_sound(tried: Callable[[], tuple[Kernel, str | None]], other: Kernel) -> Kernel:
@@ -179,6 +185,7 @@ def make_plan(
     memory: int,
     steady: bool = False,
     exact: bool = False,
+    kernels: bool = True,
 ) -> Plan:
     """Try the network at ``model`` on made-up examples of ``shape``, and decide.
 
@@ -198,6 +205,8 @@ def make_plan(
         Whether gradients are to take as long whatever numbers they are made of.
     exact : bool
         Whether torch is to see one example at a time, since it rounds otherwise for another number of them.
+    kernels : bool
+        Whether ``auto`` may be ``compiled``.
 
     Raises
     ------
@@ -210,7 +219,9 @@ def make_plan(
         if problem := outputs_problem(network, model, example):
             raise ModelError(problem)
         kernel, no_kernel = (
-            _kernel(network, model, shape, steady or exact) if strategy in ("auto", COMPILED) else (None, "")
+            _kernel(network, model, shape, steady or exact)
+            if strategy in ("auto", COMPILED) and kernels
+            else (None, "")
         )
         # A chain's layers are torch's own and nothing else, so there is nothing that a probe could find.
         problem, layers, batched = Probed(None, None, network) if kernel else probe(network, model, shape)
@@ -225,14 +236,17 @@ def make_plan(
         raise ModelError(f"strategy 'compiled' cannot be used, since {no_kernel}; choose 'auto'")
     chosen = COMPILED if kernel else strategy if strategy != "auto" else "threads" if layers else "layers"
     row = STRATEGIES["threads" if kernel else chosen]
+    taken = batched if chosen == "layers" else network
     return Plan(
         chosen,
         kernel,
-        Pool(lambda: row.method((batched if chosen == "layers" else network).twin(), steady)),
+        Pool(lambda: row.method(taken.twin(), steady)),
         Pool(network.twin),
         1 if exact else row.limit(memory, put_out, network.size, model.itemsize),
         _FORWARD.limit(memory, put_out, network.size, model.itemsize),
         row.nodes,
         network.loss.scores(outputs).shape[1] if network.loss.classifies else None,
         no_kernel,
+        taken,
+        put_out,
     )

@@ -71,7 +71,8 @@ class BatchPass:
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self._root = torch.zeros((), requires_grad=True)
+        device = next(network.module.parameters()).device
+        self._root = torch.zeros((), requires_grad=True, device=device)
         self._waiting: dict[str, list[_Tap]] = {}
         self._use: Use = _keep_nothing
         for name, layer in trainable_layers(network.module).items():
@@ -135,6 +136,57 @@ def _statistics(output: Tensor) -> tuple[Tensor, Tensor] | None:
     if made_by is None or made_by.name() not in ("NativeGroupNormBackward0", "NativeLayerNormBackward0"):
         return None
     return made_by._saved_result1, made_by._saved_result2
+
+
+class StackedPass:
+    """One forward and one backward pass over the batches of several nodes, each with a model of its own.
+
+    Like `BatchPass` it is right only where a module treats every example by itself. Nodes are vectorised by
+    ``torch.func``; the gradient by a layer's output is the one by a zero that is added to it.
+
+    Parameters
+    ----------
+    network : Network
+        Used by one thread at a time, and by nothing else: hooks are left in its module.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._backward = vmap(grad(self._loss, has_aux=True), in_dims=(None, 0, 0, 0))
+        self._shapes: list[tuple[str, tuple[int, ...]]] = []
+        self._unused: Iterator[Tensor] | None = None
+        self._inputs: list[Tensor] = []
+        for name, layer in trainable_layers(network.module).items():
+            layer.register_forward_hook(partial(self._tap, name))
+
+    def __call__(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> dict[str, list[Call]]:
+        """All calls of each layer, for ``parameters`` [nodes, ...] and ``features`` [nodes, examples, ...].
+
+        Examples of a call are those of all nodes, one node after the other.
+        """
+        if not self._shapes:
+            with torch.no_grad():
+                self._network.outputs({name: values[0] for name, values in parameters.items()}, features[0, :1])
+        count = features.shape[1]
+        zeros = [features.new_zeros(()).expand(count, *shape) for _, shape in self._shapes]
+        gradients, inputs = self._backward(zeros, dict(parameters), features, targets)
+        calls: dict[str, list[Call]] = {}
+        for (name, _), given, gradient in zip(self._shapes, inputs, gradients, strict=True):
+            calls.setdefault(name, []).append(Call(given.flatten(0, 1), gradient.flatten(0, 1)))
+        return calls
+
+    def _loss(
+        self, zeros: list[Tensor], parameters: dict[str, Tensor], features: Tensor, targets: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        self._unused, self._inputs = iter(zeros), []
+        return self._network.losses(parameters, features, targets).sum(), self._inputs
+
+    def _tap(self, name: str, _layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        if self._unused is None:  # the first time, only shapes are asked for
+            self._shapes.append((name, tuple(output.shape[1:])))
+            return output
+        self._inputs.append(inputs[0])
+        return output + next(self._unused)
 
 
 class ExamplePass:

@@ -18,7 +18,7 @@ from gossamer.sides.number_source import sampled
 from gossamer.sides.plan import Samples
 from gossamer.sides.round_answers import RoundSum, Turns, amended, rates_of
 from gossamer.sides.sum_rounding import Rounding
-from gossamer.sides.sums import Batch, Provided, Run, Sums, Total
+from gossamer.sides.sums import Batch, Noisy, Provided, Run, Sums, Total
 from gossamer.vectors import Released
 
 
@@ -101,10 +101,13 @@ class SampleRule(Rule):
     def release(self, ticket: Ticket, raw: Any) -> Answer:
         return self._round(ticket, raw) if isinstance(ticket.task, Round) else self._gradient(ticket, raw)
 
-    def _gradient(self, ticket: Ticket, raw: Total) -> Answer:
+    def _gradient(self, ticket: Ticket, raw: Total | Noisy) -> Answer:
         """Noise on the clipped sum, then the mean, then the regulariser's gradient; and the noisy count, if asked."""
         task: Gradient = ticket.task
-        answer = self.noisy(ticket, raw.total, raw.unclipped - raw.examples / 2)
+        if isinstance(raw, Noisy):
+            answer = raw.answer
+        else:
+            answer = self.noisy(ticket, raw.total, raw.unclipped - raw.examples / 2)
         if not task.query.mechanism.private:
             np.nan_to_num(answer, copy=False)  # without a clip a sum can overflow: it saturates
         answer = post_processed(answer, task, self.objective.l2)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
+from gossamer.objectives.noisy import NoisyObjective
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.streams.kept_records import Record
 from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream
@@ -18,6 +19,7 @@ from gossamer.randomness import Stream as Generators
 from gossamer.sides.answers import divided
 from gossamer.sides.home import Home, StreamNoise
 from gossamer.sides.ledger import Ledger, MemoryLedger
+from gossamer.sides.noisy_sums import NoisyTogether
 from gossamer.sides.number_source import Numbers, generator_of
 from gossamer.sides.plan import SidePlan, Stream
 from gossamer.sides.sum_rounding import Rounding
@@ -53,6 +55,8 @@ class Simulated(Home):
         return Generators(self.seed(owner) if common is None else common, owner, purpose)
 
     def sums(self, objective: Objective, data: Split) -> Sums:
+        if isinstance(objective, NoisyObjective):
+            return NoisyTogether(objective, data, lambda owner: self.numbers(owner, "noise"))
         return Together(objective, data)
 
     def provided(

@@ -33,8 +33,27 @@ class Provided:
     grid: GridQuery | None = None
 
 
+class Named(Protocol):
+    """A data side, as far as it has a name."""
+
+    @property
+    def name(self) -> str:
+        """Name of the party."""
+        ...
+
+
 class Charged(Protocol):
     """A task whose charge stands, such as a `machine.Ticket`."""
+
+    @property
+    def side(self) -> Named:
+        """Side that charged it."""
+        ...
+
+    @property
+    def number(self) -> int:
+        """Number that its randomness is keyed by."""
+        ...
 
     @property
     def task(self) -> Any:
@@ -54,6 +73,17 @@ class Total(NamedTuple):
     zeroed: int
     unclipped: int
     examples: int
+
+
+class Noisy(NamedTuple):
+    """Sum of a batch with its noise already on it, and after it the noisy count, if one is asked for: [size] or one
+    more.
+
+    How many gradients in it were ``zeroed`` is raw.
+    """
+
+    answer: FloatArray
+    zeroed: int
 
 
 class Batch(NamedTuple):
@@ -78,8 +108,8 @@ class Sums(Protocol):
         """Common to all."""
         ...
 
-    def gradients(self, asked: Sequence[Batch]) -> list[Total]:
-        """The clipped sums of gradients."""
+    def gradients(self, asked: Sequence[Batch]) -> Sequence[Total | Noisy]:
+        """The clipped sums of gradients; with noise only where a home draws it there."""
         ...
 
     def rounds(self, asked: Sequence[Run]) -> list[RoundSum]:
@@ -94,13 +124,17 @@ class Together:
         self.objective, self._data = objective, data
         self._models = np.empty((0, objective.size), objective.dtype)  # reused from call to call
 
-    def gradients(self, asked: Sequence[Batch]) -> list[Total]:
+    def gathered(self, asked: Sequence[Batch]) -> tuple[FloatArray, list[IndexArray], FloatArray]:
+        """Models [width, size], which the next call overwrites, batches and clips [width]."""
         if len(self._models) < len(asked):
             self._models = np.empty((len(asked), self.objective.size), self.objective.dtype)
         models = self._models[: len(asked)]
         np.stack([item.ticket.task.model.values for item in asked], out=models)
         batches = [item.rows for item in asked]
-        clips = np.array([item.ticket.task.query.mechanism.clip for item in asked])
+        return models, batches, np.array([item.ticket.task.query.mechanism.clip for item in asked])
+
+    def gradients(self, asked: Sequence[Batch]) -> Sequence[Total | Noisy]:
+        models, batches, clips = self.gathered(asked)
         found = self.objective.clipped_gradients(models, self._data, batches, clips)
         sums = zip(found.sums, found.zeroed.tolist(), found.unclipped.tolist(), map(len, batches), strict=True)
         return [Total(*row) for row in sums]

@@ -16,7 +16,7 @@ from gossamer.cli.pages import add_live, door_for, live
 from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
 from gossamer.cli.printing import Lines, describe_row, figure, print_json, say, table, warn, wrapped
 from gossamer.cli.progress import progress
-from gossamer.cli.spec_options import add_reproducible, add_spec, naming, read_experiment, settings_of
+from gossamer.cli.spec_options import add_device, add_reproducible, add_spec, naming, read_experiment, settings_of
 from gossamer.errors import BudgetSpent, CallerError, counted
 from gossamer.experiment.trackers import TRACKERS
 
@@ -35,6 +35,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     add_spec(command, optional=True)
     add_reproducible(command)
+    add_device(command)
     command.add_argument(
         "--repeat", metavar="RESULTS", help="repeat the run of a results folder, with its noise secret"
     )
@@ -177,6 +178,7 @@ def _check_alone(option: str, options: argparse.Namespace, more: dict[str, bool]
         "--seed": options.seed is not None,
         "--accept-weak": options.accept_weak,
         "--reproducible": options.reproducible,
+        "--device": options.device is not None,
         "--track": bool(options.track),
         **more,
         "--engine": options.engine is not None,

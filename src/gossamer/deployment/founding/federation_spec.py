@@ -34,6 +34,7 @@ def federation_spec(text: str, parties: int, folder: Path | None = None) -> str:
     check_secret(experiment)
     check_clock(experiment)
     check_rounding(experiment)
+    check_device(experiment)
     if experiment.compute.strategy == "vmap":
         raise SpecError(
             "compute.strategy: vmap rounds a gradient by what is computed beside it, and deployed parties compute "
@@ -94,6 +95,15 @@ def check_rounding(experiment: Experiment) -> None:
         raise SpecError(
             "compute.rounding: reproducible is for simulations, and deployed parties compute each example for itself, "
             "which is exact; leave it out"
+        )
+
+
+def check_device(experiment: Experiment) -> None:
+    """Raise SpecError if the spec wants noise in floating point, drawn on a device: deployed parties' is on a grid."""
+    if experiment.compute.device is not None:
+        raise SpecError(
+            f"compute.device: {experiment.compute.device} is for simulations, whose noise is in floating point, and "
+            "deployed parties draw theirs exactly, on a grid; leave it out"
         )
 
 

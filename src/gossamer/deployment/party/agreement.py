@@ -17,6 +17,7 @@ from gossamer.data.declared import blank_dataset
 from gossamer.data.split import Split
 from gossamer.deployment.founding.federation_spec import (
     check_clock,
+    check_device,
     check_no_files,
     check_rounding,
     check_secret,
@@ -101,6 +102,7 @@ class Terms:
         check_secret(experiment)
         check_clock(experiment)
         check_rounding(experiment)
+        check_device(experiment)
         experiment = with_start(experiment, path=start)
         sizes = {m.name: m.examples for m in invitation.members if m.examples is not None}
         named = servers(experiment)

@@ -1,0 +1,167 @@
+"""Linear models on a device: all nodes of a call by products of matrices, one batch of them a layer.
+
+A gradient is the product of an example's residual and its features (`glm_kernels`), so clipping scales residuals, and
+no gradient is ever formed.
+
+References
+----------
+Goodfellow, "Efficient per-example gradient computations", arXiv:1510.01799, section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from gossamer.arrays import FloatArray, IndexArray
+from gossamer.data.split import Split
+from gossamer.objectives import glm_kernels
+from gossamer.objectives.asked import Clip, Gradients, clips_of
+from gossamer.objectives.computing import Computing
+from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.noisy import Normals
+from gossamer.objectives.torch_device import Device
+from gossamer.objectives.torch_device_sums import Examples, Limits, summed
+from gossamer.objectives.torch_examples import check_indices
+from gossamer.objectives.torch_gradients import Sums
+
+
+def _softmax(z: Tensor, y: Tensor) -> Tensor:
+    own = torch.arange(z.shape[-1], device=z.device) == y[..., None]
+    return z.softmax(-1) - own.to(z.dtype)
+
+
+def _hinge(z: Tensor, y: Tensor) -> Tensor:
+    own = y[..., None] == (torch.arange(z.shape[-1], device=z.device) if z.shape[-1] > 1 else 1)
+    sign = torch.where(own, 1.0, -1.0).to(z.dtype)
+    return torch.where(sign * z < 1, -sign, 0.0)
+
+
+RESIDUALS: dict[int, Callable[[Tensor, Tensor], Tensor]] = {
+    glm_kernels.LOGISTIC: lambda z, y: torch.sigmoid(z) - y[..., None],
+    glm_kernels.SOFTMAX: _softmax,
+    glm_kernels.SQUARED: lambda z, y: z - y[..., None],
+    glm_kernels.SQUARED_ERROR: lambda z, y: 2 * (z - y[..., None]),
+    glm_kernels.HINGE: _hinge,
+}
+"""Derivatives of losses by outputs z [..., outputs], for targets y [...]."""
+
+
+class _Data(NamedTuple):
+    """A split on the device: ``squares`` are |x|^2, plus one if there is an intercept."""
+
+    features: Tensor  # [n, features] of the models' type
+    targets: Tensor  # [n] of float64
+    squares: Tensor  # [n] of float64
+
+
+class DeviceLinear(LinearModel):
+    """A linear model whose clipped sums are computed on a device; all else is as in `LinearModel`.
+
+    Sparse examples are dense on the device.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    *args, **settings
+        Of `LinearModel`.
+    """
+
+    def __init__(self, device: Device, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._again: Callable[[], LinearModel] = partial(LinearModel, *args, **settings)
+        self.device = device
+        self._held: WeakKeyDictionary[Split, _Data] = WeakKeyDictionary()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": None}  # weak references stay where they are
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _held=WeakKeyDictionary())
+
+    def steady(self) -> LinearModel:
+        """The model on the processor: what is deployed computes there."""
+        return self._again()
+
+    def computing(self) -> Computing:
+        """See `Objective.computing`."""
+        return Computing("linear", device=self.device.title)
+
+    def clipped_gradients(
+        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
+    ) -> Gradients:
+        """See `LinearModel.clipped_gradients`; here what is computed beside a row may change its last digits."""
+        return self._sums(models, data, batches, clips_of(clip, len(batches)), None)
+
+    def noisy_gradients(
+        self,
+        models: FloatArray,
+        data: Split,
+        batches: Sequence[IndexArray],
+        clips: npt.NDArray[np.floating],
+        noise: Normals,
+    ) -> Gradients:
+        """See `noisy.NoisyObjective`."""
+        return self._sums(models, data, batches, clips_of(clips, len(batches)), noise)
+
+    def _sums(
+        self,
+        models: FloatArray,
+        data: Split,
+        batches: Sequence[IndexArray],
+        clips: npt.NDArray[np.floating],
+        noise: Normals | None,
+    ) -> Gradients:
+        held = self._on_device(data)
+        check_indices(batches, len(data))
+        models = self._rows(models, len(batches))
+        # Of an example its features, gathered, and of its node the model, the sum and room to add.
+        each = self.dtype.itemsize * (2 * self.features + 4 * self.outputs + 3 * self.size)
+        limit = max(1, self.device.memory // each)
+        return summed(self.device, partial(self._method, held), Limits(limit, limit), models, batches, clips, noise)
+
+    def _on_device(self, data: Split) -> _Data:
+        if (known := self._held.get(data)) is not None:
+            return known
+        examples = self._examples(data)
+        matrix = examples.matrix.toarray() if sp.issparse(examples.matrix) else examples.matrix
+        squares = np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64) + self.intercept
+        with self.device.computing():
+            held = _Data(
+                self.device.upload(np.ascontiguousarray(matrix, self.dtype)),
+                self.device.upload(np.asarray(examples.targets)),
+                self.device.upload(squares),
+            )
+        return self._held.setdefault(data, held)
+
+    def _method(self, data: _Data, models: Tensor, examples: Examples, clips: Tensor) -> Sums:
+        nodes, weights = len(models), self.outputs * self.features
+        matrices = models[:, :weights].view(nodes, self.outputs, self.features)
+        x = data.features[examples.places]
+        z = x @ matrices.mT
+        if self.intercept:
+            z += models[:, None, weights:]
+        residuals = RESIDUALS[self.loss.code](z, data.targets[examples.places].to(z.dtype))
+        norms = residuals.double().square().sum(-1).sqrt() * data.squares[examples.places].sqrt()
+        sound = (norms <= torch.finfo(z.dtype).max) & models.isfinite().all(1)[:, None]
+        counted = sound & examples.present
+        within = norms <= clips[:, None]
+        scale = torch.where(within, 1.0, clips[:, None] / norms)
+        scaled = residuals * scale[..., None].to(z.dtype)
+        # A subnormal number may be rounded up by half of itself, and the norm would exceed the clip.
+        kept = counted[..., None] & (scaled.abs() >= torch.finfo(z.dtype).tiny)
+        scaled = torch.where(kept, scaled, 0.0)
+        if not sound.all():
+            x = torch.where(counted[..., None], x, 0.0)  # zero times what is not finite is no number
+        parts = [(scaled.mT @ x).flatten(1), *([scaled.sum(1)] if self.intercept else [])]
+        zeroed = (examples.present & ~sound).sum(1)
+        return Sums(torch.cat(parts, dim=1), zeroed, (counted & within).sum(1))
