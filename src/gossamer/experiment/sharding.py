@@ -42,6 +42,7 @@ _ALONE: tuple[tuple[Callable[[Prepared], Any], str], ...] = (
     (lambda p: not p.world.links.reliable, "its links have jitter, losses, duplicates or partitions"),
     (lambda p: least_delay(p.world.links) < _SHORTEST, "its messages have no least delay: links.latency is 0"),
     (lambda p: p.code, "its module was given from memory"),
+    (lambda p: p.experiment.compute.device, "a device's gradients round by what is computed beside them"),
     (_bits_by_company, "its network's gradients round by what is computed beside them; compute.rounding: exact helps"),
 )
 """Conditions under which a run is not one for shards, and what is said of each."""
