@@ -36,6 +36,7 @@ from simulator import Clock, _spec
 
 import gossamer as gs
 from gossamer.data.split import Split
+from gossamer.errors import ModelError
 from gossamer.experiment.reading import parse_spec
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.models import build_model
@@ -128,11 +129,11 @@ def steps(batch: int, device: Device, rounds: int) -> list[Row]:
     times: Mapping[str, list[float]] = {name: [] for name in ways}
     full: dict[str, str] = {}
     for _ in range(rounds):
-        for name in ways.keys() - full.keys():
+        for name in [name for name in ways if name not in full]:
             try:
                 times[name].append(timed(ways[name], 1))
-            except torch.OutOfMemoryError:
-                full[name] = "does not fit"
+            except ModelError as error:  # what a device without room for it says
+                full[name] = str(error)
     speeds = {name: batch / median(taken) for name, taken in times.items() if name not in full}
     best = max((speed for name, speed in speeds.items() if name.startswith("Opacus")), default=None)
     rows: list[Row] = [{"what": f"step: resnet18, batch {batch}, {name}", "note": note} for name, note in full.items()]
