@@ -373,7 +373,7 @@ def test_the_first_interrupt_waits_for_the_checkpoint_and_the_second_for_nothing
 def test_the_command_resumes(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(RUNS["audp-wait"], tmp_path / "whole")
     assert main(["run", "--resume", str(out), "--checkpoint", "off"]) == 0
-    assert capsys.readouterr().out.rstrip().endswith(f"Results: {out}")
+    assert capsys.readouterr().out.rstrip().endswith(f"Results: {out}\nNext: gossamer report {out}")
     assert files(out) == files(tmp_path / "whole")
     assert main(["run", "--resume", str(out)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
