@@ -27,7 +27,7 @@ UNGUARDED = (
     "Ray has no access control of its own: whoever reaches the cluster can read data, models and noise secrets; "
     "simulated or public data only"
 )
-_CONNECT, _ANSWER = 3.0, 10.0
+_CONNECT, _ANSWER = 3.0, 20.0
 """Seconds for a connection, and for an answer as Ray gives it; without them Ray itself waits for minutes."""
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
 _TOKEN = {"RAY_AUTH_MODE": "token"}
