@@ -176,7 +176,8 @@ class _Task:
     def __init__(self, ray: FakeRay, function: Any) -> None:
         self.ray, self.function, self.name = ray, function, ""
 
-    def options(self, name: str) -> _Task:
+    def options(self, name: str, num_gpus: int) -> _Task:
+        assert num_gpus == 0  # no spec here names one
         self.name = name
         return self
 
