@@ -21,7 +21,7 @@ from gossamer.experiment.driving import drive, few_collections
 from gossamer.experiment.from_memory import FromMemory
 from gossamer.experiment.node_records import FILE as NODES
 from gossamer.experiment.node_records import NodeRecords
-from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
+from gossamer.experiment.nodes_and_sides import Coins, nodes_of, sides_of
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.personalising import personalised
@@ -156,6 +156,25 @@ def run_prepared(
         return run.go()
 
 
+def run_with(
+    coins: Coins,
+    prepared: Prepared,
+    plan: Plan,
+    folder: ResultsFolder | None = None,
+    *,
+    progress: Progress,
+    watch: Callable[[Step], None],
+    blank: IndexArray | None = None,
+) -> Result:
+    """Run with given ``coins``, in the place of those that follow from a secret, settings and examples.
+
+    For comparisons of two runs, thousands of them: it leaves the number of threads to the caller. The rest is as for
+    `run_prepared`.
+    """
+    run = _Run(prepared, plan, folder, progress, time.perf_counter(), watch, blank, coins=coins)
+    return run.go()
+
+
 @dataclass(frozen=True)
 class _Published:
     """Those that are told of each evaluation. They know nothing of the evaluator: a run is no circle."""
@@ -184,18 +203,19 @@ class _Run:
     measure: Measure | None = None
     purpose: str = _RUN
     secret: NoiseSecret | None = None
+    coins: Coins | None = None
 
     def __post_init__(self) -> None:
         prepared, plan = self.prepared, self.plan
         nodes = nodes_of(prepared, plan)
-        seed = secret_seed(prepared, plan.noise, self.purpose, self.secret)
+        coins = self.coins or self._own_coins()
+        seed = coins.noise
         self.mark = mark(seed)
         # Of the examples as they were read, which is what a repeat compares: a private scale is found anew by it.
         self.tested = "" if self.folder is None or self.secret is None else test_mark(prepared, self.secret)
-        found = scaled(prepared, plan, seed, self.blank)
+        found = scaled(prepared, plan, seed, self.blank, coins.machine)
         self.prepared = prepared = found.prepared
-        samples = samples_seed(prepared.experiment, self.purpose)
-        sides = sides_of(prepared, plan, seed, self.blank, found.ledgers, samples)
+        sides = sides_of(prepared, plan, seed, self.blank, found.ledgers, coins.samples, coins.machine)
         self.private = PrivateRecords(self.folder)
         self.simulator = Simulator(
             nodes,
@@ -214,6 +234,12 @@ class _Run:
         self.evaluator = Evaluator(
             prepared, plan, self.simulator, lambda: plan.spent(sides.ledgers), publish, self.measure
         )
+
+    def _own_coins(self) -> Coins:
+        """Coins that follow from all that decides the run."""
+        prepared, purpose = self.prepared, self.purpose
+        noise = secret_seed(prepared, self.plan.noise, purpose, self.secret)
+        return Coins(noise, samples_seed(prepared.experiment, purpose))
 
     def go(self) -> Result:
         with closing(self.simulator):

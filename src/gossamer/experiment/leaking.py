@@ -1,0 +1,352 @@
+"""Leak audits: a run and its neighbours with equal coins, which may differ in nothing outside of data sides.
+
+A run on one data set is recorded. On a neighbouring one it is run again, with the same coins, and its data sides hand
+over what those of the first run have released (`replayed_sides`). All that is outside is then a function of the same
+bytes, so it has to be the same bytes (`outside_view`), and each release at most its sensitivity away from the first.
+
+That is the proof of a guarantee, step by step: neighbours move each release by no more than its noise is made for,
+given all releases before it, and everything else is computed from releases. What it cannot see: whether coins have the
+law that accounting takes them to have, what real clocks tell, and pairs that it did not try.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.terms import EXAMPLE
+from gossamer.arrays import IndexArray
+from gossamer.attacks.leak import NoiseScale, repeated, silent
+from gossamer.attacks.neighbours import Neighbours, neighbours, worst_cases
+from gossamer.data.split import Split
+from gossamer.errors import RunWarning, SpecError
+from gossamer.experiment.nodes_and_sides import Coins
+from gossamer.experiment.outside_view import OutsideView, difference
+from gossamer.experiment.planning import plan_run
+from gossamer.experiment.prepared import Prepared
+from gossamer.experiment.progress import NullProgress
+from gossamer.experiment.replayed_sides import Leak, Noise, Recording, Replay, nothing, other_noise, same_coins
+from gossamer.experiment.results_folder import ResultsFolder
+from gossamer.experiment.running import run_with
+from gossamer.experiment.watching import Watched
+from gossamer.privacy.mechanisms import Gaussian
+from gossamer.protocol.trace import Step
+from gossamer.randomness import derive, stream
+from gossamer.sides.making import Machine
+
+OF_A_BASE = 8
+"""Neighbours that are held against one recorded run."""
+UPDATES = 200
+"""Most updates of each run."""
+
+
+@dataclass(frozen=True)
+class LeakAudit:
+    """Findings of a leak audit.
+
+    Attributes
+    ----------
+    pairs : int
+        Pairs of data sets that were run.
+    releases : int
+        Releases that were held against those of the first run.
+    largest : float
+        The largest distance of two, as a share of the declared sensitivity; more than 1 only by rounding, or in a leak.
+    leak : str or None
+        The first difference that was found, and where; None where there is none.
+    neighbours : str
+        What differed in that pair.
+    """
+
+    pairs: int
+    releases: int
+    largest: float
+    leak: str | None = None
+    neighbours: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "pairs": self.pairs,
+            "releases": self.releases,
+            "largest_share_of_sensitivity": self.largest,
+            "divergences": int(self.leak is not None),
+            "leak": self.leak,
+            "neighbours": self.neighbours or None,
+        }
+
+
+def audit_leak(
+    prepared: Prepared,
+    *,
+    pairs: int,
+    seed: int = 0,
+    updates: int = UPDATES,
+    progress: Callable[[int], None] = lambda done: None,
+) -> LeakAudit:
+    """Run pairs of neighbouring data sets until one of them can be told apart.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        What a run of the spec is made of.
+    pairs : int
+        How many.
+    seed : int
+        Of the pairs and all coins.
+    updates : int
+        Most updates of each run.
+    progress : callable
+        Called with the number of pairs that are done.
+
+    Raises
+    ------
+    SpecError
+        If the run cannot be replayed: with the same data and coins it is not the same run.
+    """
+    if pairs < 1 or updates < 1:
+        raise SpecError(f"expected 1 pair or more, of 1 update or more, found {pairs} and {updates}")
+    with threadpool_limits(1), warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore", RunWarning)  # of runs that are too short, or on impossible examples
+        return _Audit(prepared, seed, updates, Path(folder)).go(pairs, progress)
+
+
+@dataclass
+class _Seen(NullProgress):
+    """What is seen of a run from outside; held against what was seen of the ``first``, if there is one."""
+
+    recording: Recording
+    first: _Seen | None = None
+    steps: list[tuple[Step, bytes]] = field(default_factory=list)
+    left: list[dict[str, bytes]] = field(default_factory=list)
+    view: OutsideView | None = None
+    count: int = 0
+
+    def began(self, run: Watched) -> None:
+        self.view = OutsideView(run)
+        self.recording.seconds = lambda: run.simulator.elapsed
+
+    def step(self, step: Step) -> None:
+        """See a step of a node."""
+        assert self.view is not None
+        seen = self.view.step(step)
+        self.count += 1
+        if self.first is None:
+            self.steps.append((step, seen))
+        elif self.count > len(self.first.steps):
+            raise Leak(f"{step.node} sees {type(step.event).__name__} after the first run has ended")
+        elif seen != (expected := self.first.steps[self.count - 1])[1]:
+            raise Leak(difference(expected[0], step, self.view))
+
+    def ended(self, parts: Iterator[tuple[str, bytes]]) -> None:
+        """See some of what is left of the run, by name."""
+        found, place = dict(parts), len(self.left)
+        self.left.append(found)
+        if self.first is None:
+            return
+        if self.count < len(self.first.steps):
+            raise Leak(f"the run ends after {self.count} events, expected {len(self.first.steps)}")
+        expected = self.first.left[place]
+        if odd := sorted(found.keys() ^ expected.keys()):
+            raise Leak(f"{odd[0]} is left of {'this run' if odd[0] in found else 'the first run'} alone")
+        for name, content in found.items():
+            if content != expected[name]:
+                raise Leak(f"{name}: not what the first run has{_place(expected[name], content)}")
+
+
+def _place(one: bytes, other: bytes) -> str:
+    """Words for the first difference of two documents; nothing of what is no text."""
+    try:
+        first, second = one.decode(), other.decode()
+    except UnicodeDecodeError:
+        return ""
+    at = next((at for at, pair in enumerate(zip(first, second)) if pair[0] != pair[1]), min(len(first), len(second)))
+    start = max(0, at - 30)
+    return f": {second[start : at + 20]!r}, expected {first[start : at + 20]!r}"
+
+
+class _Audit:
+    """An audit under way."""
+
+    def __init__(self, prepared: Prepared, seed: int, updates: int, folder: Path) -> None:
+        self._prepared, self._seed, self._folder = prepared, seed, folder
+        plan: Any = plan_run(prepared)
+        most = updates if plan.stop.updates is None else min(updates, plan.stop.updates)
+        self._plan: Plan = replace(plan, stop=plan.stop.model_copy(update={"updates": most}))
+        self._relation, self._classes = prepared.experiment.privacy.relation, prepared.dataset.classes
+        self._clients = prepared.experiment.terms.unit != EXAMPLE
+        self._scale = NoiseScale()
+        self._releases, self._largest = 0, 0.0
+
+    def go(self, pairs: int, progress: Callable[[int], None]) -> LeakAudit:
+        """Run them all, or up to the first that can be told apart."""
+        done, pair = 0, None
+        try:
+            while done < pairs:
+                base, first = self._base(done // OF_A_BASE)
+                for number in range(done, min(done + OF_A_BASE, pairs)):
+                    pair, done = self._pair(base, number), number + 1
+                    self._compare(base, first, pair, with_files=number == 0)
+                    progress(done)
+                pair = None
+        except Leak as leak:
+            what = "" if pair is None else pair.what
+            return LeakAudit(max(done, 1), self._releases, self._largest, str(leak), what)
+        return LeakAudit(done, self._releases, self._largest)
+
+    def _base(self, number: int) -> tuple[_Base, _Seen]:
+        """A data set with rows that are hard to bear, but for the first one, and what its run shows.
+
+        Raises
+        ------
+        Leak
+            If its noise is not what it should be.
+        SpecError
+            If it cannot be replayed.
+        """
+        train, generator = self._prepared.dataset.train, stream(self._seed, "base", number=number)
+        if number:
+            train = self._worst(generator, int(generator.integers(4)))
+        recording = Recording(self._plan.sides, self._relation)
+        base = _Base(self._with(train), recording, derive(self._seed, "coins", number))
+        first = _Seen(recording)
+        self._run(base.prepared, base.coins(recording.record), first, "first" if number == 0 else "")
+        if number == 0:
+            self._check_repeat(base, first)
+            self._check_plan(generator)
+        self._check_noise(base, first)
+        return base, first
+
+    def _worst(self, generator: np.random.Generator, count: int) -> Split:
+        """The training examples with so many hard rows."""
+        rows = np.concatenate(self._prepared.shards)
+        some = generator.choice(rows, min(count, len(rows)), replace=False)
+        return worst_cases(self._prepared.dataset.train, some, self._classes, generator)
+
+    def _with(self, train: Split) -> Prepared:
+        return replace(self._prepared, dataset=replace(self._prepared.dataset, train=train))
+
+    def _pair(self, base: _Base, number: int) -> Neighbours:
+        generator = stream(self._seed, "pair", number=number)
+        train, shards = base.prepared.dataset.train, self._prepared.shards
+        return neighbours(train, shards, self._relation, self._classes, generator, clients=self._clients)
+
+    def _run(
+        self, prepared: Prepared, coins: Coins, seen: _Seen, folder: str = "", blank: IndexArray | None = None
+    ) -> None:
+        """Run, and see what there is to see; with what is written into a ``folder``, if one is named."""
+        place = self._folder / folder if folder else None
+        results = None if place is None else ResultsFolder(place, overwrite=True)
+        result = run_with(coins, prepared, self._plan, results, progress=seen, watch=seen.step, blank=blank)
+        assert seen.view is not None
+        seen.ended(seen.view.end(result))
+        if place is not None:
+            seen.ended(seen.view.files(place))
+
+    def _compare(self, base: _Base, first: _Seen, pair: Neighbours, *, with_files: bool) -> None:
+        """Run a neighbour and hold it against the first run.
+
+        Raises
+        ------
+        Leak
+            If it can be told apart.
+        """
+        replay = Replay(base.recording, same_coins)
+        try:
+            prepared, coins = self._with(pair.second), base.coins(replay.machine)
+            seen = _Seen(base.recording, first)
+            self._run(prepared, coins, seen, "second" if with_files else "", pair.blank)
+        except Leak:
+            raise
+        except Exception as error:
+            raise Leak(f"the run fails, and the first one did not: {error}") from error
+        finally:
+            self._releases += replay.compared
+            self._largest = max(self._largest, replay.largest)
+
+    def _check_repeat(self, base: _Base, first: _Seen) -> None:
+        """Run the first again.
+
+        Raises
+        ------
+        SpecError
+            If it is not the same.
+        """
+        try:
+            seen = _Seen(base.recording, first)
+            self._run(base.prepared, base.coins(Replay(base.recording, nothing).machine), seen, "again")
+        except Leak as difference_:
+            raise SpecError(
+                f"a run of this spec cannot be replayed, since with the same data and coins it is another run: "
+                f"{difference_}"
+            ) from None
+
+    def _check_plan(self, generator: np.random.Generator) -> None:
+        """Plan for other examples.
+
+        Raises
+        ------
+        Leak
+            If it is another plan.
+        """
+        other = plan_run(self._with(self._worst(generator, 1000)))
+        if _said(other) != _said(plan_run(self._prepared)):
+            raise Leak("the plan of other examples is another one")
+
+    def _check_noise(self, base: _Base, first: _Seen) -> None:
+        """Run the first again, with other noise.
+
+        Raises
+        ------
+        Leak
+            If a coordinate has none, two releases have the same, or there is too much or too little.
+        """
+        replay = Replay(base.recording, other_noise)
+        coins = replace(base.coins(replay.machine), noise=derive(base.seed, "other noise"))
+        self._run(base.prepared, coins, _Seen(base.recording, first))
+        by_size: dict[int, list[Noise]] = {}
+        for one in replay.noises:
+            if not one.difference.any():
+                raise Leak(f"{one.side}: release {one.number} has no noise")
+            by_size.setdefault(len(one.difference), []).append(one)
+        for same in by_size.values():
+            differences = [one.difference for one in same]
+            if len(same) > 1 and (place := silent(differences)) is not None:
+                raise Leak(f"{same[0].side}: number {place} of {len(differences[0])} in a release has no noise")
+            if (two := repeated(differences, same[0].unit_roundoff)) is not None:
+                one, other = (same[place] for place in two)
+                raise Leak(f"release {one.number} of {one.side} and {other.number} of {other.side} have the same noise")
+            for one in same:
+                if isinstance(one.law, Gaussian):
+                    self._scale.add(one.difference, one.law.noise_multiplier)
+        if (found := self._scale.wrong) is not None:
+            raise Leak(f"the standard deviation of noise is {found:.3g} times the one that is charged")
+
+
+@dataclass(frozen=True)
+class _Base:
+    """A data set whose run is recorded, and the seed of its coins."""
+
+    prepared: Prepared
+    recording: Recording
+    seed: int
+
+    def coins(self, machine: Machine) -> Coins:
+        """Coins of all runs that are held against it."""
+        return Coins(derive(self.seed, "noise"), derive(self.seed, "samples"), machine)
+
+
+def _said(plan: Plan) -> str:
+    """What a plan says."""
+    guarantees = {name: found.as_dict() for name, found in plan.guarantees.items()}
+    said = [list(plan.noise), plan.describe(), plan.updates, plan.quotas, guarantees, plan.figures]
+    return json.dumps(said, sort_keys=True, default=str)
