@@ -19,7 +19,6 @@ from gossamer.data.split import Split
 from gossamer.privacy.mechanisms import NeighboringRelation
 
 Values = npt.NDArray[np.float32]
-BLANK = "blank"
 _HUGE = np.float32(1e30)  # its square overflows float32
 _MOST = np.finfo(np.float32).max
 
@@ -34,16 +33,13 @@ class Neighbours:
         Training examples of both.
     blank : ndarray of int64, or None
         Rows of the second whose slots hold nothing.
-    rows : ndarray of int64
-        Rows that differ.
     what : str
-        Stands in them in the second.
+        Stands in the rows that differ, in the second.
     """
 
     first: Split
     second: Split
     blank: IndexArray | None
-    rows: IndexArray
     what: str
 
 
@@ -110,11 +106,12 @@ def neighbours(
         rows = shard
     else:
         rows = shard[[generator.integers(len(shard))]]
-    if not clients and relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
-        return Neighbours(first, first, rows, rows, BLANK)
     kind = list(ROWS)[generator.integers(len(ROWS))]
     second, what = _with_rows(first, rows, kind, classes, generator)
-    return Neighbours(first, second, None, rows, what)
+    if not clients and relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
+        # Whatever is left in such a slot, nobody may read it.
+        return Neighbours(first, second, rows, f"blank, over {what}")
+    return Neighbours(first, second, None, what)
 
 
 def _with_rows(
@@ -125,7 +122,7 @@ def _with_rows(
     targets, what = train.targets.copy(), kind or ""
     for row in rows:
         what = kind or list(ROWS)[generator.integers(len(ROWS))]
-        like = int(generator.integers(len(train)))
+        like = int(row if generator.random() < 0.5 else generator.integers(len(train)))
         if sp.issparse(features):
             places = slice(*features.indptr[row : row + 2])  # entries stay where they are
             features.data[places] = _entries(features.data[places], what, generator)

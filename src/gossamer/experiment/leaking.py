@@ -42,6 +42,7 @@ from gossamer.privacy.mechanisms import Gaussian
 from gossamer.protocol.trace import Step
 from gossamer.randomness import derive, stream
 from gossamer.sides.making import Machine
+from gossamer.sides.plan import MaskedMember
 
 OF_A_BASE = 8
 """Neighbours that are held against one recorded run."""
@@ -178,10 +179,8 @@ class _Audit:
     """An audit under way."""
 
     def __init__(self, prepared: Prepared, seed: int, updates: int, folder: Path) -> None:
-        self._prepared, self._seed, self._folder = prepared, seed, folder
-        plan: Any = plan_run(prepared)
-        most = updates if plan.stop.updates is None else min(updates, plan.stop.updates)
-        self._plan: Plan = replace(plan, stop=plan.stop.model_copy(update={"updates": most}))
+        self._prepared, self._seed, self._updates, self._folder = prepared, seed, updates, folder
+        self._plan = plan_run(prepared)
         self._relation, self._classes = prepared.experiment.privacy.relation, prepared.dataset.classes
         self._clients = prepared.experiment.terms.unit != EXAMPLE
         self._scale = NoiseScale()
@@ -246,7 +245,9 @@ class _Audit:
         """Run, and see what there is to see; with what is written into a ``folder``, if one is named."""
         place = self._folder / folder if folder else None
         results = None if place is None else ResultsFolder(place, overwrite=True)
-        result = run_with(coins, prepared, self._plan, results, progress=seen, watch=seen.step, blank=blank)
+        result = run_with(
+            coins, prepared, self._plan, results, progress=seen, watch=seen.step, blank=blank, updates=self._updates
+        )
         assert seen.view is not None
         seen.ended(seen.view.end(result))
         if place is not None:
@@ -310,6 +311,8 @@ class _Audit:
         Leak
             If a coordinate has none, two releases have the same, or there is too much or too little.
         """
+        if any(isinstance(side, MaskedMember) for side in self._plan.sides.values()):
+            return  # with other coins members have other keys, and those of the first run are of no use to them
         replay = Replay(base.recording, other_noise)
         coins = replace(base.coins(replay.machine), noise=derive(base.seed, "other noise"))
         self._run(base.prepared, coins, _Seen(base.recording, first))

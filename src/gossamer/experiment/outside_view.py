@@ -13,6 +13,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gossamer.experiment.result import Result
 from gossamer.experiment.watching import Watched
 from gossamer.protocol.effects import Record
@@ -23,7 +25,7 @@ from gossamer.vectors import Confined, Vector
 PRIVATE_FILES = frozenset({"private.jsonl", "noise_secret.json", "timing.json"})
 """Files of a results folder that are for nobody else, and the one that says how long a run took."""
 _FIGURES = ("metrics", "personalisation")
-_SCORES = ("test_", "mean_model_test_", "worst_node_test_", "centroid_", "consensus_", "msd")
+_SCORES = ("test_", "mean_model_test_", "worst_node_test_", "centroid_", "consensus_", "disagreement", "msd")
 
 
 class OutsideView:
@@ -69,7 +71,7 @@ class OutsideView:
         """Files of a results folder, by their names, as far as they may be known."""
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             name = path.relative_to(folder).as_posix()
-            if name not in PRIVATE_FILES:
+            if name not in PRIVATE_FILES and not (self._raw_models and path.suffix == ".csv"):
                 yield name, self._file(path)
 
     def _file(self, path: Path) -> bytes:
@@ -101,8 +103,10 @@ def _veiled(value: Any) -> Any:
     """Return a value that can be encoded, with nothing of what is confined but its size and type."""
     if isinstance(value, Confined):
         return ("confined", value.size, str(value.values.dtype))
-    if isinstance(value, Vector | str | int | float | bytes | None):
+    if isinstance(value, Vector | str | int | float | bytes | np.ndarray | None):
         return value
+    if isinstance(value, np.generic):
+        return value.item()
     if is_dataclass(value):
         return (type(value).__name__, *(_veiled(getattr(value, field.name)) for field in fields(value)))
     if isinstance(value, Mapping):

@@ -216,9 +216,10 @@ def same_coins(replay: Replay, ticket: Ticket, raw: Any, first: Answer, own: Ans
                 raise Leak(f"{replay.where(name)}: an answer that depends on no data has other bytes")
             return
     replay.compared += 1
-    if most < math.inf:
-        replay.largest = max(replay.largest, distance / most)
-    if not distance <= allowed:
+    if most == math.inf:
+        return
+    replay.largest = max(replay.largest, distance / most)
+    if not distance <= allowed < math.inf:
         raise Leak(
             f"{replay.where(name)}: release {replay.given[name]} ({type(ticket.task).__name__}) is {distance / most:.4g} "
             "times its declared sensitivity away"

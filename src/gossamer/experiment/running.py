@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.stopping import StopSettings
 from gossamer.arrays import IndexArray
 from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
@@ -165,13 +166,14 @@ def run_with(
     progress: Progress,
     watch: Callable[[Step], None],
     blank: IndexArray | None = None,
+    updates: int | None = None,
 ) -> Result:
     """Run with given ``coins``, in the place of those that follow from a secret, settings and examples.
 
-    For comparisons of two runs, thousands of them: it leaves the number of threads to the caller. The rest is as for
-    `run_prepared`.
+    For comparisons of two runs, thousands of them: it leaves the number of threads to the caller, and ends after so
+    many ``updates`` if the plan has more. The rest is as for `run_prepared`.
     """
-    run = _Run(prepared, plan, folder, progress, time.perf_counter(), watch, blank, coins=coins)
+    run = _Run(prepared, plan, folder, progress, time.perf_counter(), watch, blank, coins=coins, updates=updates)
     return run.go()
 
 
@@ -204,6 +206,7 @@ class _Run:
     purpose: str = _RUN
     secret: NoiseSecret | None = None
     coins: Coins | None = None
+    updates: int | None = None
 
     def __post_init__(self) -> None:
         prepared, plan = self.prepared, self.plan
@@ -251,13 +254,21 @@ class _Run:
             if self.evaluator.on:
                 self.evaluator.look(0.0)
             with few_collections():
-                self.records.status = drive(self.simulator, self.plan.stop, self)
+                self.records.status = drive(self.simulator, self._stop, self)
         except KeyboardInterrupt:
             self.records.status = "interrupted"
             self.save()
             raise
         self.end()
         return self.records.result(self.secret)
+
+    @property
+    def _stop(self) -> StopSettings:
+        """When the run ends: by its plan, or after fewer updates."""
+        stop, most = self.plan.stop, self.updates
+        if most is None or (stop.updates is not None and stop.updates <= most):
+            return stop
+        return stop.model_copy(update={"updates": most})
 
     def begin(self) -> None:
         """Tell what is run, and write down all that is fixed by now."""
