@@ -105,13 +105,21 @@ SPECS: dict[str, dict[str, Any]] = {
         "algorithm": _units(masking={"name": "pairwise_noise", "standard_deviation": 0.1}),
         "privacy": _SD,
     },
+    "graph-independent": {
+        "algorithm": _units(masking={"name": "independent_noise", "standard_deviation": 0.1}),
+        "privacy": _SD,
+    },
+    "graph-clip-none": {"algorithm": _units(noise="homomorphic"), "privacy": {**_SD, "clip": "none"}},
     "fedasync": {"algorithm": _clients("fedasync", updates_per_node=3), "privacy": _LEVEL},
     "fedasync-example": {
         "algorithm": _clients("fedasync", updates_per_node=3, privacy_unit="example"),
         "privacy": _LEVEL,
     },
     "fedavg": {"algorithm": _clients("fedavg", rounds=3), "privacy": _LEVEL},
-    "fedavg-trusted": {"algorithm": _clients("fedavg", rounds=3, noise_by="server", trusted="server"), "privacy": _LEVEL},
+    "fedavg-trusted": {
+        "algorithm": _clients("fedavg", rounds=3, noise_by="server", trusted="server"),
+        "privacy": _LEVEL,
+    },
     "fedavg-quantile": {
         "algorithm": _clients("fedavg", rounds=3, noise_by="server", trusted="server"),
         "privacy": _QUANTILE,
@@ -138,7 +146,9 @@ SPECS: dict[str, dict[str, Any]] = {
     "d_psgd": {"algorithm": _of("d_psgd", optimizer="momentum"), "privacy": _LEVEL},
     "muffliato": {"algorithm": _of("muffliato", gossip_steps=2), "privacy": _LEVEL},
 }
-"""By name; the first of each algorithm has its name."""
+"""By name."""
+MASKED = frozenset({"graph-secure", "fedavg-masked"})
+"""Those that take ten times as long, for the cryptography of masks."""
 
 
 @cache
@@ -166,6 +176,6 @@ def prepared(spec: Mapping[str, Any]) -> Prepared:
         y.astype(float) if real else y,
         x_test=x[:FEATURES],
         y_test=y[:FEATURES].astype(float) if real else y[:FEATURES],
-        **({"task": "regression"} if real else {"labels": [0, 1]}),
+        **({"task": "regression", "target_range": [-1, 1]} if real else {"labels": [0, 1]}),
     )
     return prepare(parse_spec(whole), FromMemory(data))

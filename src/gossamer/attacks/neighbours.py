@@ -91,7 +91,7 @@ def neighbours(
     first : Split
         Training examples.
     shards : sequence of ndarray of int64
-        Rows of each party that has some.
+        Rows of each party; each has some.
     relation : NeighboringRelation
         Which data sets are neighbours, of examples.
     classes : int or None
@@ -101,11 +101,8 @@ def neighbours(
     clients : bool
         Whether a whole client is protected: then all of its rows may differ, and none is blank.
     """
-    shard = shards[generator.integers(len(shards))]
-    if clients and generator.random() < 0.5:
-        rows = shard
-    else:
-        rows = shard[[generator.integers(len(shard))]]
+    shard = shards[int(generator.integers(len(shards)))]
+    rows = shard if clients and generator.random() < 0.5 else generator.choice(shard, 1)
     kind = list(ROWS)[generator.integers(len(ROWS))]
     second, what = _with_rows(first, rows, kind, classes, generator)
     if not clients and relation is NeighboringRelation.ADD_OR_REMOVE_ONE:

@@ -90,7 +90,6 @@ def audit_leak(
     prepared: Prepared,
     *,
     pairs: int,
-    seed: int = 0,
     updates: int = UPDATES,
     progress: Callable[[int], None] = lambda done: None,
 ) -> LeakAudit:
@@ -101,9 +100,7 @@ def audit_leak(
     prepared : Prepared
         What a run of the spec is made of.
     pairs : int
-        How many.
-    seed : int
-        Of the pairs and all coins.
+        How many; which, and their coins, follows from the spec's seed.
     updates : int
         Most updates of each run.
     progress : callable
@@ -118,7 +115,7 @@ def audit_leak(
         raise SpecError(f"expected 1 pair or more, of 1 update or more, found {pairs} and {updates}")
     with threadpool_limits(1), warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore", RunWarning)  # of runs that are too short, or on impossible examples
-        return _Audit(prepared, seed, updates, Path(folder)).go(pairs, progress)
+        return _Audit(prepared, updates, Path(folder)).go(pairs, progress)
 
 
 @dataclass
@@ -178,8 +175,9 @@ def _place(one: bytes, other: bytes) -> str:
 class _Audit:
     """An audit under way."""
 
-    def __init__(self, prepared: Prepared, seed: int, updates: int, folder: Path) -> None:
-        self._prepared, self._seed, self._updates, self._folder = prepared, seed, updates, folder
+    def __init__(self, prepared: Prepared, updates: int, folder: Path) -> None:
+        self._prepared, self._updates, self._folder = prepared, updates, folder
+        self._seed = derive(prepared.experiment.seed, "leak audit")
         self._plan = plan_run(prepared)
         self._relation, self._classes = prepared.experiment.privacy.relation, prepared.dataset.classes
         self._clients = prepared.experiment.terms.unit != EXAMPLE
@@ -236,7 +234,7 @@ class _Audit:
 
     def _pair(self, base: _Base, number: int) -> Neighbours:
         generator = stream(self._seed, "pair", number=number)
-        train, shards = base.prepared.dataset.train, self._prepared.shards
+        train, shards = base.prepared.dataset.train, [rows for rows in self._prepared.shards if len(rows)]
         return neighbours(train, shards, self._relation, self._classes, generator, clients=self._clients)
 
     def _run(

@@ -132,7 +132,9 @@ def difference(expected: Step, found: Step, view: OutsideView) -> str:
     if len(expected.effects) != len(found.effects):
         return f"{here}: {len(found.effects)} effects, expected {len(expected.effects)}"
     for one, other in zip(expected.effects, found.effects, strict=True):
-        if view.step(Step(0.0, found.node, found.event, [one])) != view.step(Step(0.0, found.node, found.event, [other])):
+        if view.step(Step(0.0, found.node, found.event, [one])) != view.step(
+            Step(0.0, found.node, found.event, [other])
+        ):
             return f"{here}: {_described(other)} is not {_described(one)} of the first run"
     return f"{here}: the event itself is another one"
 

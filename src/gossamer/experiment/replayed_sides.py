@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gossamer.attacks.leak import Vector, in_units, rounding
-from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation
+from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.sides.answers import Answer
 from gossamer.sides.home import Home
@@ -221,8 +221,8 @@ def same_coins(replay: Replay, ticket: Ticket, raw: Any, first: Answer, own: Ans
     replay.largest = max(replay.largest, distance / most)
     if not distance <= allowed < math.inf:
         raise Leak(
-            f"{replay.where(name)}: release {replay.given[name]} ({type(ticket.task).__name__}) is {distance / most:.4g} "
-            "times its declared sensitivity away"
+            f"{replay.where(name)}: release {replay.given[name]} ({type(ticket.task).__name__}) is "
+            f"{distance / most:.4g} times its declared sensitivity away"
         )
 
 
@@ -278,4 +278,6 @@ def nothing(replay: Replay, ticket: Ticket, raw: Any, first: Answer, own: Answer
         If it is not.
     """
     if first.released != own.released:
-        raise Leak(f"{replay.where(ticket.side.name)}: the same coins do not give the same answer")
+        one, other = np.asarray(first.released.values), np.asarray(own.released.values)
+        most = float(np.abs(other.astype(np.float64) - one).max(initial=0))
+        raise Leak(f"{replay.where(ticket.side.name)}: the same coins give another answer, by up to {most:.3g}")
