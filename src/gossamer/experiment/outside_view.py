@@ -41,6 +41,9 @@ class OutsideView:
         self._run = run
         trust = run.prepared.cast.trust
         self._inside = trust.keys() | set(trust.values())
+        spec = run.prepared.experiment
+        # Without noise and masks a summary says of how many gradients nothing came.
+        self._left_out = () if spec.private or spec.terms.hiding else ("gradients_not_finite",)
         # Heads that are in their own scope have models that are raw, and so are all figures of these.
         self._raw_models = any(trust.get(head) == head for head in trust.values())
 
@@ -75,7 +78,7 @@ class OutsideView:
                 yield name, self._file(path)
 
     def _file(self, path: Path) -> bytes:
-        if not self._raw_models or path.suffix not in (".json", ".jsonl"):
+        if not (self._raw_models or self._left_out) or path.suffix not in (".json", ".jsonl"):
             return path.read_bytes()
         lines = path.read_text(encoding="utf-8")
         documents = lines.splitlines() if path.suffix == ".jsonl" else [lines]
@@ -85,18 +88,17 @@ class OutsideView:
         return json.dumps(self._covered(document), sort_keys=True, default=str).encode()
 
     def _covered(self, document: Any) -> Any:
-        """Return a document without figures of models that are raw."""
-        if not self._raw_models:
+        """Return a document without figures that no guarantee covers, such as those of models that are raw."""
+        if not self._raw_models and not self._left_out:
             return document
         if isinstance(document, Mapping):
-            return {key: self._covered(value) for key, value in document.items() if not _is_score(str(key))}
+            return {key: self._covered(value) for key, value in document.items() if not self._uncovered(str(key))}
         if isinstance(document, list | tuple):
             return [self._covered(value) for value in document]
         return document
 
-
-def _is_score(key: str) -> bool:
-    return key in _FIGURES or key.startswith(_SCORES)
+    def _uncovered(self, key: str) -> bool:
+        return key in self._left_out or (self._raw_models and (key in _FIGURES or key.startswith(_SCORES)))
 
 
 def _veiled(value: Any) -> Any:
