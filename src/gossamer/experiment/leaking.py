@@ -60,6 +60,8 @@ class LeakAudit:
         Pairs of data sets that were run.
     releases : int
         Releases that were held against those of the first run.
+    differing : int
+        Those of them that differ before what is replaced: others hold nothing of the rows that do.
     largest : float
         The largest distance of two, as a share of the declared sensitivity; more than 1 only by rounding, or in a leak.
     leak : str or None
@@ -70,6 +72,7 @@ class LeakAudit:
 
     pairs: int
     releases: int
+    differing: int
     largest: float
     leak: str | None = None
     neighbours: str = ""
@@ -79,6 +82,7 @@ class LeakAudit:
         return {
             "pairs": self.pairs,
             "releases": self.releases,
+            "differing_releases": self.differing,
             "largest_share_of_sensitivity": self.largest,
             "divergences": int(self.leak is not None),
             "leak": self.leak,
@@ -182,7 +186,7 @@ class _Audit:
         self._relation, self._classes = prepared.experiment.privacy.relation, prepared.dataset.classes
         self._clients = prepared.experiment.terms.unit != EXAMPLE
         self._scale = NoiseScale()
-        self._releases, self._largest = 0, 0.0
+        self._releases, self._differing, self._largest = 0, 0, 0.0
 
     def go(self, pairs: int, progress: Callable[[int], None]) -> LeakAudit:
         """Run them all, or up to the first that can be told apart."""
@@ -197,8 +201,8 @@ class _Audit:
                 pair = None
         except Leak as leak:
             what = "" if pair is None else pair.what
-            return LeakAudit(max(done, 1), self._releases, self._largest, str(leak), what)
-        return LeakAudit(done, self._releases, self._largest)
+            return LeakAudit(max(done, 1), self._releases, self._differing, self._largest, str(leak), what)
+        return LeakAudit(done, self._releases, self._differing, self._largest)
 
     def _base(self, number: int) -> tuple[_Base, _Seen]:
         """A data set with rows that are hard to bear, but for the first one, and what its run shows.
@@ -270,6 +274,7 @@ class _Audit:
             raise Leak(f"the run fails, and the first one did not: {error}") from error
         finally:
             self._releases += replay.compared
+            self._differing += replay.differing
             self._largest = max(self._largest, replay.largest)
 
     def _check_repeat(self, base: _Base, first: _Seen) -> None:

@@ -141,8 +141,9 @@ class Replay:
         (this replay, ticket, raw answer, answer of the first run, own answer) -> nothing; raises `Leak`.
     noises : list of Noise
         What was found, where noise is drawn anew.
-    compared, largest
-        How many releases were held against the first run's, and how far away one was at most, in sensitivities.
+    compared, differing, largest
+        How many releases were held against the first run's, how many of them differ, and how far away one was at most,
+        in sensitivities.
     """
 
     recording: Recording
@@ -151,6 +152,7 @@ class Replay:
     given: dict[str, int] = field(default_factory=dict)
     moved: dict[str, float] = field(default_factory=dict)
     compared: int = 0
+    differing: int = 0
     largest: float = 0.0
 
     def machine(self, name: str, rule: Rule, ledger: Ledger | None, home: Home) -> Side:
@@ -216,6 +218,7 @@ def same_coins(replay: Replay, ticket: Ticket, raw: Any, first: Answer, own: Ans
                 raise Leak(f"{replay.where(name)}: an answer that depends on no data has other bytes")
             return
     replay.compared += 1
+    replay.differing += distance != 0
     if most == math.inf:
         return
     replay.largest = max(replay.largest, distance / most)

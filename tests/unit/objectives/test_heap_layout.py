@@ -23,7 +23,7 @@ from gossamer.vectors import ALL
 
 WIDTH, FEATURES, EXAMPLES = 4, 4, 24
 INPUTS, CALLS = 20, 40
-"""With a sum of squares in the loop that writes them one call in twenty rounds otherwise: missed by 0.95^800 < 2e-18."""
+"""With a sum of squares in the loop that writes them one call in twenty rounds otherwise: 0.95^800 < 2e-18."""
 
 
 @pytest.fixture(scope="module")

@@ -54,6 +54,7 @@ def _report(found: LeakAudit) -> str:
     rows = [
         ("pairs of neighbouring data sets", f"{found.pairs:,}"),
         ("releases compared", f"{found.releases:,}"),
+        ("of these, with a row that differs", f"{found.differing:,}"),
         ("largest distance, of the sensitivity", f"{found.largest:.4f}"),
         ("differences outside of data sides", "0" if found.leak is None else "1, and it ended there"),
     ]
