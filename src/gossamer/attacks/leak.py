@@ -28,7 +28,7 @@ CHANCE = 1e-12
 """Chance at most that a check of noise fails though the noise is right."""
 
 
-def in_units(answer: npt.NDArray[np.floating], query: Query, clip: float) -> Vector:
+def to_units(answer: npt.NDArray[np.floating], query: Query, clip: float) -> Vector:
     """A noisy ``answer`` [size, and a count if ``query`` asks for one] in units of what its noise hides."""
     found = np.asarray(answer, np.float64) * query.normaliser
     share = query.count_share
@@ -38,10 +38,10 @@ def in_units(answer: npt.NDArray[np.floating], query: Query, clip: float) -> Vec
     return found
 
 
-def rounding(first: Vector, second: Vector, examples: int, unit_roundoff: float) -> float:
-    """By how much two answers, in units, may be further apart than their sums of so many ``examples``."""
+def rounding(first: Vector, second: Vector, examples: int, unit_roundoff: float, longest: float = 1.0) -> float:
+    """By how much two answers may be further apart than their sums of so many ``examples``, each that long at most."""
     each = examples * (examples + len(first) + 4)
-    return unit_roundoff * (2 * each + 4 * (_length(first) + _length(second)))
+    return unit_roundoff * (2 * each * longest + 4 * (_length(first) + _length(second)))
 
 
 def _length(vector: Vector) -> float:

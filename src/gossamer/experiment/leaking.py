@@ -42,7 +42,6 @@ from gossamer.privacy.mechanisms import Gaussian
 from gossamer.protocol.trace import Step
 from gossamer.randomness import derive, stream
 from gossamer.sides.making import Machine
-from gossamer.sides.plan import MaskedMember
 
 OF_A_BASE = 8
 """Neighbours that are held against one recorded run."""
@@ -217,7 +216,7 @@ class _Audit:
         train, generator = self._prepared.dataset.train, stream(self._seed, "base", number=number)
         if number:
             train = self._worst(generator, int(generator.integers(4)))
-        recording = Recording(self._plan.sides, self._relation)
+        recording = Recording(self._plan.sides, self._relation, self._prepared.shard_sizes)
         base = _Base(self._with(train), recording, derive(self._seed, "coins", number))
         first = _Seen(recording)
         self._run(base.prepared, base.coins(recording.record), first, "first" if number == 0 else "")
@@ -314,8 +313,8 @@ class _Audit:
         Leak
             If a coordinate has none, two releases have the same, or there is too much or too little.
         """
-        if any(isinstance(side, MaskedMember) for side in self._plan.sides.values()):
-            return  # with other coins members have other keys, and those of the first run are of no use to them
+        if any(side.marked for side in self._plan.sides.values()):
+            return  # what they have said in the first run goes with the secrets of its coins alone
         replay = Replay(base.recording, other_noise)
         coins = replace(base.coins(replay.machine), noise=derive(base.seed, "other noise"))
         self._run(base.prepared, coins, _Seen(base.recording, first))

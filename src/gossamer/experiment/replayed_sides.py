@@ -22,71 +22,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gossamer.attacks.leak import Vector, in_units, rounding
+from gossamer.attacks.leak import Vector, rounding, to_units
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
-from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.sides.answers import Answer
+from gossamer.sides.apart import Apart
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Rule, Side, Ticket
-from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, MaskedMember, Samples, SidePlan, Stream
+from gossamer.sides.plan import SidePlan
 from gossamer.vectors import Confined, Masked, Released
-
-REPLACED = NeighboringRelation.REPLACE_ONE
 
 
 class Leak(Exception):
     """Something outside of data sides that tells two neighbouring data sets apart; ``str`` says what, in a line."""
 
 
-class Terms(NamedTuple):
-    """Terms of a noisy answer.
-
-    Attributes
-    ----------
-    query : Query
-        Clip and noise, and what is done after it.
-    most : float
-        The sensitivity for a clip of 1; infinite where none is declared.
-    examples : int
-        In the sum, at most.
-    """
-
-    query: Query
-    most: float
-    examples: int
-
-
-def terms_of(plan: SidePlan, ticket: Ticket, raw: Any, relation: NeighboringRelation) -> Terms | None:
-    """Terms of what is released on a ``ticket``; None where its noise is no matter of one release alone.
-
-    A whole client's data are replaced, whatever the relation: as far apart as two neighbours of a client without data.
-    """
-    task: Any = ticket.task
-    match plan:
-        case Samples():
-            rule: Any = ticket.side.rule
-            law, proved = task.query.mechanism, not isinstance(task, Round) or task.update != "sequential"
-            examples = raw.examples if isinstance(task, Gradient) else len(rule.shard.rows)
-            return Terms(task.query, _for_a_clip_of_one(law, relation) if proved else math.inf, examples)
-        case Curator():
-            return Terms(task.query, _for_a_clip_of_one(task.query.mechanism, REPLACED), len(task.updates))
-        case ClientUpdate(noise=Mechanism() as law):
-            return Terms(Query(WHOLE, law, 1.0), _for_a_clip_of_one(law, REPLACED), 1)
-    return None
-
-
-def _for_a_clip_of_one(law: Mechanism, relation: NeighboringRelation) -> float:
-    return law.sensitivity(relation) / law.clip if math.isfinite(law.clip) else math.inf
-
-
 class Noise(NamedTuple):
-    """What two draws of a release's noise differ by, in units, with the law."""
+    """What two draws of a release's noise differ by, with its law: in units of that, if it is no matter of others."""
 
     side: str
     number: int
     difference: Vector
-    law: Mechanism
+    law: Mechanism | None
     unit_roundoff: float
 
 
@@ -100,6 +57,8 @@ class Recording:
         Of all sides.
     relation : NeighboringRelation
         Which data sets are neighbours, of examples.
+    shards : mapping of str to int
+        How many examples each party has.
     answers : dict of str to list of Answer
         By side.
     seconds : callable
@@ -108,6 +67,7 @@ class Recording:
 
     plans: Mapping[str, SidePlan]
     relation: NeighboringRelation
+    shards: Mapping[str, int]
     answers: dict[str, list[Answer]] = field(default_factory=dict)
     seconds: Callable[[], float] = lambda: 0.0
 
@@ -138,7 +98,7 @@ class Replay:
     recording : Recording
         Whose.
     compare : callable
-        (this replay, ticket, raw answer, answer of the first run, own answer) -> nothing; raises `Leak`.
+        (this replay, ticket, answer of the first run, own answer) -> nothing; raises `Leak`.
     noises : list of Noise
         What was found, where noise is drawn anew.
     compared, differing, largest
@@ -147,7 +107,7 @@ class Replay:
     """
 
     recording: Recording
-    compare: Callable[[Replay, Ticket, Any, Answer, Answer], None]
+    compare: Callable[[Replay, Ticket, Answer, Answer], None]
     noises: list[Noise] = field(default_factory=list)
     given: dict[str, int] = field(default_factory=dict)
     moved: dict[str, float] = field(default_factory=dict)
@@ -159,7 +119,7 @@ class Replay:
         """A data side that answers as the recorded one."""
         return _ReplayedSide(name, rule, ledger, home, self)
 
-    def answer(self, ticket: Ticket, raw: Any, own: Answer) -> Answer:
+    def answer(self, ticket: Ticket, own: Answer) -> Answer:
         """The answer of the first run, held against this run's ``own``."""
         name, kept = ticket.side.name, self.recording.answers.get(ticket.side.name, [])
         place = self.given[name] = self.given.get(name, 0) + 1
@@ -171,8 +131,13 @@ class Replay:
             raise Leak(f"{self.where(name)}: answer {place} is {other!r}, expected {one!r}")
         if isinstance(one, Confined):
             return own
-        self.compare(self, ticket, raw, first, own)
+        self.compare(self, ticket, first, own)
         return own._replace(released=one)
+
+    def apart(self, ticket: Ticket) -> Apart | None:
+        """How far apart an answer and the first run's may be."""
+        recording, name = self.recording, ticket.side.name
+        return recording.plans[name].apart(ticket.task, recording.relation, recording.shards.get(name, 0))
 
     def where(self, name: str) -> str:
         """Words for the place of what a side does now."""
@@ -187,10 +152,10 @@ class _ReplayedSide(Side):
         self._replay = replay
 
     def release(self, ticket: Ticket, raw: Any) -> Answer:
-        return self._replay.answer(ticket, raw, super().release(ticket, raw))
+        return self._replay.answer(ticket, super().release(ticket, raw))
 
 
-def same_coins(replay: Replay, ticket: Ticket, raw: Any, first: Answer, own: Answer) -> None:
+def same_coins(replay: Replay, ticket: Ticket, first: Answer, own: Answer) -> None:
     """Hold an answer with the same coins, of neighbouring data, against the sensitivity that is declared.
 
     Raises
@@ -198,31 +163,26 @@ def same_coins(replay: Replay, ticket: Ticket, raw: Any, first: Answer, own: Ans
     Leak
         If it is further away.
     """
-    name, plan, recording = ticket.side.name, replay.recording.plans[ticket.side.name], replay.recording
+    name, apart = ticket.side.name, replay.apart(ticket)
     one, other = np.asarray(first.released.values), np.asarray(own.released.values)
-    match plan:
-        case MaskedMember() if isinstance(first.released, Masked):
-            distance, most = _masked(one, other), 2 * plan.bound.reach / plan.bound.fixed.resolution
-            allowed = most
-        case Stream():
-            distance, allowed, most = _record(replay, plan, name, one, other)
-        case _ if isinstance(first.released, Released):
-            terms = terms_of(plan, ticket, raw, recording.relation)
-            assert terms is not None, f"{name} releases nothing that is known"
-            clip = terms.query.mechanism.clip if math.isfinite(terms.query.mechanism.clip) else 1.0
-            a, b = in_units(one, terms.query, clip), in_units(other, terms.query, clip)
-            distance, most = float(np.linalg.norm(a - b)), terms.most
-            allowed = most + rounding(a, b, terms.examples, _unit_roundoff(one))
-        case _:
-            if one.tobytes() != other.tobytes():
-                raise Leak(f"{replay.where(name)}: an answer that depends on no data has other bytes")
-            return
+    if apart is None or not isinstance(first.released, Released | Masked):
+        if one.tobytes() != other.tobytes():
+            raise Leak(f"{replay.where(name)}: an answer that depends on no data has other bytes")
+        return
+    most = apart.most + (replay.moved.get(name, 0.0) if apart.adds else 0.0)
+    if isinstance(first.released, Masked):
+        distance, rounded = _steps(one, other), 0.0
+    else:
+        a, b = _measured(one, apart), _measured(other, apart)
+        longest = 1.0 if apart.query is not None else most
+        distance, rounded = float(np.linalg.norm(a - b)), rounding(a, b, apart.examples, _unit_roundoff(one), longest)
+    replay.moved[name] = distance
     replay.compared += 1
     replay.differing += distance != 0
     if most == math.inf:
         return
     replay.largest = max(replay.largest, distance / most)
-    if not distance <= allowed < math.inf:
+    if not distance <= most + rounded < math.inf:
         raise Leak(
             f"{replay.where(name)}: release {replay.given[name]} ({type(ticket.task).__name__}) is "
             f"{distance / most:.4g} times its declared sensitivity away"
@@ -233,46 +193,34 @@ def _unit_roundoff(values: Any) -> float:
     return float(np.finfo(values.dtype).eps) / 2
 
 
-def _masked(one: Any, other: Any) -> float:
+def _steps(one: Any, other: Any) -> float:
     """Steps between two vectors with the same mask and noise, modulo 2^bits."""
     signed = (other - one).view(np.dtype(f"i{one.dtype.itemsize}"))
     return float(np.linalg.norm(signed.astype(np.float64)))
 
 
-def _record(replay: Replay, plan: Stream, name: str, one: Any, other: Any) -> tuple[float, float, float]:
-    """How far a record of a stream has moved, how far it may have, and how far one change moves an update.
-
-    A state is the last one, times a weight of at most 1, and one update more; and a change moves each update by D.
-    """
-    distance, before = float(np.linalg.norm(other.astype(np.float64) - one)), replay.moved.get(name, 0.0)
-    replay.moved[name] = distance
-    if plan.moved is None:
-        return distance, math.inf, math.inf
-    most = before + plan.moved
-    length = float(np.linalg.norm(one)) + float(np.linalg.norm(other))
-    return distance, most + _unit_roundoff(one) * (4 * length + 2 * (len(one) + 4) * most), most
+def _measured(answer: Any, apart: Apart) -> Vector:
+    """An answer in the numbers in which its sensitivity is declared."""
+    query = apart.query
+    if query is None:
+        return np.asarray(answer, np.float64)
+    clip = query.mechanism.clip
+    return to_units(answer, query, clip if math.isfinite(clip) else 1.0)
 
 
-def other_noise(replay: Replay, ticket: Ticket, raw: Any, first: Answer, own: Answer) -> None:
+def other_noise(replay: Replay, ticket: Ticket, first: Answer, own: Answer) -> None:
     """Note what the noise of a release is, by an answer of the same data with other noise."""
-    name, plan = ticket.side.name, replay.recording.plans[ticket.side.name]
-    if not isinstance(first.released, Released):
+    apart = replay.apart(ticket)
+    if apart is None or not apart.noisy or not isinstance(first.released, Released):
         return
     one, other = np.asarray(first.released.values), np.asarray(own.released.values)
-    terms = terms_of(plan, ticket, raw, replay.recording.relation)
-    if terms is not None:
-        law = terms.query.mechanism
-        difference = in_units(other, terms.query, law.clip) - in_units(one, terms.query, law.clip)
-    elif isinstance(plan, Stream) and plan.law is not None:
-        law, difference = Mechanism(1.0), other.astype(np.float64) - one
-    else:
-        return
-    if law.private:
-        number = replay.given[name]
-        replay.noises.append(Noise(name, number, difference, law, _unit_roundoff(one)))
+    difference = _measured(other, apart) - _measured(one, apart)
+    law = None if apart.query is None else apart.query.mechanism
+    name = ticket.side.name
+    replay.noises.append(Noise(name, replay.given[name], difference, law, _unit_roundoff(one)))
 
 
-def nothing(replay: Replay, ticket: Ticket, raw: Any, first: Answer, own: Answer) -> None:
+def nothing(replay: Replay, ticket: Ticket, first: Answer, own: Answer) -> None:
     """Hold an answer to be the very same: of the same data, with the same coins.
 
     Raises

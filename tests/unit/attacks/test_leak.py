@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from gossamer.attacks.leak import CHANCE, NoiseScale, in_units, repeated, rounding, silent
+from gossamer.attacks.leak import CHANCE, NoiseScale, repeated, rounding, silent, to_units
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
@@ -25,7 +25,7 @@ def test_an_example_at_the_clip_and_its_vote_have_length_one(share: float, unit:
     asked = query(2.5, 1.7, share, unit)
     summed = np.array([1.5, 2.0, 0.5])  # the sum has length 2.5 = C, the vote is 1/2
     answer = summed / asked.normaliser / np.array([unit, unit, 1.0])
-    assert np.linalg.norm(in_units(answer, asked, 2.5)) == pytest.approx(1.0, rel=1e-14)
+    assert np.linalg.norm(to_units(answer, asked, 2.5)) == pytest.approx(1.0, rel=1e-14)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5])
@@ -35,7 +35,7 @@ def test_in_units_noise_has_the_multiplier_that_is_charged(share: float) -> None
     law, of_count = divided(asked.mechanism, share)
     assert isinstance(law, Gaussian)
     deviations = [law.standard_deviation, law.standard_deviation] + [of_count] * bool(share)
-    np.testing.assert_allclose(in_units(np.array(deviations) / 8.0, asked, 2.5), 1.7, rtol=1e-14)
+    np.testing.assert_allclose(to_units(np.array(deviations) / 8.0, asked, 2.5), 1.7, rtol=1e-14)
 
 
 @pytest.mark.parametrize("examples", [1, 7, 200])
