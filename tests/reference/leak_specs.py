@@ -87,6 +87,10 @@ SPECS: dict[str, dict[str, Any]] = {
         },
         "privacy": {**_LEVEL, "neighboring_relation": "replace_one"},
     },
+    "increasing-sequential": {
+        "algorithm": {"name": "increasing", "nodes": 3, "sizes": _SIZES, "rounds": 2, "round_update": "sequential"},
+        "privacy": _LEVEL,
+    },
     "increasing-parts": {
         "algorithm": {"name": "increasing", "nodes": 3, "sizes": _SIZES, "rounds": 2, "parts": 2},
         "privacy": _LEVEL,
