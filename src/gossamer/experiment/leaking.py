@@ -11,11 +11,13 @@ law that accounting takes them to have, what real clocks tell, and pairs that it
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ from gossamer.experiment.watching import Watched
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.protocol.trace import Step
 from gossamer.randomness import derive, stream
+from gossamer.sides.machine import Side
 from gossamer.sides.making import Machine
 
 OF_A_BASE = 8
@@ -121,13 +124,29 @@ def audit_leak(
         return _Audit(prepared, updates, Path(folder)).go(pairs, progress)
 
 
+class _Parted(Leak):
+    """Two runs differ from a step on: `place` counts those before it."""
+
+    def __init__(self, place: int, step: Step, view: OutsideView) -> None:
+        super().__init__("two runs differ")
+        self.place, self.step, self.view = place, step, view
+
+
+class _Found(Exception):
+    """A step that was looked for."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__("found")
+        self.step = step
+
+
 @dataclass
 class _Seen(NullProgress):
     """What is seen of a run from outside; held against what was seen of the ``first``, if there is one."""
 
     recording: Recording
     first: _Seen | None = None
-    steps: list[tuple[Step, bytes]] = field(default_factory=list)
+    steps: list[bytes] = field(default_factory=list)
     left: list[dict[str, bytes]] = field(default_factory=list)
     view: OutsideView | None = None
     count: int = 0
@@ -139,14 +158,15 @@ class _Seen(NullProgress):
     def step(self, step: Step) -> None:
         """See a step of a node."""
         assert self.view is not None
-        seen = self.view.step(step)
-        self.count += 1
+        # Of a long run with a large model all steps together would fill the memory.
+        seen = hashlib.blake2b(self.view.step(step), digest_size=16).digest()
+        place, self.count = self.count, self.count + 1
         if self.first is None:
-            self.steps.append((step, seen))
-        elif self.count > len(self.first.steps):
+            self.steps.append(seen)
+        elif place >= len(self.first.steps):
             raise Leak(f"{step.node} sees {type(step.event).__name__} after the first run has ended")
-        elif seen != (expected := self.first.steps[self.count - 1])[1]:
-            raise Leak(difference(expected[0], step, self.view))
+        elif seen != self.first.steps[place]:
+            raise _Parted(place, step, self.view)
 
     def ended(self, parts: Iterator[tuple[str, bytes]]) -> None:
         """See some of what is left of the run, by name."""
@@ -254,6 +274,43 @@ class _Audit:
         if place is not None:
             seen.ended(seen.view.files(place))
 
+    def _hold(
+        self,
+        base: _Base,
+        first: _Seen,
+        coins: Coins,
+        prepared: Prepared,
+        folder: str = "",
+        blank: IndexArray | None = None,
+    ) -> None:
+        """Run, and hold what is seen against the first run.
+
+        Raises
+        ------
+        Leak
+            If it differs.
+        """
+        try:
+            self._run(prepared, coins, _Seen(base.recording, first), folder, blank)
+        except _Parted as parted:
+            raise Leak(difference(self._step(base, parted.place), parted.step, parted.view)) from None
+
+    def _step(self, base: _Base, place: int) -> Step:
+        """The step of the first run before which there are ``place``."""
+        steps = count()
+
+        def look(step: Step) -> None:
+            if next(steps) == place:
+                raise _Found(step)
+
+        try:
+            run_with(
+                base.coins(), base.prepared, self._plan, progress=NullProgress(), watch=look, updates=self._updates
+            )
+        except _Found as found:
+            return found.step
+        raise AssertionError(f"the first run has fewer than {place} steps")
+
     def _compare(self, base: _Base, first: _Seen, pair: Neighbours, *, with_files: bool) -> None:
         """Run a neighbour and hold it against the first run.
 
@@ -263,10 +320,9 @@ class _Audit:
             If it can be told apart.
         """
         replay = Replay(base.recording, same_coins)
+        coins, folder = base.coins(replay.machine), "second" if with_files else ""
         try:
-            prepared, coins = self._with(pair.second), base.coins(replay.machine)
-            seen = _Seen(base.recording, first)
-            self._run(prepared, coins, seen, "second" if with_files else "", pair.blank)
+            self._hold(base, first, coins, self._with(pair.second), folder, pair.blank)
         except Leak:
             raise
         except Exception as error:
@@ -285,12 +341,10 @@ class _Audit:
             If it is not the same.
         """
         try:
-            seen = _Seen(base.recording, first)
-            self._run(base.prepared, base.coins(Replay(base.recording, nothing).machine), seen, "again")
-        except Leak as difference_:
+            self._hold(base, first, base.coins(Replay(base.recording, nothing).machine), base.prepared, "again")
+        except Leak as leak:
             raise SpecError(
-                f"a run of this spec cannot be replayed, since with the same data and coins it is another run: "
-                f"{difference_}"
+                f"a run of this spec cannot be replayed, since with the same data and coins it is another run: {leak}"
             ) from None
 
     def _check_plan(self, generator: np.random.Generator) -> None:
@@ -317,7 +371,7 @@ class _Audit:
             return  # what they have said in the first run goes with the secrets of its coins alone
         replay = Replay(base.recording, other_noise)
         coins = replace(base.coins(replay.machine), noise=derive(base.seed, "other noise"))
-        self._run(base.prepared, coins, _Seen(base.recording, first))
+        self._hold(base, first, coins, base.prepared)
         by_size: dict[int, list[Noise]] = {}
         for one in replay.noises:
             if not one.difference.any():
@@ -345,7 +399,7 @@ class _Base:
     recording: Recording
     seed: int
 
-    def coins(self, machine: Machine) -> Coins:
+    def coins(self, machine: Machine = Side) -> Coins:
         """Coins of all runs that are held against it."""
         return Coins(derive(self.seed, "noise"), derive(self.seed, "samples"), machine)
 

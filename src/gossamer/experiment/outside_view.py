@@ -47,6 +47,10 @@ class OutsideView:
         # Heads that are in their own scope have models that are raw, and so are all figures of these.
         self._raw_models = any(trust.get(head) == head for head in trust.values())
 
+    def elapsed(self, now: float) -> float:
+        """Virtual seconds from the start to a moment on the nodes' clock."""
+        return round(now - self._run.simulator.start, 9)
+
     def step(self, step: Step) -> bytes:
         """A step of a node."""
         if not self._inside:
@@ -122,15 +126,15 @@ def _veiled(value: Any) -> Any:
 
 def difference(expected: Step, found: Step, view: OutsideView) -> str:
     """Words for the first thing in which two steps differ."""
-    where = f"{found.node} at virtual second"
+    where, now = f"{found.node} at virtual second", view.elapsed(found.now)
     if (expected.node, type(expected.event)) != (found.node, type(found.event)):
         return (
-            f"{where} {found.now:g} sees {type(found.event).__name__}, expected {expected.node} to see "
+            f"{where} {now:g} sees {type(found.event).__name__}, expected {expected.node} to see "
             f"{type(expected.event).__name__}"
         )
     if expected.now != found.now:
-        return f"{where} {found.now:.17g} sees {type(found.event).__name__}, expected at {expected.now:.17g}"
-    here = f"{found.node} at virtual second {found.now:g}, {type(found.event).__name__}"
+        return f"{where} {now:.12g} sees {type(found.event).__name__}, expected at {view.elapsed(expected.now):.12g}"
+    here = f"{where} {now:g}, {type(found.event).__name__}"
     if len(expected.effects) != len(found.effects):
         return f"{here}: {len(found.effects)} effects, expected {len(expected.effects)}"
     for one, other in zip(expected.effects, found.effects, strict=True):
