@@ -11,12 +11,11 @@ law that accounting takes them to have, what real clocks tell, and pairs that it
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,20 +26,27 @@ from threadpoolctl import threadpool_limits
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.terms import EXAMPLE
 from gossamer.arrays import IndexArray
-from gossamer.attacks.leak import NoiseScale, repeated, silent
+from gossamer.attacks.leak import NoiseScale
 from gossamer.attacks.neighbours import Neighbours, neighbours, worst_cases
 from gossamer.data.split import Split
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.nodes_and_sides import Coins
-from gossamer.experiment.outside_view import OutsideView, difference
+from gossamer.experiment.outside_view import difference
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.progress import NullProgress
-from gossamer.experiment.replayed_sides import Leak, Noise, Recording, Replay, nothing, other_noise, same_coins
+from gossamer.experiment.replayed_sides import (
+    Leak,
+    Recording,
+    Replay,
+    check_noise,
+    nothing,
+    other_noise,
+    same_coins,
+)
 from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.running import run_with
-from gossamer.experiment.watching import Watched
-from gossamer.privacy.mechanisms import Gaussian
+from gossamer.experiment.seen_run import Parted, Seen
 from gossamer.protocol.trace import Step
 from gossamer.randomness import derive, stream
 from gossamer.sides.machine import Side
@@ -124,75 +130,12 @@ def audit_leak(
         return _Audit(prepared, updates, Path(folder)).go(pairs, progress)
 
 
-class _Parted(Leak):
-    """Two runs differ from a step on: `place` counts those before it."""
-
-    def __init__(self, place: int, step: Step, view: OutsideView) -> None:
-        super().__init__("two runs differ")
-        self.place, self.step, self.view = place, step, view
-
-
 class _Found(Exception):
     """A step that was looked for."""
 
     def __init__(self, step: Step) -> None:
         super().__init__("found")
         self.step = step
-
-
-@dataclass
-class _Seen(NullProgress):
-    """What is seen of a run from outside; held against what was seen of the ``first``, if there is one."""
-
-    recording: Recording
-    first: _Seen | None = None
-    steps: list[bytes] = field(default_factory=list)
-    left: list[dict[str, bytes]] = field(default_factory=list)
-    view: OutsideView | None = None
-    count: int = 0
-
-    def began(self, run: Watched) -> None:
-        self.view = OutsideView(run)
-        self.recording.seconds = lambda: run.simulator.elapsed
-
-    def step(self, step: Step) -> None:
-        """See a step of a node."""
-        assert self.view is not None
-        # Of a long run with a large model all steps together would fill the memory.
-        seen = hashlib.blake2b(self.view.step(step), digest_size=16).digest()
-        place, self.count = self.count, self.count + 1
-        if self.first is None:
-            self.steps.append(seen)
-        elif place >= len(self.first.steps):
-            raise Leak(f"{step.node} sees {type(step.event).__name__} after the first run has ended")
-        elif seen != self.first.steps[place]:
-            raise _Parted(place, step, self.view)
-
-    def ended(self, parts: Iterator[tuple[str, bytes]]) -> None:
-        """See some of what is left of the run, by name."""
-        found, place = dict(parts), len(self.left)
-        self.left.append(found)
-        if self.first is None:
-            return
-        if self.count < len(self.first.steps):
-            raise Leak(f"the run ends after {self.count} events, expected {len(self.first.steps)}")
-        expected = self.first.left[place]
-        if odd := sorted(found.keys() ^ expected.keys()):
-            raise Leak(f"{odd[0]} is left of {'this run' if odd[0] in found else 'the first run'} alone")
-        for name, content in found.items():
-            if content != expected[name]:
-                raise Leak(f"{name}: not what the first run has{_place(expected[name], content)}")
-
-
-def _place(one: bytes, other: bytes) -> str:
-    """Words for the first difference of two documents; nothing of what is no text."""
-    try:
-        first, second = one.decode(), other.decode()
-    except UnicodeDecodeError:
-        return ""
-    at = next((at for at, pair in enumerate(zip(first, second)) if pair[0] != pair[1]), min(len(first), len(second)))
-    start = max(0, at - 30)
-    return f": {second[start : at + 20]!r}, expected {first[start : at + 20]!r}"
 
 
 class _Audit:
@@ -223,7 +166,7 @@ class _Audit:
             return LeakAudit(max(done, 1), self._releases, self._differing, self._largest, str(leak), what)
         return LeakAudit(done, self._releases, self._differing, self._largest)
 
-    def _base(self, number: int) -> tuple[_Base, _Seen]:
+    def _base(self, number: int) -> tuple[_Base, Seen]:
         """A data set with rows that are hard to bear, but for the first one, and what its run shows.
 
         Raises
@@ -238,7 +181,7 @@ class _Audit:
             train = self._worst(generator, int(generator.integers(4)))
         recording = Recording(self._plan.sides, self._relation, self._prepared.shard_sizes)
         base = _Base(self._with(train), recording, derive(self._seed, "coins", number))
-        first = _Seen(recording)
+        first = Seen(recording)
         self._run(base.prepared, base.coins(recording.record), first, "first" if number == 0 else "")
         if number == 0:
             self._check_repeat(base, first)
@@ -261,7 +204,7 @@ class _Audit:
         return neighbours(train, shards, self._relation, self._classes, generator, clients=self._clients)
 
     def _run(
-        self, prepared: Prepared, coins: Coins, seen: _Seen, folder: str = "", blank: IndexArray | None = None
+        self, prepared: Prepared, coins: Coins, seen: Seen, folder: str = "", blank: IndexArray | None = None
     ) -> None:
         """Run, and see what there is to see; with what is written into a ``folder``, if one is named."""
         place = self._folder / folder if folder else None
@@ -277,7 +220,7 @@ class _Audit:
     def _hold(
         self,
         base: _Base,
-        first: _Seen,
+        first: Seen,
         coins: Coins,
         prepared: Prepared,
         folder: str = "",
@@ -291,8 +234,8 @@ class _Audit:
             If it differs.
         """
         try:
-            self._run(prepared, coins, _Seen(base.recording, first), folder, blank)
-        except _Parted as parted:
+            self._run(prepared, coins, Seen(base.recording, first), folder, blank)
+        except Parted as parted:
             raise Leak(difference(self._step(base, parted.place), parted.step, parted.view)) from None
 
     def _step(self, base: _Base, place: int) -> Step:
@@ -311,7 +254,7 @@ class _Audit:
             return found.step
         raise AssertionError(f"the first run has fewer than {place} steps")
 
-    def _compare(self, base: _Base, first: _Seen, pair: Neighbours, *, with_files: bool) -> None:
+    def _compare(self, base: _Base, first: Seen, pair: Neighbours, *, with_files: bool) -> None:
         """Run a neighbour and hold it against the first run.
 
         Raises
@@ -332,7 +275,7 @@ class _Audit:
             self._differing += replay.differing
             self._largest = max(self._largest, replay.largest)
 
-    def _check_repeat(self, base: _Base, first: _Seen) -> None:
+    def _check_repeat(self, base: _Base, first: Seen) -> None:
         """Run the first again.
 
         Raises
@@ -359,7 +302,7 @@ class _Audit:
         if _said(other) != _said(plan_run(self._prepared)):
             raise Leak("the plan of other examples is another one")
 
-    def _check_noise(self, base: _Base, first: _Seen) -> None:
+    def _check_noise(self, base: _Base, first: Seen) -> None:
         """Run the first again, with other noise.
 
         Raises
@@ -372,23 +315,7 @@ class _Audit:
         replay = Replay(base.recording, other_noise)
         coins = replace(base.coins(replay.machine), noise=derive(base.seed, "other noise"))
         self._hold(base, first, coins, base.prepared)
-        by_size: dict[int, list[Noise]] = {}
-        for one in replay.noises:
-            if not one.difference.any():
-                raise Leak(f"{one.side}: release {one.number} has no noise")
-            by_size.setdefault(len(one.difference), []).append(one)
-        for same in by_size.values():
-            differences = [one.difference for one in same]
-            if len(same) > 1 and (place := silent(differences)) is not None:
-                raise Leak(f"{same[0].side}: number {place} of {len(differences[0])} in a release has no noise")
-            if (two := repeated(differences, same[0].unit_roundoff)) is not None:
-                one, other = (same[place] for place in two)
-                raise Leak(f"release {one.number} of {one.side} and {other.number} of {other.side} have the same noise")
-            for one in same:
-                if isinstance(one.law, Gaussian):
-                    self._scale.add(one.difference, one.law.noise_multiplier)
-        if (found := self._scale.wrong) is not None:
-            raise Leak(f"the standard deviation of noise is {found:.3g} times the one that is charged")
+        check_noise(replay.noises, self._scale)
 
 
 @dataclass(frozen=True)

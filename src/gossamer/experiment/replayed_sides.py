@@ -16,14 +16,14 @@ whatever is not has come around them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gossamer.attacks.leak import Vector, rounding, to_units
-from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
+from gossamer.attacks.leak import NoiseScale, Vector, repeated, rounding, silent, to_units
+from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation
 from gossamer.sides.answers import Answer
 from gossamer.sides.apart import Apart
 from gossamer.sides.home import Home
@@ -49,7 +49,7 @@ class Noise(NamedTuple):
 
 @dataclass
 class Recording:
-    """Answers of a run's data sides, in order, by side; and how far those of other runs were from them.
+    """Answers of a run's data sides, in order, by side.
 
     Attributes
     ----------
@@ -218,6 +218,39 @@ def other_noise(replay: Replay, ticket: Ticket, first: Answer, own: Answer) -> N
     law = None if apart.query is None else apart.query.mechanism
     name = ticket.side.name
     replay.noises.append(Noise(name, replay.given[name], difference, law, _unit_roundoff(one)))
+
+
+def check_noise(noises: Sequence[Noise], scale: NoiseScale) -> None:
+    """Look for noise that is missing, or comes twice, or is of another standard deviation than is charged.
+
+    Parameters
+    ----------
+    noises : sequence of Noise
+        Of one run.
+    scale : NoiseScale
+        What is known of standard deviations from other runs, to which these are added.
+
+    Raises
+    ------
+    Leak
+        If there is such.
+    """
+    by_size: dict[int, list[Noise]] = {}
+    for one in noises:
+        if not one.difference.any():
+            raise Leak(f"{one.side}: release {one.number} has no noise")
+        by_size.setdefault(len(one.difference), []).append(one)
+        if isinstance(one.law, Gaussian):
+            scale.add(one.difference, one.law.noise_multiplier)
+    for same in by_size.values():
+        differences = [one.difference for one in same]
+        if len(same) > 1 and (place := silent(differences)) is not None:
+            raise Leak(f"{same[0].side}: number {place} of {len(differences[0])} in a release has no noise")
+        if (two := repeated(differences, same[0].unit_roundoff)) is not None:
+            one, other = (same[place] for place in two)
+            raise Leak(f"release {one.number} of {one.side} and {other.number} of {other.side} have the same noise")
+    if (found := scale.wrong) is not None:
+        raise Leak(f"the standard deviation of noise is {found:.3g} times the one that is charged")
 
 
 def nothing(replay: Replay, ticket: Ticket, first: Answer, own: Answer) -> None:
