@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from gossamer.arrays import IndexArray
@@ -11,11 +12,31 @@ from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.streams.model_radius import ModelLengths
 from gossamer.protocol.node import Node
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.making import open_pool
+from gossamer.sides.machine import Side
+from gossamer.sides.making import Machine, open_pool
 from gossamer.sides.plan import SidePlan
 from gossamer.sides.pool import Pool
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
+
+
+@dataclass(frozen=True)
+class Coins:
+    """Coins of a run, and what makes the data sides that toss them.
+
+    Attributes
+    ----------
+    noise : int
+        Seed of noise and masks, and of batches too, where those have none of their own.
+    samples : int or None
+        Seed of batches.
+    machine : callable
+        What makes a data side.
+    """
+
+    noise: int
+    samples: int | None = None
+    machine: Machine = Side
 
 
 class Planned(Protocol):
@@ -45,6 +66,7 @@ def sides_of(
     blank: IndexArray | None = None,
     ledgers: Mapping[str, Ledger] | None = None,
     samples: int | None = None,
+    machine: Machine = Side,
 ) -> Pool:
     """The data sides of all parties of a simulation, with ledgers for what is planned.
 
@@ -62,6 +84,8 @@ def sides_of(
         Ledgers that were charged before the run.
     samples : int, optional
         Seed of sampling, where that is another one.
+    machine : callable
+        What makes a data side; see `open_pool`.
 
     Raises
     ------
@@ -70,7 +94,7 @@ def sides_of(
     """
     home, trust = Simulated(seed, ledgers, samples), prepared.cast.trust
     shards = shards_of(prepared, blank)
-    return open_pool(plan.sides, shards, prepared.objective, prepared.dataset.train, home, trust=trust)
+    return open_pool(plan.sides, shards, prepared.objective, prepared.dataset.train, home, machine, trust)
 
 
 def shards_of(prepared: Prepared, blank: IndexArray | None = None) -> dict[str, Shard]:

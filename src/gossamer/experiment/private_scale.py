@@ -32,7 +32,8 @@ from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.making import open_pool
+from gossamer.sides.machine import Side
+from gossamer.sides.making import Machine, open_pool
 from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Public
 
@@ -173,7 +174,9 @@ class Scaled:
     ledgers: Mapping[str, Ledger] = field(default_factory=dict)
 
 
-def scaled(prepared: Prepared, plan: Plan, seed: int, blank: IndexArray | None = None) -> Scaled:
+def scaled(
+    prepared: Prepared, plan: Plan, seed: int, blank: IndexArray | None = None, machine: Machine = Side
+) -> Scaled:
     """Release, and scale the examples of all nodes by what was found; nothing where nothing is to be found.
 
     Parameters
@@ -186,11 +189,14 @@ def scaled(prepared: Prepared, plan: Plan, seed: int, blank: IndexArray | None =
         Of the run's sampling and noise.
     blank : ndarray of int64, optional
         Rows whose slots hold nothing.
+    machine : callable
+        What makes a data side; see `open_pool`.
     """
     if not found_by_release(prepared.dataset):
         return Scaled(prepared)
     magnitudes, task = question(prepared)
-    sides = open_pool(plan.sides, shards_of(prepared, blank), magnitudes, prepared.dataset.train, Simulated(seed))
+    shards, home = shards_of(prepared, blank), Simulated(seed)
+    sides = open_pool(plan.sides, shards, magnitudes, prepared.dataset.train, home, machine)
     tickets = [sides.admit(name, task) for name in prepared.names]
     ranges = ranges_of(prepared, [np.asarray(answer.released.values) for answer in sides.compute(tickets)])
     told = rescaled(prepared, ranges)

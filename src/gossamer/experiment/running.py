@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.stopping import StopSettings
 from gossamer.arrays import IndexArray
 from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
@@ -23,7 +24,7 @@ from gossamer.experiment.from_memory import FromMemory
 from gossamer.experiment.keeping import EVERY, Checkpoints, Part, check_interval, restore
 from gossamer.experiment.node_records import FILE as NODES
 from gossamer.experiment.node_records import NodeRecords
-from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
+from gossamer.experiment.nodes_and_sides import Coins, nodes_of, sides_of
 from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
 from gossamer.experiment.observing import Evaluator, Measure, Row
 from gossamer.experiment.personalising import personalised
@@ -194,6 +195,26 @@ def run_prepared(
         return run.go()
 
 
+def run_with(
+    coins: Coins,
+    prepared: Prepared,
+    plan: Plan,
+    folder: ResultsFolder | None = None,
+    *,
+    progress: Progress,
+    watch: Callable[[Step], None],
+    blank: IndexArray | None = None,
+    updates: int | None = None,
+) -> Result:
+    """Run with given ``coins``, in the place of those that follow from a secret, settings and examples.
+
+    For comparisons of two runs, thousands of them: it leaves the number of threads to the caller, and ends after so
+    many ``updates`` if the plan has more. The rest is as for `run_prepared`.
+    """
+    run = _Run(prepared, plan, folder, progress, time.perf_counter(), watch, blank, coins=coins, updates=updates)
+    return run.go()
+
+
 @dataclass(frozen=True)
 class _Published:
     """Those that are told of each evaluation. They know nothing of the evaluator: a run is no circle."""
@@ -225,24 +246,30 @@ class _Run:
     checkpoint: float | None = None
     resumed: Checkpoint | None = None
     engine: Engine | None = None
+    coins: Coins | None = None
+    updates: int | None = None
 
     def __post_init__(self) -> None:
         prepared, plan = self.prepared, self.plan
         nodes = nodes_of(prepared, plan)
-        seed = secret_seed(prepared, plan.noise, self.purpose, self.secret)
+        coins = self.coins or self._own_coins()
+        seed = coins.noise
         self.mark = mark(seed)
         # Of the examples as they were read, which is what a repeat compares: a private scale is found anew by it.
         self.tested = "" if self.folder is None or self.secret is None else test_mark(prepared, self.secret)
         if self.resumed is not None:
             self.resumed.check_run(self.mark, self.watch is not None, self.measure is not None)
         ranges = None if self.resumed is None else self.resumed.origin.ranges
-        found = scaled(prepared, plan, seed, self.blank) if ranges is None else found_before(prepared, ranges)
+        found = (
+            scaled(prepared, plan, seed, self.blank, coins.machine)
+            if ranges is None
+            else found_before(prepared, ranges)
+        )
         self.ranges = found.ranges
         self.prepared = prepared = found.prepared
-        samples = samples_seed(prepared.experiment, self.purpose)
-        sides = sides_of(prepared, plan, seed, self.blank, found.ledgers, samples)
+        sides = sides_of(prepared, plan, seed, self.blank, found.ledgers, coins.samples, coins.machine)
         self.private = PrivateRecords(self.folder)
-        self.simulator = self._simulator(nodes, sides, Sources(seed, samples, found.ledgers))
+        self.simulator = self._simulator(nodes, sides, Sources(seed, coins.samples, found.ledgers))
         self.node_records = NodeRecords(prepared, plan, self.simulator)
         self.records = Records(
             prepared, plan, self.simulator, sides, self.folder, self.started, time.perf_counter(), found.ranges
@@ -277,6 +304,12 @@ class _Run:
             staleness=prepared.algorithm.staleness,
         )
 
+    def _own_coins(self) -> Coins:
+        """Coins that follow from all that decides the run."""
+        prepared, purpose = self.prepared, self.purpose
+        noise = secret_seed(prepared, self.plan.noise, purpose, self.secret)
+        return Coins(noise, samples_seed(prepared.experiment, purpose))
+
     def go(self) -> Result:
         with closing(self.simulator):
             return self._go()
@@ -295,12 +328,20 @@ class _Run:
         return self.records.result(self.secret)
 
     def _drive(self, began: Patience | None) -> str:
-        stop = self.plan.stop
+        stop = self._stop
         with few_collections():
             if isinstance(self.simulator, Shards):  # of which only the beginning is kept
                 return drive_shards(self.simulator, stop, self)
             with self.keeper.heard():
                 return drive(self.simulator, stop, self, self.keeper, began or Patience())
+
+    @property
+    def _stop(self) -> StopSettings:
+        """When the run ends: by its plan, or after fewer updates."""
+        stop, most = self.plan.stop, self.updates
+        if most is None or (stop.updates is not None and stop.updates <= most):
+            return stop
+        return stop.model_copy(update={"updates": most})
 
     def begin(self) -> Patience | None:
         """Tell what is run, and write down all that is fixed by now, or go on from the checkpoint, if there is one.

@@ -81,6 +81,8 @@ def mean_gradient(h, g, start, u, examples, l2):
     share, total = 1.0 / examples, 0.0
     for j in range(h.size):
         h[j] = share * np.float64(g[j]) + l2 * (np.float64(start[j]) + u[j])
+    # A loop of its own: which way it is added up would otherwise depend on where small arrays lie.
+    for j in range(h.size):
         total += h[j] * h[j]
     return root(total, h)
 

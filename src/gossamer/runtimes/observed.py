@@ -60,6 +60,11 @@ class Observed(Protocol):
         ...
 
     @property
+    def start(self) -> float:
+        """Seconds on the clock at which the run starts."""
+        ...
+
+    @property
     def now(self) -> float:
         """Seconds on the clock."""
         ...

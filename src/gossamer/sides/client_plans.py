@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from gossamer.errors import SpecError
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry
@@ -39,7 +40,9 @@ from gossamer.privacy.accounting.renyi import check_order
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import UpdateQuery
+from gossamer.sides.apart import Apart, of_sum
 from gossamer.sides.charges import CuratorCharges, ReleaseCharges
 from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.side_plan import (
@@ -147,6 +150,11 @@ class ClientUpdate(ByKind):
     def entry(self, trust: Trust) -> Entry:
         return NOTHING_PROVED if self.kind is not None or self.behind is None else self.behind.entry(trust)
 
+    def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
+        if not isinstance(self.noise, Mechanism):
+            return Apart(math.inf, noisy=False)  # it is raw, and stays in its scope
+        return of_sum(Query(WHOLE, self.noise, 1.0), NeighboringRelation.REPLACE_ONE)
+
     def counts(self) -> Counts | None:
         kind = self.kind or self.counted
         return None if kind is None else {kind: self.most_updates}
@@ -232,6 +240,9 @@ class Curator(ByKind):
         # Without noise in all of them nothing holds the curator to their numbers.
         proved = self.private and trust is not Trust.NOBODY
         return of_kinds(self.kinds, order, relation) if proved else math.inf
+
+    def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
+        return of_sum(task.query, NeighboringRelation.REPLACE_ONE, self.cohort)
 
     def counts(self) -> Counts:
         return self.kinds

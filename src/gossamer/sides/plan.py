@@ -16,11 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from gossamer.privacy.accounting.ledger import Plan, Unlimited
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
-from gossamer.privacy.tasks import Query
+from gossamer.privacy.tasks import UPDATES, Query
+from gossamer.sides.apart import Apart, most_drawn, of_sum
 from gossamer.sides.charges import ReleaseCharges
 from gossamer.sides.client_plans import ClientUpdate, Curator, Independent, Pairwise
 from gossamer.sides.deployed_guarantee import Drawn
@@ -69,6 +71,11 @@ class Samples(ByKind):
     def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
         return of_kinds(self.kinds, order, relation) if self.enforced else math.inf
 
+    def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
+        # Of local steps that are clipped one by one the later ones depend on the earlier; see `tasks.Round`.
+        proved = task.query.sampling.proved and UPDATES.get(getattr(task, "update", ""), True)
+        return of_sum(task.query, relation, most_drawn(task.query.sampling, shard), proved=proved)
+
     def counts(self) -> Counts:
         return self.kinds
 
@@ -96,6 +103,9 @@ class Nothing(ByKind):
 
     def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
         return 0.0
+
+    def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> None:
+        return None
 
     def most(self) -> int | None:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from gossamer.errors import SpecError
 from gossamer.numbers import whole_number
@@ -18,6 +18,7 @@ from gossamer.privacy.accounting.renyi import check_order
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Poisson
+from gossamer.sides.apart import Apart
 from gossamer.sides.charges import Charges
 from gossamer.sides.deployed_guarantee import Drawn
 
@@ -99,6 +100,20 @@ class SidePlan(Protocol):
 
     def drawn(self) -> Drawn:
         """Numbers drawn for the whole plan in a deployment."""
+        ...
+
+    def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart | None:
+        """How far apart the answers to ``task`` of neighbours are at most; None of what depends on no data.
+
+        Parameters
+        ----------
+        task : task
+            Admitted.
+        relation : NeighboringRelation
+            By which examples make neighbours; where a client is protected, all of its data are replaced.
+        shard : int
+            How many examples the party has.
+        """
         ...
 
     @property

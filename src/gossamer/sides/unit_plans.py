@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gossamer.errors import SpecError
 from gossamer.numbers import whole_number
@@ -25,6 +25,7 @@ from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.divergence import messages_divergence, messages_entry, own_entry
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.streams.unit_ledger import StreamKind
+from gossamer.sides.apart import Apart
 from gossamer.sides.charges import StreamCharges, SumCharges
 from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.side_plan import ByKind, CountedOn, Members, SidePlan, Trust, behind_scope, check_number
@@ -86,6 +87,10 @@ class Stream(ByKind):
 
     def entry(self, trust: Trust) -> Entry:
         return messages_entry(self.mu, self.epsilon) if self._proved(trust) else NOTHING_PROVED
+
+    def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
+        # A state is the last one, times a weight of at most 1, and one update more.
+        return Apart(math.inf if self.moved is None else self.moved, noisy=self.law is not None, adds=True)
 
     def _proved(self, trust: Trust) -> bool:
         return trust is not Trust.NOBODY and self.law is not None and self.moved is not None
@@ -162,6 +167,9 @@ class MaskedMember(ByKind):
     def entry(self, trust: Trust) -> Entry:
         behind = NOTHING_PROVED if self.behind is None else self.behind.entry(trust)
         return min(behind, own_entry(self.noise, self.sums, self._honest(trust)))
+
+    def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
+        return Apart(2 * self.bound.reach / self.bound.fixed.resolution)
 
     def counts_on(self, name: str) -> CountedOn | None:
         if self.noise is None or self.honest == 1:

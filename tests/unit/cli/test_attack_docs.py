@@ -1,4 +1,4 @@
-"""The attacks' own options are described: `test_docs` sees only the first level of commands."""
+"""The options of attacks and audits are described: `test_docs` sees only the first level of commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def subcommands(command: argparse.ArgumentParser) -> dict[str, argparse.Argument
     return dict(found.choices)
 
 
-ATTACKS = subcommands(subcommands(parser())["attack"])
+GROUPS = ("attack", "audit")
+TABLES = {group: subcommands(subcommands(parser())[group]) for group in GROUPS}
 
 
 def described(text: str, heading: str) -> set[str]:
@@ -27,12 +28,13 @@ def described(text: str, heading: str) -> set[str]:
     return set(rows)
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_every_option_of_an_attack_is_described(attack: str) -> None:
-    actions = ATTACKS[attack]._actions
+@pytest.mark.parametrize(("group", "name"), [(group, name) for group in GROUPS for name in TABLES[group]])
+def test_every_option_is_described(group: str, name: str) -> None:
+    actions = TABLES[group][name]._actions
     options = {str((action.option_strings or [str(action.metavar)])[-1]) for action in actions} - {"--help"}
-    assert described(COMMANDS.read_text(encoding="utf-8"), f"gossamer attack {attack}") == options
+    assert described(COMMANDS.read_text(encoding="utf-8"), f"gossamer {group} {name}") == options
 
 
-def test_every_attack_is_named() -> None:
-    assert set(ATTACKS) == {"inversion", "membership", "audit"}
+def test_every_attack_and_audit_is_named() -> None:
+    assert set(TABLES["attack"]) == {"inversion", "membership", "audit"}
+    assert set(TABLES["audit"]) == {"leak"}

@@ -1,0 +1,117 @@
+"""Arithmetic of leak audits: how far apart two answers are in units of what their noise hides, and the noise itself.
+
+A sum of vectors of length C at most, with the count of `privacy.clipping` after it, is taken in *units* in which its
+noise is N(0, z^2) in every coordinate, z the noise multiplier that is charged, and in which one example has length 1:
+``(sqrt(1 - r) sum / C, 2 sqrt(r) count)``, r the count's share. So the distance of two sums of neighbours is at most
+the sensitivity for a clip of 1, whatever clip, normaliser or count.
+
+**Rounding.** With u the unit roundoff of the answers' type, m examples in a sum and d coordinates, each clipped vector
+is longer than C by a share of at most (d + 4) u (d squares and their sum, a root, a quotient and a product), adding m
+of them is off by at most m u times the sum of their lengths, m C, and noise, quotient and what is added after it by 4 u
+times the length of the answer. Two sums are further apart than they should be by twice that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.privacy.tasks import Query
+
+Vector = npt.NDArray[np.float64]
+
+CHANCE = 1e-12
+"""Chance at most that a check of noise fails though the noise is right."""
+
+
+def to_units(answer: npt.NDArray[np.floating], query: Query, clip: float) -> Vector:
+    """A noisy ``answer`` [size, and a count if ``query`` asks for one] in units of what its noise hides."""
+    found = np.asarray(answer, np.float64) * query.normaliser
+    share = query.count_share
+    size = len(found) - bool(share)
+    found[:size] *= query.unit / clip * math.sqrt(1 - share)
+    found[size:] *= 2 * math.sqrt(share)
+    return found
+
+
+def rounding(first: Vector, second: Vector, examples: int, unit_roundoff: float, longest: float = 1.0) -> float:
+    """By how much two answers may be further apart than their sums of so many ``examples``, each that long at most."""
+    each = examples * (examples + len(first) + 4)
+    return unit_roundoff * (2 * each * longest + 4 * (_length(first) + _length(second)))
+
+
+def _length(vector: Vector) -> float:
+    return float(np.linalg.norm(vector))
+
+
+def silent(differences: Sequence[Vector]) -> int | None:
+    """A coordinate that has no noise: one that is the same in two draws of every release; None if there is none.
+
+    Parameters
+    ----------
+    differences : sequence of ndarray [size]
+        Of two answers to each release, which differ in nothing but their noise; at least one.
+    """
+    still = np.flatnonzero(~np.any(np.stack(differences) != 0, axis=0))
+    return int(still[0]) if len(still) else None
+
+
+def repeated(differences: Sequence[Vector], unit_roundoff: float) -> tuple[int, int] | None:
+    """Two releases with the same noise, but for its scale, so that one undoes that of the other; None if no two have.
+
+    Directions are the same that are as near as answers a thousand times as long as their noise are rounded. Those of
+    independent normal noise in d coordinates are nearer than a chord c with a chance below c^(d - 1), which is 1e-12 of
+    float32 in four coordinates; noise in fewer says nothing.
+
+    Parameters
+    ----------
+    differences : sequence of ndarray [size]
+        As for `silent`.
+    unit_roundoff : float
+        u of the answers' type.
+    """
+    lengths = np.array([_length(one) for one in differences])
+    if len(differences) < 2 or len(differences[0]) < 4 or not lengths.all():
+        return None
+    directions = np.stack(differences) / lengths[:, None]
+    chord = max(1e-6, 1e3 * unit_roundoff)
+    alike = np.triu(directions @ directions.T > 1 - chord**2 / 2, 1)
+    if not alike.any():
+        return None
+    one, other = np.argwhere(alike)[0]
+    return int(one), int(other)
+
+
+@dataclass
+class NoiseScale:
+    """Standard deviation of normal noise, told from many differences of two draws.
+
+    The sum of N squares of standard normal numbers is above N + 2 sqrt(N x) + 2 x, or below N - 2 sqrt(N x), each with
+    a chance of at most exp(-x) [1, lemma 1].
+
+    References
+    ----------
+    [1] Laurent and Massart, "Adaptive estimation of a quadratic functional by model selection", Annals of Statistics
+        2000.
+    """
+
+    count: int = 0
+    squares: float = 0.0
+
+    def add(self, difference: Vector, multiplier: float) -> None:
+        """Add what two draws of a release's noise differ by, in units, of noise with this multiplier."""
+        self.count += len(difference)
+        self.squares += float(np.sum(difference**2)) / (2 * multiplier**2)
+
+    @property
+    def wrong(self) -> float | None:
+        """The standard deviation as a multiple of the right one, where that is not it; None if it may be right."""
+        x = math.log(2 / CHANCE)
+        spread = 2 * math.sqrt(self.count * x)
+        if self.count - spread <= self.squares <= self.count + spread + 2 * x:
+            return None
+        return math.sqrt(self.squares / self.count)
