@@ -4,8 +4,8 @@ This file shares no code with the library that wrote the receipts. It needs Pyth
 cryptography; it reads `receipts.jsonl` and `guarantee.json`, and no data. It ends with 0 if all that is promised follows,
 with 1 if something does not, with 2 if a file cannot be read.
 
-1. Are the receipts whole? s_0 is 32 zero bytes, s_(i+1) the SHA-256 of s_i and line i. Each line begins with 16 digits of
-   s_i, the last one has all of it, and is signed where the first one names a key.
+1. Are the receipts whole? s_0 is 32 zero bytes, s_(i+1) the SHA-256 of s_i and line i. Each line has 16 digits of s_i, the
+   last one all of it, which is signed where the first one names a key.
 2. Did each party keep to its plan, which says how many releases of each law there may be? All of it is what counts.
 3. What follows from the plans? One release is dominated by a pair (P, Q) of laws on the line, and pairs compose (Zhu, Dong,
    Wang, AISTATS 2022, theorem 10). N(m) is normal, of mean m and variance 1; C/sd is 1 over the noise multiplier.
@@ -15,8 +15,8 @@ with 1 if something does not, with 2 if a file cannot be read.
    fixed  so many of all, the share q; one is replaced, m = 2 C/sd       losses > 0 as of `one`, losses < 0 its mirror
           (Balle, Barthe, Gaboardi, NeurIPS 2018, theorem 9: H(e) = q H_N(log(1 + (exp(e)-1)/q)), and its derivative);
           of sums clipped as a whole, any two at most C apart (BallGaussian), m = C/sd, on Poisson samples, too
-   full   all examples, q = 1: N(m) and N(0), of several with the sum of their m^2; and a stream of normal noise B z with
-          B K the matrix of ones, updates moved by D at most: m = D |K 1|/sd (Denisov et al., NeurIPS 2022)
+   q = 1  all examples, m = C/sd or 2 C/sd: N(m) and N(0), of several with the sum of their m^2; and a stream of normal
+          noise B z with B K the matrix of ones, updates moved by D at most: m = D |K 1|/sd (Denisov et al., NeurIPS 2022)
 
    Losses log(P/Q) are put on a lattice of step h: P's mass between a and a + h goes to both, in such parts that P's and Q's
    masses stay, which only raises H ("connect the dots", Doroshenko et al., PoPETs 2022); what is above the last point counts
@@ -38,20 +38,175 @@ from scipy.fft import irfft, rfft
 from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, ndtr, ndtri
 
-FORMAT, SLACK, LEAST = 1, 1e-3, 1e-10  # of receipts; between two computations; errors of tests that mu is about
-DELTAS = (0.3, 0.1, *10.0 ** -np.arange(2, 15))  # that the profile is tight around
-SIGNED = bytes.fromhex("74030000007308000000676f7373616d657273080000007265636569707473622000" + "0000")
+FORMAT, SLACK, TAIL = (
+    1,
+    1e-3,
+    1e-30,
+)  # of receipts; between two computations; probability that counts as infinite losses
+LEAST, DELTAS = (
+    1e-10,
+    (0.3, 0.1, *10.0 ** -np.arange(2, 15)),
+)  # errors of tests that mu is about; where it is looked for
+SIGNED = b"t\x03\0\0\0s\x08\0\0\0gossamers\x08\0\0\0receiptsb \0\0\0"  # before the head that a party's key signs
+KNOWN = set("Gaussian BallGaussian stream L2Laplace Laplace PaperNoise NoNoise none discrete_gaussian".split())
+
+
+class Unreadable(Exception):
+    """No chain of receipts, or no guarantee."""
+
+
+class NotVerified(Exception):
+    """Nothing is proved here."""
+
+
+def tails(pair, back, x):
+    """P(loss > x) and Q(loss > x) for the loss log(P/Q), x >= 0; of log(Q/P), and Q first, if ``back``."""
+    shape, q, m = pair
+    with np.errstate(divide="ignore"):
+        if shape == "both":  # the loss is x at the output log(u)/m, u = exp(x/2) exp(asinh(k sinh(x/2)))
+            a = m * m / 2 + np.log1p(-q) - math.log(q) + x / 2 + np.log(-np.expm1(-x) / 2)
+            o = (x / 2 + np.logaddexp(a, np.logaddexp(2 * a, 0) / 2)) / m
+            return (1 - q) * ndtr(-o) + q * ndtr(m - o), (1 - q) * ndtr(-o) + q * ndtr(-m - o)
+        if shape == "one" and back:
+            o = np.log(np.maximum(1 + np.expm1(-x) / q, 0)) / m + m / 2
+            return ndtr(o), (1 - q) * ndtr(o) + q * ndtr(o - m)
+    o = np.log1p(np.expm1(x) / q) / m + m / 2
+    return (1 - q) * ndtr(-o) + q * ndtr(m - o), ndtr(-o)
+
+
+def highest(pair, back):
+    """A loss that is exceeded with probability `TAIL` at most."""
+    shape, q, m = pair
+    o = ndtri(TAIL) if shape == "one" and back else m - ndtri(TAIL)
+    up, down = (math.log1p(q * math.expm1(min(way * m * o - m * m / 2, 700))) for way in (1, -1))
+    found = up - down if shape == "both" else abs(up)
+    if not 0 < found < 600:
+        raise NotVerified("there is next to no noise")
+    return found
+
+
+def tilt(pair, back, h, t):
+    """Of one release log E exp(t loss), the losses' probabilities tilted by that, the step of the first, the variance."""
+    n, top = (max(1, math.ceil(highest(pair, way) / h)) for way in (not back, back))
+    mass, x = np.zeros(n + 1 + top), h * np.arange(top + 1)
+    p, q = tails(pair, back, x)
+    inside = p[:-1] - p[1:]
+    upper = np.clip((inside - (q[:-1] - q[1:]) * np.exp(x[:-1])) / -math.expm1(-h), 0, inside)
+    mass[n + 1 :] += upper
+    mass[n:-1] += inside - upper
+    x = h * np.arange(n + 1)
+    q, below = tails(pair, not back, x)  # of the loss turned round
+    inside = below[:-1] - below[1:]
+    lower = np.clip(((q[:-1] - q[1:]) * np.exp(-x[:-1]) - inside) / math.expm1(h), 0, inside)
+    mass[n:0:-1] += inside - lower
+    mass[n - 1 :: -1] += lower
+    mass[0] += below[-1]
+    mass[n] = max(mass[n] + 1 - mass.sum() - p[-1], 0)
+    x = h * np.arange(-n, top + 1)
+    weight = mass * np.exp(t * x)
+    total = weight.sum()
+    weight /= total
+    return math.log(total), weight, -n, weight @ (x - weight @ x) ** 2
+
+
+def bounds(laws, back, h, size, t, steps):
+    """Upper bounds of delta at the losses h ``steps``, tight near the one that ``t`` belongs to."""
+    log, releases, spectrum = 0.0, sum(laws.values()), np.zeros(size // 2 + 1, complex)
+    for pair, count in laws.items():
+        logs, weight, first, _ = tilt(pair, back, h, t)
+        spectrum += count * np.log(rfft(np.bincount((np.arange(weight.size) + first) % size, weight, size)) + 1e-300)
+        log += count * logs
+    z = t - 2j * math.pi * np.arange(size // 2 + 1) / (size * h)
+    terms = np.exp(spectrum - z * h) * -math.expm1(-h) / (np.expm1(-z * h) * np.expm1(-(z + 1) * h))
+    found = irfft(terms, size)[steps % size] + 8e-16 * (releases + 100) * np.abs(terms).sum() / size
+    return np.minimum(np.exp(np.minimum(log - t * h * steps, 700)) * np.maximum(found, 0) + releases * TAIL, 1.0)
+
+
+def plan(laws, back, delta):
+    """The t at which Markov's inequality gives the least epsilon for ``delta``; that epsilon, a width, a step."""
+    top = max(highest(pair, way) for pair in laws for way in (back, not back))
+
+    def at(log_t):
+        t = math.exp(log_t)
+        found = [(count, tilt(pair, back, top / 1000, t)) for pair, count in laws.items()]
+        moment = sum(count * one[0] for count, one in found) - math.log(delta)
+        return (moment + t * math.log(t) - (1 + t) * math.log1p(t)) / t, sum(count * one[3] for count, one in found)
+
+    log_t = minimize_scalar(lambda v: at(v)[0], bounds=(-5, math.log(600 / top)), method="bounded").x
+    (most, variance), t = at(log_t), math.exp(log_t)
+    width = max(20 * math.sqrt(variance) + 12 * max(pair[2] for pair in laws), (30 - math.log(delta)) / t)
+    return t, most, width, math.sqrt(variance / sum(laws.values())) / 20
+
+
+def epsilon(laws, delta):
+    """The smallest epsilon proved here at ``delta``, of a count of each pair: on lattices refined until nothing changes."""
+    if all(q == 1 for _, q, _ in laws):
+        m = math.sqrt(sum(count * pair[2] ** 2 for pair, count in laws.items()))
+        return float(least(lambda e: gaussian(m, e) <= delta, 0.0, m * (m / 2 + abs(ndtri(delta))))) if m else 0.0
+    best = [math.inf, math.inf]
+    for back in (0, 1):
+        t, most, width, _ = plan(laws, back, delta)
+        for h in (width / (1 << k) for k in range(12, 23)):
+            last, size = math.ceil(max(most, 0) / h) + 3, round(width / h)
+            steps = np.arange(max(0, last - size), last)
+            found = bounds(laws, back, h, size, t, steps)
+            k = int(np.argmax(found <= delta))
+            if found[k] <= delta:
+                share = (delta - found[k]) / (found[k - 1] - found[k]) if k else 0.0  # of a chord in exp(loss)
+                before = best[back]
+                best[back] = min(before, max(h * steps[k] + math.log1p(share * math.expm1(-h)), 0.0))
+                if before - best[back] <= 2e-4 * best[back]:
+                    break
+    return max(best)
+
+
+def mu(laws):
+    """The least whose N(mu) and N(0) are as easy to tell apart, by tests with errors of `LEAST` and more."""
+    if all(q == 1 for _, q, _ in laws):
+        return math.sqrt(sum(count * pair[2] ** 2 for pair, count in laws.items()))
+    points, deltas = np.linspace(0, min(epsilon(laws, DELTAS[-1]), -math.log(LEAST)), 400), np.zeros(400)
+    for back in (False, True):
+        found = np.ones(400)
+        for t, _, width, step in (plan(laws, back, delta) for delta in DELTAS):
+            size = 1 << min(20, max(13, math.ceil(math.log2(width / step))))
+            steps = np.floor(points * size / width).astype(int)
+            found = np.minimum(found, bounds(laws, back, width / size, size, t, steps))
+        deltas = np.maximum(deltas, found)
+    hits = deltas + np.exp(points) * LEAST
+    last = int(np.argmin(hits)) + 1  # tangents further on have fewer false alarms
+    found = least(lambda m: gaussian(m, points[:last]) >= deltas[:last], 0.0, 100.0).max()
+    return max(float(found), float(ndtri(min(hits[last - 1], 1.0)) - ndtri(LEAST)))
+
+
+def gaussian(m, e):
+    """delta at ``e`` of N(m) and N(0)."""
+    return ndtr(m / 2 - e / m) - np.exp(e + log_ndtr(-m / 2 - e / m))
+
+
+def least(enough, low, high):
+    """The least numbers that are enough, or a little more."""
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = np.where(enough(middle), low, middle), np.where(enough(middle), middle, high)
+    return high
+
+
+def pair_of(law, replaced):
+    """The pair of one release of a law, or of all records of a stream."""
+    if law["mechanism"] == "stream" and law["law"] == "gaussian" and law["moved"] is not None and replaced:
+        j, last = np.arange(law["rounds"]), {"random_walk": 1, "banded": law.get("bands")}.get(law["temporal"])
         root = np.cumprod(np.where(j > 0, (2 * j - 1) / np.maximum(2 * j, 1), 1.0))  # coefficients of (1 - x)^(-1/2)
-        kernel = root[: bands.get(law["temporal"])] if law["temporal"] != "independent" else np.ones(j.size)
-        moved = np.cumsum(np.pad(kernel, (0, j.size - kernel.size)))
-        return "one", 1.0, law["moved"] * float(np.linalg.norm(moved)) / law["standard_deviation"]
+        kernel = np.where(j < (last or j.size), 1.0 if law["temporal"] == "independent" else root, 0.0)
+        return "one", 1.0, law["moved"] * float(np.linalg.norm(np.cumsum(kernel))) / law["standard_deviation"]
     kind, sampling = law["mechanism"], law.get("sampling")
-    if kind not in ("Gaussian", "BallGaussian") or not (sampling == "Poisson" or (sampling == "FixedSize" and replaced)):
-        raise NotVerified(f"nothing is proved here of {kind} and {sampling or law.get('law')} under this relation")
+    if kind not in ("Gaussian", "BallGaussian") or not (
+        sampling == "Poisson" or (sampling == "FixedSize" and replaced)
+    ):
+        raise NotVerified(f"nothing is proved here of {law.get('law', '')} {kind}, {sampling} under this relation")
     q = law["probability"] if sampling == "Poisson" else law["batch_size"] / law["dataset_size"]
     m = (2 if replaced and kind == "Gaussian" and (q == 1 or sampling == "FixedSize") else 1) / law["noise_multiplier"]
     if not (0 < q <= 1 and 0 < m < math.inf):
-        raise Unreadable(f"a law has a rate in (0, 1] and noise, found {law}")
+        raise Unreadable(f"expected a rate in (0, 1] and a noise multiplier above 0, found {law}")
     fixed = sampling == "FixedSize" or kind == "BallGaussian"
     return "one" if q == 1 or not replaced else "fixed" if fixed else "both", q, m
 
@@ -74,14 +229,17 @@ def read(path):
                 found["parties"][one["party"]] = one
             elif "head" in one:
                 if (one["head"], one["releases"]) != (state.hex(), sum(counts[name] for name in found["parties"])):
-                    raise Unreadable("the head is not that of the lines before it")
+                    raise Unreadable("the head in the last line is not that of the lines before it")
                 found |= {"head": state.hex(), "releases": one["releases"], "signed": found["key"] is not None}
                 if found["signed"]:
-                    check_signature(found["key"], one["signature"], state)
+                    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+                    key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(found["key"]))
+                    key.verify(bytes.fromhex(one["signature"]), SIGNED + state)
             else:
                 of, law, now = one["of"], str(int(one["law"])), time if one["time"] is None else float(one["time"])
                 counts[of] += 1
-                if one["number"] != counts[of] or now < time:
+                if one["number"] != counts[of] or not now >= time:
                     raise Unreadable(f"the release of {of} at line {number} is out of order")
                 time, most = now, found["parties"][of]["most"]
                 for owner in one.get("owners", found["parties"][of].get("owners", [""])):
@@ -89,72 +247,86 @@ def read(path):
                     if most is not None and counts[of, owner, law] > most.get(law, 0):
                         found["broken"].append(f"{of} releases more than it planned, at line {number}")
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            raise Unreadable(f"no chain of receipts: line {number}, {type(error).__name__} {str(error)[:60]}") from None
+            raise Unreadable(f"line {number} is no receipt: {type(error).__name__}, {str(error)[:60]}") from None
+        except Exception as error:  # of a package that is imported only where it is needed
+            raise error if type(error).__name__ != "InvalidSignature" else Unreadable("the head's signature is broken")
         state = hashlib.sha256(state + line).digest()
     if not found["head"]:
         raise Unreadable("the chain has no end: its last lines are missing, or the run was killed")
     return found
 
 
-def check_signature(key, signature, head):
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    try:
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), SIGNED + head)
-    except InvalidSignature:
-        raise Unreadable("the signature of the head, the last line, is broken") from None
-
-
-def plans(receipts, entry):
-    """Parties by all that they may release to an observer, as counts of pairs."""
-    found, inside = {}, "own server" if entry["observer"].startswith("own server") else ""
-    for name, party in receipts["parties"].items():
-        if party.get("to", "") != inside:
-            continue
-        if party["most"] is None or not entry["unit"].startswith(tuple(party["protects"])):
-            raise NotVerified(f"{name} has no plan, or protects another unit")
-        laws = Counter()
-        for law, most in party["most"].items():
-            law = receipts["laws"][int(law)]
-            if most:
-                laws[pair_of(law, entry["neighboring_relation"] == "replace_one")] += most if "sampling" in law else 1
-        found.setdefault(frozenset(laws.items()), []).append(name)
-    if not found:
-        raise NotVerified("no receipts tell of what this observer sees")
-    return found
-
-
 def judge(entry, receipts):
-    """What follows for one entry of a guarantee."""
+    """What follows for one entry of a guarantee, by the plans of those who release to its observer."""
     said = {name: entry[name] for name in ("unit", "observer", "delta")} | {"verdict": "promises nothing", "plans": []}
     if entry.get("privacy") == "none":
         return said
     try:
-        if entry["rows_per_person"] not in (None, 1):
-            raise NotVerified("nothing is proved here of persons with several examples")
-        for laws, names in plans(receipts, entry).items():
-            own = epsilon(dict(laws), entry["delta"]), *figures(dict(laws))
-            said["plans"].append({"parties": names, **dict(zip(("epsilon", "mu", "best_guess"), own))})
+        plans, inside = {}, "own server" if entry["observer"].startswith("own server") else ""
+        for name, party in receipts["parties"].items():
+            if party.get("to", "") == inside:
+                if party["most"] is None or not entry["unit"].startswith(tuple(party["protects"])):
+                    raise NotVerified(f"{name} has no plan, or protects another unit")
+                plan, laws = {int(law): most for law, most in party["most"].items() if most}, Counter()
+                for law, most in ((receipts["laws"][law], most) for law, most in plan.items()):
+                    laws[pair_of(law, entry["neighboring_relation"] == "replace_one")] += (
+                        most if "sampling" in law else 1
+                    )
+                plans.setdefault(frozenset(laws.items()), []).append(name)
+        if not plans or entry["rows_per_person"] not in (None, 1):
+            raise NotVerified("no receipts tell of this observer" if not plans else "persons have several examples")
+        for laws, names in ((dict(laws), names) for laws, names in plans.items()):
+            said["plans"].append({"parties": names, "epsilon": epsilon(laws, entry["delta"]), "mu": mu(laws)})
     except NotVerified as why:
         return said | {"verdict": f"not verified: {why}"}
-    for name, slack in (("epsilon", SLACK), ("mu", 10 * SLACK), ("best_guess", 10 * SLACK)):
-        said[name] = max(one[name] for one in said["plans"])
+    for name, slack in (("epsilon", SLACK), ("mu", 10 * SLACK)):
+        said |= {name: max(one[name] for one in said["plans"]), f"promised_{name}": entry[name]}
         if entry[name] is not None and said[name] > entry[name] * (1 + slack):
             return said | {"verdict": f"does not follow: {name} is {said[name]:.6g}, promised {entry[name]:.6g}"}
     return said | {"verdict": "follows"}
 
 
 def verify(place, card=None):
-    """What follows of a guarantee from receipts, and what does not."""
-    place = Path(place)
-    path, card = (place / "receipts.jsonl", place / "guarantee.json") if place.is_dir() else (place, card)
+    """What follows from the receipts in a folder, or in a file, for the guarantee beside them, or in another file."""
+    path, card = (place / "receipts.jsonl", card or place / "guarantee.json") if place.is_dir() else (place, card)
     try:
-        receipts, entries, head = read(path), [], None
-        if card is not None:
-            said = json.loads(Path(card).read_bytes())
-            entries, head = said["guarantees"], (said.get("receipts") or {}).get("head")
-        said = [judge(entry, receipts) for entry in entries]
-    except OSError as error:
-        raise Unreadable(f"{error.filename}: {error.strerror}") from None
-    ...
+        receipts = read(path)
+        stated = {"guarantees": []} if card is None else json.loads(card.read_bytes())
+        found = [judge(entry.get("would_be") or entry, receipts) for entry in stated["guarantees"]]
+        head = receipts["head"] if card is None else (stated.get("receipts") or {}).get("head")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Unreadable(f"{card}: no guarantee ({type(error).__name__} {error})") from None
+    wrong = receipts["broken"][:1] + (["the guarantee is about other receipts"] if head != receipts["head"] else [])
+    follows = not wrong and all(one["verdict"] in ("follows", "promises nothing") for one in found)
+    return {name: receipts[name] for name in ("head", "releases", "signed")} | {
+        "parties": len(receipts["parties"]),
+        "wrong": wrong,
+        "guarantees": found,
+        "follows": follows,
+    }
+
+
+def told(found):
+    """The same in words."""
+    yield f"{found['releases']} receipts of {found['parties']} parties, head {found['head']}, " + (
+        "signed" if found["signed"] else "unsigned: whoever has the file can write another one"
+    )
+    for one in found["guarantees"]:
+        yield f"each {one['unit']}, against {one['observer']}: {one['verdict']}"
+        for plan in one["plans"]:
+            yield f"  {len(plan['parties'])} x {plan['parties'][0]}: epsilon {plan['epsilon']:.6g} at delta {one['delta']:g}, mu {plan['mu']:.5g}"
+    yield from found["wrong"]
+
+
+def main(arguments):
+    try:
+        found = verify(*(Path(one) for one in arguments if one != "--json"))
+    except Unreadable as why:
+        print(f"gossamer verify: {why}", file=sys.stderr)
+        return 2
+    print(json.dumps(found) if "--json" in arguments else "\n".join(told(found)))
+    return 0 if found["follows"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
