@@ -1,29 +1,28 @@
-"""Check a guarantee of differential privacy from receipts: python gossamer_verify.py RESULTS|RECEIPTS [GUARANTEE] [--json]
+"""Check a privacy guarantee from receipts: python gossamer_verify.py RESULTS|RECEIPTS [GUARANTEE] [--json]
 
-This file shares no code with the library that wrote the receipts. It needs Python 3.11, numpy, scipy and, for signatures,
-cryptography; it reads `receipts.jsonl` and `guarantee.json`, and no data. It ends with 0 if all that is promised follows,
-with 1 if something does not, with 2 if a file cannot be read.
+It needs Python 3.11, numpy, scipy and, for signatures, cryptography, and shares no code with the library that wrote the
+receipts. It ends with 0 if all that is promised follows, 1 if something does not, 2 if a file cannot be read.
 
-1. Are the receipts whole? s_0 is 32 zero bytes, s_(i+1) the SHA-256 of s_i and line i. Each line has 16 digits of s_i, the
-   last one all of it, which is signed where the first one names a key.
-2. Did each party keep to its plan, which says how many releases of each law there may be? All of it is what counts.
-3. What follows from the plans? One release is dominated by a pair (P, Q) of laws on the line, and pairs compose (Zhu, Dong,
-   Wang, AISTATS 2022, theorem 10). N(m) is normal, of mean m and variance 1; C/sd is 1 over the noise multiplier.
+1. Are the receipts whole? s_0 is 32 zero bytes, s_(i+1) the SHA-256 of s_i and line i. Each line has 16 digits of s_i,
+   the last one all of it, which is signed where the first one names a key.
+2. Did each party keep to its plan, so many releases of each law at most? All of the plan is what counts.
+3. What follows from the plans? One release is dominated by a pair (P, Q) of laws on the line, and pairs compose (Zhu,
+   Dong, Wang, AISTATS 2022, theorem 10). N(m) is normal with variance 1; C/sd is 1 over the noise multiplier.
 
    one    Poisson sample of rate q; an example comes or goes, m = C/sd   (1-q) N(0) + q N(m) and N(0); turned, too
    both   Poisson sample of rate q; one is replaced, m = C/sd            the same and (1-q) N(0) + q N(-m)
    fixed  so many of all, the share q; one is replaced, m = 2 C/sd       losses > 0 as of `one`, losses < 0 its mirror
           (Balle, Barthe, Gaboardi, NeurIPS 2018, theorem 9: H(e) = q H_N(log(1 + (exp(e)-1)/q)), and its derivative);
           of sums clipped as a whole, any two at most C apart (BallGaussian), m = C/sd, on Poisson samples, too
-   q = 1  all examples, m = C/sd or 2 C/sd: N(m) and N(0), of several with the sum of their m^2; and a stream of normal
-          noise B z with B K the matrix of ones, updates moved by D at most: m = D |K 1|/sd (Denisov et al., NeurIPS 2022)
+   q = 1  all examples, m = C/sd or 2 C/sd: N(m) and N(0); and a whole stream of normal noise B z, B K the matrix of
+          ones, each update moved by D at most: m = D |K 1|/sd (Denisov et al., NeurIPS 2022)
 
-   Losses log(P/Q) are put on a lattice of step h: P's mass between a and a + h goes to both, in such parts that P's and Q's
-   masses stay, which only raises H ("connect the dots", Doroshenko et al., PoPETs 2022); what is above the last point counts
-   as infinite, what is below the first one as that. Let L be the sum of all losses and M(z) = E exp(z L). For t > 0 the
-   sequence exp(t e) delta(e), e = j h, has the transform M(z) K(z), z = t - i s, K = x (1-y)/((1-x)(1-x y)), x = exp(-z h),
-   y = exp(-h). From N frequencies comes the sequence summed over all j that agree modulo N. No term is negative: whatever
-   t, h and N are, it is an upper bound of the one looked for. They make it tight; rounding of the sums is added.
+   Losses log(P/Q) are put on a lattice of step h. P's mass between a and a + h goes to both, so that P's and Q's
+   masses stay, which only raises H ("connect the dots", Doroshenko et al., PoPETs 2022); what is above the last point
+   counts as infinite, what is below the first one as that. With L the sum of all losses, M(z) = E exp(z L), t > 0:
+   the sequence exp(t e) delta(e), e = j h, has the transform M(z) K(z), z = t - i s, K = x (1-y)/((1-x)(1-x y)),
+   x = exp(-z h), y = exp(-h). From N frequencies comes the sequence summed over all j that agree modulo N. No term is
+   negative: it is an upper bound whatever t, h and N are. They make it tight; rounding of the sums is added.
 """
 
 import hashlib
@@ -38,17 +37,11 @@ from scipy.fft import irfft, rfft
 from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, ndtr, ndtri
 
-FORMAT, SLACK, TAIL = (
-    1,
-    1e-3,
-    1e-30,
-)  # of receipts; between two computations; probability that counts as infinite losses
-LEAST, DELTAS = (
-    1e-10,
-    (0.3, 0.1, *10.0 ** -np.arange(2, 15)),
-)  # errors of tests that mu is about; where it is looked for
+FORMAT, SLACK = 1, 1e-3  # of receipts; relative, between two computations
+TAIL, LEAST = 1e-30, 1e-10  # what counts as infinite losses; errors of the tests that mu is about
+DELTAS = (0.3, 0.1, *10.0 ** -np.arange(2, 15))  # where mu's bounds are tight
 SIGNED = b"t\x03\0\0\0s\x08\0\0\0gossamers\x08\0\0\0receiptsb \0\0\0"  # before the head that a party's key signs
-KNOWN = set("Gaussian BallGaussian stream L2Laplace Laplace PaperNoise NoNoise none discrete_gaussian".split())
+KNOWN = "Gaussian BallGaussian stream L2Laplace Laplace PaperNoise NoNoise none discrete_gaussian"
 
 
 class Unreadable(Exception):
@@ -86,7 +79,7 @@ def highest(pair, back):
 
 
 def tilt(pair, back, h, t):
-    """Of one release log E exp(t loss), the losses' probabilities tilted by that, the step of the first, the variance."""
+    """Log of M(t) of one release; its probabilities tilted by exp(t loss), the first loss's step, the variance."""
     n, top = (max(1, math.ceil(highest(pair, way) / h)) for way in (not back, back))
     mass, x = np.zeros(n + 1 + top), h * np.arange(top + 1)
     p, q = tails(pair, back, x)
@@ -135,73 +128,55 @@ def plan(laws, back, delta):
     log_t = minimize_scalar(lambda v: at(v)[0], bounds=(-5, math.log(600 / top)), method="bounded").x
     (most, variance), t = at(log_t), math.exp(log_t)
     width = max(20 * math.sqrt(variance) + 12 * max(pair[2] for pair in laws), (30 - math.log(delta)) / t)
-    return t, most, width, math.sqrt(variance / sum(laws.values())) / 20
+    return t, max(most, 0.0), width, math.sqrt(variance / sum(laws.values())) / 20
 
 
 def epsilon(laws, delta):
-    """The smallest epsilon proved here at ``delta``, of a count of each pair: on lattices refined until nothing changes."""
-    if all(q == 1 for _, q, _ in laws):
-        m = math.sqrt(sum(count * pair[2] ** 2 for pair, count in laws.items()))
-        return float(least(lambda e: gaussian(m, e) <= delta, 0.0, m * (m / 2 + abs(ndtri(delta))))) if m else 0.0
-    best = [math.inf, math.inf]
-    for back in (0, 1):
+    """The smallest epsilon proved here at ``delta``, of a count of each pair: lattices are refined while that helps."""
+    best = [math.inf, math.inf] if laws else [0.0]
+    for back in range(len(best) if laws else 0):
         t, most, width, _ = plan(laws, back, delta)
-        for h in (width / (1 << k) for k in range(12, 23)):
-            last, size = math.ceil(max(most, 0) / h) + 3, round(width / h)
-            steps = np.arange(max(0, last - size), last)
+        for size in (1 << k for k in range(12, 23)):
+            h, before = width / size, best[back]
+            steps = np.arange(size) + max(0, math.ceil(most / h) + 3 - size)
             found = bounds(laws, back, h, size, t, steps)
             k = int(np.argmax(found <= delta))
+            share = (delta - found[k]) / (found[k - 1] - found[k]) if k else 0.0  # of a chord in exp(loss), above delta
             if found[k] <= delta:
-                share = (delta - found[k]) / (found[k - 1] - found[k]) if k else 0.0  # of a chord in exp(loss)
-                before = best[back]
                 best[back] = min(before, max(h * steps[k] + math.log1p(share * math.expm1(-h)), 0.0))
-                if before - best[back] <= 2e-4 * best[back]:
-                    break
+            if before - best[back] <= 2e-4 * best[back]:
+                break
     return max(best)
 
 
 def mu(laws):
     """The least whose N(mu) and N(0) are as easy to tell apart, by tests with errors of `LEAST` and more."""
-    if all(q == 1 for _, q, _ in laws):
-        return math.sqrt(sum(count * pair[2] ** 2 for pair, count in laws.items()))
     points, deltas = np.linspace(0, min(epsilon(laws, DELTAS[-1]), -math.log(LEAST)), 400), np.zeros(400)
-    for back in (False, True):
+    for back in (False, True) if laws else ():
         found = np.ones(400)
         for t, _, width, step in (plan(laws, back, delta) for delta in DELTAS):
             size = 1 << min(20, max(13, math.ceil(math.log2(width / step))))
             steps = np.floor(points * size / width).astype(int)
             found = np.minimum(found, bounds(laws, back, width / size, size, t, steps))
         deltas = np.maximum(deltas, found)
-    hits = deltas + np.exp(points) * LEAST
-    last = int(np.argmin(hits)) + 1  # tangents further on have fewer false alarms
-    found = least(lambda m: gaussian(m, points[:last]) >= deltas[:last], 0.0, 100.0).max()
-    return max(float(found), float(ndtri(min(hits[last - 1], 1.0)) - ndtri(LEAST)))
-
-
-def gaussian(m, e):
-    """delta at ``e`` of N(m) and N(0)."""
-    return ndtr(m / 2 - e / m) - np.exp(e + log_ndtr(-m / 2 - e / m))
-
-
-def least(enough, low, high):
-    """The least numbers that are enough, or a little more."""
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = np.where(enough(middle), low, middle), np.where(enough(middle), middle, high)
-    return high
+    hits, low, high = deltas + np.exp(points) * LEAST, np.zeros(400), np.full(400, 100.0)
+    last = int(np.argmin(hits))  # tangents further on have fewer false alarms
+    for _ in range(60):
+        m = (low + high) / 2
+        enough = ndtr(m / 2 - points / m) - np.exp(points + log_ndtr(-m / 2 - points / m)) >= deltas
+        low, high = np.where(enough, low, m), np.where(enough, m, high)
+    return max(float(high[: last + 1].max()), float(ndtri(min(hits[last], 1.0)) - ndtri(LEAST)))
 
 
 def pair_of(law, replaced):
     """The pair of one release of a law, or of all records of a stream."""
     if law["mechanism"] == "stream" and law["law"] == "gaussian" and law["moved"] is not None and replaced:
-        j, last = np.arange(law["rounds"]), {"random_walk": 1, "banded": law.get("bands")}.get(law["temporal"])
+        j, last = np.arange(law["records"]), {"random_walk": 1, "banded": law.get("bands")}.get(law["temporal"])
         root = np.cumprod(np.where(j > 0, (2 * j - 1) / np.maximum(2 * j, 1), 1.0))  # coefficients of (1 - x)^(-1/2)
         kernel = np.where(j < (last or j.size), 1.0 if law["temporal"] == "independent" else root, 0.0)
-        return "one", 1.0, law["moved"] * float(np.linalg.norm(np.cumsum(kernel))) / law["standard_deviation"]
+        return "one", 1.0, abs(law["moved"] / law["standard_deviation"]) * float(np.linalg.norm(np.cumsum(kernel)))
     kind, sampling = law["mechanism"], law.get("sampling")
-    if kind not in ("Gaussian", "BallGaussian") or not (
-        sampling == "Poisson" or (sampling == "FixedSize" and replaced)
-    ):
+    if "Gaussian" not in kind or sampling not in (("Poisson", "FixedSize") if replaced else ("Poisson",)):
         raise NotVerified(f"nothing is proved here of {law.get('law', '')} {kind}, {sampling} under this relation")
     q = law["probability"] if sampling == "Poisson" else law["batch_size"] / law["dataset_size"]
     m = (2 if replaced and kind == "Gaussian" and (q == 1 or sampling == "FixedSize") else 1) / law["noise_multiplier"]
@@ -223,9 +198,11 @@ def read(path):
                 raise Unreadable(f"the chain is broken at line {number}, which does not follow the line before")
             if number == 1:
                 found |= {"laws": list(one["laws"]), "key": one["key"]}
-                for unknown in {law["mechanism"] for law in one["laws"]} - KNOWN:
+                for unknown in {law["mechanism"] for law in one["laws"]}.difference(KNOWN.split()):
                     raise Unreadable(f"unknown mechanism {unknown!r}")
-            elif "party" in one:
+            elif "party" in one and not counts and one["party"] not in found["parties"]:
+                if not all(type(most) is int and most >= 0 for most in (one["most"] or {}).values()):
+                    raise Unreadable(f"line {number}: expected whole numbers of releases, found {one['most']}")
                 found["parties"][one["party"]] = one
             elif "head" in one:
                 if (one["head"], one["releases"]) != (state.hex(), sum(counts[name] for name in found["parties"])):
@@ -246,10 +223,10 @@ def read(path):
                     counts[of, owner, law] += 1
                     if most is not None and counts[of, owner, law] > most.get(law, 0):
                         found["broken"].append(f"{of} releases more than it planned, at line {number}")
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            raise Unreadable(f"line {number} is no receipt: {type(error).__name__}, {str(error)[:60]}") from None
-        except Exception as error:  # of a package that is imported only where it is needed
-            raise error if type(error).__name__ != "InvalidSignature" else Unreadable("the head's signature is broken")
+        except (Unreadable, ImportError):
+            raise
+        except Exception as error:  # of JSON, of numbers, of signatures: whatever is wrong with a line
+            raise Unreadable(f"line {number} is no receipt: {type(error).__name__} {str(error)[:60]}") from None
         state = hashlib.sha256(state + line).digest()
     if not found["head"]:
         raise Unreadable("the chain has no end: its last lines are missing, or the run was killed")
@@ -258,64 +235,46 @@ def read(path):
 
 def judge(entry, receipts):
     """What follows for one entry of a guarantee, by the plans of those who release to its observer."""
-    said = {name: entry[name] for name in ("unit", "observer", "delta")} | {"verdict": "promises nothing", "plans": []}
+    said = {name: entry[name] for name in ("unit", "observer", "delta", "epsilon", "mu")} | {"plans": []}
     if entry.get("privacy") == "none":
-        return said
+        return said | {"verdict": "promises nothing"}
     try:
         plans, inside = {}, "own server" if entry["observer"].startswith("own server") else ""
         for name, party in receipts["parties"].items():
             if party.get("to", "") == inside:
                 if party["most"] is None or not entry["unit"].startswith(tuple(party["protects"])):
                     raise NotVerified(f"{name} has no plan, or protects another unit")
-                plan, laws = {int(law): most for law, most in party["most"].items() if most}, Counter()
-                for law, most in ((receipts["laws"][law], most) for law, most in plan.items()):
-                    laws[pair_of(law, entry["neighboring_relation"] == "replace_one")] += (
-                        most if "sampling" in law else 1
-                    )
+                laws, replaced = Counter(), entry["neighboring_relation"] == "replace_one"
+                for law, most in ((receipts["laws"][int(law)], most) for law, most in party["most"].items()):
+                    if most:
+                        laws[pair_of(law, replaced)] += 1 if law.get("records") == most else most
                 plans.setdefault(frozenset(laws.items()), []).append(name)
         if not plans or entry["rows_per_person"] not in (None, 1):
-            raise NotVerified("no receipts tell of this observer" if not plans else "persons have several examples")
+            raise NotVerified("persons have several examples" if plans else "no receipts are about this observer")
         for laws, names in ((dict(laws), names) for laws, names in plans.items()):
             said["plans"].append({"parties": names, "epsilon": epsilon(laws, entry["delta"]), "mu": mu(laws)})
     except NotVerified as why:
         return said | {"verdict": f"not verified: {why}"}
-    for name, slack in (("epsilon", SLACK), ("mu", 10 * SLACK)):
-        said |= {name: max(one[name] for one in said["plans"]), f"promised_{name}": entry[name]}
-        if entry[name] is not None and said[name] > entry[name] * (1 + slack):
-            return said | {"verdict": f"does not follow: {name} is {said[name]:.6g}, promised {entry[name]:.6g}"}
-    return said | {"verdict": "follows"}
+    said |= {f"proved_{name}": max(one[name] for one in said["plans"]) for name in ("epsilon", "mu")}
+    most = math.inf if entry["mu"] is None else entry["mu"]
+    limits = {"epsilon": entry["epsilon"] * (1 + SLACK), "mu": most * (1 + 10 * SLACK)}
+    wrong = " and ".join(name for name in limits if said[f"proved_{name}"] > limits[name])
+    return said | {"verdict": f"does not follow: {wrong}" if wrong else "follows"}
 
 
 def verify(place, card=None):
-    """What follows from the receipts in a folder, or in a file, for the guarantee beside them, or in another file."""
+    """What follows from receipts for the guarantee beside them, or in another file, and what does not."""
     path, card = (place / "receipts.jsonl", card or place / "guarantee.json") if place.is_dir() else (place, card)
     try:
-        receipts = read(path)
-        stated = {"guarantees": []} if card is None else json.loads(card.read_bytes())
+        receipts, stated = read(path), {"guarantees": []} if card is None else json.loads(card.read_bytes())
         found = [judge(entry.get("would_be") or entry, receipts) for entry in stated["guarantees"]]
-        head = receipts["head"] if card is None else (stated.get("receipts") or {}).get("head")
+        other = card is not None and (stated.get("receipts") or {}).get("head") != receipts["head"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Unreadable(f"{card}: no guarantee ({type(error).__name__} {error})") from None
-    wrong = receipts["broken"][:1] + (["the guarantee is about other receipts"] if head != receipts["head"] else [])
-    follows = not wrong and all(one["verdict"] in ("follows", "promises nothing") for one in found)
-    return {name: receipts[name] for name in ("head", "releases", "signed")} | {
-        "parties": len(receipts["parties"]),
-        "wrong": wrong,
-        "guarantees": found,
-        "follows": follows,
-    }
-
-
-def told(found):
-    """The same in words."""
-    yield f"{found['releases']} receipts of {found['parties']} parties, head {found['head']}, " + (
-        "signed" if found["signed"] else "unsigned: whoever has the file can write another one"
-    )
-    for one in found["guarantees"]:
-        yield f"each {one['unit']}, against {one['observer']}: {one['verdict']}"
-        for plan in one["plans"]:
-            yield f"  {len(plan['parties'])} x {plan['parties'][0]}: epsilon {plan['epsilon']:.6g} at delta {one['delta']:g}, mu {plan['mu']:.5g}"
-    yield from found["wrong"]
+        raise Unreadable(f"{path} and {card}: {type(error).__name__} {error}") from None
+    wrong = receipts["broken"][:1] + ["the guarantee is about other receipts"] * other
+    good = not wrong and all(one["verdict"] in ("follows", "promises nothing") for one in found)
+    said = {name: receipts[name] for name in ("head", "releases", "signed")} | {"wrong": wrong, "follows": good}
+    return said | {"parties": len(receipts["parties"]), "guarantees": found}
 
 
 def main(arguments):
@@ -324,7 +283,13 @@ def main(arguments):
     except Unreadable as why:
         print(f"gossamer verify: {why}", file=sys.stderr)
         return 2
-    print(json.dumps(found) if "--json" in arguments else "\n".join(told(found)))
+    lines = ["{releases} receipts of {parties} parties, signed: {signed}, head {head}".format(**found), *found["wrong"]]
+    for one in found["guarantees"]:
+        lines.append(f"{one['verdict']}: {one['unit']}, against {one['observer']}")
+        for plan in one["plans"]:
+            names = ", ".join(plan["parties"][:3]) + ", ..." * (len(plan["parties"]) > 3)
+            lines.append(f"  epsilon {plan['epsilon']:.6g} at delta {one['delta']:g}, mu {plan['mu']:.5g}: {names}")
+    print(json.dumps(found) if "--json" in arguments else "\n".join(lines))
     return 0 if found["follows"] else 1
 
 
