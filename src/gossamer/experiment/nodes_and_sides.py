@@ -11,6 +11,7 @@ from gossamer.protocol.node import Node
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.making import open_pool
 from gossamer.sides.pool import Pool
+from gossamer.sides.receipts import Book
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
 
@@ -29,6 +30,7 @@ def sides_of(
     blank: IndexArray | None = None,
     ledgers: Mapping[str, Ledger] | None = None,
     samples: int | None = None,
+    book: Book | None = None,
 ) -> Pool:
     """The data sides of all parties of a simulation, with ledgers for what is planned.
 
@@ -46,13 +48,15 @@ def sides_of(
         Ledgers that were charged before the run.
     samples : int, optional
         Seed of sampling, where that is another one.
+    book : Book, optional
+        Where receipts are noted.
 
     Raises
     ------
     SpecError
         If a party whose updates are made on all its examples has such a row.
     """
-    home, trust = Simulated(seed, ledgers, samples), prepared.cast.trust
+    home, trust = Simulated(seed, ledgers, samples, book), prepared.cast.trust
     shards = shards_of(prepared, blank)
     return open_pool(plan.sides, shards, prepared.objective, prepared.dataset.train, home, trust=trust)
 

@@ -33,6 +33,7 @@ from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.making import open_pool
+from gossamer.sides.receipts import Book
 from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Public
 
@@ -173,7 +174,9 @@ class Scaled:
     ledgers: Mapping[str, Ledger] = field(default_factory=dict)
 
 
-def scaled(prepared: Prepared, plan: Plan, seed: int, blank: IndexArray | None = None) -> Scaled:
+def scaled(
+    prepared: Prepared, plan: Plan, seed: int, blank: IndexArray | None = None, book: Book | None = None
+) -> Scaled:
     """Release, and scale the examples of all nodes by what was found; nothing where nothing is to be found.
 
     Parameters
@@ -186,11 +189,13 @@ def scaled(prepared: Prepared, plan: Plan, seed: int, blank: IndexArray | None =
         Of the run's sampling and noise.
     blank : ndarray of int64, optional
         Rows whose slots hold nothing.
+    book : Book, optional
+        Where receipts are noted.
     """
     if not found_by_release(prepared.dataset):
         return Scaled(prepared)
     magnitudes, task = question(prepared)
-    sides = open_pool(plan.sides, shards_of(prepared, blank), magnitudes, prepared.dataset.train, Simulated(seed))
+    sides = open_pool(plan.sides, shards_of(prepared, blank), magnitudes, prepared.dataset.train, Simulated(seed, book=book))
     tickets = [sides.admit(name, task) for name in prepared.names]
     ranges = ranges_of(prepared, [np.asarray(answer.released.values) for answer in sides.compute(tickets)])
     told = rescaled(prepared, ranges)

@@ -23,6 +23,7 @@ from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.summarising import PrivacyReport, outcome
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.pool import Pool
+from gossamer.sides.receipts import Book
 from gossamer.trained.card import Card
 from gossamer.trained.model import Model
 from gossamer.version import __version__
@@ -77,6 +78,8 @@ class Records:
         How the run goes, or why it ended.
     personal, diverged : dict
         Figures of personal models, and of a run that diverged; empty where there are none.
+    book : Book or None
+        Receipts; None where nothing is written.
     """
 
     prepared: Prepared
@@ -92,6 +95,7 @@ class Records:
     status: str = "running"
     personal: dict[str, Any] = field(default_factory=dict)
     diverged: dict[str, Any] = field(default_factory=dict)
+    book: Book | None = None
 
     def add(self, row: Row, fit: Fit) -> None:
         """Write down a row of metrics, how well a regression fits at that moment, and what the run is by now."""
@@ -106,6 +110,8 @@ class Records:
         if self.folder is None:
             return
         self.folder.write_lines("ledger.jsonl", (line for ledger in self.sides.ledgers for line in ledger.lines()))
+        if self.book is not None:
+            self.folder.add_receipts(self.book)
         self.folder.write_model(self.model, self.card)
         self.folder.write_json("summary.json", self.summary())
         self.folder.write_json("timing.json", self.timing())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
-from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.plan import Plan, hides_schedule
 from gossamer.arrays import IndexArray
 from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
@@ -42,6 +43,7 @@ from gossamer.experiment.tracking import tracked, trackers_of
 from gossamer.experiment.watching import Watched
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
+from gossamer.sides.receipts import Book
 
 if TYPE_CHECKING:
     from gossamer.objectives.models.given import Given
@@ -192,10 +194,11 @@ class _Run:
         self.mark = mark(seed)
         # Of the examples as they were read, which is what a repeat compares: a private scale is found anew by it.
         self.tested = "" if self.folder is None or self.secret is None else test_mark(prepared, self.secret)
-        found = scaled(prepared, plan, seed, self.blank)
+        self.book = None if self.folder is None else Book(plan.sides, self._name(), timed=not hides_schedule(plan))
+        found = scaled(prepared, plan, seed, self.blank, self.book)
         self.prepared = prepared = found.prepared
         samples = samples_seed(prepared.experiment, self.purpose)
-        sides = sides_of(prepared, plan, seed, self.blank, found.ledgers, samples)
+        sides = sides_of(prepared, plan, seed, self.blank, found.ledgers, samples, self.book)
         self.private = PrivateRecords(self.folder)
         self.simulator = Simulator(
             nodes,
@@ -206,14 +209,21 @@ class _Run:
             count=prepared.count,
             staleness=prepared.algorithm.staleness,
         )
+        if self.book is not None:
+            self.book.clock = lambda: self.simulator.elapsed
         self.node_records = NodeRecords(prepared, plan, self.simulator)
         self.records = Records(
             prepared, plan, self.simulator, sides, self.folder, self.started, time.perf_counter(), found.ranges
         )
+        self.records.book = self.book
         publish = _Published(self.records, self.node_records, self.progress)
         self.evaluator = Evaluator(
             prepared, plan, self.simulator, lambda: plan.spent(sides.ledgers), publish, self.measure
         )
+
+    def _name(self) -> str:
+        """A text that tells the run from others, also of the same spec, and nothing of its secret."""
+        return hashlib.sha256(f"{write_spec(self.prepared.experiment)}{self.mark}".encode()).hexdigest()
 
     def go(self) -> Result:
         with closing(self.simulator):
@@ -266,7 +276,8 @@ class _Run:
     def save(self) -> None:
         """Write down what the run came to, and what each node did."""
         self.records.save()
-        if self.folder is not None:
+        if self.folder is not None and self.book is not None:
+            self.folder.end_receipts(self.book)
             self.folder.write_json(NODES, self.node_records.as_dict(self.evaluator.scores), indent=None)
 
     def remark(self) -> None:

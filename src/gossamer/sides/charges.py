@@ -27,10 +27,13 @@ class Receipt(NamedTuple):
         The law.
     owners : tuple of str
         Whose data it holds, where that is not the ledger's owner alone and differs from one release to the next.
+    clip : float or None
+        To which length vectors are clipped for it, where the law is for any clip.
     """
 
     kind: Kind
     owners: tuple[str, ...] = ()
+    clip: float | None = None
 
 
 Counted = Mapping[Hashable, int]
@@ -72,6 +75,14 @@ class Charges(Protocol):
 
     def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:
         """Records for ``ledger.jsonl``."""
+        ...
+
+    def planned(self) -> Counted | None:
+        """The most releases of each law; None where nothing limits them."""
+        ...
+
+    def party(self) -> dict[str, Any]:
+        """Whom the noise protects, as receipts say it; of other owners' data, whose, and who alone sees what leaves."""
         ...
 
     def owned(self, counts: Counted, owner: str) -> int:
@@ -162,6 +173,12 @@ class ReleaseCharges(_OfOne):
         )
         return [{"node": owner, **more, "releases": n, **kind.describe()} for kind, n in kinds.items()]
 
+    def planned(self) -> Counts | None:
+        return self.policy.most if isinstance(self.policy, Plan) else None
+
+    def party(self) -> dict[str, Any]:
+        return {"protects": [self.protects]}
+
     def enter(self, ledger: Any, receipt: Receipt) -> None:
         ledger.charge(receipt.kind)
 
@@ -191,6 +208,12 @@ class StreamCharges(_OfOne):
     def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:
         releases, kind = counts.get(self.stream, 0), self.stream.describe()
         return [{"node": agent, "unit": owner, "releases": releases, **kind} for agent in self.owners]
+
+    def planned(self) -> Counted:
+        return {self.stream: self.stream.records}
+
+    def party(self) -> dict[str, Any]:
+        return {"protects": ["federated unit", "agent"]}
 
     def opened(self, owner: str, accounts: Accounts) -> Any:
         return accounts.stream(owner, self.stream)
@@ -234,6 +257,12 @@ class SumCharges(_OfOne):
     def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:
         found = {"node": owner, "to": "own server", "releases": counts.get(self.noise, 0), "most": self.sums}
         return [found | self.noise.describe()]
+
+    def planned(self) -> Counted:
+        return {self.noise: self.sums}
+
+    def party(self) -> dict[str, Any]:
+        return {"protects": ["agent", "client"], "to": "own server"}
 
     def opened(self, owner: str, accounts: Accounts) -> Any:
         return accounts.sums(owner, self.noise, self.sums)
@@ -281,6 +310,12 @@ class CuratorCharges:
             for line in self.each.lines(name, {kind: n for (of, kind), n in owned.items() if of == name})
         ]
 
+    def planned(self) -> Counted | None:
+        return self.each.planned()
+
+    def party(self) -> dict[str, Any]:
+        return {**self.each.party(), "owners": list(self.owners)}
+
     def owned(self, counts: Counted, owner: str) -> int:
         keys: Any = counts
         # Of the curator itself, all of them.
@@ -327,6 +362,12 @@ class NoCharges(_OfOne):
 
     def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:
         return []
+
+    def planned(self) -> Counted:
+        return {}
+
+    def party(self) -> dict[str, Any]:
+        return {"protects": []}
 
     def opened(self, owner: str, accounts: Accounts) -> Any:
         return accounts.sums(owner, None, 0)

@@ -197,9 +197,11 @@ def read(path):
             if one["chain"] != state.hex()[:16] or found["head"]:
                 raise Unreadable(f"the chain is broken at line {number}, which does not follow the line before")
             if number == 1:
-                found |= {"laws": list(one["laws"]), "key": one["key"]}
-                for unknown in {law["mechanism"] for law in one["laws"]}.difference(KNOWN.split()):
-                    raise Unreadable(f"unknown mechanism {unknown!r}")
+                found |= {"laws": [], "key": one["key"]}
+            elif isinstance(one.get("law"), dict):
+                found["laws"].append(one["law"])
+                if one["law"]["mechanism"] not in KNOWN.split():
+                    raise Unreadable(f"unknown mechanism {one['law']['mechanism']!r} at line {number}")
             elif "party" in one and not counts and one["party"] not in found["parties"]:
                 if not all(type(most) is int and most >= 0 for most in (one["most"] or {}).values()):
                     raise Unreadable(f"line {number}: expected whole numbers of releases, found {one['most']}")
@@ -247,7 +249,7 @@ def judge(entry, receipts):
                 laws, replaced = Counter(), entry["neighboring_relation"] == "replace_one"
                 for law, most in ((receipts["laws"][int(law)], most) for law, most in party["most"].items()):
                     if most:
-                        laws[pair_of(law, replaced)] += 1 if law.get("records") == most else most
+                        laws[pair_of({"moved": party.get("moved"), **law}, replaced)] += 1 if law.get("records") == most else most
                 plans.setdefault(frozenset(laws.items()), []).append(name)
         if not plans or entry["rows_per_person"] not in (None, 1):
             raise NotVerified("persons have several examples" if plans else "no receipts are about this observer")

@@ -1,0 +1,140 @@
+"""Receipts of releases, as a chain that strangers can check; what the charges of a run were, one by one.
+
+Lines are JSON. State s_0 is 32 zero bytes, and s_(i+1) is the SHA-256 of s_i and line i with its newline. Every line
+has the first 16 hexadecimal digits of the state before it, so whoever drops, doubles, alters or moves one breaks the
+chain there. The last line has the whole state, the *head*, and the party's signature of it, if it has a key.
+
+| line | what |
+|---|---|
+| the first | format, run, and the key that signs, if any |
+| `law` | a law, by which releases are made; laws are numbered from 0 |
+| `party` | how many releases of each law it may make: its plan, fixed before the first |
+| `of` | a release, once it is charged and before anything is drawn: whose, its number, query, law, clip and time |
+| `head` | the end |
+
+Times are those of the schedule: virtual, or public deadlines, and never when something was computed. Where a guarantee
+holds only if the schedule is secret there are none. `gossamer.verify` reads all this, and shares no code with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from gossamer.sides.charges import Kind, Receipt
+from gossamer.sides.plan import SidePlan, Stream
+
+FILE = "receipts.jsonl"
+FORMAT = 1
+PURPOSE = "receipts"
+"""Purpose of a party's signature of a head."""
+_DIGITS = 16
+
+
+class Head(NamedTuple):
+    """End of a chain.
+
+    Attributes
+    ----------
+    releases : int
+        How many it has receipts of.
+    head : str
+        State after the last of them, in hexadecimal digits.
+    """
+
+    releases: int
+    head: str
+
+
+class Chain:
+    """Lines of a chain, each bound to all before it."""
+
+    def __init__(self) -> None:
+        self.state = bytes(32)
+
+    def line(self, content: str) -> str:
+        """The next line; ``content`` is a JSON object without its first brace."""
+        text = f'{{"chain": "{self.state.hex()[:_DIGITS]}", {content}\n'
+        self.state = hashlib.sha256(self.state + text.encode()).digest()
+        return text
+
+    def of(self, content: Mapping[str, Any]) -> str:
+        """The next line."""
+        return self.line(json.dumps(content, allow_nan=False)[1:])
+
+
+class Book:
+    """Receipts of a run that are not written yet, and the chain of those that are.
+
+    Parameters
+    ----------
+    plans : mapping of str to SidePlan
+        Of the parties.
+    run : str
+        What tells the run from others, in hexadecimal digits.
+    timed : bool
+        Whether times may be told.
+    key : str, optional
+        The public key, in hexadecimal digits, of the party whose receipts they are.
+
+    Attributes
+    ----------
+    clock : callable
+        Seconds since the start, by the schedule.
+    """
+
+    def __init__(self, plans: Mapping[str, SidePlan], run: str, *, timed: bool = True, key: str | None = None) -> None:
+        self.clock: Callable[[], float] = lambda: 0.0
+        self._plans, self._run, self._timed, self._key = plans, run, timed, key
+        self._chain, self._laws, self._numbers = Chain(), dict[Kind, int](), dict[str, int]()
+        self._new: list[tuple[str, str, Receipt, float]] = []
+        self._begun = False
+
+    def add(self, name: str, task: Any, receipt: Receipt) -> None:
+        """Note what party ``name`` was charged for a ``task``."""
+        self._new.append((name, type(task).__name__, receipt, self.clock()))
+
+    def written(self) -> str:
+        """Lines of all that was added since they were asked for; first those of the plans."""
+        lines = [] if self._begun else list(self._plan_lines())
+        self._begun, new, self._new = True, self._new, []
+        lines += [line for one in new for line in self._receipt_lines(*one)]
+        return "".join(lines)
+
+    def ended(self, sign: Callable[[bytes], bytes] | None = None) -> tuple[str, Head]:
+        """The last line, and what it says; ``sign`` signs a head by the key."""
+        state = self._chain.state
+        found = Head(sum(self._numbers.values()), state.hex())
+        signature = {} if sign is None else {"signature": sign(state).hex()}
+        return self._chain.of({**found._asdict(), **signature}), found
+
+    def _plan_lines(self) -> Iterator[str]:
+        yield self._chain.of({"receipts": FORMAT, "run": self._run, "key": self._key})
+        for name, plan in self._plans.items():
+            charges = plan.charges()
+            if charges is None:
+                continue
+            planned = charges.planned()
+            for kind in planned or ():
+                yield from self._law_lines(kind)
+            most = None if planned is None else {str(self._laws[kind]): count for kind, count in planned.items()}
+            moved = {"moved": plan.moved} if isinstance(plan, Stream) else {}
+            yield self._chain.of({"party": name, **charges.party(), "most": most, **moved})
+
+    def _law_lines(self, kind: Kind) -> Iterator[str]:
+        if kind not in self._laws:
+            self._laws[kind] = len(self._laws)
+            yield self._chain.of({"law": kind.describe()})
+
+    def _receipt_lines(self, name: str, query: str, receipt: Receipt, time: float) -> Iterator[str]:
+        yield from self._law_lines(receipt.kind)
+        number = self._numbers[name] = self._numbers.get(name, 0) + 1
+        clip = "null" if receipt.clip is None or receipt.clip == math.inf else repr(receipt.clip)
+        owners = f', "owners": {json.dumps(receipt.owners)}' if receipt.owners else ""
+        yield self._chain.line(
+            f'"of": {json.dumps(name)}, "number": {number}, "query": "{query}", "law": {self._laws[receipt.kind]}, '
+            f'"clip": {clip}, "time": {repr(time) if self._timed else "null"}{owners}}}'
+        )
