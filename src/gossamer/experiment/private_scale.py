@@ -195,7 +195,9 @@ def scaled(
     if not found_by_release(prepared.dataset):
         return Scaled(prepared)
     magnitudes, task = question(prepared)
-    sides = open_pool(plan.sides, shards_of(prepared, blank), magnitudes, prepared.dataset.train, Simulated(seed, book=book))
+    sides = open_pool(
+        plan.sides, shards_of(prepared, blank), magnitudes, prepared.dataset.train, Simulated(seed, book=book)
+    )
     tickets = [sides.admit(name, task) for name in prepared.names]
     ranges = ranges_of(prepared, [np.asarray(answer.released.values) for answer in sides.compute(tickets)])
     told = rescaled(prepared, ranges)

@@ -77,7 +77,7 @@ class Charges(Protocol):
         """Records for ``ledger.jsonl``."""
         ...
 
-    def planned(self) -> Counted | None:
+    def planned(self) -> Mapping[Any, int] | None:
         """The most releases of each law; None where nothing limits them."""
         ...
 
@@ -173,7 +173,7 @@ class ReleaseCharges(_OfOne):
         )
         return [{"node": owner, **more, "releases": n, **kind.describe()} for kind, n in kinds.items()]
 
-    def planned(self) -> Counts | None:
+    def planned(self) -> Mapping[Any, int] | None:
         return self.policy.most if isinstance(self.policy, Plan) else None
 
     def party(self) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class StreamCharges(_OfOne):
         releases, kind = counts.get(self.stream, 0), self.stream.describe()
         return [{"node": agent, "unit": owner, "releases": releases, **kind} for agent in self.owners]
 
-    def planned(self) -> Counted:
+    def planned(self) -> Mapping[Any, int]:
         return {self.stream: self.stream.records}
 
     def party(self) -> dict[str, Any]:
@@ -258,7 +258,7 @@ class SumCharges(_OfOne):
         found = {"node": owner, "to": "own server", "releases": counts.get(self.noise, 0), "most": self.sums}
         return [found | self.noise.describe()]
 
-    def planned(self) -> Counted:
+    def planned(self) -> Mapping[Any, int]:
         return {self.noise: self.sums}
 
     def party(self) -> dict[str, Any]:
@@ -310,7 +310,7 @@ class CuratorCharges:
             for line in self.each.lines(name, {kind: n for (of, kind), n in owned.items() if of == name})
         ]
 
-    def planned(self) -> Counted | None:
+    def planned(self) -> Mapping[Any, int] | None:
         return self.each.planned()
 
     def party(self) -> dict[str, Any]:
@@ -363,7 +363,7 @@ class NoCharges(_OfOne):
     def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:
         return []
 
-    def planned(self) -> Counted:
+    def planned(self) -> Mapping[Any, int]:
         return {}
 
     def party(self) -> dict[str, Any]:

@@ -133,7 +133,8 @@ class Book:
         yield from self._law_lines(receipt.kind)
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
         clip = "null" if receipt.clip is None or receipt.clip == math.inf else repr(receipt.clip)
-        owners = f', "owners": {json.dumps(receipt.owners)}' if receipt.owners else ""
+        some = receipt.owners and receipt.owners != self._plans[name].owners
+        owners = f', "owners": {json.dumps(receipt.owners)}' if some else ""
         yield self._chain.line(
             f'"of": {json.dumps(name)}, "number": {number}, "query": "{query}", "law": {self._laws[receipt.kind]}, '
             f'"clip": {clip}, "time": {repr(time) if self._timed else "null"}{owners}}}'

@@ -4,8 +4,7 @@ It needs Python 3.11, numpy, scipy and, for signatures, cryptography, and shares
 receipts. It ends with 0 if all that is promised follows, 1 if something does not, 2 if a file cannot be read.
 
 1. Are the receipts whole? s_0 is 32 zero bytes, s_(i+1) the SHA-256 of s_i and line i. Each line has 16 digits of s_i,
-   the last one all of it, which is signed where the first one names a key.
-2. Did each party keep to its plan, so many releases of each law at most? All of the plan is what counts.
+   the last one all of it, signed if the first names a key. 2. Did each party keep to its plan? All of it counts.
 3. What follows from the plans? One release is dominated by a pair (P, Q) of laws on the line, and pairs compose (Zhu,
    Dong, Wang, AISTATS 2022, theorem 10). N(m) is normal with variance 1; C/sd is 1 over the noise multiplier.
 
@@ -31,6 +30,7 @@ import math
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.fft import irfft, rfft
@@ -42,17 +42,15 @@ TAIL, LEAST = 1e-30, 1e-10  # what counts as infinite losses; errors of the test
 DELTAS = (0.3, 0.1, *10.0 ** -np.arange(2, 15))  # where mu's bounds are tight
 SIGNED = b"t\x03\0\0\0s\x08\0\0\0gossamers\x08\0\0\0receiptsb \0\0\0"  # before the head that a party's key signs
 KNOWN = "Gaussian BallGaussian stream L2Laplace Laplace PaperNoise NoNoise none discrete_gaussian"
+Pair = tuple[str, float, float]
+Found = dict[str, Any]
 
 
 class Unreadable(Exception):
     """No chain of receipts, or no guarantee."""
 
 
-class NotVerified(Exception):
-    """Nothing is proved here."""
-
-
-def tails(pair, back, x):
+def tails(pair: Pair, back: bool, x: Any) -> tuple[Any, Any]:
     """P(loss > x) and Q(loss > x) for the loss log(P/Q), x >= 0; of log(Q/P), and Q first, if ``back``."""
     shape, q, m = pair
     with np.errstate(divide="ignore"):
@@ -67,18 +65,18 @@ def tails(pair, back, x):
     return (1 - q) * ndtr(-o) + q * ndtr(m - o), ndtr(-o)
 
 
-def highest(pair, back):
+def highest(pair: Pair, back: bool) -> float:
     """A loss that is exceeded with probability `TAIL` at most."""
     shape, q, m = pair
     o = ndtri(TAIL) if shape == "one" and back else m - ndtri(TAIL)
     up, down = (math.log1p(q * math.expm1(min(way * m * o - m * m / 2, 700))) for way in (1, -1))
     found = up - down if shape == "both" else abs(up)
     if not 0 < found < 600:
-        raise NotVerified("there is next to no noise")
+        raise ArithmeticError("there is next to no noise")
     return found
 
 
-def tilt(pair, back, h, t):
+def tilt(pair: Pair, back: bool, h: float, t: float) -> tuple[float, Any, int, float]:
     """Log of M(t) of one release; its probabilities tilted by exp(t loss), the first loss's step, the variance."""
     n, top = (max(1, math.ceil(highest(pair, way) / h)) for way in (not back, back))
     mass, x = np.zeros(n + 1 + top), h * np.arange(top + 1)
@@ -96,13 +94,12 @@ def tilt(pair, back, h, t):
     mass[0] += below[-1]
     mass[n] = max(mass[n] + 1 - mass.sum() - p[-1], 0)
     x = h * np.arange(-n, top + 1)
-    weight = mass * np.exp(t * x)
-    total = weight.sum()
-    weight /= total
+    total = mass @ np.exp(t * x)
+    weight = mass * np.exp(t * x) / total
     return math.log(total), weight, -n, weight @ (x - weight @ x) ** 2
 
 
-def bounds(laws, back, h, size, t, steps):
+def bounds(laws: dict[Pair, int], back: bool, h: float, size: int, t: float, steps: Any) -> Any:
     """Upper bounds of delta at the losses h ``steps``, tight near the one that ``t`` belongs to."""
     log, releases, spectrum = 0.0, sum(laws.values()), np.zeros(size // 2 + 1, complex)
     for pair, count in laws.items():
@@ -115,11 +112,11 @@ def bounds(laws, back, h, size, t, steps):
     return np.minimum(np.exp(np.minimum(log - t * h * steps, 700)) * np.maximum(found, 0) + releases * TAIL, 1.0)
 
 
-def plan(laws, back, delta):
+def plan(laws: dict[Pair, int], back: bool, delta: float) -> tuple[float, float, float, float]:
     """The t at which Markov's inequality gives the least epsilon for ``delta``; that epsilon, a width, a step."""
     top = max(highest(pair, way) for pair in laws for way in (back, not back))
 
-    def at(log_t):
+    def at(log_t: float) -> tuple[float, float]:
         t = math.exp(log_t)
         found = [(count, tilt(pair, back, top / 1000, t)) for pair, count in laws.items()]
         moment = sum(count * one[0] for count, one in found) - math.log(delta)
@@ -131,10 +128,10 @@ def plan(laws, back, delta):
     return t, max(most, 0.0), width, math.sqrt(variance / sum(laws.values())) / 20
 
 
-def epsilon(laws, delta):
+def epsilon(laws: dict[Pair, int], delta: float) -> float:
     """The smallest epsilon proved here at ``delta``, of a count of each pair: lattices are refined while that helps."""
-    best = [math.inf, math.inf] if laws else [0.0]
-    for back in range(len(best) if laws else 0):
+    best = [math.inf, math.inf]
+    for back in (False, True):
         t, most, width, _ = plan(laws, back, delta)
         for size in (1 << k for k in range(12, 23)):
             h, before = width / size, best[back]
@@ -149,10 +146,10 @@ def epsilon(laws, delta):
     return max(best)
 
 
-def mu(laws):
+def mu(laws: dict[Pair, int]) -> float:
     """The least whose N(mu) and N(0) are as easy to tell apart, by tests with errors of `LEAST` and more."""
     points, deltas = np.linspace(0, min(epsilon(laws, DELTAS[-1]), -math.log(LEAST)), 400), np.zeros(400)
-    for back in (False, True) if laws else ():
+    for back in (False, True):
         found = np.ones(400)
         for t, _, width, step in (plan(laws, back, delta) for delta in DELTAS):
             size = 1 << min(20, max(13, math.ceil(math.log2(width / step))))
@@ -168,7 +165,7 @@ def mu(laws):
     return max(float(high[: last + 1].max()), float(ndtri(min(hits[last], 1.0)) - ndtri(LEAST)))
 
 
-def pair_of(law, replaced):
+def pair_of(law: Found, replaced: bool) -> Pair:
     """The pair of one release of a law, or of all records of a stream."""
     if law["mechanism"] == "stream" and law["law"] == "gaussian" and law["moved"] is not None and replaced:
         j, last = np.arange(law["records"]), {"random_walk": 1, "banded": law.get("bands")}.get(law["temporal"])
@@ -177,7 +174,7 @@ def pair_of(law, replaced):
         return "one", 1.0, abs(law["moved"] / law["standard_deviation"]) * float(np.linalg.norm(np.cumsum(kernel)))
     kind, sampling = law["mechanism"], law.get("sampling")
     if "Gaussian" not in kind or sampling not in (("Poisson", "FixedSize") if replaced else ("Poisson",)):
-        raise NotVerified(f"nothing is proved here of {law.get('law', '')} {kind}, {sampling} under this relation")
+        raise ArithmeticError(f"nothing is proved here of {law.get('law', '')} {kind}, {sampling} under this relation")
     q = law["probability"] if sampling == "Poisson" else law["batch_size"] / law["dataset_size"]
     m = (2 if replaced and kind == "Gaussian" and (q == 1 or sampling == "FixedSize") else 1) / law["noise_multiplier"]
     if not (0 < q <= 1 and 0 < m < math.inf):
@@ -186,9 +183,10 @@ def pair_of(law, replaced):
     return "one" if q == 1 or not replaced else "fixed" if fixed else "both", q, m
 
 
-def read(path):
+def read(path: Path) -> Found:
     """The chain in a file: its laws, its parties, its head, whether it is signed, and where a plan was not kept to."""
-    state, time, counts, found = bytes(32), -math.inf, Counter(), {"parties": {}, "broken": [], "head": None}
+    state, time, counts = bytes(32), -math.inf, Counter[Any]()
+    found: Found = {"parties": {}, "broken": [], "head": None}
     for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
         try:
             one = json.loads(line)
@@ -235,62 +233,64 @@ def read(path):
     return found
 
 
-def judge(entry, receipts):
+def judge(entry: Found, receipts: Found) -> Found:
     """What follows for one entry of a guarantee, by the plans of those who release to its observer."""
-    said = {name: entry[name] for name in ("unit", "observer", "delta", "epsilon", "mu")} | {"plans": []}
+    said: Found = {name: entry[name] for name in ("unit", "observer", "delta", "epsilon", "mu")} | {"plans": []}
     if entry.get("privacy") == "none":
         return said | {"verdict": "promises nothing"}
     try:
-        plans, inside = {}, "own server" if entry["observer"].startswith("own server") else ""
+        plans: dict[Any, list[str]] = {}
         for name, party in receipts["parties"].items():
-            if party.get("to", "") == inside:
+            if entry["observer"].startswith("own server") == ("to" in party):
                 if party["most"] is None or not entry["unit"].startswith(tuple(party["protects"])):
-                    raise NotVerified(f"{name} has no plan, or protects another unit")
-                laws, replaced = Counter(), entry["neighboring_relation"] == "replace_one"
-                for law, most in ((receipts["laws"][int(law)], most) for law, most in party["most"].items()):
-                    if most:
-                        laws[pair_of({"moved": party.get("moved"), **law}, replaced)] += 1 if law.get("records") == most else most
-                plans.setdefault(frozenset(laws.items()), []).append(name)
+                    raise ArithmeticError(f"{name} has no plan, or protects another unit than each {entry['unit']}")
+                laws = Counter[Pair]()
+                for index, most in party["most"].items():
+                    law = {"moved": party.get("moved"), **receipts["laws"][int(index)]}
+                    often = most if "sampling" in law or law["records"] != most else 1
+                    laws[pair_of(law, entry["neighboring_relation"] == "replace_one")] += often
+                plans.setdefault(frozenset((+laws).items()), []).append(name)
         if not plans or entry["rows_per_person"] not in (None, 1):
-            raise NotVerified("persons have several examples" if plans else "no receipts are about this observer")
-        for laws, names in ((dict(laws), names) for laws, names in plans.items()):
-            said["plans"].append({"parties": names, "epsilon": epsilon(laws, entry["delta"]), "mu": mu(laws)})
-    except NotVerified as why:
+            raise ArithmeticError("no receipts are about this observer, or persons with several examples")
+        for each, names in ((dict(each), names) for each, names in plans.items()):
+            said["plans"].append({"parties": names, "epsilon": epsilon(each, entry["delta"]), "mu": mu(each)})
+    except ArithmeticError as why:
         return said | {"verdict": f"not verified: {why}"}
-    said |= {f"proved_{name}": max(one[name] for one in said["plans"]) for name in ("epsilon", "mu")}
-    most = math.inf if entry["mu"] is None else entry["mu"]
-    limits = {"epsilon": entry["epsilon"] * (1 + SLACK), "mu": most * (1 + 10 * SLACK)}
-    wrong = " and ".join(name for name in limits if said[f"proved_{name}"] > limits[name])
-    return said | {"verdict": f"does not follow: {wrong}" if wrong else "follows"}
+    for name, slack in (("epsilon", SLACK), ("mu", 10 * SLACK)):
+        proved = said[f"proved_{name}"] = max(one[name] for one in said["plans"])
+        if entry[name] is not None and proved > entry[name] * (1 + slack):
+            return said | {"verdict": f"does not follow: {name} is {proved:.6g}, promised {entry[name]:.6g}"}
+    return said | {"verdict": "follows"}
 
 
-def verify(place, card=None):
+def verify(place: Path, card: Path | None = None) -> Found:
     """What follows from receipts for the guarantee beside them, or in another file, and what does not."""
     path, card = (place / "receipts.jsonl", card or place / "guarantee.json") if place.is_dir() else (place, card)
     try:
         receipts, stated = read(path), {"guarantees": []} if card is None else json.loads(card.read_bytes())
         found = [judge(entry.get("would_be") or entry, receipts) for entry in stated["guarantees"]]
         other = card is not None and (stated.get("receipts") or {}).get("head") != receipts["head"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise Unreadable(f"{path} and {card}: {type(error).__name__} {error}") from None
     wrong = receipts["broken"][:1] + ["the guarantee is about other receipts"] * other
     good = not wrong and all(one["verdict"] in ("follows", "promises nothing") for one in found)
-    said = {name: receipts[name] for name in ("head", "releases", "signed")} | {"wrong": wrong, "follows": good}
-    return said | {"parties": len(receipts["parties"]), "guarantees": found}
+    kept = {name: receipts[name] for name in ("head", "releases", "signed")}
+    return {**kept, "wrong": wrong, "follows": good, "guarantees": found}
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     try:
         found = verify(*(Path(one) for one in arguments if one != "--json"))
     except Unreadable as why:
         print(f"gossamer verify: {why}", file=sys.stderr)
         return 2
-    lines = ["{releases} receipts of {parties} parties, signed: {signed}, head {head}".format(**found), *found["wrong"]]
+    signed = "signed" if found["signed"] else "unsigned, so that whoever has the file can write another"
+    lines = [f"{found['releases']} receipts, head {found['head']}, {signed}", *found["wrong"]]
     for one in found["guarantees"]:
         lines.append(f"{one['verdict']}: {one['unit']}, against {one['observer']}")
-        for plan in one["plans"]:
-            names = ", ".join(plan["parties"][:3]) + ", ..." * (len(plan["parties"]) > 3)
-            lines.append(f"  epsilon {plan['epsilon']:.6g} at delta {one['delta']:g}, mu {plan['mu']:.5g}: {names}")
+        for each in one["plans"]:
+            names = ", ".join(each["parties"][:3]) + ", ..." * (len(each["parties"]) > 3)
+            lines.append(f"  epsilon {each['epsilon']:.6g} at delta {one['delta']:g}, mu {each['mu']:.5g}: {names}")
     print(json.dumps(found) if "--json" in arguments else "\n".join(lines))
     return 0 if found["follows"] else 1
 
