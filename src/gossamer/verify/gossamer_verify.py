@@ -68,8 +68,8 @@ def tails(pair: Pair, back: bool, x: Any) -> tuple[Any, Any]:
 def highest(pair: Pair, back: bool) -> float:
     """A loss that is exceeded with probability `TAIL` at most."""
     shape, q, m = pair
-    o = ndtri(TAIL) if shape == "one" and back else m - ndtri(TAIL)
-    up, down = (math.log1p(q * math.expm1(min(way * m * o - m * m / 2, 700))) for way in (1, -1))
+    mo = m * (ndtri(TAIL) if shape == "one" and back else m - ndtri(TAIL))
+    up, down = (v if q == 1 else math.log1p(q * math.expm1(min(v, 700))) for v in (mo - m * m / 2, -mo - m * m / 2))
     found = up - down if shape == "both" else abs(up)
     if not 0 < found < 600:
         raise ArithmeticError("there is next to no noise")
