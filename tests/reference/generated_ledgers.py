@@ -40,7 +40,7 @@ class GeneratedLedger(NamedTuple):
 
 
 def generated(seed: int) -> GeneratedLedger:
-    """A ledger of one to four kinds: multipliers from 0.5 to 20, rates from 1e-4 to 1, up to 10,000 releases of each."""
+    """A ledger of one to four kinds: multipliers of 0.5 to 20, rates of 1e-4 to 1, at most 10,000 releases of each."""
     draw = np.random.default_rng([seed, 0x1ED6E2])
     relation = (ADD, REPLACE)[draw.integers(2)]
     counts: dict[ReleaseKind, int] = {}

@@ -35,9 +35,9 @@ def test_a_chain_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = read(tmp_path, chain.text)
     assert (found["head"], found["releases"], found["signed"]) == (chain.head.head, 36, False)
     assert found["laws"] == [kind.describe() for kind in KINDS]
-    assert {name: party["most"] for name, party in found["parties"].items()} == dict.fromkeys(
-        "abc", {"0": RELEASES, "1": RELEASES}
-    )
+    assert {name: party["most"] for name, party in found["parties"].items()} == {
+        name: {"0": RELEASES, "1": RELEASES} for name in "abc"
+    }
     assert found["broken"] == []
 
 

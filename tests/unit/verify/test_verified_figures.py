@@ -69,7 +69,7 @@ def test_full_batches_have_the_closed_form(m: float, delta: float) -> None:
 
 
 def test_one_sampled_release_has_the_closed_form() -> None:
-    """delta(e) = q delta_N(log(1 + (exp(e) - 1)/q)) for a batch of fixed size: Balle, Barthe and Gaboardi, theorem 9."""
+    """delta(e) = q delta_N(log(1 + (exp(e) - 1)/q)), of fixed size: Balle, Barthe and Gaboardi, theorem 9."""
     q, m, e = 0.1, 1.5, 0.7
     inner = math.log1p(math.expm1(e) / q)
     delta = q * (norm.cdf(m / 2 - inner / m) - math.exp(inner) * norm.cdf(-m / 2 - inner / m))
