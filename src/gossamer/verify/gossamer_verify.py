@@ -124,7 +124,7 @@ def plan(laws: dict[Pair, int], back: bool, delta: float) -> tuple[float, float,
 
     log_t = minimize_scalar(lambda v: at(v)[0], bounds=(-5, math.log(600 / top)), method="bounded").x
     (most, variance), t = at(log_t), math.exp(log_t)
-    width = max(20 * math.sqrt(variance) + 12 * max(pair[2] for pair in laws), (30 - math.log(delta)) / t)
+    width = max(20 * math.sqrt(variance) + top, (30 - math.log(delta)) / t)
     return t, max(most, 0.0), width, math.sqrt(variance / sum(laws.values())) / 20
 
 
@@ -233,7 +233,7 @@ def read(path: Path) -> Found:
     return found
 
 
-def judge(entry: Found, receipts: Found) -> Found:
+def judge(entry: Found, receipts: Found, when: str) -> Found:
     """What follows for one entry of a guarantee, by the plans of those who release to its observer."""
     said: Found = {name: entry[name] for name in ("unit", "observer", "delta", "epsilon", "mu")} | {"plans": []}
     if entry.get("privacy") == "none":
@@ -260,7 +260,7 @@ def judge(entry: Found, receipts: Found) -> Found:
         proved = said[f"proved_{name}"] = max(one[name] for one in said["plans"])
         if entry[name] is not None and proved > entry[name] * (1 + slack):
             return said | {"verdict": f"does not follow: {name} is {proved:.6g}, promised {entry[name]:.6g}"}
-    return said | {"verdict": "follows"}
+    return said | {"verdict": f"follows{when}"}
 
 
 def verify(place: Path, card: Path | None = None) -> Found:
@@ -268,12 +268,13 @@ def verify(place: Path, card: Path | None = None) -> Found:
     path, card = (place / "receipts.jsonl", card or place / "guarantee.json") if place.is_dir() else (place, card)
     try:
         receipts, stated = read(path), {"guarantees": []} if card is None else json.loads(card.read_bytes())
-        found = [judge(entry.get("would_be") or entry, receipts) for entry in stated["guarantees"]]
+        both = [(one, one.get("would_be")) for one in stated["guarantees"]]
+        found = [judge(then or one, receipts, ", if the noise were secret" if then else "") for one, then in both]
         other = card is not None and (stated.get("receipts") or {}).get("head") != receipts["head"]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise Unreadable(f"{path} and {card}: {type(error).__name__} {error}") from None
     wrong = receipts["broken"][:1] + ["the guarantee is about other receipts"] * other
-    good = not wrong and all(one["verdict"] in ("follows", "promises nothing") for one in found)
+    good = not wrong and all(one["verdict"].startswith(("follows", "promises nothing")) for one in found)
     kept = {name: receipts[name] for name in ("head", "releases", "signed")}
     return {**kept, "wrong": wrong, "follows": good, "guarantees": found}
 
