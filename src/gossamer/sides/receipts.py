@@ -49,6 +49,14 @@ class Head(NamedTuple):
     head: str
 
 
+class _Around(NamedTuple):
+    """Text of a party's receipts that is always the same, before its number and after it; and the law, to keep it."""
+
+    before: str
+    between: str
+    kind: Kind
+
+
 class Chain:
     """Lines of a chain, each bound to all before it."""
 
@@ -57,7 +65,7 @@ class Chain:
 
     def line(self, content: str) -> str:
         """The next line; ``content`` is a JSON object without its first brace."""
-        text = f'{{"chain": "{self.state.hex()[:_DIGITS]}", {content}\n'
+        text = f'{{"chain": "{self.state[: _DIGITS // 2].hex()}", {content}\n'
         self.state = hashlib.sha256(self.state + text.encode()).digest()
         return text
 
@@ -92,6 +100,8 @@ class Book:
         self._chain, self._laws, self._numbers = Chain(), dict[Kind, int](), dict[str, int]()
         self._new: list[tuple[str, str, Receipt, float]] = []
         self._begun = False
+        self._last: Kind | None = None
+        self._around: dict[tuple[str, str, int], _Around] = {}
 
     def add(self, name: str, task: Any, receipt: Receipt) -> None:
         """Note what party ``name`` was charged for a ``task``."""
@@ -101,7 +111,11 @@ class Book:
         """Lines of all that was added since they were asked for; first those of the plans."""
         lines = [] if self._begun else list(self._plan_lines())
         self._begun, new, self._new = True, self._new, []
-        lines += [line for one in new for line in self._receipt_lines(*one)]
+        for one in new:
+            if one[2].kind is not self._last:  # mostly it is, and need not be looked for among the laws
+                self._last = one[2].kind
+                lines += self._law_lines(self._last)
+            lines.append(self._receipt_line(*one))
         return "".join(lines)
 
     def ended(self, sign: Callable[[bytes], bytes] | None = None) -> tuple[str, Head]:
@@ -129,13 +143,17 @@ class Book:
             self._laws[kind] = len(self._laws)
             yield self._chain.of({"law": kind.describe()})
 
-    def _receipt_lines(self, name: str, query: str, receipt: Receipt, time: float) -> Iterator[str]:
-        yield from self._law_lines(receipt.kind)
+    def _receipt_line(self, name: str, query: str, receipt: Receipt, time: float) -> str:
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
+        around = self._around.get((name, query, id(receipt.kind)))
+        if around is None:
+            around = self._around[name, query, id(receipt.kind)] = self._constants(name, query, receipt.kind)
         clip = "null" if receipt.clip is None or receipt.clip == math.inf else repr(receipt.clip)
         some = receipt.owners and receipt.owners != self._plans[name].owners
         owners = f', "owners": {json.dumps(receipt.owners)}' if some else ""
-        yield self._chain.line(
-            f'"of": {json.dumps(name)}, "number": {number}, "query": "{query}", "law": {self._laws[receipt.kind]}, '
-            f'"clip": {clip}, "time": {repr(time) if self._timed else "null"}{owners}}}'
-        )
+        when = repr(time) if self._timed else "null"
+        return self._chain.line(f'{around.before}{number}{around.between}{clip}, "time": {when}{owners}}}')
+
+    def _constants(self, name: str, query: str, kind: Kind) -> _Around:
+        law = self._laws[kind]
+        return _Around(f'"of": {json.dumps(name)}, "number": ', f', "query": "{query}", "law": {law}, "clip": ', kind)
