@@ -98,24 +98,21 @@ class Book:
         self.clock: Callable[[], float] = lambda: 0.0
         self._plans, self._run, self._timed, self._key = plans, run, timed, key
         self._chain, self._laws, self._numbers = Chain(), dict[Kind, int](), dict[str, int]()
-        self._new: list[tuple[str, str, Receipt, float]] = []
         self._begun = False
-        self._last: Kind | None = None
-        self._around: dict[tuple[str, str, int], _Around] = {}
+        self._new: list[Any] = []  # flat, four places a receipt: nothing for the collector of garbage to walk through
+        self._around: dict[tuple[str, type, int], _Around] = {}
 
     def add(self, name: str, task: Any, receipt: Receipt) -> None:
         """Note what party ``name`` was charged for a ``task``."""
-        self._new.append((name, type(task).__name__, receipt, self.clock()))
+        self._new += (name, type(task), receipt, self.clock())
 
     def written(self) -> str:
         """Lines of all that was added since they were asked for; first those of the plans."""
         lines = [] if self._begun else list(self._plan_lines())
         self._begun, new, self._new = True, self._new, []
-        for one in new:
-            if one[2].kind is not self._last:  # mostly it is, and need not be looked for among the laws
-                self._last = one[2].kind
-                lines += self._law_lines(self._last)
-            lines.append(self._receipt_line(*one))
+        places = iter(new)
+        for one in zip(places, places, places, places, strict=True):
+            self._receipt_lines(lines, *one)
         return "".join(lines)
 
     def ended(self, sign: Callable[[bytes], bytes] | None = None) -> tuple[str, Head]:
@@ -143,17 +140,18 @@ class Book:
             self._laws[kind] = len(self._laws)
             yield self._chain.of({"law": kind.describe()})
 
-    def _receipt_line(self, name: str, query: str, receipt: Receipt, time: float) -> str:
+    def _receipt_lines(self, lines: list[str], name: str, task: type, receipt: Receipt, time: float) -> None:
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
-        around = self._around.get((name, query, id(receipt.kind)))
+        around = self._around.get((name, task, id(receipt.kind)))
         if around is None:
-            around = self._around[name, query, id(receipt.kind)] = self._constants(name, query, receipt.kind)
+            lines += self._law_lines(receipt.kind)
+            around = self._around[name, task, id(receipt.kind)] = self._constants(name, task, receipt.kind)
         clip = "null" if receipt.clip is None or receipt.clip == math.inf else repr(receipt.clip)
         some = receipt.owners and receipt.owners != self._plans[name].owners
         owners = f', "owners": {json.dumps(receipt.owners)}' if some else ""
         when = repr(time) if self._timed else "null"
-        return self._chain.line(f'{around.before}{number}{around.between}{clip}, "time": {when}{owners}}}')
+        lines.append(self._chain.line(f'{around.before}{number}{around.between}{clip}, "time": {when}{owners}}}'))
 
-    def _constants(self, name: str, query: str, kind: Kind) -> _Around:
-        law = self._laws[kind]
-        return _Around(f'"of": {json.dumps(name)}, "number": ', f', "query": "{query}", "law": {law}, "clip": ', kind)
+    def _constants(self, name: str, task: type, kind: Kind) -> _Around:
+        between = f', "query": {json.dumps(task.__name__)}, "law": {self._laws[kind]}, "clip": '
+        return _Around(f'"of": {json.dumps(name)}, "number": ', between, kind)
