@@ -26,7 +26,8 @@ PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/stre
 RELEASED = f"{BASE} parameters protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
 """Common to algorithms with clients and a server."""
-RUNS = f"{RELEASED} registering registered_settings version software files strict_yaml keys data objectives algorithms {TABLE}"
+_SETTINGS = "registering registered_settings version software files strict_yaml"
+RUNS = f"{RELEASED} {_SETTINGS} keys data objectives algorithms {TABLE}"
 DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage experiment"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
 _ALONE = (

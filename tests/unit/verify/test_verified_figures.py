@@ -34,7 +34,8 @@ def test_epsilon_is_that_of_the_library(seed: int) -> None:
     found, proved = second.epsilon(laws_of(ledger), ledger.delta), epsilon(ledger.counts, ledger.delta, ledger.relation)
     assert found <= proved.epsilon * (1 + 1e-3) + 1e-9
     if ledger.poisson:
-        assert found >= optimistic_epsilon(ledger, max(proved.epsilon, 1e-3) * 1e-4)
+        finer = np.clip(0.01 / sum(ledger.counts.values()), 1e-5, 1e-4)  # losses are rounded down, each release's
+        assert found >= optimistic_epsilon(ledger, max(proved.epsilon, 1e-3) * float(finer))
     else:
         # Where dp-accounting has no such pair, the library is the bound: it states to be close to a few parts in 1000.
         assert found >= proved.epsilon * (1 - 3e-3)

@@ -13,7 +13,7 @@ DESCRIPTION = (
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    command.add_argument("place", metavar="RESULTS|RECEIPTS", help="a results folder, or a file with receipts")
+    command.add_argument("place", metavar="RESULTS", help="a results folder, or a file with receipts")
     command.add_argument("guarantee", metavar="GUARANTEE", nargs="?", help="a guarantee.json (default: the folder's)")
     command.add_argument("--json", action="store_true", help="what was found, as JSON")
     command.set_defaults(command=verify_command)
