@@ -169,7 +169,8 @@ def test_runs_are_of_one_guarantee_whatever_their_receipts(tmp_path: Path) -> No
         path = tmp_path / f"seed{seed}" / FILE
         ended = read_guarantee_card(path.read_text(), path).ended(ReceiptsHead(releases=9, head=head))
         path.write_text(ended.to_json())
-    assert [promise.runs for promise in promises(*runs)] == ["seed0, seed1"]
+    other = record(tmp_path / "other", replace(PLAIN, epsilon=1.0))
+    assert [promise.runs for promise in promises(*runs, other)] == ["seed0, seed1", "other"]
 
 
 # Claims and audits
