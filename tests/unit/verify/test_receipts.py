@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -194,7 +195,8 @@ def test_a_guarantee_follows_from_the_plan_and_not_from_what_was_made_of_it(tmp_
     assert verdict(tmp_path / "a", chain, epsilon=PROMISED * 1.5) == "follows"
     assert verdict(tmp_path / "a", chain, epsilon=half).startswith("does not follow: epsilon is ")
     assert verdict(tmp_path / "a", chain, epsilon=PROMISED * 0.998).startswith("does not follow: epsilon is ")
-    assert verdict(tmp_path / "a", chain, epsilon=0.0).startswith("does not follow: epsilon is ")
+    for nothing in (0.0, -1.0, math.nan):
+        assert verdict(tmp_path / "a", chain, epsilon=nothing).startswith("does not follow: epsilon is ")
     assert verdict(tmp_path / "a", chain, mu=0.1).startswith("does not follow: mu is ")
     assert verdict(tmp_path / "a", chain, mu=0.0).startswith("does not follow: mu is ")
     assert verdict(tmp_path / "a", chain, neighboring_relation="replace_one").startswith("does not follow")
