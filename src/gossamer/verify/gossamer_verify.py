@@ -20,7 +20,7 @@ receipts. It ends with 0 if all that is promised follows, 1 if something does no
    counts as infinite, what is below the first one as that. With L the sum of all losses, M(z) = E exp(z L), t > 0:
    the sequence exp(t e) delta(e), e = j h, has the transform M(z) K(z), z = t - i s, K = x (1-y)/((1-x)(1-x y)),
    x = exp(-z h), y = exp(-h). From N frequencies comes the sequence summed over all j that agree modulo N. No term is
-   negative: it is an upper bound whatever t, h and N are. They make it tight; what rounding may do to the sums is added.
+   negative: it is an upper bound whatever t, h and N are. They make it tight; rounding of the sums is added.
 """
 
 import hashlib
@@ -84,8 +84,7 @@ def tilt(pair: Pair, back: bool, h: float, t: float) -> tuple[float, Any, int, f
     upper = np.clip((inside - (q[:-1] - q[1:]) * np.exp(x[:-1])) / -math.expm1(-h), 0, inside)
     mass[n + 1 :] += upper
     mass[n:-1] += inside - upper
-    x = h * np.arange(n + 1)
-    q, below = tails(pair, not back, x)  # of the loss turned round
+    q, below = tails(pair, not back, x := h * np.arange(n + 1))  # of the loss turned round
     inside = below[:-1] - below[1:]
     lower = np.clip(((q[:-1] - q[1:]) * np.exp(-x[:-1]) - inside) / math.expm1(h), 0, inside)
     mass[n:0:-1] += inside - lower
@@ -147,14 +146,15 @@ def epsilon(laws: dict[Pair, int], delta: float) -> float:
 
 
 def mu(laws: dict[Pair, int]) -> float:
-    """The least whose N(mu) and N(0) are as easy to tell apart, by tests with errors of `LEAST` and more."""
+    """The least whose N(mu) and N(0) are as easy to tell apart, by tests with errors of `LEAST` and more; at 400 losses."""
     points, deltas = np.linspace(0, min(epsilon(laws, DELTAS[-1]), -math.log(LEAST)), 400), np.zeros(400)
     for back in (False, True):
         found = np.ones(400)
         for t, _, width, step in (plan(laws, back, delta) for delta in DELTAS):
             size = 1 << min(20, max(13, math.ceil(math.log2(width / step))))
-            steps = np.floor(points * size / width).astype(int)
-            found = np.minimum(found, bounds(laws, back, width / size, size, t, steps))
+            h, at = width / size, np.floor(points * size / width).astype(int)
+            left, right = bounds(laws, back, h, size, t, np.stack([at, at + 1]))
+            found = np.minimum(found, left + (right - left) * np.expm1(points - h * at) / math.expm1(h))  # their chord
         deltas = np.maximum(deltas, found)
     hits, low, high = deltas + np.exp(points) * LEAST, np.zeros(400), np.full(400, 100.0)
     last = int(np.argmin(hits))  # tangents further on have fewer false alarms
