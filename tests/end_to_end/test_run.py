@@ -30,6 +30,7 @@ FILES = {
     "metrics.jsonl",
     "metrics.csv",
     "ledger.jsonl",
+    "receipts.jsonl",
     "model.safetensors",
     "model.json",
     "nodes.json",

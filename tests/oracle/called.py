@@ -28,6 +28,7 @@ NOT_COMPARED = ("timing.json", "inversion.png", "metrics.csv")
 
 _CHANGING = (
     (re.compile(rb'"gossamer": "[^"]*"'), b'"gossamer": "<version>"'),
+    (re.compile(rb'"version": "[^"]*", "source": "sha256:[0-9a-f]{64}"'), b'"version": "<version>"'),
     (re.compile(rb"\(\d+(\.\d+)? s here\)"), b"(<time> here)"),
     (re.compile(rb"[0-9.e+]+ seeds a second"), b"<speed> seeds a second"),
 )

@@ -26,7 +26,8 @@ PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/stre
 RELEASED = f"{BASE} parameters protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
 """Common to algorithms with clients and a server."""
-RUNS = f"{RELEASED} registering registered_settings version files strict_yaml keys data objectives algorithms {TABLE}"
+_SETTINGS = "registering registered_settings version software files strict_yaml"
+RUNS = f"{RELEASED} {_SETTINGS} keys data objectives algorithms {TABLE}"
 DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage experiment"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
 _ALONE = (
@@ -37,6 +38,7 @@ _ALONE = (
     "files",
     "interrupts",
     "version",
+    "software",
     "section",
     "normals",
     "threads",
@@ -74,6 +76,7 @@ MAY_IMPORT = {
     "runtimes": f"{RELEASED} algorithms",
     "runtimes/mqtt": "errors keys",
     "runtimes/storage": f"{BASE} protocol {PRIVACY} sides",
+    "verify": "",
     "report": "arrays bounded errors files version privacy",
     "experiment": f"{RUNS} report notebooks objectives/models trained runtimes attacks",
     "studies": f"{RUNS} runtimes experiment processes report",
@@ -85,7 +88,7 @@ MAY_IMPORT = {
     "deployment/owner": f"{DEPLOYED} deployment/founding",
     "deployment/party": f"{DEPLOYED} {PARTIES}",
     "cli": f"{RUNS} experiment interrupts deployment/party report",
-    "cli/audit": f"{DEPLOYED} cli report",
+    "cli/audit": f"{DEPLOYED} cli report verify",
     "cli/data": f"{DEPLOYED} {PARTIES} cli",
     "cli/federation": f"{DEPLOYED} {PARTIES} cli interrupts report",
     "cli/runs": f"{DEPLOYED} {PARTIES} faults cli processes report studies",
@@ -110,7 +113,8 @@ HOMES = {
     "ray": r"runtimes/ray\w*\.py",
     "paho": r"runtimes/mqtt/transport\.py",
     "amqtt": r"runtimes/mqtt/broker_embedded\.py",
-    "cryptography": r"(privacy/masking/\w+|keys/identity|deployment/channel/\w+|runtimes/mqtt/certificates)\.py",
+    "cryptography": r"(privacy/masking/\w+|keys/identity|deployment/channel/\w+|runtimes/mqtt/certificates|"
+    r"verify/gossamer_verify)\.py",
 }
 # Whoever else made such a vector could send what no ledger knows of, or what nobody has confined.
 LABELLERS = {

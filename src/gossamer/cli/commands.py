@@ -49,6 +49,7 @@ COMMANDS: Mapping[str, Entry] = {
     "calibrate": Entry("audit.calibrate", "the least noise for a budget"),
     "plan": Entry("runs.plan", "what a run would be made of, such as MAPA's stages"),
     "audit": Entry("audit.audit", "check what a guarantee rests on"),
+    "verify": Entry("audit.verify", "check a guarantee from receipts, by a second implementation"),
     "attack": Entry("audit.attack", "attack what a run releases, and audit its guarantee"),
     "algorithms": Entry("data.algorithms", "list known algorithms, and the code of those that others register"),
     "datasets": Entry("data.datasets", "list known datasets and where their files are looked for"),

@@ -78,7 +78,7 @@ class Checkpoints(Keeper):
 
     def begin(self) -> None:
         """Keep that the run is about to begin, which needs nothing of the state of its nodes."""
-        self._write(replace(self._origin, ranges=None), without=("simulator",))
+        self._write(replace(self._origin, ranges=None), without=("simulator", "receipts"))
 
     def keep(self, patience: Patience) -> None:
         began = monotonic()

@@ -16,6 +16,7 @@ from gossamer.sides.machine import Side
 from gossamer.sides.making import Machine, open_pool
 from gossamer.sides.plan import SidePlan
 from gossamer.sides.pool import Pool
+from gossamer.sides.receipts import Noting
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
 
@@ -67,6 +68,7 @@ def sides_of(
     ledgers: Mapping[str, Ledger] | None = None,
     samples: int | None = None,
     machine: Machine = Side,
+    book: Noting | None = None,
 ) -> Pool:
     """The data sides of all parties of a simulation, with ledgers for what is planned.
 
@@ -86,13 +88,15 @@ def sides_of(
         Seed of sampling, where that is another one.
     machine : callable
         What makes a data side; see `open_pool`.
+    book : Noting, optional
+        Where receipts are noted.
 
     Raises
     ------
     SpecError
         If a party whose updates are made on all its examples has such a row.
     """
-    home, trust = Simulated(seed, ledgers, samples), prepared.cast.trust
+    home, trust = Simulated(seed, ledgers, samples, book), prepared.cast.trust
     shards = shards_of(prepared, blank)
     return open_pool(plan.sides, shards, prepared.objective, prepared.dataset.train, home, machine, trust)
 

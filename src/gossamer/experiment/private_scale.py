@@ -34,6 +34,7 @@ from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Side
 from gossamer.sides.making import Machine, open_pool
+from gossamer.sides.receipts import Noting
 from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Public
 
@@ -175,7 +176,12 @@ class Scaled:
 
 
 def scaled(
-    prepared: Prepared, plan: Plan, seed: int, blank: IndexArray | None = None, machine: Machine = Side
+    prepared: Prepared,
+    plan: Plan,
+    seed: int,
+    blank: IndexArray | None = None,
+    machine: Machine = Side,
+    book: Noting | None = None,
 ) -> Scaled:
     """Release, and scale the examples of all nodes by what was found; nothing where nothing is to be found.
 
@@ -191,11 +197,13 @@ def scaled(
         Rows whose slots hold nothing.
     machine : callable
         What makes a data side; see `open_pool`.
+    book : Noting, optional
+        Where receipts are noted.
     """
     if not found_by_release(prepared.dataset):
         return Scaled(prepared)
     magnitudes, task = question(prepared)
-    shards, home = shards_of(prepared, blank), Simulated(seed)
+    shards, home = shards_of(prepared, blank), Simulated(seed, book=book)
     sides = open_pool(plan.sides, shards, magnitudes, prepared.dataset.train, home, machine)
     tickets = [sides.admit(name, task) for name in prepared.names]
     ranges = ranges_of(prepared, [np.asarray(answer.released.values) for answer in sides.compute(tickets)])

@@ -23,6 +23,8 @@ from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.summarising import PrivacyReport, outcome
 from gossamer.runtimes.observed import Observed
 from gossamer.sides.pool import Pool
+from gossamer.sides.receipts import FILE as RECEIPTS
+from gossamer.sides.receipts import Book
 from gossamer.trained.card import Card
 from gossamer.trained.model import Model
 from gossamer.version import __version__
@@ -64,6 +66,33 @@ class PrivateRecords:
 
 
 @dataclass
+class ReceiptRecords:
+    """The chain of receipts in a results folder, as part of a checkpoint.
+
+    Attributes
+    ----------
+    folder : ResultsFolder
+        Where they are written.
+    book : Book
+        Where they are noted.
+    """
+
+    folder: ResultsFolder
+    book: Book
+
+    def snapshot(self) -> tuple[Any, int]:
+        """Return how the chain goes on, and how many bytes were written; what was not is written now."""
+        self.folder.add_receipts(self.book)
+        return self.book.snapshot(), self.folder.length(RECEIPTS)
+
+    def restore(self, snapshot: tuple[Any, int]) -> None:
+        """Go on from where the chain was when this was its `snapshot`; later lines are cut off."""
+        state, length = snapshot
+        self.book.restore(state)
+        self.folder.cut(RECEIPTS, length)
+
+
+@dataclass
 class Records:
     """Records of a run, which are valid at every moment of it.
 
@@ -89,6 +118,8 @@ class Records:
         How the run goes, or why it ended.
     personal, diverged : dict
         Figures of personal models, and of a run that diverged; empty where there are none.
+    book : Book or None
+        Receipts; None where nothing is written.
     """
 
     prepared: Prepared
@@ -104,6 +135,7 @@ class Records:
     status: str = "running"
     personal: dict[str, Any] = field(default_factory=dict)
     diverged: dict[str, Any] = field(default_factory=dict)
+    book: Book | None = None
 
     def add(self, row: Row, fit: Fit) -> None:
         """Write down a row of metrics, how well a regression fits at that moment, and what the run is by now."""
@@ -129,6 +161,8 @@ class Records:
         if self.folder is None:
             return
         self.folder.write_lines("ledger.jsonl", (line for ledger in self.sides.ledgers for line in ledger.lines()))
+        if self.book is not None:
+            self.folder.add_receipts(self.book)
         self.folder.write_model(self.model, self.card)
         self.folder.write_json("summary.json", self.summary())
         self.folder.write_json("timing.json", self.timing())

@@ -8,6 +8,7 @@
 | `metrics.jsonl` | a line an evaluation |
 | `metrics.csv` | the same as a table, for programs that read no JSON |
 | `ledger.jsonl` | a line for each kind of release of each node |
+| `receipts.jsonl` | a line for each release, in a chain that strangers can check (`sides.receipts`) |
 | `model.safetensors` | the run's model, by the names of its parts, with `model.json` in its metadata |
 | `model.json` | what the model is, and how rows are read for it (`trained.card`) |
 | `private.jsonl` | what nodes recorded for themselves; only if they did |
@@ -39,6 +40,8 @@ from gossamer.files import append, make_own_folder, synced, write_own
 from gossamer.files import to_json as to_json
 from gossamer.privacy import guarantee_card
 from gossamer.privacy.guarantees import Guarantee
+from gossamer.sides import receipts
+from gossamer.software import source_hash
 from gossamer.trained.card import FILE as CARD
 from gossamer.trained.card import Card
 from gossamer.trained.files import ARRAYS, saved
@@ -57,6 +60,7 @@ FILES = (
     "metrics.jsonl",
     "metrics.csv",
     "ledger.jsonl",
+    receipts.FILE,
     "model.safetensors",
     "model.json",
     *EXPORTS,
@@ -174,8 +178,21 @@ class ResultsFolder:
 
     def write_guarantees(self, guarantees: Iterable[Guarantee], mechanism: Mapping[str, Any]) -> None:
         """Write all that is proved, which the plan fixes before the first release."""
-        card = guarantee_card.GuaranteeCard.of(guarantees, mechanism, __version__)
-        self.write(guarantee_card.FILE, card.to_json())
+        software = guarantee_card.Software(name="gossamer", version=__version__, source=f"sha256:{source_hash()}")
+        self._card = guarantee_card.GuaranteeCard.of(guarantees, mechanism, __version__, software)
+        self.write(guarantee_card.FILE, self._card.to_json())
+
+    def add_receipts(self, book: receipts.Book) -> None:
+        """Write down the receipts that were added to a book."""
+        append(self.path / receipts.FILE, book.written())
+
+    def end_receipts(self, book: receipts.Book) -> None:
+        """Write down the end of a book, and have the guarantee name it."""
+        self.add_receipts(book)
+        line, head = book.ended()
+        append(self.path / receipts.FILE, line)
+        ended = self._card.ended(guarantee_card.ReceiptsHead(releases=head.releases, head=head.head))
+        self.write(guarantee_card.FILE, ended.to_json())
 
     def write_model(self, model: FloatArray, card: Card) -> None:
         """Replace the model and its card, which is the same throughout a run, so that the two always fit."""

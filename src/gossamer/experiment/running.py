@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
-from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.plan import Plan, hides_schedule
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.arrays import IndexArray
 from gossamer.data.memory import Data
@@ -34,7 +35,7 @@ from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import found_before, scaled
 from gossamer.experiment.progress import NullProgress, Progress, Several
 from gossamer.experiment.reading import spec_of, write_spec
-from gossamer.experiment.records import PrivateRecords, Records
+from gossamer.experiment.records import PrivateRecords, ReceiptRecords, Records
 from gossamer.experiment.regression import Fit
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
@@ -50,6 +51,8 @@ from gossamer.runtimes.crew import Engine
 from gossamer.runtimes.shards import Shards
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.pool import Pool
+from gossamer.sides.receipts import FILE as RECEIPTS
+from gossamer.sides.receipts import Book
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
@@ -259,21 +262,25 @@ class _Run:
         self.tested = "" if self.folder is None or self.secret is None else test_mark(prepared, self.secret)
         if self.resumed is not None:
             self.resumed.check_run(self.mark, self.watch is not None, self.measure is not None)
+        self.book = None if self.folder is None else Book(plan.sides, self._name(), timed=not hides_schedule(plan))
         ranges = None if self.resumed is None else self.resumed.origin.ranges
         found = (
-            scaled(prepared, plan, seed, self.blank, coins.machine)
+            scaled(prepared, plan, seed, self.blank, coins.machine, self.book)
             if ranges is None
             else found_before(prepared, ranges)
         )
         self.ranges = found.ranges
         self.prepared = prepared = found.prepared
-        sides = sides_of(prepared, plan, seed, self.blank, found.ledgers, coins.samples, coins.machine)
+        sides = sides_of(prepared, plan, seed, self.blank, found.ledgers, coins.samples, coins.machine, self.book)
         self.private = PrivateRecords(self.folder)
-        self.simulator = self._simulator(nodes, sides, Sources(seed, coins.samples, found.ledgers))
+        self.simulator = self._simulator(nodes, sides, Sources(seed, coins.samples, found.ledgers, self.book))
+        if self.book is not None:
+            self.book.clock = lambda: self.simulator.elapsed
         self.node_records = NodeRecords(prepared, plan, self.simulator)
         self.records = Records(
             prepared, plan, self.simulator, sides, self.folder, self.started, time.perf_counter(), found.ranges
         )
+        self.records.book = self.book
         publish = _Published(self.records, self.node_records, self.progress)
         self.evaluator = Evaluator(
             prepared, plan, self.simulator, lambda: plan.spent(sides.ledgers), publish, self.measure
@@ -283,6 +290,9 @@ class _Run:
             "records": self.records,
             "nodes": self.node_records,
             "evaluator": self.evaluator,
+            **(
+                {} if self.book is None or self.folder is None else {"receipts": ReceiptRecords(self.folder, self.book)}
+            ),
             **({} if isinstance(self.simulator, Shards) else {"simulator": self.simulator}),
             **({"trace": self.watch} if isinstance(self.watch, Trace) else {}),
         }
@@ -309,6 +319,10 @@ class _Run:
         prepared, purpose = self.prepared, self.purpose
         noise = secret_seed(prepared, self.plan.noise, purpose, self.secret)
         return Coins(noise, samples_seed(prepared.experiment, purpose))
+
+    def _name(self) -> str:
+        """A text that tells the run from others, also of the same spec, and nothing of its secret."""
+        return hashlib.sha256(f"{write_spec(self.prepared.experiment)}{self.mark}".encode()).hexdigest()
 
     def go(self) -> Result:
         with closing(self.simulator):
@@ -356,13 +370,16 @@ class _Run:
             self.progress.remarked(remark)
         self.evaluator.rehearse()
         began = None if self.resumed is None else restore(self.resumed, self.parts)
+        if self.resumed is not None and not self.resumed.begun and self.folder is not None:
+            self.folder.cut(RECEIPTS, 0)  # what was charged before is charged anew
         if self.folder is not None and self.resumed is None:
             self.folder.clear()
             self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
-            self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe())
             if self.secret is not None:
                 kept = KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=self.tested)
                 kept.write(self.folder.path)
+        if self.folder is not None:
+            self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe())
         self.keeper = self._keeper()
         if self.resumed is None:
             self.keeper.begin()
@@ -394,7 +411,8 @@ class _Run:
     def save(self) -> None:
         """Write down what the run came to, and what each node did."""
         self.records.save()
-        if self.folder is not None:
+        if self.folder is not None and self.book is not None:
+            self.folder.end_receipts(self.book)
             self.folder.write_json(NODES, self.node_records.as_dict(self.evaluator.scores), indent=None)
             if self.records.status != "interrupted":
                 self.folder.forget_checkpoint()

@@ -18,11 +18,12 @@ from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.streams.model_radius import ModelLengths
 from gossamer.protocol.node import Node
 from gossamer.runtimes.crew import Engine
-from gossamer.runtimes.shard import Shard
+from gossamer.runtimes.shard import Shard, ShardBook
 from gossamer.runtimes.shards import Shards, least_delay
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import SidePlan
 from gossamer.sides.pool import Pool
+from gossamer.sides.receipts import Book
 
 _SHORTEST = 1e-9  # seconds: what is less may vanish beside the time on a clock
 
@@ -85,6 +86,8 @@ class Making:
         Ledgers that were charged before the run.
     samples : int or None
         Seed of samples, where that is another one.
+    receipts : bool
+        Whether anybody wants to know of each charge.
     """
 
     prepared: Prepared
@@ -92,11 +95,10 @@ class Making:
     homes: tuple[int, ...]
     ledgers: Mapping[str, Ledger]
     samples: int | None
+    receipts: bool
 
     @classmethod
-    def of(
-        cls, prepared: Prepared, plan: Plan, shards: int, ledgers: Mapping[str, Ledger] | None, samples: int | None
-    ) -> Making:
+    def of(cls, prepared: Prepared, plan: Plan, shards: int, sources: Sources) -> Making:
         """Deal out a run's nodes, as many to each shard, neighbours by number together.
 
         Raises
@@ -112,7 +114,7 @@ class Making:
         homes = tuple(number * shards // nodes for number in range(nodes))
         bare = replace(prepared, objective=cast(Any, None))
         found = ShardPlan(plan.mechanisms, plan.quotas, plan.lengths, plan.sides)
-        return cls(bare, found, homes, dict(ledgers or {}), samples)
+        return cls(bare, found, homes, dict(sources.ledgers or {}), sources.samples, sources.book is not None)
 
     def shard(self, seed: int, number: int) -> Shard:
         """Make one shard; ``seed`` is that of all noise."""
@@ -123,8 +125,12 @@ class Making:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is to be said was, when the run was prepared
             nodes = nodes_of(prepared, plan)
-        sides = sides_of(prepared, plan, seed, None, self.ledgers, self.samples)
-        return Shard(nodes, sides, prepared.world, self.homes, number)
+        book = ShardBook() if self.receipts else None
+        sides = sides_of(prepared, plan, seed, None, self.ledgers, self.samples, book=book)
+        shard = Shard(nodes, sides, prepared.world, self.homes, number)
+        if book is not None:
+            book.shard = shard
+        return shard
 
 
 class Looking(Observer, Protocol):
@@ -191,11 +197,14 @@ class Sources:
     ----------
     seed, samples, ledgers
         As for `nodes_and_sides.sides_of`.
+    book : Book or None
+        Where receipts are noted.
     """
 
     seed: int
     samples: int | None
     ledgers: Mapping[str, Ledger] | None
+    book: Book | None = None
 
 
 def sharded(
@@ -216,7 +225,8 @@ def sharded(
     """
 
     def deal(shards: int) -> Making:
-        return Making.of(prepared, plan, shards, sources.ledgers, sources.samples)
+        return Making.of(prepared, plan, shards, sources)
 
     crew = engine.crew(deal, len(prepared.names), sources.seed)
-    return Shards(nodes, sides, prepared.world, crew, record, prepared.algorithm.staleness)
+    charged = None if sources.book is None else sources.book.told
+    return Shards(nodes, sides, prepared.world, crew, record, prepared.algorithm.staleness, charged)

@@ -136,6 +136,37 @@ class GuaranteeEntry(Section):
         return self
 
 
+class ReceiptsHead(Section):
+    """End of the chain of receipts that a run left behind.
+
+    Attributes
+    ----------
+    releases : int
+        How many it has receipts of.
+    head : str
+        SHA-256 that all of them go into, in hexadecimal digits.
+    """
+
+    releases: Annotated[int, Field(ge=0, strict=True)]
+    head: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class Software(Section):
+    """Software that a run was made by.
+
+    Attributes
+    ----------
+    name, version : str
+        Of the distribution.
+    source : str
+        SHA-256 of its files.
+    """
+
+    name: str
+    version: str
+    source: str = Field(pattern="^sha256:[0-9a-f]{64}$")
+
+
 class GuaranteeCard(Section):
     """All that is proved of a run.
 
@@ -149,18 +180,49 @@ class GuaranteeCard(Section):
         By observer; first the one that the noise is planned for.
     mechanism : mapping
         The noise that all nodes have in common, as in ``summary.json``.
+    receipts : ReceiptsHead, optional
+        End of the chain in ``receipts.jsonl``; absent until the run ends.
+    software : Software, optional
+        What the run was made by.
+    registry : mapping, optional
+        The first guarantee by the names of the registry of deployments [1], as far as a run has what it asks for.
+
+    References
+    ----------
+    [1] Nanayakkara, Ghazi and Vadhan, "Practitioners' perspectives on a differential privacy deployment registry",
+        arXiv 2509.13509.
     """
 
     format: Literal[1]
     gossamer: str
     guarantees: tuple[GuaranteeEntry, ...] = Field(min_length=1)
     mechanism: dict[str, Any]
+    receipts: Annotated[ReceiptsHead | None, NEWER] = None
+    software: Annotated[Software | None, NEWER] = None
+    registry: Annotated[dict[str, Any] | None, NEWER] = None
 
     @classmethod
-    def of(cls, guarantees: Iterable[Guarantee], mechanism: Mapping[str, Any], version: str) -> GuaranteeCard:
+    def of(
+        cls,
+        guarantees: Iterable[Guarantee],
+        mechanism: Mapping[str, Any],
+        version: str,
+        software: Software | None = None,
+    ) -> GuaranteeCard:
         """The card of ``guarantees``, each once, that Gossamer of a ``version`` writes."""
         entries = tuple(GuaranteeEntry.of(one) for one in dict.fromkeys(guarantees))
-        return cls(format=FORMAT, gossamer=version, guarantees=entries, mechanism=dict(mechanism))
+        return cls(
+            format=FORMAT,
+            gossamer=version,
+            guarantees=entries,
+            mechanism=dict(mechanism),
+            software=software,
+            registry=_registered(entries[0], mechanism),
+        )
+
+    def ended(self, receipts: ReceiptsHead) -> GuaranteeCard:
+        """The card of a run that has ended."""
+        return self.model_copy(update={"receipts": receipts})
 
     def to_json(self) -> str:
         """Write it as standard JSON, in one line."""
@@ -200,6 +262,22 @@ def _check_version(found: Any, where: Path) -> None:
             f"{where}: expected a guarantee of format {FORMAT}, found format {version}, written by gossamer {by}; "
             "install that version, or a newer one"
         )
+
+
+def _registered(entry: GuaranteeEntry, mechanism: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A guarantee by the names of the registry; None where nothing is guaranteed."""
+    if entry.privacy == "none":
+        return None
+    return {
+        "dp_variant": {"name": "approximate differential privacy" if entry.delta else "pure differential privacy"},
+        "privacy_loss": {
+            "privacy_unit": entry.unit,
+            "privacy_unit_description": f"{entry.neighboring_relation.value}, against {entry.observer}",
+            "privacy_parameters": {"epsilon": entry.epsilon, "delta": entry.delta},
+        },
+        "accounting": {"composition": entry.proof},
+        "implementation": {"mechanisms": [dict(mechanism)]},
+    }
 
 
 def _up(bound: float) -> float:

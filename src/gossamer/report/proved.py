@@ -53,7 +53,7 @@ def proved_of(records: Sequence[RunRecord]) -> list[Proved]:
     for record in records:
         one = _read(record)
         if one is not None:
-            key = one.card.to_json()
+            key = one.card.model_copy(update={"receipts": None, "software": None}).to_json()
             runs = (*found[key].runs, record) if key in found else (record,)
             found[key] = Proved(one.card, runs, one.whole)
     return list(found.values())

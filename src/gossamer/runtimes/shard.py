@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, NamedTuple
@@ -26,9 +27,13 @@ from gossamer.runtimes.mail import Action
 from gossamer.runtimes.order import ALWAYS, Bound, Cause, Key, Ranks, Times, final_rank
 from gossamer.runtimes.packing import Packed, packed, unpacked
 from gossamer.runtimes.simulator import Simulator, World
+from gossamer.sides.charges import Receipt
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool
+from gossamer.sides.receipts import Noting
 
+RECORD, RECEIPT = "record", "receipt"
+"""Channels of notes: private logs, and what was charged."""
 BEGUN, ENDED = 1, 2
 """Flags of an event in which a computation was begun, or completed."""
 _MOST_AHEAD = 1_000  # computations of one node that are looked ahead at
@@ -117,7 +122,7 @@ class Happened:
     parcels : mapping of int to Parcel
         What it sent, by shard.
     notes : sequence of tuple
-        (place among its events, arguments of the simulator's ``record``).
+        (place among its events, `RECORD` or `RECEIPT`, and the arguments of who hears of such).
     drawn : sequence of tuple
         (place among its events, arguments of `Timeline.add`).
     next : Key or None
@@ -191,7 +196,7 @@ class Shard(Simulator):
         self._computing: set[str] = set()
         self._told_finished = 0
         self._pool = computer
-        super().__init__(nodes, computer, world, record=self._note)
+        super().__init__(nodes, computer, world, record=partial(self.note, RECORD))
         for name in [name for name, home in self._homes.items() if home != number]:
             del self.nodes[name]
         self._working &= self.nodes.keys()
@@ -368,8 +373,21 @@ class Shard(Simulator):
         else:
             self._computing.discard(name)
 
-    def _note(self, *note: Any) -> None:
-        self._notes.append((len(self._done) - 1, *note))
+    def note(self, channel: str, *note: Any) -> None:
+        """Note something for the coordinator, who hears it in the order of all events."""
+        self._notes.append((len(self._done) - 1, channel, *note))
+
+
+class ShardBook(Noting):
+    """Receipts of a shard's parties, which the coordinator's book is told of."""
+
+    def __init__(self) -> None:
+        self.shard: Shard | None = None
+
+    def add(self, name: str, task: Any, receipt: Receipt) -> None:
+        """Note what party ``name`` was charged for a ``task``."""
+        assert self.shard is not None, "a book belongs to a shard before anything is charged"
+        self.shard.note(RECEIPT, name, type(task), receipt, self.shard.elapsed)
 
 
 def _parcel(sent: Sequence[tuple[Any, ...]]) -> Parcel:

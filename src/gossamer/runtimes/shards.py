@@ -38,8 +38,9 @@ from gossamer.runtimes.crew import Crew
 from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.order import NEVER, Bound, Key, Ranks, after, in_order, last_moment, ranked, tied
 from gossamer.runtimes.packing import unpacked
-from gossamer.runtimes.shard import BEGUN, ENDED, Happened, Orders, Outlook, Parcel
+from gossamer.runtimes.shard import BEGUN, ENDED, RECEIPT, RECORD, Happened, Orders, Outlook, Parcel
 from gossamer.runtimes.simulator import World, clock_start
+from gossamer.sides.charges import Receipt
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool
 
@@ -74,6 +75,8 @@ class Shards:
         The shards.
     record : callable
         As for a `simulator.Simulator`.
+    charged : callable
+        Called with (name, task's type, receipt, virtual seconds) for everything that is charged.
     staleness : ``"computing"`` or None
         How the staleness of updates is measured.
     """
@@ -86,6 +89,7 @@ class Shards:
         crew: Crew,
         record: Callable[[float, str, str, float], None],
         staleness: Staleness = None,
+        charged: Callable[[str, type, Receipt, float], None] | None = None,
     ) -> None:
         self.nodes, self.computer, self.crew = dict(nodes), computer, crew
         self.counters, self.finished, self.gone = Counters(), dict[str, str](), set[str]()
@@ -94,7 +98,8 @@ class Shards:
         self.activity = Activity(self.nodes, self.start, staleness)
         self.windows = 0
         self._delay, self._grace = least_delay(world.links), 2 * world.links.silence
-        self._record, self._aging = record, staleness == "computing"
+        self._channels: dict[str, Callable[..., None] | None] = {RECORD: record, RECEIPT: charged}
+        self._aging = staleness == "computing"
         # Of each node: the updates of all before its computation, and the sum and number of its updates' staleness.
         self._before, self._ages, self._aged = (np.zeros(len(nodes), np.int64) for _ in range(3))
         self._parcels: list[list[Parcel]] = [[] for _ in range(crew.shards)]
@@ -304,8 +309,9 @@ class Shards:
         self._tell([note for _, note in notes], [span for _, span in spans])
 
     def _tell(self, notes: Sequence[tuple[Any, ...]], spans: Sequence[tuple[Any, ...]]) -> None:
-        for note in notes:
-            self._record(*note)
+        for channel, *note in notes:
+            if (hears := self._channels[channel]) is not None:
+                hears(*note)
         for span in spans:
             self.activity.timeline.add(*span)
 

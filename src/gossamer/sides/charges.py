@@ -27,10 +27,13 @@ class Receipt(NamedTuple):
         The law.
     owners : tuple of str
         Whose data it holds, where that is not the ledger's owner alone and differs from one release to the next.
+    clip : float or None
+        To which length vectors are clipped for it, where the law is for any clip.
     """
 
     kind: Kind
     owners: tuple[str, ...] = ()
+    clip: float | None = None
 
 
 Counted = Mapping[Hashable, int]
@@ -77,6 +80,14 @@ class Charges(Protocol):
 
     def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:
         """Records for ``ledger.jsonl``."""
+        ...
+
+    def planned(self) -> Mapping[Any, int] | None:
+        """The most releases of each law; None where nothing limits them."""
+        ...
+
+    def party(self) -> dict[str, Any]:
+        """Whom the noise protects, as receipts say it; of other owners' data, whose, and who alone sees what leaves."""
         ...
 
     def owned(self, counts: Counted, owner: str) -> int:
@@ -171,6 +182,12 @@ class ReleaseCharges(_OfOne):
         )
         return [{"node": owner, **more, "releases": n, **kind.describe()} for kind, n in kinds.items()]
 
+    def planned(self) -> Mapping[Any, int] | None:
+        return self.policy.most if isinstance(self.policy, Plan) else None
+
+    def party(self) -> dict[str, Any]:
+        return {"protects": [self.protects]}
+
     def enter(self, ledger: Any, receipt: Receipt) -> None:
         ledger.charge(receipt.kind)
 
@@ -204,6 +221,12 @@ class StreamCharges(_OfOne):
     def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:
         releases, kind = counts.get(self.stream, 0), self.stream.describe()
         return [{"node": agent, "unit": owner, "releases": releases, **kind} for agent in self.owners]
+
+    def planned(self) -> Mapping[Any, int]:
+        return {self.stream: self.stream.records}
+
+    def party(self) -> dict[str, Any]:
+        return {"protects": ["federated unit", "agent"]}
 
     def opened(self, owner: str, accounts: Accounts) -> Any:
         return accounts.stream(owner, self.stream)
@@ -251,6 +274,12 @@ class SumCharges(_OfOne):
     def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:
         found = {"node": owner, "to": "own server", "releases": counts.get(self.noise, 0), "most": self.sums}
         return [found | self.noise.describe()]
+
+    def planned(self) -> Mapping[Any, int]:
+        return {self.noise: self.sums}
+
+    def party(self) -> dict[str, Any]:
+        return {"protects": ["agent", "client"], "to": "own server"}
 
     def opened(self, owner: str, accounts: Accounts) -> Any:
         return accounts.sums(owner, self.noise, self.sums)
@@ -302,6 +331,12 @@ class CuratorCharges:
             for line in self.each.lines(name, {kind: n for (of, kind), n in owned.items() if of == name})
         ]
 
+    def planned(self) -> Mapping[Any, int] | None:
+        return self.each.planned()
+
+    def party(self) -> dict[str, Any]:
+        return {**self.each.party(), "owners": list(self.owners)}
+
     def owned(self, counts: Counted, owner: str) -> int:
         keys: Any = counts
         # Of the curator itself, all of them.
@@ -348,6 +383,12 @@ class NoCharges(_OfOne):
 
     def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:
         return []
+
+    def planned(self) -> Mapping[Any, int]:
+        return {}
+
+    def party(self) -> dict[str, Any]:
+        return {"protects": []}
 
     def opened(self, owner: str, accounts: Accounts) -> Any:
         return accounts.sums(owner, None, 0)

@@ -43,7 +43,7 @@ class UpdateRule(Rule):
         self.check(task)
         if self.plan.counted is None:
             return Due(None)
-        return Due(Receipt(self.plan.counted), not self._repeats)
+        return Due(Receipt(self.plan.counted, clip=self.plan.bound), not self._repeats)
 
     def check(self, task: Any) -> None:
         """Refuse what is not this client's to answer."""
@@ -126,7 +126,7 @@ class NoisedRule(UpdateRule):
     def due(self, task: Any, charged: int) -> Due:
         self.check(task)
         kind = self._query.release(task.answer_size)
-        return Due(Receipt(kind), not self._home.repeats, self._provided(task.answer_size))
+        return Due(Receipt(kind, clip=self._law.clip), not self._home.repeats, self._provided(task.answer_size))
 
     def number(self, task: LocalUpdate, charged: int) -> int:
         return charged

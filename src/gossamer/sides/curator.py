@@ -73,7 +73,7 @@ class CuratorRule(Rule):
             return Due(None, True, provided)  # charged with its cohort
         if kind.sampling != WHOLE:
             raise SpecError(f"{self._name} adds all of a sum whose clients are public, found {task.query.sampling}")
-        return Due(Receipt(kind, task.owners), not self._home.repeats, provided)
+        return Due(Receipt(kind, task.owners, task.query.mechanism.clip), not self._home.repeats, provided)
 
     def _cohort_due(self, task: Cohort) -> Due:
         self._check_query(task.query)
@@ -83,7 +83,7 @@ class CuratorRule(Rule):
                 f"{task.query.sampling}"
             )
         provided = self._home.provided(task.query, task.model.size, lambda: self._rounding)
-        receipt = Receipt(task.query.release(task.model.size), self._plan.owners)
+        receipt = Receipt(task.query.release(task.model.size), self._plan.owners, task.query.mechanism.clip)
         return Due(receipt, not self._home.repeats, provided)
 
     def _check_members(self, task: CuratedSum) -> None:

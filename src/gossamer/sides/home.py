@@ -19,6 +19,7 @@ from gossamer.data.split import Split
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.streams.kept_records import Record, Records
 from gossamer.privacy.tasks import Query
+from gossamer.sides.charges import Receipt
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.number_source import Numbers
 from gossamer.sides.plan import SidePlan, Stream
@@ -120,6 +121,10 @@ class Home(Protocol):
     def ledger(self, name: str, plan: SidePlan) -> Ledger:
         """The ledger of a party whose plan is charged, with the whole plan in it."""
         ...
+
+    def charged(self, name: str, task: Any, receipt: Receipt) -> None:
+        """Told what party ``name`` was charged for a ``task``, before anything is drawn."""
+        return None
 
     def kept(self, name: str) -> Kept | None:
         """Storage for what must outlive a crash of a party; None keeps nothing."""

@@ -65,7 +65,7 @@ class SampleRule(Rule):
         if isinstance(task, Round):
             rates_of(task)
             once = True  # newer models may be swapped into it, so that a second answer could be another one
-        return Due(Receipt(task.release), once, self.provided(task))
+        return Due(Receipt(task.release, clip=task.query.mechanism.clip), once, self.provided(task))
 
     def provided(self, task: Gradient | Round) -> Provided:
         """Return what the noise of ``task`` is drawn with."""

@@ -17,11 +17,13 @@ from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import Stream as Generators
 from gossamer.sides.answers import divided
+from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home, StreamNoise
 from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.noisy_sums import NoisyTogether
 from gossamer.sides.number_source import Numbers, generator_of
 from gossamer.sides.plan import SidePlan, Stream
+from gossamer.sides.receipts import Noting
 from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import Provided, Sums, Together
 
@@ -39,13 +41,21 @@ class Simulated(Home):
         Ledgers that were charged before, by owner, and are charged further.
     samples : int, optional
         Seed of samples, where they are to be those of other runs; by default ``seed``.
+    book : Noting, optional
+        Where receipts are noted.
     """
 
     repeats = True
 
-    def __init__(self, seed: int, ledgers: Mapping[str, Ledger] | None = None, samples: int | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        ledgers: Mapping[str, Ledger] | None = None,
+        samples: int | None = None,
+        book: Noting | None = None,
+    ) -> None:
         self._seed, self._charged = seed, ledgers or {}
-        self._samples = samples
+        self._samples, self._book = samples, book
 
     def seed(self, owner: str) -> int:
         return self._seed
@@ -76,6 +86,10 @@ class Simulated(Home):
 
     def finished(self, answer: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
         return answer
+
+    def charged(self, name: str, task: Any, receipt: Receipt) -> None:
+        if self._book is not None:
+            self._book.add(name, task, receipt)
 
     def stream(self, name: str, plan: Stream) -> FloatStream:
         return FloatStream(plan, self.numbers(name, "noise"))

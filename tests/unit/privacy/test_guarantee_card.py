@@ -17,7 +17,14 @@ import pytest
 
 from gossamer.errors import DataError
 from gossamer.privacy.accounting.accountants import profile
-from gossamer.privacy.guarantee_card import GuaranteeCard, GuaranteeEntry, ProfilePoints, read_guarantee_card
+from gossamer.privacy.guarantee_card import (
+    GuaranteeCard,
+    GuaranteeEntry,
+    ProfilePoints,
+    ReceiptsHead,
+    Software,
+    read_guarantee_card,
+)
 from gossamer.privacy.guarantees import Guarantee, Known, for_persons, none, planned, reproducible
 from gossamer.privacy.mechanisms import Gaussian, Laplace, NeighboringRelation
 from gossamer.privacy.profile import EVERYTHING, NOTHING, PrivacyProfile
@@ -63,6 +70,29 @@ def test_cards_are_valid_and_read_back(name: str) -> None:
         assert (entry.epsilon or math.inf) == one.epsilon
         assert (math.inf if entry.mu is None else entry.mu) == one.mu
         assert (entry.would_be is None) == (one.would_be is None)
+
+
+def test_a_card_names_receipts_software_and_what_a_registry_asks_for() -> None:
+    software = Software(name="gossamer", version="0.9", source=f"sha256:{'ab' * 32}")
+    begun = GuaranteeCard.of([PLAIN], {"mechanism": "gaussian"}, "0.9", software)
+    ended = begun.ended(ReceiptsHead(releases=7, head="cd" * 32))
+    jsonschema.validate(json.loads(ended.to_json()), SCHEMA, cls=jsonschema.Draft202012Validator)
+    said = json.loads(ended.to_json())
+    assert said["receipts"] == {"releases": 7, "head": "cd" * 32}
+    assert said["registry"]["privacy_loss"]["privacy_parameters"] == {"epsilon": 4.999, "delta": 1e-4}
+    assert "receipts" not in json.loads(begun.to_json())
+    assert read_guarantee_card(ended.to_json(), WHERE) == ended
+    assert "registry" not in json.loads(card(none("no noise", REPLACE)))
+    for wrong in ({"releases": -1, "head": "cd" * 32}, {"releases": 7, "head": "cd"}):
+        with pytest.raises(DataError, match="found it damaged"):
+            read_guarantee_card(json.dumps({**said, "receipts": wrong}), WHERE)
+
+
+def test_a_card_of_an_older_version_is_read() -> None:
+    older = json.loads(card(PLAIN))
+    del older["registry"]
+    found = read_guarantee_card(json.dumps(older), WHERE)
+    assert (found.receipts, found.software, found.registry) == (None, None, None)
 
 
 def test_the_schema_is_that_of_what_is_written() -> None:

@@ -18,7 +18,7 @@ from tests.unit.report.test_records import folder
 
 from gossamer.errors import DataError
 from gossamer.privacy.accounting.accountants import profile
-from gossamer.privacy.guarantee_card import FILE, GuaranteeCard
+from gossamer.privacy.guarantee_card import FILE, GuaranteeCard, ReceiptsHead, read_guarantee_card
 from gossamer.privacy.guarantees import Guarantee, Known, for_persons, none, planned, reproducible
 from gossamer.privacy.mechanisms import Laplace, NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
@@ -161,6 +161,16 @@ def test_runs_with_one_guarantee_are_explained_once_and_few_guarantees_at_all(tm
     section = privacy([*same, *others], False)
     assert section is not None
     assert section.values["left"] == "r3"
+
+
+def test_runs_are_of_one_guarantee_whatever_their_receipts(tmp_path: Path) -> None:
+    runs = [record(tmp_path / f"seed{seed}", PLAIN) for seed in range(2)]
+    for seed, head in enumerate(("ab" * 32, "cd" * 32)):
+        path = tmp_path / f"seed{seed}" / FILE
+        ended = read_guarantee_card(path.read_text(), path).ended(ReceiptsHead(releases=9, head=head))
+        path.write_text(ended.to_json())
+    other = record(tmp_path / "other", replace(PLAIN, epsilon=1.0))
+    assert [promise.runs for promise in promises(*runs, other)] == ["seed0, seed1", "other"]
 
 
 # Claims and audits

@@ -18,6 +18,7 @@ from gossamer.experiment.results_folder import to_json
 from gossamer.experiment.summarising import algorithm_of
 from gossamer.privacy import guarantee_card
 from gossamer.runtimes.host import Host
+from gossamer.software import source_hash
 from gossamer.trained.card import FILE as CARD
 from gossamer.trained.files import ARRAYS, saved
 from gossamer.version import __version__
@@ -58,7 +59,8 @@ def _write_proved(folder: StateFolder, held: DataHeld) -> None:
     if not terms.holds_data:
         return
     guarantee, others = held.guarantees
-    card = guarantee_card.GuaranteeCard.of([guarantee, *others.values()], plan.describe(), __version__)
+    software = guarantee_card.Software(name="gossamer", version=__version__, source=f"sha256:{source_hash()}")
+    card = guarantee_card.GuaranteeCard.of([guarantee, *others.values()], plan.describe(), __version__, software)
     folder.write(guarantee_card.FILE, card.to_json())
     if (spending := held.spending) is not None and spending.budget is not None:
         bar = spending.bar(f"{terms.invitation.run}/{terms.me.name}")

@@ -1,0 +1,194 @@
+"""Receipts of releases, as a chain that strangers can check; what the charges of a run were, one by one.
+
+Lines are JSON. State s_0 is 32 zero bytes, and s_(i+1) is the SHA-256 of s_i and line i with its newline. Every line
+has the first 16 hexadecimal digits of the state before it, so whoever drops, doubles, alters or moves one breaks the
+chain there. The last line has the whole state, the *head*, and the party's signature of it, if it has a key.
+
+| line | what |
+|---|---|
+| the first | format, run, and the key that signs, if any |
+| `law` | a law, by which releases are made; laws are numbered from 0 |
+| `party` | how many releases of each law it may make: its plan, fixed before the first |
+| `of` | a release, once it is charged and before anything is drawn: whose, its number, query, law, clip and time |
+| `head` | the end |
+
+Times are those of the schedule: virtual, or public deadlines, and never when something was computed. Where a guarantee
+holds only if the schedule is secret there are none. `gossamer.verify` reads all this, and shares no code with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from gossamer.sides.charges import Kind, Receipt
+from gossamer.sides.plan import SidePlan, Stream
+
+FILE = "receipts.jsonl"
+FORMAT = 1
+PURPOSE = "receipts"
+"""Purpose of a party's signature of a head."""
+_DIGITS = 16
+
+
+class Head(NamedTuple):
+    """End of a chain.
+
+    Attributes
+    ----------
+    releases : int
+        How many it has receipts of.
+    head : str
+        State after the last of them, in hexadecimal digits.
+    """
+
+    releases: int
+    head: str
+
+
+class _Around(NamedTuple):
+    """Text of a party's receipts that is always the same, before its number and after it; and the law, to keep it."""
+
+    before: str
+    between: str
+    kind: Kind
+
+
+class Chain:
+    """Lines of a chain, each bound to all before it."""
+
+    def __init__(self) -> None:
+        self.state = bytes(32)
+
+    def line(self, content: str) -> str:
+        """The next line; ``content`` is a JSON object without its first brace."""
+        text = f'{{"chain": "{self.state[: _DIGITS // 2].hex()}", {content}\n'
+        self.state = hashlib.sha256(self.state + text.encode()).digest()
+        return text
+
+    def of(self, content: Mapping[str, Any]) -> str:
+        """The next line."""
+        return self.line(json.dumps(content, allow_nan=False)[1:])
+
+
+class Noting(Protocol):
+    """Where data sides note what they were charged."""
+
+    def add(self, name: str, task: Any, receipt: Receipt) -> None:
+        """Note what party ``name`` was charged for a ``task``."""
+        ...
+
+
+class Book(Noting):
+    """Receipts of a run that are not written yet, and the chain of those that are.
+
+    Parameters
+    ----------
+    plans : mapping of str to SidePlan
+        Of the parties.
+    run : str
+        What tells the run from others, in hexadecimal digits.
+    timed : bool
+        Whether times may be told.
+    key : str, optional
+        The public key, in hexadecimal digits, of the party whose receipts they are.
+
+    Attributes
+    ----------
+    clock : callable
+        Seconds since the start, by the schedule.
+    """
+
+    def __init__(self, plans: Mapping[str, SidePlan], run: str, *, timed: bool = True, key: str | None = None) -> None:
+        self.clock: Callable[[], float] = lambda: 0.0
+        self._plans, self._run, self._timed, self._key = plans, run, timed, key
+        self._chain, self._laws, self._numbers = Chain(), dict[str, int](), dict[str, int]()
+        self._begun = False
+        self._new: list[Any] = []  # flat, four places a receipt: nothing for the collector of garbage to walk through
+        self._around: dict[tuple[str, type, int], _Around] = {}
+        self._kinds: dict[Kind, Kind] = {}
+
+    def add(self, name: str, task: Any, receipt: Receipt) -> None:
+        """Note what party ``name`` was charged for a ``task``."""
+        self._new += (name, type(task), receipt, self.clock())
+
+    def told(self, name: str, query: type, receipt: Receipt, seconds: float) -> None:
+        """Note what another process has charged; its laws are copies, of which one is kept."""
+        kind = self._kinds.setdefault(receipt.kind, receipt.kind)
+        self._new += (name, query, receipt._replace(kind=kind), seconds)
+
+    def snapshot(self) -> tuple[bytes, list[str], dict[str, int]]:
+        """Return what follows from all lines that are written, for `restore`; nothing may be unwritten."""
+        assert self._begun and not self._new, "write what was added first"
+        return self._chain.state, [*self._laws], dict(self._numbers)
+
+    def restore(self, snapshot: tuple[bytes, list[str], dict[str, int]]) -> None:
+        """Go on after the lines that were written when this was the `snapshot`."""
+        self._chain.state, laws, numbers = snapshot
+        self._laws, self._numbers = {law: number for number, law in enumerate(laws)}, dict(numbers)
+        self._begun, self._new = True, []
+
+    def written(self) -> str:
+        """Lines of all that was added since they were asked for; first those of the plans."""
+        lines = [] if self._begun else list(self._plan_lines())
+        self._begun, new, self._new = True, self._new, []
+        places = iter(new)
+        for one in zip(places, places, places, places, strict=True):
+            self._receipt_lines(lines, *one)
+        return "".join(lines)
+
+    def ended(self, sign: Callable[[bytes], bytes] | None = None) -> tuple[str, Head]:
+        """The last line, and what it says; ``sign`` signs a head by the key."""
+        state = self._chain.state
+        found = Head(sum(self._numbers.values()), state.hex())
+        signature = {} if sign is None else {"signature": sign(state).hex()}
+        return self._chain.of({**found._asdict(), **signature}), found
+
+    def _plan_lines(self) -> Iterator[str]:
+        yield self._chain.of({"receipts": FORMAT, "run": self._run, "key": self._key})
+        for name, plan in self._plans.items():
+            charges = plan.charges()
+            if charges is None:
+                continue
+            planned = charges.planned()
+            for kind in planned or ():
+                yield from self._law_lines(kind)
+            most = None if planned is None else self._counts(planned)
+            moved = {"moved": plan.moved} if isinstance(plan, Stream) else {}
+            yield self._chain.of({"party": name, **charges.party(), "most": most, **moved})
+
+    def _counts(self, planned: Mapping[Any, int]) -> dict[str, int]:
+        """Counts by the number of the law; laws that are described alike are one."""
+        found: dict[str, int] = {}
+        for kind, count in planned.items():
+            number = str(self._laws[_text(kind)])
+            found[number] = found.get(number, 0) + count
+        return found
+
+    def _law_lines(self, kind: Kind) -> Iterator[str]:
+        if (text := _text(kind)) not in self._laws:
+            self._laws[text] = len(self._laws)
+            yield self._chain.line(f'"law": {text}}}')
+
+    def _receipt_lines(self, lines: list[str], name: str, task: type, receipt: Receipt, time: float) -> None:
+        number = self._numbers[name] = self._numbers.get(name, 0) + 1
+        around = self._around.get((name, task, id(receipt.kind)))
+        if around is None:
+            lines += self._law_lines(receipt.kind)
+            around = self._around[name, task, id(receipt.kind)] = self._constants(name, task, receipt.kind)
+        clip = "null" if receipt.clip is None or receipt.clip == math.inf else repr(receipt.clip)
+        some = receipt.owners and receipt.owners != self._plans[name].owners
+        owners = f', "owners": {json.dumps(receipt.owners)}' if some else ""
+        when = repr(time) if self._timed else "null"
+        lines.append(self._chain.line(f'{around.before}{number}{around.between}{clip}, "time": {when}{owners}}}'))
+
+    def _constants(self, name: str, task: type, kind: Kind) -> _Around:
+        between = f', "query": {json.dumps(task.__name__)}, "law": {self._laws[_text(kind)]}, "clip": '
+        return _Around(f'"of": {json.dumps(name)}, "number": ', between, kind)
+
+
+def _text(kind: Kind) -> str:
+    return json.dumps(kind.describe(), allow_nan=False)
