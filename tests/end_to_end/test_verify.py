@@ -10,7 +10,7 @@ import pytest
 
 import gossamer as gs
 from gossamer.cli import main
-from gossamer.verify.gossamer_verify import verify
+from gossamer.verify.gossamer_verify import Unreadable, verify
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NOT_VERIFIED = {"digits-fedavg-masked": "discrete noise of members", "visits-persons": "persons with several examples"}
@@ -97,3 +97,24 @@ def test_noise_that_can_be_drawn_again_promises_nothing(tmp_path: Path) -> None:
     (entry,) = found["guarantees"]
     assert entry["verdict"] == "follows, if the noise were secret"
     assert found["follows"]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_run_that_is_interrupted_leaves_a_whole_chain(tmp_path: Path) -> None:
+    """Its guarantee is that of the plan. At the moment before, as if killed, the end is missing, and that is said."""
+    folder, seen = tmp_path / "results", []
+
+    def measure(prepared: Any, model: Any) -> dict[str, float]:
+        seen.append(1)
+        if len(seen) == 3:
+            (tmp_path / "receipts.jsonl").write_bytes((folder / "receipts.jsonl").read_bytes())
+            raise KeyboardInterrupt
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        gs.run(gs.read_spec(EXAMPLES / "hospitals.yaml"), folder, measure=measure)
+    found = verify(folder)
+    assert found["follows"]
+    assert 0 < found["releases"] < 500
+    with pytest.raises(Unreadable, match="the chain has no end"):
+        verify(tmp_path / "receipts.jsonl")

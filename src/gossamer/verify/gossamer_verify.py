@@ -146,7 +146,7 @@ def epsilon(laws: dict[Pair, int], delta: float) -> float:
 
 
 def mu(laws: dict[Pair, int]) -> float:
-    """The least whose N(mu) and N(0) are as easy to tell apart, by tests with errors of `LEAST` and more; at 400 losses."""
+    """The least whose N(mu) and N(0) are as easy to tell apart, by tests with errors from `LEAST` up; at 400 losses."""
     points, deltas = np.linspace(0, min(epsilon(laws, DELTAS[-1]), -math.log(LEAST)), 400), np.zeros(400)
     for back in (False, True):
         found = np.ones(400)
