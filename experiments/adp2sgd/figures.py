@@ -101,17 +101,19 @@ def _sizes(records: Sequence[Record]) -> Any:
 
 
 def _over_epochs(records: Sequence[Record]) -> Any:
-    """Accuracy over epochs, a panel a model, a colour a noise level."""
+    """Accuracy over epochs, a panel a model, a colour a noise level: the median of the seeds, and least to most."""
     models, noises = _places(records, "model"), _places(records, "noise")
     figure, axes = plt.subplots(1, len(models), figsize=(3.8 * len(models), 3.8), sharey=True, layout="constrained")
     for axis, model in zip(np.atleast_1d(axes), models, strict=True):
         for number, noise in enumerate(noises):
             for name, line in (("allreduce", "--"), ("gossip", "-")):
                 place = {"model": model, "noise": noise, "algorithm": name}
-                (curve,) = (_looks(record, "updates") for record in records if place.items() <= record.items())
-                epochs = [EPOCHS * row["updates"] / curve[-1]["updates"] for row in curve]
-                label = f"{name}, noise {noise}"
-                axis.plot(epochs, [row[ACCURACY] for row in curve], line, color=f"C{number}", label=label)
+                curves = [_looks(record, "updates") for record in records if place.items() <= record.items()]
+                epochs = [EPOCHS * row["updates"] / curves[0][-1]["updates"] for row in curves[0]]
+                found = [[row[ACCURACY] for row in rows] for rows in zip(*curves, strict=True)]
+                color, label = f"C{number}", f"{name}, noise {noise}"
+                axis.plot(epochs, [statistics.median(each) for each in found], line, color=color, label=label)
+                axis.fill_between(epochs, [*map(min, found)], [*map(max, found)], color=color, alpha=0.12, lw=0)
         axis.set(title=model, xlabel="epochs", ylim=(0, 1))
         axis.grid(alpha=0.3)
     np.atleast_1d(axes)[0].set_ylabel("test accuracy of the mean model")
