@@ -290,9 +290,7 @@ class _Run:
             "records": self.records,
             "nodes": self.node_records,
             "evaluator": self.evaluator,
-            **(
-                {} if self.book is None or self.folder is None else {"receipts": ReceiptRecords(self.folder, self.book)}
-            ),
+            **({"receipts": ReceiptRecords(self.folder, self.book)} if self.folder and self.book else {}),
             **({} if isinstance(self.simulator, Shards) else {"simulator": self.simulator}),
             **({"trace": self.watch} if isinstance(self.watch, Trace) else {}),
         }

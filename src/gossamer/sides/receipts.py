@@ -122,7 +122,8 @@ class Book(Noting):
 
     def snapshot(self) -> tuple[bytes, list[str], dict[str, int]]:
         """Return what follows from all lines that are written, for `restore`; nothing may be unwritten."""
-        assert self._begun and not self._new, "write what was added first"
+        assert self._begun, "write the plans first"
+        assert not self._new, "write what was added first"
         return self._chain.state, [*self._laws], dict(self._numbers)
 
     def restore(self, snapshot: tuple[bytes, list[str], dict[str, int]]) -> None:
