@@ -15,7 +15,18 @@ ROOT = Path(__file__).resolve().parents[2]
 OPTIONAL = [
     *("cryptography", "torch", "PIL", "matplotlib", "paho", "amqtt", "pyarrow", "sklearn", "onnx", "onnxruntime"),
     *("tensorboard", "mlflow", "wandb", "trackio", "mkdocs", "mkdocstrings"),
-    *("altair", "jinja2", "vl_convert", "onnxscript", "joblib", "prometheus_client", "pandas", "hypothesis", "pytest"),
+    *(
+        "altair",
+        "jinja2",
+        "vl_convert",
+        "ray",
+        "onnxscript",
+        "joblib",
+        "prometheus_client",
+        "pandas",
+        "hypothesis",
+        "pytest",
+    ),
 ]
 COMMAND = f"""
 import sys

@@ -332,7 +332,7 @@ class _Base:
 
 
 def _said(plan: Plan) -> str:
-    """What a plan says."""
+    """Statements of a plan."""
     guarantees = {name: found.as_dict() for name, found in plan.guarantees.items()}
     said = [list(plan.noise), plan.describe(), plan.updates, plan.quotas, guarantees, plan.figures]
     return json.dumps(said, sort_keys=True, default=str)

@@ -1,4 +1,4 @@
-"""What a run shows to whoever is outside of its data sides and trust scopes, as bytes that can be compared.
+"""View of a run from outside of its data sides and trust scopes, as bytes that can be compared.
 
 Of a vector that is `Confined` only its size and type are seen, and neither the state of a node in a scope nor what it
 writes into its private log. Everything else is in the view to the last bit: when which node saw which event and what it

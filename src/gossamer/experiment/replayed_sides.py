@@ -38,7 +38,7 @@ class Leak(Exception):
 
 
 class Noise(NamedTuple):
-    """What two draws of a release's noise differ by, with its law: in units of that, if it is no matter of others."""
+    """Difference of two draws of a release's noise, with its law: in units of that, if it is no matter of others."""
 
     side: str
     number: int
@@ -135,7 +135,7 @@ class Replay:
         return own._replace(released=one)
 
     def apart(self, ticket: Ticket) -> Apart | None:
-        """How far apart an answer and the first run's may be."""
+        """Distance that an answer may have from the first run's."""
         recording, name = self.recording, ticket.side.name
         return recording.plans[name].apart(ticket.task, recording.relation, recording.shards.get(name, 0))
 

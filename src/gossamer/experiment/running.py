@@ -349,7 +349,7 @@ class _Run:
 
     @property
     def _stop(self) -> StopSettings:
-        """When the run ends: by its plan, or after fewer updates."""
+        """Bounds that end the run: those of its plan, or fewer updates."""
         stop, most = self.plan.stop, self.updates
         if most is None or (stop.updates is not None and stop.updates <= most):
             return stop

@@ -1,4 +1,4 @@
-"""What is seen of a run from outside, held against what was seen of another one."""
+"""Outside view of a run, held against that of another one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Parted(Leak):
 
 @dataclass
 class Seen(NullProgress):
-    """What is seen of a run from outside; held against what was seen of the ``first``, if there is one."""
+    """Outside view of a run; held against that of the ``first``, if there is one."""
 
     recording: Recording
     first: Seen | None = None

@@ -1,4 +1,4 @@
-"""How far apart the answers of two data sides may be that have neighbouring data and equal coins: sensitivities.
+"""Distances that answers of two data sides may have, of neighbouring data and with equal coins: sensitivities.
 
 Each plan says it of its answers (`side_plan.SidePlan.apart`); audits hold answers against it.
 """
@@ -14,7 +14,7 @@ from gossamer.privacy.tasks import Query
 
 
 class Apart(NamedTuple):
-    """How far apart two answers may be, but for rounding.
+    """Distance that two answers may have, but for rounding.
 
     Attributes
     ----------

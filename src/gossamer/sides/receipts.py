@@ -75,7 +75,7 @@ class Chain:
 
 
 class Noting(Protocol):
-    """Where data sides note what they were charged."""
+    """Notebook of data sides, for what they were charged."""
 
     def add(self, name: str, task: Any, receipt: Receipt) -> None:
         """Note what party ``name`` was charged for a ``task``."""

@@ -103,7 +103,7 @@ class SidePlan(Protocol):
         ...
 
     def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart | None:
-        """How far apart the answers to ``task`` of neighbours are at most; None of what depends on no data.
+        """Most distance between the answers of neighbours to ``task``; None of what depends on no data.
 
         Parameters
         ----------

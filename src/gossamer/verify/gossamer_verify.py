@@ -234,7 +234,7 @@ def read(path: Path) -> Found:
 
 
 def judge(entry: Found, receipts: Found, when: str) -> Found:
-    """What follows for one entry of a guarantee, by the plans of those who release to its observer."""
+    """Verdict on one entry of a guarantee, by the plans of those who release to its observer."""
     said: Found = {name: entry[name] for name in ("unit", "observer", "delta", "epsilon", "mu")} | {"plans": []}
     if entry.get("privacy") == "none":
         return said | {"verdict": "promises nothing"}
@@ -264,7 +264,7 @@ def judge(entry: Found, receipts: Found, when: str) -> Found:
 
 
 def verify(place: Path, card: Path | None = None) -> Found:
-    """What follows from receipts for the guarantee beside them, or in another file, and what does not."""
+    """Verdict of receipts on the guarantee beside them, or in another file."""
     path, card = (place / "receipts.jsonl", card or place / "guarantee.json") if place.is_dir() else (place, card)
     try:
         receipts, stated = read(path), {"guarantees": []} if card is None else json.loads(card.read_bytes())

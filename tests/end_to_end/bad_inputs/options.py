@@ -22,7 +22,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("run: --seed below zero", "run spec.yaml --seed=-1", "seed: input should be greater than or equal to 0, found -1"),
     ("run: --seed without a number", "run spec.yaml --seed", "--seed: expected one argument"),
     ("run: an empty --out", "run spec.yaml --out ''", "--out: expected the name of a file or folder"),
-    ("run: another engine", "run spec.yaml --engine mpi", "invalid choice: 'mpi' (choose from 'sim')"),
+    ("run: another engine", "run spec.yaml --engine mpi", "invalid choice: 'mpi' (choose from 'sim', 'ray')"),
     ("run: --repeat with a spec", "run spec.yaml --repeat a", "--repeat takes everything from the results folder"),
     ("run: --repeat with a seed", "run --seed 3 --repeat a", "--repeat takes everything from the results folder"),
     ("run: --repeat of nothing", "run --repeat nowhere", "found no folder 'nowhere'; give another"),

@@ -6,6 +6,7 @@ import json
 import math
 import signal
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -340,6 +341,15 @@ def test_what_cannot_be_kept_costs_no_run(tmp_path: Path, monkeypatch: pytest.Mo
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Interrupts are heard, also where the tests were started in the background of a shell, which ignores them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_the_first_interrupt_waits_for_the_checkpoint_and_the_second_for_nothing(tmp_path: Path) -> None:
     """The first comes in an event, which is then completed: the checkpoint is of the moment right after it."""
     spec, interrupted = RUNS["none"], []
