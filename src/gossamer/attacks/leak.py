@@ -39,7 +39,7 @@ def to_units(answer: npt.NDArray[np.floating], query: Query, clip: float) -> Vec
 
 
 def rounding(first: Vector, second: Vector, examples: int, unit_roundoff: float, longest: float = 1.0) -> float:
-    """Distance by which rounding may part two answers whose sums are of so many ``examples``, each that long at most."""
+    """Distance by which rounding may part two answers, sums of so many ``examples``, each that long at most."""
     each = examples * (examples + len(first) + 4)
     return unit_roundoff * (2 * each * longest + 4 * (_length(first) + _length(second)))
 
