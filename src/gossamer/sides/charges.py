@@ -87,7 +87,7 @@ class Charges(Protocol):
         ...
 
     def party(self) -> dict[str, Any]:
-        """Whom the noise protects, as receipts say it; of other owners' data, whose, and who alone sees what leaves."""
+        """Words of receipts on whom the noise protects; of others' data, whose, and who alone sees what leaves."""
         ...
 
     def owned(self, counts: Counted, owner: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,12 @@ def test_the_summary_has_the_figures_of_models_made_by_hand() -> None:
     assert said["note"] == NOTE
 
 
+def _unchained(text: bytes) -> dict[str, Any]:
+    """A line of receipts, or a guarantee, but for what names the run and is chained to its name."""
+    said: dict[str, Any] = json.loads(text)
+    return {key: value for key, value in said.items() if key not in ("run", "chain", "head", "receipts")}
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 def test_the_run_is_the_same_without(algorithm: dict[str, Any], tmp_path: Path) -> None:
     """Every step of every node, all that is charged, the released model, the guarantee, and all other figures."""
@@ -124,9 +131,11 @@ def test_the_run_is_the_same_without(algorithm: dict[str, Any], tmp_path: Path) 
         files = {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()}
         for other in ("spec.yaml", "summary.json", "timing.json"):
             files.pop(other)
+        chained = {"guarantee.json": _unchained(files.pop("guarantee.json"))}
+        chained["receipts.jsonl"] = [*map(_unchained, files.pop("receipts.jsonl").splitlines())]
         summary = dict(result.summary)
         own = summary.pop("personalisation", None)
-        found[name] = (files, summary, result.guarantee, _steps(tmp_path / f"{name}.trace"))
+        found[name] = (files, chained, summary, result.guarantee, _steps(tmp_path / f"{name}.trace"))
         assert (own is None) == (not more)
     assert found["with"] == found["without"]
     assert set(load_file(tmp_path / "with" / "model.safetensors")) == {"weight", "bias"}
