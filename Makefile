@@ -38,12 +38,11 @@ test-slow: $(READY) ## also run statistical, parity and full-size tests, and all
 # Nightly: make fault-seeds SEEDS=100000
 SEEDS ?= 2000
 JOBS ?= $(shell nproc)
-TRUSTED := --set algorithm.noise_by=server --set algorithm.trusted=server
 ALONE := --set algorithm.noise_by=client --set algorithm.trusted=null
-# Of fedavg the example has a trusted server and secret cohorts.
+# Of fedavg the example has a trusted server and secret cohorts, of fedbuff a trusted server.
 FAULTS := $(patsubst examples/digits-%.yaml,%,$(wildcard examples/digits-*.yaml)) "graph --set algorithm.masking=secure" \
-	"fedavg --set algorithm.cohorts=public" "fedavg --set algorithm.cohorts=public $(ALONE)" "fedbuff $(TRUSTED)" \
-	"fedbuff --set algorithm.masking=secure"
+	"fedavg --set algorithm.cohorts=public" "fedavg --set algorithm.cohorts=public $(ALONE)" "fedbuff $(ALONE)" \
+	"fedbuff --set algorithm.masking=secure $(ALONE)"
 fault-seeds: $(READY) ## SEEDS seeds of faults for each algorithm, 2000 by default
 	@for run in $(FAULTS); do \
 		set -- $$run; spec=examples/digits-$$1.yaml; shift; \
