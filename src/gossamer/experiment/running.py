@@ -193,8 +193,20 @@ def run_prepared(
     with threadpool_limits(1):
         started = time.perf_counter()
         drawn = chosen_secret(prepared.experiment, secret)
-        told = progress or NullProgress()
-        run = _Run(*(prepared, plan, folder, told, started, watch, blank, measure, purpose, drawn, checkpoint, resumed))
+        run = _Run(
+            prepared,
+            plan,
+            folder,
+            progress or NullProgress(),
+            started,
+            watch,
+            blank,
+            measure=measure,
+            purpose=purpose,
+            secret=drawn,
+            checkpoint=checkpoint,
+            resumed=resumed,
+        )
         return run.go()
 
 

@@ -24,12 +24,12 @@ from torch import Tensor
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.objectives import glm_kernels
-from gossamer.objectives.asked import Clip, Gradients, clips_of
+from gossamer.objectives.asked import Gradients
 from gossamer.objectives.computing import Computing
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.noisy import Normals
 from gossamer.objectives.torch_device import Device
-from gossamer.objectives.torch_device_sums import Examples, Limits, summed
+from gossamer.objectives.torch_device_sums import Examples, Limits, SumsThere, summed
 from gossamer.objectives.torch_examples import check_indices
 from gossamer.objectives.torch_gradients import Sums
 
@@ -63,7 +63,7 @@ class _Data(NamedTuple):
     squares: Tensor  # [n] of float64
 
 
-class DeviceLinear(LinearModel):
+class DeviceLinear(SumsThere, LinearModel):
     """A linear model whose clipped sums are computed on a device; all else is as in `LinearModel`.
 
     Sparse examples are dense on the device.
@@ -95,23 +95,6 @@ class DeviceLinear(LinearModel):
     def computing(self) -> Computing:
         """See `Objective.computing`."""
         return Computing("linear", device=self.device.title)
-
-    def clipped_gradients(
-        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
-    ) -> Gradients:
-        """See `LinearModel.clipped_gradients`; here what is computed beside a row may change its last digits."""
-        return self._sums(models, data, batches, clips_of(clip, len(batches)), None)
-
-    def noisy_gradients(
-        self,
-        models: FloatArray,
-        data: Split,
-        batches: Sequence[IndexArray],
-        clips: npt.NDArray[np.floating],
-        noise: Normals,
-    ) -> Gradients:
-        """See `noisy.NoisyObjective`."""
-        return self._sums(models, data, batches, clips_of(clips, len(batches)), noise)
 
     def _sums(
         self,

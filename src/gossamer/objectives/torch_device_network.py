@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError
-from gossamer.objectives.asked import Clip, Evaluation, Gradients, clips_of
+from gossamer.objectives.asked import Evaluation, Gradients
 from gossamer.objectives.computing import Computing
 from gossamer.objectives.noisy import Normals
 from gossamer.objectives.torch_device import Device
-from gossamer.objectives.torch_device_sums import Examples, Limits, summed
+from gossamer.objectives.torch_device_sums import Examples, Limits, SumsThere, summed
 from gossamer.objectives.torch_examples import check_indices
 from gossamer.objectives.torch_gradients import Sums
 from gossamer.objectives.torch_module import TorchModule
@@ -54,7 +54,7 @@ class _Work(NamedTuple):
     strategy: str
 
 
-class DeviceNetwork(TorchModule):
+class DeviceNetwork(SumsThere, TorchModule):
     """A network whose clipped sums and scores are computed on a device; all else is as in `TorchModule`.
 
     A gradient whose squared norm leaves the range of float32 counts as zero, like one that is not finite.
@@ -90,23 +90,6 @@ class DeviceNetwork(TorchModule):
         """See `Objective.computing`."""
         work = next(iter(self._work.values()), None)
         return Computing(self.strategy if work is None else work.strategy, device=self.device.title)
-
-    def clipped_gradients(
-        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
-    ) -> Gradients:
-        """See `TorchModule.clipped_gradients`; here what is computed beside a row may change its last digits."""
-        return self._sums(models, data, batches, clips_of(clip, len(batches)), None)
-
-    def noisy_gradients(
-        self,
-        models: FloatArray,
-        data: Split,
-        batches: Sequence[IndexArray],
-        clips: npt.NDArray[np.floating],
-        noise: Normals,
-    ) -> Gradients:
-        """See `noisy.NoisyObjective`."""
-        return self._sums(models, data, batches, clips_of(clips, len(batches)), noise)
 
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
         """See `TorchModule.evaluate`."""

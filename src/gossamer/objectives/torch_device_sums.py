@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.objectives.asked import Gradients
+from gossamer.data.split import Split
+from gossamer.objectives.asked import Clip, Gradients, clips_of
 from gossamer.objectives.noisy import Normals
 from gossamer.objectives.torch_device import Device
 from gossamer.objectives.torch_gradients import Sums
@@ -126,3 +127,35 @@ def _examples(device: Device, batches: Sequence[IndexArray], chunk: Chunk) -> Ex
     index = np.repeat(np.array([run[0] for run in runs]), present.shape[1]).reshape(present.shape)
     index[present] = np.concatenate(runs)
     return Examples(device.upload(index), device.upload(present))
+
+
+class SumsThere:
+    """Sums of an objective, all of which are made on its device, with noise or without."""
+
+    def clipped_gradients(
+        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
+    ) -> Gradients:
+        """See `Objective.clipped_gradients`; here what is computed beside a row may change its last digits."""
+        return self._sums(models, data, batches, clips_of(clip, len(batches)), None)
+
+    def noisy_gradients(
+        self,
+        models: FloatArray,
+        data: Split,
+        batches: Sequence[IndexArray],
+        clips: npt.NDArray[np.floating],
+        noise: Normals,
+    ) -> Gradients:
+        """See `noisy.NoisyObjective`."""
+        return self._sums(models, data, batches, clips_of(clips, len(batches)), noise)
+
+    def _sums(
+        self,
+        models: FloatArray,
+        data: Split,
+        batches: Sequence[IndexArray],
+        clips: npt.NDArray[np.floating],
+        noise: Normals | None,
+    ) -> Gradients:
+        """Make the sums, each with its noise."""
+        raise NotImplementedError
