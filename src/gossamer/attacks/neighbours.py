@@ -120,12 +120,13 @@ def _with_rows(
     for row in rows:
         what = kind or list(ROWS)[generator.integers(len(ROWS))]
         like = int(row if generator.random() < 0.5 else generator.integers(len(train)))
-        if sp.issparse(features):
-            places = slice(*features.indptr[row : row + 2])  # entries stay where they are
-            features.data[places] = _entries(features.data[places], what, generator)
-        else:
-            features[row] = ROWS[what](np.array(train.features[like], np.float32), generator)
-        targets[row] = _target(train, like, classes, generator)
+        with np.errstate(over="ignore", invalid="ignore"):  # a row may be like one that is the largest already
+            if sp.issparse(features):
+                places = slice(*features.indptr[row : row + 2])  # entries stay where they are
+                features.data[places] = _entries(features.data[places], what, generator)
+            else:
+                features[row] = ROWS[what](np.array(train.features[like], np.float32), generator)
+            targets[row] = _target(train, like, classes, generator)
     return Split(features, targets), what
 
 

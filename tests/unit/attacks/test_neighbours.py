@@ -74,3 +74,16 @@ def test_hard_rows_stand_where_they_are_asked_for() -> None:
         found = worst_cases(split(), [2, 5], 3, generator)
         seen |= rows_that_differ(split(), found)
     assert seen == {2, 5}
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("classes", [3, None])
+def test_rows_may_be_like_those_that_are_the_largest_already(sparse: bool, classes: int | None) -> None:
+    """A hundred times the largest float is infinite, which is as bad a row as any; warnings are errors in tests."""
+    generator, largest = np.random.default_rng(5), split(sparse, classes)
+    values: Any = largest.features.data if sparse else largest.features
+    values[:] = np.finfo(np.float32).max
+    if classes is None:
+        largest.targets[:] = np.finfo(np.float32).max
+    kinds = {neighbours(largest, SHARDS, REPLACE, classes, generator).what for _ in range(200)}
+    assert "long" in kinds
