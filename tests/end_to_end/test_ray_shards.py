@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -12,9 +13,12 @@ import pytest
 import yaml
 
 from gossamer.cli import main
+from gossamer.errors import RunWarning
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.progress import NullProgress
 from gossamer.experiment.running import run
+from gossamer.runtimes import crew as crew_module
+from gossamer.runtimes import pace
 from gossamer.runtimes.ray_shards import RayCrew, RayShards
 
 ROOT = Path(__file__).parents[2]
@@ -51,17 +55,21 @@ class Killer(NullProgress):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:shard . was lost")
 def test_a_shard_that_is_killed_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="needs the extra ray")
     crews: list[RayCrew] = []
     start = RayCrew.start
     monkeypatch.setattr(RayCrew, "start", lambda crew: (crews.append(crew), start(crew)))
+    monkeypatch.setattr(crew_module, "EVERY", 0.2)
+    monkeypatch.setattr(pace, "SHARE", 0.5)
     spec = DEMO | {"stop": {"virtual_seconds": 40}}
     run(spec, tmp_path / "plain", secret=SECRET)
     killer = Killer(crews)
-    run(spec, tmp_path / "ray", secret=SECRET, engine=RayShards(2), progress=killer)
+    with pytest.warns(RunWarning, match="told again what it was told since its last snapshot") as warned:
+        run(spec, tmp_path / "ray", secret=SECRET, engine=RayShards(2), progress=killer)
     assert killer.killed == crews[0].restarts == 2
+    turns = [int(found[1]) for one in warned if (found := re.search(r"\((\d+) turns?\)", str(one.message)))]
+    assert 0 < turns[1] < 400, "the second is told of more than 500 windows if there is no snapshot"
     assert files(tmp_path / "ray") == files(tmp_path / "plain")
 
 

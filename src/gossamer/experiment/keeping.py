@@ -22,11 +22,10 @@ from gossamer.errors import DataError, GossamerError, RunWarning, SpecError
 from gossamer.experiment.checkpoints import Checkpoint, Origin, write_checkpoint
 from gossamer.experiment.driving import Keeper, Patience
 from gossamer.numbers import real_number
+from gossamer.runtimes.pace import next_due
 
 EVERY = 60.0
 """Seconds from one checkpoint to the next, unless the caller says otherwise."""
-_SHARE = 0.01
-"""Most of the time of a run that checkpoints take."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
@@ -84,7 +83,7 @@ class Checkpoints(Keeper):
         began = monotonic()
         self._write(self._origin, patience=tuple(patience))
         if self.due < math.inf:
-            self.due = monotonic() + max(self._every, (monotonic() - began) / _SHARE)
+            self.due = next_due(self._every, began)
         self._pass_on()
 
     def _write(self, origin: Origin, without: tuple[str, ...] = (), **more: Any) -> None:

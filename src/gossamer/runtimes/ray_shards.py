@@ -1,7 +1,8 @@
 """Shards of a simulation on Ray: an actor each, on this machine or on the machines of a cluster.
 
-What shards are made of is put where Ray keeps objects, once. The seed of the noise is not: each actor is told it by a
-call, which goes from process to process. Ray has no access control, so whoever reaches the cluster can read all of it.
+What shards are made of is put where Ray keeps objects, once, and so are their snapshots. The seed of the noise is in
+neither: each actor is told it by a call, which goes from process to process. Ray has no access control, so whoever
+reaches the cluster can read all of it.
 
 References
 ----------
@@ -59,8 +60,7 @@ class RayShards:
 class _Actor:
     """A process with one shard, which computes with one thread."""
 
-    def make(self, maker: Maker, seed: int, number: int, snapshot: bytes | None) -> None:
-        assert snapshot is None, "a shard gives no snapshot yet"
+    def make(self, maker: Maker, seed: int, number: int) -> None:
         self._limits = threadpool_limits(1)
         keep_to_this()
         self._shard = maker.shard(seed, number)
@@ -90,7 +90,7 @@ class RayCrew(Crew):
 
     def start(self) -> None:
         """Make all shards, at the same time."""
-        made = [self._begin(number, None) for number in range(self.shards)]
+        made = [self._begin(number) for number in range(self.shards)]
         for ref in made:
             if self._found(ref) is LOST:
                 raise CallerError("a process of Ray ended while it was started; see its log, or take fewer --shards")
@@ -104,12 +104,12 @@ class RayCrew(Crew):
     def close(self) -> None:
         self.stack.close()
 
-    def _begin(self, number: int, snapshot: bytes | None) -> Any:
+    def _begin(self, number: int) -> Any:
         self.actors[number] = self._class.remote()
-        return self.actors[number].make.remote(self._maker, self._seed, number, snapshot)
+        return self.actors[number].make.remote(self._maker, self._seed, number)
 
-    def _make(self, number: int, snapshot: bytes | None) -> None:
-        self._found(self._begin(number, snapshot))  # if it is lost again, its first answer is
+    def _make(self, number: int) -> None:
+        self._found(self._begin(number))  # if it is lost again, its first answer is
 
     def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
         return self._found(self.actors[number].call.remote(method, arguments))

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import IndexArray
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, SpecError
 from gossamer.protocol.node import Node
+from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot
 from gossamer.runtimes.computations import Counters
 from gossamer.runtimes.mail import Action
 from gossamer.runtimes.order import ALWAYS, Bound, Cause, Key, Ranks, Times, final_rank
@@ -166,6 +167,13 @@ class _Drawn:
     def add(self, place: int, kind: str, start: float, seconds: float = 0.0, count: int = 1) -> None:
         self.spans.append((self.at(), place, kind, start, seconds, count))
 
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return nothing: its spans were told."""
+        return ()
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Be as it is anyhow."""
+
 
 class Shard(Simulator):
     """A simulator of the nodes of one shard.
@@ -198,7 +206,7 @@ class Shard(Simulator):
         self._pool = computer
         super().__init__(nodes, computer, world, record=partial(self.note, RECORD))
         for name in [name for name, home in self._homes.items() if home != number]:
-            del self.nodes[name]
+            del self.nodes[name], self.activity.counts[name]
         self._working &= self.nodes.keys()
         self._drawn = _Drawn(self.activity.timeline.places, [], lambda: len(self._done) - 1)
         self.activity.timeline = self._drawn  # type: ignore[assignment]
@@ -263,9 +271,30 @@ class Shard(Simulator):
         charged = {owner: (ledger.counts, ledger.releases) for owner, ledger in ledgers.items()}
         return packed((states, counts, charged))
 
+    # Snapshots
+
     def kept(self) -> bytes | None:
-        """Return all that it is, to make it from if it is lost; None: from the start, with all that it was told."""
-        return None
+        """Return its `snapshot` as bytes, for `set_back` of another one of the same; None where there can be none."""
+        try:
+            return b"".join(encode_snapshot(self.snapshot()))
+        except (TypeError, SpecError):
+            return None
+
+    def set_back(self, kept: bytes) -> None:
+        """Be as the shard was that was `kept`."""
+        self.restore(decode_snapshot(kept))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that has changed since the start, between two windows: what happened in the last one was told."""
+        assert not self._sent, "between two windows all was handed on"
+        order = self._cause, self._rank, self._child
+        return {**super().snapshot(), "order": order, "computing": sorted(self._computing)}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        super().restore(snapshot)
+        self._cause, self._rank, self._child = snapshot["order"]
+        self._computing = set(snapshot["computing"])
+        self._told_finished = len(self.finished)
 
     # What it knows
 

@@ -161,6 +161,7 @@ class Shards:
         bound = after(first) if one else min(self._bounds(limit, outlooks, updates, seconds))
         self._take(self.crew.ask("advance", [(max(bound, after(first)),)] * self.crew.shards))
         self.windows += 1
+        self.crew.keep()
 
     def gather(self) -> None:
         """Have the nodes, ledgers and activity of this moment."""
@@ -174,7 +175,6 @@ class Shards:
                 self.activity.counts[name] = count
             for owner, (of_laws, releases) in charged.items():
                 ledgers[owner].counts, ledgers[owner].releases = of_laws, releases
-        self.crew.keep()
 
     def stop(self, reason: str) -> None:
         """Tell every node that the run ends here."""

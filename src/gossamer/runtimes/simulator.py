@@ -238,7 +238,7 @@ class Simulator:
         named = {action: name for name, action in self._actions.items()}
         return {
             "now": self.now,
-            "heap": [(time, number, named[action], node, what) for time, number, action, node, what in self._heap],
+            "heap": [(*key, named[action], node, what) for *key, action, node, what in self._heap],
             "scheduled": self._scheduled,
             "timers": self._timers.copy(),
             "nodes": {name: state_of(node) for name, node in self.nodes.items()},
@@ -258,9 +258,7 @@ class Simulator:
         """Be as the simulator was whose `snapshot` this is: one that was built from the same, and has not begun."""
         actions = self._actions
         self.now, self._scheduled = snapshot["now"], snapshot["scheduled"]
-        self._heap[:] = [
-            (time, number, actions[name], node, what) for time, number, name, node, what in snapshot["heap"]
-        ]
+        self._heap[:] = [(*key, actions[name], node, what) for *key, name, node, what in snapshot["heap"]]
         self._timers, self.finished = snapshot["timers"], snapshot["finished"]
         for name, node in self.nodes.items():
             restore_state(node, snapshot["nodes"][name])
