@@ -18,7 +18,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Protocol
 
-from gossamer.errors import DataError, GossamerError, RunWarning, SpecError
+from gossamer.errors import DataError, GossamerError, MalformedMessage, RunWarning, SpecError
 from gossamer.experiment.checkpoints import Checkpoint, Origin, write_checkpoint
 from gossamer.experiment.driving import Keeper, Patience
 from gossamer.numbers import real_number
@@ -142,13 +142,19 @@ def restore(checkpoint: Checkpoint, parts: Mapping[str, Part]) -> Patience | Non
             if state[name] is not None:
                 part.restore(state[name])
         return _patience(state["patience"]) if checkpoint.begun else None
+    except MalformedMessage as error:  # the state of a shard
+        raise _misfit(checkpoint, error) from None
     except GossamerError:
         raise
     except _MISFITS as error:
-        raise DataError(
-            f"{checkpoint.path}: its state does not fit this run ({type(error).__name__}: {str(error)[:80]}); run the "
-            "spec as a new run"
-        ) from None
+        raise _misfit(checkpoint, error) from None
+
+
+def _misfit(checkpoint: Checkpoint, error: Exception) -> DataError:
+    return DataError(
+        f"{checkpoint.path}: its state does not fit this run ({type(error).__name__}: {str(error)[:80]}); run the spec "
+        "as a new run"
+    )
 
 
 def _patience(found: Any) -> Patience:

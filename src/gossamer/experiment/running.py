@@ -163,6 +163,7 @@ def run_prepared(
     measure: Measure | None = None,
     checkpoint: float | None = None,
     resumed: Checkpoint | None = None,
+    engine: Engine | None = None,
 ) -> Result:
     """Run what is prepared and planned already, such as an audit's examples in the place of the spec's own.
 
@@ -180,7 +181,7 @@ def run_prepared(
         Rows whose slots hold nothing: they count in the sizes of shards and are sampled, and have no gradient.
     purpose : str
         What decides gradients beside what is prepared; runs that differ in it share no noise.
-    secret, measure, checkpoint
+    secret, measure, checkpoint, engine
         As for `run`; by default there are no checkpoints.
     resumed : Checkpoint, optional
         Where a run goes on from, in the same ``folder``.
@@ -206,6 +207,7 @@ def run_prepared(
             secret=drawn,
             checkpoint=checkpoint,
             resumed=resumed,
+            engine=engine,
         )
         return run.go()
 
@@ -303,7 +305,7 @@ class _Run:
             "nodes": self.node_records,
             "evaluator": self.evaluator,
             **({"receipts": ReceiptRecords(self.folder, self.book)} if self.folder and self.book else {}),
-            **({} if isinstance(self.simulator, Shards) else {"simulator": self.simulator}),
+            "simulator": self.simulator,
             **({"trace": self.watch} if isinstance(self.watch, Trace) else {}),
         }
 
@@ -353,11 +355,10 @@ class _Run:
 
     def _drive(self, began: Patience | None) -> str:
         stop = self._stop
-        with few_collections():
-            if isinstance(self.simulator, Shards):  # of which only the beginning is kept
-                return drive_shards(self.simulator, stop, self)
-            with self.keeper.heard():
-                return drive(self.simulator, stop, self, self.keeper, began or Patience())
+        with few_collections(), self.keeper.heard():
+            if isinstance(self.simulator, Shards):
+                return drive_shards(self.simulator, stop, self, self.keeper)
+            return drive(self.simulator, stop, self, self.keeper, began or Patience())
 
     @property
     def _stop(self) -> StopSettings:
@@ -400,7 +401,10 @@ class _Run:
         if self.folder is None or self.checkpoint is None:
             return NO_KEEPER
         path, traced = self.folder.path, self.watch is not None
-        origin = Origin(__version__, spec_digest(path), self.mark, traced, self.measure is not None, dict(self.ranges))
+        shards = self.simulator.crew.shards if isinstance(self.simulator, Shards) else None
+        origin = Origin(
+            __version__, spec_digest(path), self.mark, traced, self.measure is not None, dict(self.ranges), shards
+        )
         return Checkpoints(path, origin, self.parts, self.checkpoint)
 
     def end(self) -> None:

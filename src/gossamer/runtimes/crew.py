@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Protocol
 
@@ -41,6 +41,10 @@ class Engine(Protocol):
     @property
     def shards(self) -> int | None:
         """Number that a run is dealt out to; None is one for each core, as far as there are nodes."""
+        ...
+
+    def of(self, shards: int) -> Engine:
+        """Return the same place, for so many shards."""
         ...
 
     def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
@@ -120,6 +124,18 @@ class Crew(ABC):
                 return LOST
         return self._one(number, method, arguments)
 
+    def set_back(self, snapshots: Sequence[bytes]) -> None:
+        """Set shards that have not begun back to a moment of which these are the `snapshots`.
+
+        Raises
+        ------
+        ValueError
+            If they are of another number of shards.
+        """
+        if len(snapshots) != self.shards:
+            raise ValueError(f"expected snapshots of {self.shards} shards, found {len(snapshots)}")
+        self.ask("set_back", [(snapshot,) for snapshot in snapshots])
+
     @abstractmethod
     def _make(self, number: int) -> None:
         """Make a shard, in the place of one that is lost."""
@@ -142,6 +158,9 @@ class Inline:
     """Shards in this process, one after the other: it shows that a run can be one for shards, and saves no time."""
 
     shards: int | None = None
+
+    def of(self, shards: int) -> Engine:
+        return replace(self, shards=shards)
 
     def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
         shards = 1 if self.shards is None else self.shards

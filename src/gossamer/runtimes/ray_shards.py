@@ -15,13 +15,13 @@ import gc
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from gossamer.errors import CallerError, RunWarning
-from gossamer.runtimes.crew import LOST, Crew, Maker
+from gossamer.runtimes.crew import LOST, Crew, Engine, Maker
 from gossamer.runtimes.ray_extra import UNGUARDED, connected
 from gossamer.threads import available_cores, keep_to_this
 
@@ -40,6 +40,9 @@ class RayShards:
 
     shards: int | None = None
     address: str | None = None
+
+    def of(self, shards: int) -> Engine:
+        return replace(self, shards=shards)
 
     def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
         if self.address is not None:

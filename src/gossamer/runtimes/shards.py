@@ -31,6 +31,7 @@ import numpy as np
 
 from gossamer.algorithms.context import Staleness
 from gossamer.arrays import IndexArray
+from gossamer.errors import SpecError
 from gossamer.protocol.node import Node
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Counters
@@ -49,6 +50,13 @@ def least_delay(links: LinkSettings) -> float:
     """Seconds that every message takes at least."""
     exceptions = [one.latency for one in links.exceptions or () if one.latency is not None]
     return min([links.latency, *exceptions])
+
+
+_CHANGING = (
+    *("now", "finished", "messages", "bytes", "windows", "idle"),
+    *("_before", "_ages", "_aged", "_last", "_waited", "_settling", "_working", "_under_way"),
+)
+"""Fields of `Shards` that change, and are plain between two windows."""
 
 
 class Shards:
@@ -108,7 +116,7 @@ class Shards:
         self.idle = self._waited = 0
         self._settling: float | None = None
         self._working, self._under_way = len(nodes), 0
-        self._next = [outlook.next for outlook in self._deliver(-math.inf)]
+        self._hand_over()
 
     # What an observer may ask
 
@@ -188,6 +196,39 @@ class Shards:
         """Let go of the shards."""
         self.crew.close()
 
+    # Snapshots
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that has changed since the start, the shards included, as data that `protocol.snapshots` encodes.
+
+        Between two windows. The nodes, ledgers and activity are those of this moment then.
+
+        Raises
+        ------
+        SpecError
+            If the shards cannot be kept.
+        """
+        self._hand_over()  # what is on its way is in the shards, then
+        self.gather()
+        if None in (shards := self.crew.snapshots()):
+            raise SpecError("the state of a shard cannot be kept; run without checkpoints")
+        return {
+            "shards": shards,
+            "activity": self.activity.snapshot(),
+            **{name: getattr(self, name) for name in _CHANGING},
+            "counters": vars(self.counters).copy(),
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Be as the simulation was whose `snapshot` this is: one of as many shards, that has not begun."""
+        self.crew.set_back(snapshot["shards"])
+        self.activity.restore(snapshot["activity"])
+        for name in _CHANGING:
+            setattr(self, name, snapshot[name])
+        vars(self.counters).update(snapshot["counters"])
+        self._hand_over()
+        self.gather()
+
     # Windows
 
     @property
@@ -196,6 +237,10 @@ class Shards:
         times = [key[0] for key in self._next if key is not None]
         times += [float(parcel.times.min()) for parcels in self._parcels for parcel in parcels]
         return min(times, default=None)
+
+    def _hand_over(self) -> None:
+        """Tell shards what is on its way, and nothing else."""
+        self._next = [outlook.next for outlook in self._deliver(-math.inf)]
 
     def _deliver(self, limit: float) -> list[Outlook]:
         given = zip(self._parcels, self._ranks, strict=True)
