@@ -24,6 +24,7 @@ from gossamer.experiment.keeping import Checkpoints
 from gossamer.experiment.noise_secret import KeptSecret
 from gossamer.experiment.progress import NullProgress
 from gossamer.experiment.results_folder import CHECKPOINT, ResultsFolder
+from gossamer.protocol.snapshots import encode_snapshot
 from gossamer.runtimes.crew import Inline
 
 SECRET = gs.NoiseSecret(bytes(range(16)))
@@ -442,6 +443,14 @@ def test_what_cannot_be_kept_costs_no_run(tmp_path: Path, monkeypatch: pytest.Mo
         RunWarning, match=r"out: no checkpoint from here on \(No space left on device\); the run goes on"
     ):
         gs.run(RUNS["none"], tmp_path / "out", checkpoint=0)
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+
+
+def test_shards_that_cannot_be_kept_cost_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(SHARDED["gossip"], tmp_path / "whole")
+    monkeypatch.setattr("gossamer.runtimes.shard.encode_snapshot", lambda value: encode_snapshot(object()))
+    with pytest.warns(RunWarning, match=r"no checkpoint from here on \(the state of a shard cannot be kept"):
+        gs.run(SHARDED["gossip"], tmp_path / "out", secret=SECRET, checkpoint=0, engine=Inline(2))
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
