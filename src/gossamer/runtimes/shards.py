@@ -34,13 +34,14 @@ from gossamer.arrays import IndexArray
 from gossamer.errors import SpecError
 from gossamer.protocol.node import Node
 from gossamer.runtimes.activity import Activity
+from gossamer.runtimes.ages import Ages
 from gossamer.runtimes.computations import Counters
 from gossamer.runtimes.crew import Crew
 from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.order import NEVER, Bound, Key, Ranks, after, in_order, last_moment, ranked, tied
 from gossamer.runtimes.packing import unpacked
-from gossamer.runtimes.shard import BEGUN, ENDED, RECEIPT, RECORD, Happened, Orders, Outlook, Parcel
 from gossamer.runtimes.simulator import World, clock_start
+from gossamer.runtimes.turns import ENDED, RECEIPT, RECORD, Happened, Orders, Outlook, Parcel
 from gossamer.sides.charges import Receipt
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool
@@ -54,7 +55,7 @@ def least_delay(links: LinkSettings) -> float:
 
 _CHANGING = (
     *("now", "finished", "messages", "bytes", "windows", "idle"),
-    *("_before", "_ages", "_aged", "_last", "_waited", "_settling", "_working", "_under_way"),
+    *("_last", "_waited", "_settling", "_working", "_under_way"),
 )
 """Fields of `Shards` that change, and are plain between two windows."""
 
@@ -107,9 +108,7 @@ class Shards:
         self.windows = 0
         self._delay, self._grace = least_delay(world.links), 2 * world.links.silence
         self._channels: dict[str, Callable[..., None] | None] = {RECORD: record, RECEIPT: charged}
-        self._aging = staleness == "computing"
-        # Of each node: the updates of all before its computation, and the sum and number of its updates' staleness.
-        self._before, self._ages, self._aged = (np.zeros(len(nodes), np.int64) for _ in range(3))
+        self._ages = Ages(len(nodes), self.activity.ages) if staleness == "computing" else None
         self._parcels: list[list[Parcel]] = [[] for _ in range(crew.shards)]
         self._ranks: list[Ranks] = [{} for _ in range(crew.shards)]
         self._last = (-math.inf, 0)
@@ -179,7 +178,8 @@ class Shards:
             states, counts, charged = unpacked(found)
             for state, count, (place, name) in zip(states, counts, places, strict=False):
                 self.nodes[name].state = state
-                count.ages, count.aged = int(self._ages[place]), int(self._aged[place])
+                if self._ages is not None:
+                    self._ages.tell(place, count)
                 self.activity.counts[name] = count
             for owner, (of_laws, releases) in charged.items():
                 ledgers[owner].counts, ledgers[owner].releases = of_laws, releases
@@ -215,6 +215,7 @@ class Shards:
         return {
             "shards": shards,
             "activity": self.activity.snapshot(),
+            "ages": None if self._ages is None else self._ages.snapshot(),
             **{name: getattr(self, name) for name in _CHANGING},
             "counters": vars(self.counters).copy(),
         }
@@ -223,6 +224,8 @@ class Shards:
         """Be as the simulation was whose `snapshot` this is: one of as many shards, that has not begun."""
         self.crew.set_back(snapshot["shards"])
         self.activity.restore(snapshot["activity"])
+        if self._ages is not None:
+            self._ages.restore(snapshot["ages"])
         for name in _CHANGING:
             setattr(self, name, snapshot[name])
         vars(self.counters).update(snapshot["counters"])
@@ -292,8 +295,8 @@ class Shards:
                 self._under_way += len(parcel.times)
         flags = np.concatenate([each.flags for each in happened])[order]
         ended = flags & ENDED > 0
-        if self._aging:
-            self._age(np.concatenate([each.nodes for each in happened])[order], flags, ended, updates)
+        if self._ages is not None:
+            self._ages.add(np.concatenate([each.nodes for each in happened])[order], flags, ended, updates)
         waited = np.diff([-1 - self._waited, *np.flatnonzero(ended).tolist(), len(ended)]) - 1
         self.idle, self._waited = int(waited.max()), int(waited[-1])
         self._replay(happened, order)
@@ -320,24 +323,6 @@ class Shards:
         self.now = max(self.now, *(each.now for each in happened))
 
     # What depends on the order of all events
-
-    def _age(self, nodes: IndexArray, flags: Any, ended: Any, updates: int) -> None:
-        """Count how many updates were made while each was computed."""
-        made = updates + np.cumsum(ended)
-        place = np.flatnonzero(flags)
-        place = place[np.argsort(nodes[place], kind="stable")]  # of each node one after the other
-        whose, begun, done = nodes[place], flags[place] & BEGUN > 0, ended[place]
-        follows = np.zeros(len(place), np.bool_)
-        follows[1:] = whose[1:] == whose[:-1]
-        before = np.empty(len(place), np.int64)  # of the computation that is completed
-        before[1:] = made[place[:-1]]
-        before[~follows] = self._before[whose[~follows]]
-        ages = (made[place] - 1 - before)[done]
-        np.add.at(self._ages, whose[done], ages)
-        np.add.at(self._aged, whose[done], 1)
-        for age in ages.tolist():
-            self.activity.ages.add(age)
-        self._before[whose[begun]] = made[place[begun]]
 
     def _replay(self, happened: Sequence[Happened], order: IndexArray) -> None:
         """Tell what was noted and drawn, in the order of all events."""
