@@ -29,8 +29,9 @@ from gossamer.runtimes.crew import Crew, Here, Inline, Maker
 from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.shard import Shard
 from gossamer.runtimes.shards import Shards
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.sides.null import DryRun
 from gossamer.vectors import Blank, Public
 

@@ -24,8 +24,9 @@ from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot
 from gossamer.runtimes.mail import Action
 from gossamer.runtimes.order import ALWAYS, Bound, Cause, Key, Ranks, final_rank
 from gossamer.runtimes.packing import Packed, packed, unpacked
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.turns import BEGUN, ENDED, RECEIPT, RECORD, Happened, Orders, Outlook, Parcel, parcel_of
+from gossamer.runtimes.world import World
 from gossamer.sides.charges import Receipt
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool

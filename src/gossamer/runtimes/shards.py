@@ -40,8 +40,8 @@ from gossamer.runtimes.crew import Crew
 from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.order import NEVER, Bound, Key, Ranks, after, in_order, last_moment, ranked, tied
 from gossamer.runtimes.packing import unpacked
-from gossamer.runtimes.simulator import World, clock_start
 from gossamer.runtimes.turns import ENDED, RECEIPT, RECORD, Happened, Orders, Outlook, Parcel
+from gossamer.runtimes.world import World, clock_start
 from gossamer.sides.charges import Receipt
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool
