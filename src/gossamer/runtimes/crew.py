@@ -97,13 +97,14 @@ class Crew(ABC):
 
     def keep(self) -> None:
         """Take snapshots of the shards if they are due; they are between two windows."""
-        if (began := monotonic()) >= self.due:
+        if monotonic() >= self.due:
             self.snapshots()
-            self.due = next_due(EVERY, began)
 
     def snapshots(self) -> list[bytes | None]:
         """Return a snapshot of each shard, which takes the place of all that it was told; None where it has none."""
+        began = monotonic()
         found: list[bytes | None] = self.ask("kept", [()] * self.shards)
+        self.due = next_due(EVERY, began)
         for number, snapshot in enumerate(found):
             if snapshot is not None:
                 self._told[number] = [("set_back", (snapshot,))]
