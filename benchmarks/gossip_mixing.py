@@ -30,8 +30,9 @@ from gossamer.protocol.events import Completed, PeerDown
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import stream
 from gossamer.runtimes.links import LinkSettings
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.sides import answers as data_side
 from gossamer.topology.builders import build_graph
 from gossamer.topology.settings import parse_topology

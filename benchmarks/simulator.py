@@ -40,8 +40,9 @@ from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import stream
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.sides.null import DryRun
 from gossamer.topology.builders import build_graph
 from gossamer.topology.settings import Ring

@@ -15,7 +15,7 @@ from gossamer.algorithms.increasing import box as increasing
 from gossamer.algorithms.mapa import box as mapa
 from gossamer.algorithms.synchronous_gossip import box as synchronous_gossip
 from gossamer.privacy.clipping import Clipping, QuantileClip, StageClip
-from gossamer.runtimes.simulator import World
+from gossamer.runtimes.world import World
 from gossamer.testing.contracts import WORLDS, AlgorithmContract, FixedAnswers
 from gossamer.vectors import Confined
 

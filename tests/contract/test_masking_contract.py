@@ -17,7 +17,8 @@ from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
+from gossamer.runtimes.world import World
 from gossamer.sides.null import DryRun
 from gossamer.testing.contracts import SIZE, WORLDS, AlgorithmContract, FixedAnswers
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import gossamer as gs
 from gossamer.errors import RunWarning
-from gossamer.experiment import keeping
 from gossamer.experiment.results_folder import CHECKPOINT
 from gossamer.objectives import glm  # noqa: F401  # so that a process that is forked has it
-from gossamer.runtimes import simulator  # noqa: F401
+from gossamer.runtimes import pace, simulator  # noqa: F401
 
 SECRET = gs.NoiseSecret(bytes(range(16)))
 
@@ -31,7 +30,7 @@ def spec(updates: int) -> dict[str, Any]:
 
 def go(updates: int, out: Path) -> None:
     """Resume the run in a folder, or begin it, and let it end."""
-    keeping._SHARE = 0.5
+    pace.SHARE = 0.5
     trace = out.with_suffix(".trace")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RunWarning)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,14 @@ import pytest
 import yaml
 
 from gossamer.cli import main
-from gossamer.experiment.noise_secret import NoiseSecret
+from gossamer.errors import RunWarning
+from gossamer.experiment.checkpoints import read_checkpoint
+from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret
 from gossamer.experiment.progress import NullProgress
+from gossamer.experiment.results_folder import CHECKPOINT
 from gossamer.experiment.running import run
+from gossamer.runtimes import crew as crew_module
+from gossamer.runtimes import pace
 from gossamer.runtimes.ray_shards import RayCrew, RayShards
 
 ROOT = Path(__file__).parents[2]
@@ -51,18 +59,47 @@ class Killer(NullProgress):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:shard . was lost")
 def test_a_shard_that_is_killed_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="needs the extra ray")
     crews: list[RayCrew] = []
     start = RayCrew.start
     monkeypatch.setattr(RayCrew, "start", lambda crew: (crews.append(crew), start(crew)))
+    monkeypatch.setattr(crew_module, "EVERY", 0.2)
+    monkeypatch.setattr(pace, "SHARE", 0.5)
     spec = DEMO | {"stop": {"virtual_seconds": 40}}
     run(spec, tmp_path / "plain", secret=SECRET)
     killer = Killer(crews)
-    run(spec, tmp_path / "ray", secret=SECRET, engine=RayShards(2), progress=killer)
+    with pytest.warns(RunWarning, match="told again what it was told since its last snapshot") as warned:
+        run(spec, tmp_path / "ray", secret=SECRET, engine=RayShards(2), progress=killer)
     assert killer.killed == crews[0].restarts == 2
+    turns = [int(found[1]) for one in warned if (found := re.search(r"\((\d+) turns?\)", str(one.message)))]
+    assert 0 < turns[1] < 400, "the second is told of more than 500 windows if there is no snapshot"
     assert files(tmp_path / "ray") == files(tmp_path / "plain")
+
+
+OFTEN = "from gossamer.runtimes import pace; from gossamer.cli import main; pace.SHARE = 0.5; main({})"
+"""A command that makes checkpoints for half of its time."""
+
+
+@pytest.mark.slow
+def test_a_run_whose_coordinator_is_killed_is_resumed(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs the extra ray")
+    spec, out = tmp_path / "spec.yaml", tmp_path / "out"
+    spec.write_text(yaml.safe_dump(DEMO | {"stop": {"virtual_seconds": 40}}))
+    call = ["run", str(spec), "--engine", "ray", "--shards", "2", "--checkpoint", "0.1s", "--out", str(out)]
+    process = subprocess.Popen([sys.executable, "-c", OFTEN.format(call)])
+    while not ((out / CHECKPOINT).exists() and read_checkpoint(out).begun):
+        assert process.poll() is None, "the run ended before there was a checkpoint"
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    assert read_checkpoint(out).origin.shards == 2
+    done = subprocess.run(
+        [sys.executable, "-m", "gossamer", "run", "--resume", str(out)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    run(spec, tmp_path / "plain", secret=KeptSecret.read(out).secret)
+    assert files(out) == files(tmp_path / "plain")
 
 
 @pytest.mark.usefixtures("called_here")

@@ -12,8 +12,8 @@ from tests.reference.gossip_weights import WeighedRun
 from tests.sampling import examples
 
 from gossamer.runtimes.links import FaultSettings, LinkSettings
-from gossamer.runtimes.simulator import World
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 
 pytestmark = pytest.mark.filterwarnings("ignore::gossamer.topology.bipartite.DroppedEdges")
 

@@ -29,8 +29,9 @@ from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseState, 
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import Stream, stream
 from gossamer.runtimes.links import FaultSettings, LinkSettings
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.sides.making import open_pool
 from gossamer.sides.plan import ClientUpdate, SidePlan
 from gossamer.sides.plan import Stream as SideStream

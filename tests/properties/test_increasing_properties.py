@@ -28,8 +28,9 @@ from gossamer.protocol.messages import Message
 from gossamer.protocol.trace import Step
 from gossamer.randomness import stream
 from gossamer.runtimes.links import LinkSettings
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.builders import build_graph
 from gossamer.topology.settings import Ring

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +25,13 @@ from gossamer.protocol.events import Answered, Event
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream
-from gossamer.runtimes.crew import Here, Inline
+from gossamer.runtimes.crew import Crew, Here, Inline, Maker
 from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.shard import Shard
 from gossamer.runtimes.shards import Shards
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.sides.null import DryRun
 from gossamer.vectors import Blank, Public
 
@@ -156,6 +157,31 @@ LOOKS = st.sampled_from([{"name": "off"}, {"every_updates": 1}, {"every_updates"
 STOPS = st.sampled_from([{}, {"updates": 11}, {"virtual_seconds": 3.0}, {"virtual_seconds": 2.7, "updates": 9}])
 
 
+@dataclass(frozen=True)
+class Remade(Inline):
+    """Shards that are all made anew after some window, from their snapshots."""
+
+    after: int = 0
+
+    def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
+        assert self.shards is not None
+        return _Remade(self.shards, deal(self.shards), seed, self.after)
+
+
+class _Remade(Here):
+    def __init__(self, shards: int, maker: Maker, seed: int, after: int) -> None:
+        super().__init__(shards, maker, seed)
+        self._left = after
+
+    def keep(self) -> None:
+        self._left -= 1
+        if not self._left:
+            for number, snapshot in enumerate(self.snapshots()):
+                assert snapshot is not None
+                self._make(number)
+                self.own[number].set_back(snapshot)
+
+
 @given(
     ALGORITHMS,
     st.integers(2, 6),
@@ -165,11 +191,13 @@ STOPS = st.sampled_from([{}, {"updates": 11}, {"virtual_seconds": 3.0}, {"virtua
     STOPS,
     st.sampled_from([0.01, 0.25, 1 / 3, 1.0, 2.5]),
     st.integers(0, 99),
+    st.integers(1, 30),
 )
 @settings(max_examples=examples(80), deadline=None)
 def test_small_runs_have_the_same_bytes(
-    name: str, nodes: int, shards: int, speeds: Any, looks: Any, stop: Any, latency: float, seed: int
+    name: str, nodes: int, shards: int, speeds: Any, looks: Any, stop: Any, latency: float, seed: int, remade: int
 ) -> None:
+    """Also where all shards are made anew on the way."""
     spec = {
         "objective": "logistic",
         "seed": seed,
@@ -182,7 +210,7 @@ def test_small_runs_have_the_same_bytes(
     }
     found = []
     with TemporaryDirectory() as folder:
-        for engine in (None, Inline(min(shards, nodes))):
+        for engine in (None, Remade(min(shards, nodes), remade)):
             out = Path(folder) / str(engine)
             run(spec, out, data=made_up(), secret=NoiseSecret(bytes(16)), engine=engine)
             found.append({path.name: path.read_bytes() for path in out.iterdir() if path.name != "timing.json"})

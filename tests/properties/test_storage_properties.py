@@ -22,8 +22,8 @@ from gossamer.protocol.frames import CHUNK_OVERHEAD, Frame, decode_frame, encode
 from gossamer.protocol.node import restore_state, state_of
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.runtimes.host import Arrived, End, Host, HostBroken, Input, Wake
-from gossamer.runtimes.simulator import World
 from gossamer.runtimes.storage.store import SqliteStore
+from gossamer.runtimes.world import World
 from gossamer.testing.contracts import WORLDS, AlgorithmContract
 
 MANY = settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])

@@ -21,7 +21,8 @@ from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
+from gossamer.runtimes.world import World
 from gossamer.sides.answers import Answer
 from gossamer.topology.builders import build_graph
 from gossamer.topology.settings import parse_topology

@@ -34,7 +34,8 @@ from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import Send
 from gossamer.protocol.trace import Step
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
+from gossamer.runtimes.world import World
 from gossamer.sides.client_guarantees import OTHERS, curated_guarantees, noised_guarantee
 from gossamer.sides.making import open_pool
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, Samples, SidePlan

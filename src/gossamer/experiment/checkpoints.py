@@ -43,6 +43,8 @@ class Origin:
         Whether a trace is written, and whether the caller measures figures of its own.
     ranges : mapping of str to float, or None
         Ranges of columns that were found privately; None before the first event, when they are found anew.
+    shards : int or None
+        Number of shards that it is a run of; None is one process.
     """
 
     gossamer: str
@@ -51,6 +53,7 @@ class Origin:
     traced: bool
     measured: bool
     ranges: Mapping[str, float] | None = None
+    shards: int | None = None
 
 
 @dataclass(frozen=True)
@@ -194,6 +197,8 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
     numbers = isinstance(ranges, dict) and all(isinstance(value, float) for value in ranges.values())
     if not numbers or not all(isinstance(found[name], kind) for name, kind in _FIELDS.items() if kind is not None):
         raise _malformed(path, "what it says of its run has other types")
+    if found["shards"] is not None and not (type(found["shards"]) is int and found["shards"] > 0):
+        raise _malformed(path, "its number of shards is none")
     if not 0 <= found["size"] < MOST:
         raise _malformed(path, "its size is none")
     return found
@@ -201,7 +206,7 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
 
 _FIELDS: dict[str, type | None] = {
     **{"gossamer": str, "spec": str, "run": str, "traced": bool, "measured": bool},
-    **{"ranges": None, "size": int, "digest": str},
+    **{"ranges": None, "shards": None, "size": int, "digest": str},
 }
 
 

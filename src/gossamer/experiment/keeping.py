@@ -18,15 +18,14 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Protocol
 
-from gossamer.errors import DataError, GossamerError, RunWarning, SpecError
+from gossamer.errors import DataError, GossamerError, MalformedMessage, RunWarning, SpecError
 from gossamer.experiment.checkpoints import Checkpoint, Origin, write_checkpoint
 from gossamer.experiment.driving import Keeper, Patience
 from gossamer.numbers import real_number
+from gossamer.runtimes.pace import next_due
 
 EVERY = 60.0
 """Seconds from one checkpoint to the next, unless the caller says otherwise."""
-_SHARE = 0.01
-"""Most of the time of a run that checkpoints take."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
@@ -84,7 +83,7 @@ class Checkpoints(Keeper):
         began = monotonic()
         self._write(self._origin, patience=tuple(patience))
         if self.due < math.inf:
-            self.due = monotonic() + max(self._every, (monotonic() - began) / _SHARE)
+            self.due = next_due(self._every, began)
         self._pass_on()
 
     def _write(self, origin: Origin, without: tuple[str, ...] = (), **more: Any) -> None:
@@ -143,13 +142,19 @@ def restore(checkpoint: Checkpoint, parts: Mapping[str, Part]) -> Patience | Non
             if state[name] is not None:
                 part.restore(state[name])
         return _patience(state["patience"]) if checkpoint.begun else None
+    except MalformedMessage as error:  # the state of a shard
+        raise _misfit(checkpoint, error) from None
     except GossamerError:
         raise
     except _MISFITS as error:
-        raise DataError(
-            f"{checkpoint.path}: its state does not fit this run ({type(error).__name__}: {str(error)[:80]}); run the "
-            "spec as a new run"
-        ) from None
+        raise _misfit(checkpoint, error) from None
+
+
+def _misfit(checkpoint: Checkpoint, error: Exception) -> DataError:
+    return DataError(
+        f"{checkpoint.path}: its state does not fit this run ({type(error).__name__}: {str(error)[:80]}); run the spec "
+        "as a new run"
+    )
 
 
 def _patience(found: Any) -> Patience:

@@ -25,7 +25,7 @@ from gossamer.experiment.pretrained import read_pretrained
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives.objective import Objective
 from gossamer.randomness import stream
-from gossamer.runtimes.simulator import check_world
+from gossamer.runtimes.world import check_world
 from gossamer.topology.builders import build_graph
 from gossamer.vectors import Public
 

@@ -27,7 +27,7 @@ from gossamer.privacy.streams.model_radius import ModelLengths
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node
 from gossamer.randomness import derive, stream
-from gossamer.runtimes.simulator import World
+from gossamer.runtimes.world import World
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import rho
 from gossamer.vectors import Blank, Public

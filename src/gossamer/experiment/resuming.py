@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from threadpoolctl import threadpool_limits
 
 from gossamer.data.memory import Data
-from gossamer.errors import DataError, SpecError
+from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.checkpoints import Checkpoint, read_checkpoint
 from gossamer.experiment.from_memory import FromMemory
 from gossamer.experiment.keeping import EVERY, check_interval
@@ -30,6 +30,8 @@ from gossamer.experiment.results_folder import CHECKPOINT, UNFINISHED, ResultsFo
 from gossamer.experiment.running import run_prepared
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import tracing
+from gossamer.runtimes.crew import Engine
+from gossamer.runtimes.ray_shards import RayShards
 
 if TYPE_CHECKING:
     from gossamer.objectives.models.given import Given
@@ -44,6 +46,7 @@ def resume_run(
     trace: str | Path | None = None,
     measure: Measure | None = None,
     checkpoint: float | None = EVERY,
+    engine: Engine | None = None,
 ) -> Result:
     """Go on with the run of a results folder from its checkpoint, to the bytes that it would have had at its end.
 
@@ -57,6 +60,9 @@ def resume_run(
         As for `run`.
     trace : path, optional
         The trace of the run, if it writes one: what it has from after the checkpoint is cut off.
+    engine : Engine, optional
+        Where the shards of the run are from now on, if it has some, such as another cluster; by default on this
+        machine. They are as many as before.
 
     Raises
     ------
@@ -68,6 +74,7 @@ def resume_run(
     check_interval(checkpoint)
     path = Path(results)
     resumed = _checkpoint_of(path)
+    goes_on = _engine_of(path, resumed.origin.shards, engine)
     experiment = read_spec(path / "spec.yaml")
     kept = _secret_of(path, experiment)
     with threadpool_limits(1):
@@ -87,7 +94,24 @@ def resume_run(
                 measure=measure,
                 checkpoint=checkpoint,
                 resumed=resumed,
+                engine=goes_on,
             )
+
+
+def _engine_of(path: Path, shards: int | None, engine: Engine | None) -> Engine | None:
+    """Return where a run goes on that had so many ``shards``."""
+    if shards is None:
+        if engine is not None:
+            raise SpecError(f"{path}: the run is made in one process, found shards to go on with; leave them out")
+        return None
+    if engine is None:
+        return RayShards(shards)
+    if engine.shards not in (None, shards):
+        raise SpecError(
+            f"{path}: the run is made on {counted(shards, 'shard')}, found {engine.shards} to go on with; leave the "
+            "number out"
+        )
+    return engine.of(shards)
 
 
 def _checkpoint_of(path: Path) -> Checkpoint:

@@ -2,64 +2,39 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
-from gossamer.algorithms.plan import Plan, hides_schedule
-from gossamer.algorithms.stopping import StopSettings
+from gossamer.algorithms.plan import Plan
 from gossamer.arrays import IndexArray
 from gossamer.data.memory import Data
-from gossamer.errors import RunWarning
-from gossamer.experiment.checkpoints import Checkpoint, Origin, spec_digest
-from gossamer.experiment.diverging import divergence
-from gossamer.experiment.driving import NO_KEEPER, Keeper, Patience, drive, few_collections
+from gossamer.experiment.checkpoints import Checkpoint
 from gossamer.experiment.from_memory import FromMemory
-from gossamer.experiment.keeping import EVERY, Checkpoints, Part, check_interval, restore
-from gossamer.experiment.node_records import FILE as NODES
-from gossamer.experiment.node_records import NodeRecords
-from gossamer.experiment.nodes_and_sides import Coins, nodes_of, sides_of
-from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret, mark
-from gossamer.experiment.observing import Evaluator, Measure, Row
-from gossamer.experiment.personalising import personalised
+from gossamer.experiment.keeping import EVERY, check_interval
+from gossamer.experiment.nodes_and_sides import Coins
+from gossamer.experiment.noise_secret import NoiseSecret
+from gossamer.experiment.observing import Measure
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.private_scale import found_before, scaled
 from gossamer.experiment.progress import NullProgress, Progress, Several
-from gossamer.experiment.reading import spec_of, write_spec
-from gossamer.experiment.records import PrivateRecords, ReceiptRecords, Records
-from gossamer.experiment.regression import Fit
+from gossamer.experiment.reading import spec_of
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
-from gossamer.experiment.secrets import chosen_secret, samples_seed, secret_seed, test_mark
-from gossamer.experiment.sharding import Sources, drive_shards, reason_against, sharded
+from gossamer.experiment.secrets import chosen_secret
 from gossamer.experiment.spec import Experiment
-from gossamer.experiment.tracing import Trace, tracing
+from gossamer.experiment.tracing import tracing
 from gossamer.experiment.tracking import tracked, trackers_of
-from gossamer.experiment.watching import Watched
-from gossamer.protocol.node import Node
+from gossamer.experiment.under_way import Run
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.crew import Engine
-from gossamer.runtimes.shards import Shards
-from gossamer.runtimes.simulator import Simulator
-from gossamer.sides.pool import Pool
-from gossamer.sides.receipts import FILE as RECEIPTS
-from gossamer.sides.receipts import Book
-from gossamer.version import __version__
 
 if TYPE_CHECKING:
     from gossamer.objectives.models.given import Given
-
-_RUN = "run"
-"""The purpose of all that is no audit."""
 
 
 def run(
@@ -135,7 +110,7 @@ def run(
         place = None if folder is None else folder.path
         with tracing(trace, prepared) as watch, tracked(trackers, prepared, plan, place, track_private) as tracking:
             told = Several([progress or NullProgress(), tracking]) if trackers else progress or NullProgress()
-            session = _Run(
+            session = Run(
                 prepared,
                 plan,
                 folder,
@@ -163,6 +138,7 @@ def run_prepared(
     measure: Measure | None = None,
     checkpoint: float | None = None,
     resumed: Checkpoint | None = None,
+    engine: Engine | None = None,
 ) -> Result:
     """Run what is prepared and planned already, such as an audit's examples in the place of the spec's own.
 
@@ -180,7 +156,7 @@ def run_prepared(
         Rows whose slots hold nothing: they count in the sizes of shards and are sampled, and have no gradient.
     purpose : str
         What decides gradients beside what is prepared; runs that differ in it share no noise.
-    secret, measure, checkpoint
+    secret, measure, checkpoint, engine
         As for `run`; by default there are no checkpoints.
     resumed : Checkpoint, optional
         Where a run goes on from, in the same ``folder``.
@@ -193,7 +169,7 @@ def run_prepared(
     with threadpool_limits(1):
         started = time.perf_counter()
         drawn = chosen_secret(prepared.experiment, secret)
-        run = _Run(
+        run = Run(
             prepared,
             plan,
             folder,
@@ -206,6 +182,7 @@ def run_prepared(
             secret=drawn,
             checkpoint=checkpoint,
             resumed=resumed,
+            engine=engine,
         )
         return run.go()
 
@@ -226,242 +203,5 @@ def run_with(
     For comparisons of two runs, thousands of them: it leaves the number of threads to the caller, and ends after so
     many ``updates`` if the plan has more. The rest is as for `run_prepared`.
     """
-    run = _Run(prepared, plan, folder, progress, time.perf_counter(), watch, blank, coins=coins, updates=updates)
+    run = Run(prepared, plan, folder, progress, time.perf_counter(), watch, blank, coins=coins, updates=updates)
     return run.go()
-
-
-@dataclass(frozen=True)
-class _Published:
-    """Those that are told of each evaluation. They know nothing of the evaluator: a run is no circle."""
-
-    records: Records
-    nodes: NodeRecords
-    progress: Progress
-
-    def __call__(self, row: Row, fit: Fit) -> None:
-        self.records.add(row, fit)
-        self.nodes.looked(row)
-        self.progress.looked(row)
-
-
-@dataclass
-class _Run:
-    """A run under way, and the observer of `drive`: it evaluates, and tells its records and its caller."""
-
-    prepared: Prepared
-    plan: Plan
-    folder: ResultsFolder | None
-    progress: Progress
-    started: float
-    watch: Callable[[Step], None] | None
-    blank: IndexArray | None = None
-    measure: Measure | None = None
-    purpose: str = _RUN
-    secret: NoiseSecret | None = None
-    checkpoint: float | None = None
-    resumed: Checkpoint | None = None
-    engine: Engine | None = None
-    coins: Coins | None = None
-    updates: int | None = None
-
-    def __post_init__(self) -> None:
-        prepared, plan = self.prepared, self.plan
-        nodes = nodes_of(prepared, plan)
-        coins = self.coins or self._own_coins()
-        seed = coins.noise
-        self.mark = mark(seed)
-        # Of the examples as they were read, which is what a repeat compares: a private scale is found anew by it.
-        self.tested = "" if self.folder is None or self.secret is None else test_mark(prepared, self.secret)
-        if self.resumed is not None:
-            self.resumed.check_run(self.mark, self.watch is not None, self.measure is not None)
-        self.book = None if self.folder is None else Book(plan.sides, self._name(), timed=not hides_schedule(plan))
-        ranges = None if self.resumed is None else self.resumed.origin.ranges
-        found = (
-            scaled(prepared, plan, seed, self.blank, coins.machine, self.book)
-            if ranges is None
-            else found_before(prepared, ranges)
-        )
-        self.ranges = found.ranges
-        self.prepared = prepared = found.prepared
-        sides = sides_of(prepared, plan, seed, self.blank, found.ledgers, coins.samples, coins.machine, self.book)
-        self.private = PrivateRecords(self.folder)
-        self.simulator = self._simulator(nodes, sides, Sources(seed, coins.samples, found.ledgers, self.book))
-        if self.book is not None:
-            self.book.clock = lambda: self.simulator.elapsed
-        self.node_records = NodeRecords(prepared, plan, self.simulator)
-        self.records = Records(
-            prepared, plan, self.simulator, sides, self.folder, self.started, time.perf_counter(), found.ranges
-        )
-        self.records.book = self.book
-        publish = _Published(self.records, self.node_records, self.progress)
-        self.evaluator = Evaluator(
-            prepared, plan, self.simulator, lambda: plan.spent(sides.ledgers), publish, self.measure
-        )
-        self.parts: dict[str, Part] = {
-            "private": self.private,
-            "records": self.records,
-            "nodes": self.node_records,
-            "evaluator": self.evaluator,
-            **({"receipts": ReceiptRecords(self.folder, self.book)} if self.folder and self.book else {}),
-            **({} if isinstance(self.simulator, Shards) else {"simulator": self.simulator}),
-            **({"trace": self.watch} if isinstance(self.watch, Trace) else {}),
-        }
-
-    def _simulator(self, nodes: dict[str, Node], sides: Pool, sources: Sources) -> Simulator | Shards:
-        prepared, record = self.prepared, self.private.add
-        if self.engine is not None:
-            why = "a trace has every event in order" if self.watch is not None else reason_against(prepared)
-            if why is None:
-                return sharded(self.engine, prepared, self.plan, nodes, sides, sources, record)
-            warnings.warn(f"this run is made in one process: {why}", RunWarning, stacklevel=6)
-        return Simulator(
-            nodes,
-            sides,
-            prepared.world,
-            watch=self.watch,
-            record=record,
-            count=prepared.count,
-            staleness=prepared.algorithm.staleness,
-        )
-
-    def _own_coins(self) -> Coins:
-        """Coins that follow from all that decides the run."""
-        prepared, purpose = self.prepared, self.purpose
-        noise = secret_seed(prepared, self.plan.noise, purpose, self.secret)
-        return Coins(noise, samples_seed(prepared.experiment, purpose))
-
-    def _name(self) -> str:
-        """A text that tells the run from others, also of the same spec, and nothing of its secret."""
-        return hashlib.sha256(f"{write_spec(self.prepared.experiment)}{self.mark}".encode()).hexdigest()
-
-    def go(self) -> Result:
-        with closing(self.simulator):
-            return self._go()
-
-    def _go(self) -> Result:
-        began = self.begin()
-        try:
-            if began is None and self.evaluator.on:
-                self.evaluator.look(0.0)
-            self.records.status = self._drive(began)
-        except KeyboardInterrupt:
-            self.records.status = "interrupted"
-            self.save()
-            raise
-        self.end()
-        return self.records.result(self.secret)
-
-    def _drive(self, began: Patience | None) -> str:
-        stop = self._stop
-        with few_collections():
-            if isinstance(self.simulator, Shards):  # of which only the beginning is kept
-                return drive_shards(self.simulator, stop, self)
-            with self.keeper.heard():
-                return drive(self.simulator, stop, self, self.keeper, began or Patience())
-
-    @property
-    def _stop(self) -> StopSettings:
-        """Bounds that end the run: those of its plan, or fewer updates."""
-        stop, most = self.plan.stop, self.updates
-        if most is None or (stop.updates is not None and stop.updates <= most):
-            return stop
-        return stop.model_copy(update={"updates": most})
-
-    def begin(self) -> Patience | None:
-        """Tell what is run, and write down all that is fixed by now, or go on from the checkpoint, if there is one.
-
-        Returns
-        -------
-        Patience or None
-            That of `drive` at the checkpoint; None at the beginning of the run.
-        """
-        self.progress.planned(self.plan)
-        if (remark := self.prepared.objective.computing().remark) is not None:
-            self.progress.remarked(remark)
-        self.evaluator.rehearse()
-        began = None if self.resumed is None else restore(self.resumed, self.parts)
-        if self.resumed is not None and not self.resumed.begun and self.folder is not None:
-            self.folder.cut(RECEIPTS, 0)  # what was charged before is charged anew
-        if self.folder is not None and self.resumed is None:
-            self.folder.clear()
-            self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
-            if self.secret is not None:
-                kept = KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=self.tested)
-                kept.write(self.folder.path)
-        if self.folder is not None:
-            self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe())
-        self.keeper = self._keeper()
-        if self.resumed is None:
-            self.keeper.begin()
-        self.progress.began(Watched(self.prepared, self.plan, self.simulator))
-        return began
-
-    def _keeper(self) -> Keeper:
-        if self.folder is None or self.checkpoint is None:
-            return NO_KEEPER
-        path, traced = self.folder.path, self.watch is not None
-        origin = Origin(__version__, spec_digest(path), self.mark, traced, self.measure is not None, dict(self.ranges))
-        return Checkpoints(path, origin, self.parts, self.checkpoint)
-
-    def end(self) -> None:
-        """Stop the nodes, evaluate for the last time, and write down what became of the run."""
-        records = self.records
-        if records.status != "finished":
-            self.simulator.stop(records.status)
-        self.remark()
-        ended = self.plan.stop.virtual_seconds if records.status == "virtual_seconds" else None
-        self.evaluator.look(self.simulator.elapsed if ended is None else ended)
-        if self.purpose == _RUN:  # what is audited is released, and personal models are not
-            records.personal = personalised(self.prepared, self.simulator.present)
-            records.diverged = divergence(self.prepared, records.rows, self.private.not_finite)
-            if "ended_worse" in records.diverged and records.status != "accuracy":
-                records.status = "diverged"
-        self.save()
-
-    def save(self) -> None:
-        """Write down what the run came to, and what each node did."""
-        self.records.save()
-        if self.folder is not None and self.book is not None:
-            self.folder.end_receipts(self.book)
-            self.folder.write_json(NODES, self.node_records.as_dict(self.evaluator.scores), indent=None)
-            if self.records.status != "interrupted":
-                self.folder.forget_checkpoint()
-
-    def remark(self) -> None:
-        """Warn of a run that could not go on, and of what the algorithm has to say of its end."""
-        if self.records.status == "stalled":
-            warnings.warn(
-                f"no node can make another update, from virtual second {self.simulator.elapsed:g} on or before, and "
-                "the run ends here; look at faults and links, or give stop.virtual_seconds",
-                RunWarning,
-                stacklevel=4,
-            )
-        if "diverged" in self.simulator.finished.values():
-            self.records.status = "diverged"
-        for line in self.prepared.algorithm.remarks(self.simulator.nodes):
-            warnings.warn(line, RunWarning, stacklevel=4)
-
-    # The observer of `drive`
-
-    @property
-    def timed(self) -> bool:
-        return self.evaluator.timed
-
-    @property
-    def next_update(self) -> int | None:
-        return self.evaluator.next_update
-
-    @property
-    def next_seconds(self) -> float | None:
-        return self.evaluator.next_seconds
-
-    def before(self, upcoming: float) -> None:
-        self.evaluator.before(upcoming)
-
-    def after(self) -> None:
-        self.progress.updated(self.simulator.counters.updates)
-        self.evaluator.after()
-
-    @property
-    def satisfied(self) -> bool:
-        return self.evaluator.satisfied

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any, Protocol, cast
 
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import CallerError, SpecError, counted
-from gossamer.experiment.driving import Observer
+from gossamer.experiment.driving import NO_KEEPER, Keeper, Observer, Patience
 from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
 from gossamer.experiment.objective import build_objective
 from gossamer.experiment.prepared import Prepared
@@ -147,12 +148,14 @@ class Looking(Observer, Protocol):
         return None
 
 
-def drive_shards(shards: Shards, stop: StopSettings, observer: Looking) -> str:
+def drive_shards(shards: Shards, stop: StopSettings, observer: Looking, keeper: Keeper = NO_KEEPER) -> str:
     """Run as `driving.drive` does, a window at a time; why it ended."""
-    counters, made = shards.counters, 0
+    counters, made = shards.counters, shards.counters.updates
     patience = 100_000 + 1_000 * len(shards.nodes)
     timed = observer.timed or stop.virtual_seconds is not None
     while shards.goes_on:
+        if monotonic() >= keeper.due:  # the clock decides when, and nothing that happens
+            keeper.keep(Patience(made, shards.idle))
         upcoming = shards.next_time
         if timed and upcoming is not None:
             over = stop.virtual_seconds is not None and upcoming > stop.virtual_seconds

@@ -1,7 +1,8 @@
 """The shards of a simulation, wherever they are: asked all at once, and made anew where one was lost.
 
 A shard is what it was told: whatever it says follows from its inputs. So these are kept, and a shard that is lost is
-made anew from its last snapshot and told again what it was told since. What it said then is known, and not asked for.
+made anew and told again. What it said then is known, and not asked for. Now and then a snapshot of each shard takes the
+place of all that it was told before; the machine's clock decides only when, and nothing that happens.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any, Protocol
 
-from gossamer.errors import CallerError, RunWarning
+from gossamer.errors import CallerError, RunWarning, counted
+from gossamer.runtimes.pace import next_due
 from gossamer.runtimes.shard import Shard
 
 LOST = object()
 """In the place of what a shard says that was lost."""
-_CHANGING = frozenset({"deliver", "advance", "end"})
+EVERY = 10.0
+"""Seconds from one snapshot of the shards to the next at least: a shard that is lost does no more than these again."""
+_CHANGING = frozenset({"set_back", "deliver", "advance", "end"})
 """Methods of shards that change them."""
 _TRIES = 3  # to have one answer of a shard that is lost again and again
 
@@ -36,6 +41,10 @@ class Engine(Protocol):
     @property
     def shards(self) -> int | None:
         """Number that a run is dealt out to; None is one for each core, as far as there are nodes."""
+        ...
+
+    def of(self, shards: int) -> Engine:
+        """Return the same place, for so many shards."""
         ...
 
     def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
@@ -61,11 +70,13 @@ class Crew(ABC):
     ----------
     restarts : int
         How often a shard was lost and made anew.
+    due : float
+        When a snapshot is taken next, on the machine's clock (`time.monotonic`).
     """
 
     def __init__(self, shards: int) -> None:
         self.shards, self.restarts = shards, 0
-        self._snapshots: list[bytes | None] = [None] * shards
+        self.due = monotonic() + EVERY
         self._told: list[list[tuple[str, tuple[Any, ...]]]] = [[] for _ in range(shards)]
 
     def ask(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -85,28 +96,50 @@ class Crew(ABC):
         return found
 
     def keep(self) -> None:
-        """Keep a snapshot of each shard, where it can give one, in the place of all that it was told before."""
-        for number, snapshot in enumerate(self.ask("kept", [()] * self.shards)):
+        """Take snapshots of the shards if they are due; they are between two windows."""
+        if monotonic() >= self.due:
+            self.snapshots()
+
+    def snapshots(self) -> list[bytes | None]:
+        """Return a snapshot of each shard, which takes the place of all that it was told; None where it has none."""
+        began = monotonic()
+        found: list[bytes | None] = self.ask("kept", [()] * self.shards)
+        self.due = next_due(EVERY, began)
+        for number, snapshot in enumerate(found):
             if snapshot is not None:
-                self._snapshots[number], self._told[number] = snapshot, []
+                self._told[number] = [("set_back", (snapshot,))]
+        return found
 
     def _again(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
         self.restarts += 1
-        told = len(self._told[number])
+        told = counted(len(self._told[number]), "turn")
         warnings.warn(
-            f"shard {number} was lost; it is made anew, and told again all that it was told ({told} turns)",
+            f"shard {number} was lost; it is made anew, and told again what it was told since its last snapshot "
+            f"({told})",
             RunWarning,
             stacklevel=2,
         )
-        self._make(number, self._snapshots[number])
+        self._make(number)
         for earlier, given in self._told[number]:
             if self._one(number, earlier, given) is LOST:
                 return LOST
         return self._one(number, method, arguments)
 
+    def set_back(self, snapshots: Sequence[bytes]) -> None:
+        """Set shards that have not begun back to a moment of which these are the `snapshots`.
+
+        Raises
+        ------
+        ValueError
+            If they are of another number of shards.
+        """
+        if len(snapshots) != self.shards:
+            raise ValueError(f"expected snapshots of {self.shards} shards, found {len(snapshots)}")
+        self.ask("set_back", [(snapshot,) for snapshot in snapshots])
+
     @abstractmethod
-    def _make(self, number: int, snapshot: bytes | None) -> None:
-        """Make a shard, from a snapshot if there is one."""
+    def _make(self, number: int) -> None:
+        """Make a shard, in the place of one that is lost."""
 
     @abstractmethod
     def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
@@ -127,6 +160,9 @@ class Inline:
 
     shards: int | None = None
 
+    def of(self, shards: int) -> Engine:
+        return replace(self, shards=shards)
+
     def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
         shards = 1 if self.shards is None else self.shards
         return Here(shards, deal(shards), seed)
@@ -140,8 +176,7 @@ class Here(Crew):
         self._maker, self._seed = maker, seed
         self.own = [maker.shard(seed, number) for number in range(shards)]
 
-    def _make(self, number: int, snapshot: bytes | None) -> None:
-        assert snapshot is None, "a shard gives no snapshot yet"
+    def _make(self, number: int) -> None:
         self.own[number] = self._maker.shard(self._seed, number)
 
     def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:

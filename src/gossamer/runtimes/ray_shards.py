@@ -1,7 +1,8 @@
 """Shards of a simulation on Ray: an actor each, on this machine or on the machines of a cluster.
 
-What shards are made of is put where Ray keeps objects, once. The seed of the noise is not: each actor is told it by a
-call, which goes from process to process. Ray has no access control, so whoever reaches the cluster can read all of it.
+What shards are made of is put where Ray keeps objects, once, and so are their snapshots. The seed of the noise is in
+neither: each actor is told it by a call, which goes from process to process. Ray has no access control, so whoever
+reaches the cluster can read all of it.
 
 References
 ----------
@@ -14,13 +15,13 @@ import gc
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from gossamer.errors import CallerError, RunWarning
-from gossamer.runtimes.crew import LOST, Crew, Maker
+from gossamer.runtimes.crew import LOST, Crew, Engine, Maker
 from gossamer.runtimes.ray_extra import UNGUARDED, connected
 from gossamer.threads import available_cores, keep_to_this
 
@@ -39,6 +40,9 @@ class RayShards:
 
     shards: int | None = None
     address: str | None = None
+
+    def of(self, shards: int) -> Engine:
+        return replace(self, shards=shards)
 
     def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
         if self.address is not None:
@@ -59,8 +63,7 @@ class RayShards:
 class _Actor:
     """A process with one shard, which computes with one thread."""
 
-    def make(self, maker: Maker, seed: int, number: int, snapshot: bytes | None) -> None:
-        assert snapshot is None, "a shard gives no snapshot yet"
+    def make(self, maker: Maker, seed: int, number: int) -> None:
         self._limits = threadpool_limits(1)
         keep_to_this()
         self._shard = maker.shard(seed, number)
@@ -90,7 +93,7 @@ class RayCrew(Crew):
 
     def start(self) -> None:
         """Make all shards, at the same time."""
-        made = [self._begin(number, None) for number in range(self.shards)]
+        made = [self._begin(number) for number in range(self.shards)]
         for ref in made:
             if self._found(ref) is LOST:
                 raise CallerError("a process of Ray ended while it was started; see its log, or take fewer --shards")
@@ -104,12 +107,12 @@ class RayCrew(Crew):
     def close(self) -> None:
         self.stack.close()
 
-    def _begin(self, number: int, snapshot: bytes | None) -> Any:
+    def _begin(self, number: int) -> Any:
         self.actors[number] = self._class.remote()
-        return self.actors[number].make.remote(self._maker, self._seed, number, snapshot)
+        return self.actors[number].make.remote(self._maker, self._seed, number)
 
-    def _make(self, number: int, snapshot: bytes | None) -> None:
-        self._found(self._begin(number, snapshot))  # if it is lost again, its first answer is
+    def _make(self, number: int) -> None:
+        self._found(self._begin(number))  # if it is lost again, its first answer is
 
     def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
         return self._found(self.actors[number].call.remote(method, arguments))

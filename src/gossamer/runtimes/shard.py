@@ -10,149 +10,29 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from gossamer.arrays import IndexArray
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, SpecError
 from gossamer.protocol.node import Node
-from gossamer.runtimes.computations import Counters
+from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot
 from gossamer.runtimes.mail import Action
-from gossamer.runtimes.order import ALWAYS, Bound, Cause, Key, Ranks, Times, final_rank
+from gossamer.runtimes.order import ALWAYS, Bound, Cause, Key, Ranks, final_rank
 from gossamer.runtimes.packing import Packed, packed, unpacked
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
+from gossamer.runtimes.turns import BEGUN, ENDED, RECEIPT, RECORD, Happened, Orders, Outlook, Parcel, parcel_of
+from gossamer.runtimes.world import World
 from gossamer.sides.charges import Receipt
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import Noting
 
-RECORD, RECEIPT = "record", "receipt"
-"""Channels of notes: private logs, and what was charged."""
-BEGUN, ENDED = 1, 2
-"""Flags of an event in which a computation was begun, or completed."""
 _MOST_AHEAD = 1_000  # computations of one node that are looked ahead at
-
-
-@dataclass(frozen=True)
-class Parcel:
-    """Messages from one shard to another.
-
-    Attributes
-    ----------
-    times, causes, ranks, numbers : ndarray [messages]
-        Their arrivals' keys.
-    content : Packed
-        Senders, recipients and messages.
-    """
-
-    times: Times
-    causes: Times
-    ranks: IndexArray
-    numbers: IndexArray
-    content: Packed
-
-    def ranked(self, final: Ranks) -> Parcel:
-        """The parcel with final ranks of its causes."""
-        if not final:
-            return self
-        pairs = zip(self.causes.tolist(), self.ranks.tolist(), strict=True)
-        return replace(self, ranks=np.array([final_rank(time, rank, final) for time, rank in pairs], np.int64))
-
-
-@dataclass(frozen=True)
-class Orders:
-    """Orders to a shard at the beginning of a window.
-
-    Attributes
-    ----------
-    parcels : sequence of Parcel
-        What others have sent it.
-    ranks : Ranks
-        Final ranks of what it let happen in the last window.
-    last : (float, int)
-        The time of the last event of all shards, and how many there were of it.
-    limit : float
-        No event before this time is unknown to it, except those that follow from its own.
-    """
-
-    parcels: Sequence[Parcel] = ()
-    ranks: Ranks = field(default_factory=dict)
-    last: tuple[float, int] = (-math.inf, 0)
-    limit: float = -math.inf
-
-
-class Outlook(NamedTuple):
-    """Outlook of a shard up to the limit of a window.
-
-    Attributes
-    ----------
-    next : Key or None
-        Its next event's place.
-    most : float
-        Most computations that will be completed.
-    horizon : float
-        A time before which none is completed that has not begun.
-    working_until : Bound or None
-        A place before which some of its nodes may compute again for sure; None if that is beyond the limit.
-    last_arrival : Key or None
-        The last place at which a message arrives that was sent; looked for where nobody works any more.
-    """
-
-    next: Key | None
-    most: float
-    horizon: float
-    working_until: Bound | None
-    last_arrival: Key | None
-
-
-@dataclass(frozen=True)
-class Happened:
-    """Account of what happened on a shard in a window.
-
-    Attributes
-    ----------
-    times, nodes, flags : ndarray [events]
-        Of its events in order: when, at which node, by number, and whether a computation was begun or completed.
-    parcels : mapping of int to Parcel
-        What it sent, by shard.
-    notes : sequence of tuple
-        (place among its events, `RECORD` or `RECEIPT`, and the arguments of who hears of such).
-    drawn : sequence of tuple
-        (place among its events, arguments of `Timeline.add`).
-    next : Key or None
-        Its next event's place, as far as it knows.
-    working, under_way : int
-        Nodes that may compute again; messages that it has sent or got, and that have not been received.
-    counters : Counters
-        Of all that it did so far.
-    messages, bytes : int
-        Sent by its nodes so far.
-    finished : mapping of str to str
-        Why nodes make no more updates; of those that have finished since the last window.
-    now : float
-        The time of its last event.
-    """
-
-    times: Times
-    nodes: npt.NDArray[np.int32]
-    flags: npt.NDArray[np.int8]
-    parcels: Mapping[int, Parcel]
-    notes: Sequence[tuple[Any, ...]]
-    drawn: Sequence[tuple[Any, ...]]
-    next: Key | None
-    working: int
-    under_way: int
-    counters: Counters
-    messages: int
-    bytes: int
-    finished: Mapping[str, str]
-    now: float
 
 
 @dataclass
@@ -165,6 +45,13 @@ class _Drawn:
 
     def add(self, place: int, kind: str, start: float, seconds: float = 0.0, count: int = 1) -> None:
         self.spans.append((self.at(), place, kind, start, seconds, count))
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return nothing: its spans were told."""
+        return ()
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Be as it is anyhow."""
 
 
 class Shard(Simulator):
@@ -198,7 +85,7 @@ class Shard(Simulator):
         self._pool = computer
         super().__init__(nodes, computer, world, record=partial(self.note, RECORD))
         for name in [name for name, home in self._homes.items() if home != number]:
-            del self.nodes[name]
+            del self.nodes[name], self.activity.counts[name]
         self._working &= self.nodes.keys()
         self._drawn = _Drawn(self.activity.timeline.places, [], lambda: len(self._done) - 1)
         self.activity.timeline = self._drawn  # type: ignore[assignment]
@@ -263,9 +150,30 @@ class Shard(Simulator):
         charged = {owner: (ledger.counts, ledger.releases) for owner, ledger in ledgers.items()}
         return packed((states, counts, charged))
 
+    # Snapshots
+
     def kept(self) -> bytes | None:
-        """Return all that it is, to make it from if it is lost; None: from the start, with all that it was told."""
-        return None
+        """Return its `snapshot` as bytes, for `set_back` of another one of the same; None where there can be none."""
+        try:
+            return b"".join(encode_snapshot(self.snapshot()))
+        except (TypeError, SpecError):
+            return None
+
+    def set_back(self, kept: bytes) -> None:
+        """Be as the shard was that was `kept`."""
+        self.restore(decode_snapshot(kept))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that has changed since the start, between two windows: what happened in the last one was told."""
+        assert not self._sent, "between two windows all was handed on"
+        order = self._cause, self._rank, self._child
+        return {**super().snapshot(), "order": order, "computing": sorted(self._computing)}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        super().restore(snapshot)
+        self._cause, self._rank, self._child = snapshot["order"]
+        self._computing = set(snapshot["computing"])
+        self._told_finished = len(self.finished)
 
     # What it knows
 
@@ -311,7 +219,7 @@ class Shard(Simulator):
 
     def _happened(self, names: Sequence[str], flags: Sequence[int]) -> Happened:
         numbers = self._numbers
-        parcels = {home: _parcel(sent) for home, sent in self._sent.items()}
+        parcels = {home: parcel_of(sent) for home, sent in self._sent.items()}
         self._sent.clear()
         return Happened(
             np.array([key[0] for key in self._done]),
@@ -388,9 +296,3 @@ class ShardBook(Noting):
         """Note what party ``name`` was charged for a ``task``."""
         assert self.shard is not None, "a book belongs to a shard before anything is charged"
         self.shard.note(RECEIPT, name, type(task), receipt, self.shard.elapsed)
-
-
-def _parcel(sent: Sequence[tuple[Any, ...]]) -> Parcel:
-    times, causes, ranks, numbers, senders, recipients, messages = zip(*sent, strict=True)
-    content = packed(list(zip(senders, recipients, messages, strict=True)))
-    return Parcel(np.array(times), np.array(causes), np.array(ranks, np.int64), np.array(numbers, np.int64), content)

@@ -31,15 +31,17 @@ import numpy as np
 
 from gossamer.algorithms.context import Staleness
 from gossamer.arrays import IndexArray
+from gossamer.errors import SpecError
 from gossamer.protocol.node import Node
 from gossamer.runtimes.activity import Activity
+from gossamer.runtimes.ages import Ages
 from gossamer.runtimes.computations import Counters
 from gossamer.runtimes.crew import Crew
 from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.order import NEVER, Bound, Key, Ranks, after, in_order, last_moment, ranked, tied
 from gossamer.runtimes.packing import unpacked
-from gossamer.runtimes.shard import BEGUN, ENDED, RECEIPT, RECORD, Happened, Orders, Outlook, Parcel
-from gossamer.runtimes.simulator import World, clock_start
+from gossamer.runtimes.turns import ENDED, RECEIPT, RECORD, Happened, Orders, Outlook, Parcel
+from gossamer.runtimes.world import World, clock_start
 from gossamer.sides.charges import Receipt
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool
@@ -49,6 +51,13 @@ def least_delay(links: LinkSettings) -> float:
     """Seconds that every message takes at least."""
     exceptions = [one.latency for one in links.exceptions or () if one.latency is not None]
     return min([links.latency, *exceptions])
+
+
+_CHANGING = (
+    *("now", "finished", "messages", "bytes", "windows", "idle"),
+    *("_last", "_waited", "_settling", "_working", "_under_way"),
+)
+"""Fields of `Shards` that change, and are plain between two windows."""
 
 
 class Shards:
@@ -99,16 +108,14 @@ class Shards:
         self.windows = 0
         self._delay, self._grace = least_delay(world.links), 2 * world.links.silence
         self._channels: dict[str, Callable[..., None] | None] = {RECORD: record, RECEIPT: charged}
-        self._aging = staleness == "computing"
-        # Of each node: the updates of all before its computation, and the sum and number of its updates' staleness.
-        self._before, self._ages, self._aged = (np.zeros(len(nodes), np.int64) for _ in range(3))
+        self._ages = Ages(len(nodes), self.activity.ages) if staleness == "computing" else None
         self._parcels: list[list[Parcel]] = [[] for _ in range(crew.shards)]
         self._ranks: list[Ranks] = [{} for _ in range(crew.shards)]
         self._last = (-math.inf, 0)
         self.idle = self._waited = 0
         self._settling: float | None = None
         self._working, self._under_way = len(nodes), 0
-        self._next = [outlook.next for outlook in self._deliver(-math.inf)]
+        self._hand_over()
 
     # What an observer may ask
 
@@ -161,6 +168,7 @@ class Shards:
         bound = after(first) if one else min(self._bounds(limit, outlooks, updates, seconds))
         self._take(self.crew.ask("advance", [(max(bound, after(first)),)] * self.crew.shards))
         self.windows += 1
+        self.crew.keep()
 
     def gather(self) -> None:
         """Have the nodes, ledgers and activity of this moment."""
@@ -170,11 +178,11 @@ class Shards:
             states, counts, charged = unpacked(found)
             for state, count, (place, name) in zip(states, counts, places, strict=False):
                 self.nodes[name].state = state
-                count.ages, count.aged = int(self._ages[place]), int(self._aged[place])
+                if self._ages is not None:
+                    self._ages.tell(place, count)
                 self.activity.counts[name] = count
             for owner, (of_laws, releases) in charged.items():
                 ledgers[owner].counts, ledgers[owner].releases = of_laws, releases
-        self.crew.keep()
 
     def stop(self, reason: str) -> None:
         """Tell every node that the run ends here."""
@@ -188,6 +196,42 @@ class Shards:
         """Let go of the shards."""
         self.crew.close()
 
+    # Snapshots
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that has changed since the start, the shards included, as data that `protocol.snapshots` encodes.
+
+        Between two windows. The nodes, ledgers and activity are those of this moment then.
+
+        Raises
+        ------
+        SpecError
+            If the shards cannot be kept.
+        """
+        self._hand_over()  # what is on its way is in the shards, then
+        self.gather()
+        if None in (shards := self.crew.snapshots()):
+            raise SpecError("the state of a shard cannot be kept; run without checkpoints")
+        return {
+            "shards": shards,
+            "activity": self.activity.snapshot(),
+            "ages": None if self._ages is None else self._ages.snapshot(),
+            **{name: getattr(self, name) for name in _CHANGING},
+            "counters": vars(self.counters).copy(),
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Be as the simulation was whose `snapshot` this is: one of as many shards, that has not begun."""
+        self.crew.set_back(snapshot["shards"])
+        self.activity.restore(snapshot["activity"])
+        if self._ages is not None:
+            self._ages.restore(snapshot["ages"])
+        for name in _CHANGING:
+            setattr(self, name, snapshot[name])
+        vars(self.counters).update(snapshot["counters"])
+        self._hand_over()
+        self.gather()
+
     # Windows
 
     @property
@@ -196,6 +240,10 @@ class Shards:
         times = [key[0] for key in self._next if key is not None]
         times += [float(parcel.times.min()) for parcels in self._parcels for parcel in parcels]
         return min(times, default=None)
+
+    def _hand_over(self) -> None:
+        """Tell shards what is on its way, and nothing else."""
+        self._next = [outlook.next for outlook in self._deliver(-math.inf)]
 
     def _deliver(self, limit: float) -> list[Outlook]:
         given = zip(self._parcels, self._ranks, strict=True)
@@ -247,8 +295,8 @@ class Shards:
                 self._under_way += len(parcel.times)
         flags = np.concatenate([each.flags for each in happened])[order]
         ended = flags & ENDED > 0
-        if self._aging:
-            self._age(np.concatenate([each.nodes for each in happened])[order], flags, ended, updates)
+        if self._ages is not None:
+            self._ages.add(np.concatenate([each.nodes for each in happened])[order], flags, ended, updates)
         waited = np.diff([-1 - self._waited, *np.flatnonzero(ended).tolist(), len(ended)]) - 1
         self.idle, self._waited = int(waited.max()), int(waited[-1])
         self._replay(happened, order)
@@ -275,24 +323,6 @@ class Shards:
         self.now = max(self.now, *(each.now for each in happened))
 
     # What depends on the order of all events
-
-    def _age(self, nodes: IndexArray, flags: Any, ended: Any, updates: int) -> None:
-        """Count how many updates were made while each was computed."""
-        made = updates + np.cumsum(ended)
-        place = np.flatnonzero(flags)
-        place = place[np.argsort(nodes[place], kind="stable")]  # of each node one after the other
-        whose, begun, done = nodes[place], flags[place] & BEGUN > 0, ended[place]
-        follows = np.zeros(len(place), np.bool_)
-        follows[1:] = whose[1:] == whose[:-1]
-        before = np.empty(len(place), np.int64)  # of the computation that is completed
-        before[1:] = made[place[:-1]]
-        before[~follows] = self._before[whose[~follows]]
-        ages = (made[place] - 1 - before)[done]
-        np.add.at(self._ages, whose[done], ages)
-        np.add.at(self._aged, whose[done], 1)
-        for age in ages.tolist():
-            self.activity.ages.add(age)
-        self._before[whose[begun]] = made[place[begun]]
 
     def _replay(self, happened: Sequence[Happened], order: IndexArray) -> None:
         """Tell what was noted and drawn, in the order of all events."""

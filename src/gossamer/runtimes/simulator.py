@@ -7,15 +7,11 @@ else. The clock starts at an offset drawn from the seed, so that nobody takes it
 from __future__ import annotations
 
 import heapq
-import math
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 from gossamer.algorithms.context import InFlight, Staleness
-from gossamer.errors import PeerError, SpecError
+from gossamer.errors import PeerError
 from gossamer.protocol.effects import (
     CancelTimer,
     Compute,
@@ -29,47 +25,17 @@ from gossamer.protocol.effects import (
     SetTimer,
     Update,
 )
-from gossamer.protocol.events import Elapsed, Event, Resumed, Started, Stop
+from gossamer.protocol.events import Event, Resumed, Started, Stop
 from gossamer.protocol.node import Node, restore_state, state_of
 from gossamer.protocol.trace import Step
-from gossamer.randomness import stream
+from gossamer.runtimes.absences import Absences
 from gossamer.runtimes.activity import Activity
-from gossamer.runtimes.availability import Span
 from gossamer.runtimes.computations import Computations, Counters
-from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.mail import Action, Post
-from gossamer.runtimes.speeds import Speeds, SpeedSettings
+from gossamer.runtimes.speeds import Speeds
+from gossamer.runtimes.timers import Timers
+from gossamer.runtimes.world import World, clock_start
 from gossamer.sides.answers import Computer, restorable
-
-
-@dataclass(frozen=True)
-class World:
-    """World that the nodes live in; the same settings and seed give the same schedule.
-
-    Attributes
-    ----------
-    speeds, links, faults
-        Sections of a spec.
-    seed : int
-        Of the clock's offset, speeds and links.
-    width : int
-        Most computations gathered into one call; 1 computes each on its own.
-    servers : tuple of str
-        Nodes that hold no data: they are there from the start, and have no speed.
-    units : mapping of str to str
-        The unit of each node that is in one, such as a server and its agents.
-    told : bool
-        Whether nodes are told, before each answer of a data side, how many updates all of them have made.
-    """
-
-    speeds: SpeedSettings = field(default_factory=SpeedSettings)
-    links: LinkSettings = field(default_factory=LinkSettings)
-    faults: FaultSettings = field(default_factory=FaultSettings)
-    seed: int = 0
-    width: int = 1024
-    servers: tuple[str, ...] = ()
-    units: Mapping[str, str] = field(default_factory=dict)
-    told: bool = False
 
 
 class Simulator:
@@ -126,19 +92,18 @@ class Simulator:
         self._servers, self._counted = {name: self.nodes[name] for name in world.servers}, 0
         self._heap: list[tuple[Any, ...]] = []  # (time, order of scheduling, action, node, what)
         self._scheduled = 0
-        self._timers: dict[tuple[str, str], int] = {}
+        self._timers = Timers(*does)
         self._begun: set[str] = set()
         self._down: dict[str, float] = {}
         self._settling: float | None = None
-        self._away: dict[str, Iterator[Span]] = {}
-        self._absences: dict[str, int] = {}  # how many of each were taken
+        self._absences = Absences(names, self.workers, world)
         lossy = world.faults.away or not world.links.reliable
         self._post = Post(names, world.links, lossy, world.seed, self.start, *does, world.units, self.activity)
         for name in world.servers:
             self._schedule(self.start, self._begin, name, None)
         for name, start in zip(self.workers, speeds.starts, strict=True):
             self._schedule(self.start + float(start), self._begin, name, None)
-        self._schedule_absences(names)
+        self._schedule_absences(self._absences.first())
 
     # What an observer may ask
 
@@ -220,6 +185,7 @@ class Simulator:
         looks for such.
         """
         self._heap.clear()
+        self._timers.close()
         self._post.close()
         self._computations.close()
 
@@ -238,16 +204,16 @@ class Simulator:
         named = {action: name for name, action in self._actions.items()}
         return {
             "now": self.now,
-            "heap": [(time, number, named[action], node, what) for time, number, action, node, what in self._heap],
+            "heap": [(*key, named[action], node, what) for *key, action, node, what in self._heap],
             "scheduled": self._scheduled,
-            "timers": self._timers.copy(),
+            "timers": self._timers.snapshot(),
             "nodes": {name: state_of(node) for name, node in self.nodes.items()},
             "sets": [sorted(found) for found in (self.gone, self._working, self._begun)],
             "finished": self.finished.copy(),
             "down": self._down.copy(),
             "settling": self._settling,
             "counted": self._counted,
-            "absences": self._absences.copy(),
+            "absences": self._absences.snapshot(),
             "activity": self.activity.snapshot(),
             "computations": self._computations.snapshot(),
             "post": self._post.snapshot(),
@@ -258,18 +224,14 @@ class Simulator:
         """Be as the simulator was whose `snapshot` this is: one that was built from the same, and has not begun."""
         actions = self._actions
         self.now, self._scheduled = snapshot["now"], snapshot["scheduled"]
-        self._heap[:] = [
-            (time, number, actions[name], node, what) for time, number, name, node, what in snapshot["heap"]
-        ]
-        self._timers, self.finished = snapshot["timers"], snapshot["finished"]
+        self._heap[:] = [(*key, actions[name], node, what) for *key, name, node, what in snapshot["heap"]]
+        self.finished = snapshot["finished"]
+        self._timers.restore(snapshot["timers"])
         for name, node in self.nodes.items():
             restore_state(node, snapshot["nodes"][name])
         self.gone, self._working, self._begun = map(set, snapshot["sets"])
         self._down, self._settling, self._counted = snapshot["down"], snapshot["settling"], snapshot["counted"]
-        for name, taken in snapshot["absences"].items():
-            more = taken - self._absences.get(name, 0)
-            deque(islice(self._away[name], more), maxlen=0)
-        self._absences = snapshot["absences"]
+        self._absences.restore(snapshot["absences"])
         self.activity.restore(snapshot["activity"])
         restorable(self.computer).restore(snapshot["computer"])  # before tickets, which are of its sides
         self._computations.restore(snapshot["computations"])
@@ -280,9 +242,9 @@ class Simulator:
         """All that happens by the clock, by names for snapshots."""
         return {
             "begin": self._begin,
-            "ring": self._ring,
             "leave": self._leave,
             "come back": self._come_back,
+            **self._timers.actions,
             **self._computations.actions,
             **self._post.actions,
         }
@@ -311,38 +273,7 @@ class Simulator:
         for effect in effects:
             _CARRY_OUT[type(effect)](self, name, effect)
 
-    # Messages and computation
-
-    def _send(self, name: str, effect: Send) -> None:
-        self._post.send(name, effect.to, effect.message, self.now)
-
-    def _compute(self, name: str, effect: Compute) -> None:
-        self._computations.compute(name, effect, self.now)
-
-    def _update(self, name: str, effect: Update) -> None:
-        self._computations.update(name, effect, self.now)
-
-    def _interrupt(self, name: str, effect: Interrupt) -> None:
-        self._computations.interrupt(name, effect, self.now)
-
-    def _release(self, name: str, effect: Release) -> None:
-        self._computations.release(name, effect, self.now)
-
-    # Timers, records, the end
-
-    def _set_timer(self, name: str, effect: SetTimer) -> None:
-        token = self._scheduled + 1
-        self._timers[name, effect.name] = token
-        self._schedule(self.now + effect.after, self._ring, name, (effect.name, token))
-
-    def _ring(self, name: str, what: tuple[str, int], now: float) -> None:
-        timer, token = what
-        if self._timers.get((name, timer)) == token:  # otherwise it was cancelled, or set anew
-            del self._timers[name, timer]
-            self._happen(name, Elapsed(timer))
-
-    def _cancel_timer(self, name: str, effect: CancelTimer) -> None:
-        self._timers.pop((name, effect.name), None)
+    # Records, the end
 
     def _log(self, name: str, effect: Record) -> None:
         if self._record is not None:
@@ -357,28 +288,11 @@ class Simulator:
 
     # Absences
 
-    def _schedule_absences(self, names: tuple[str, ...]) -> None:
-        for absence in self.world.faults.absences:
-            name = names[absence.node]
-            self._schedule(self.start + absence.start, self._leave, name, absence.end)
-            if absence.end is not None:
-                self._schedule(self.start + absence.end, self._come_back, name, None)
-        if self.world.faults.availability is not None:
-            found = self.world.faults.availability.away(len(self.workers), self.world.seed)
-            self._away = dict(zip(self.workers, found, strict=True))
-        for name in self._away:
-            self._schedule_next_absence(name)
-
-    def _schedule_next_absence(self, name: str) -> None:
-        """One after the other, as days go on for ever."""
-        if name not in self._away:
-            return
-        self._absences[name] = self._absences.get(name, 0) + 1
-        start, end = next(self._away[name], (math.inf, math.inf))
-        if start < math.inf:
-            self._schedule(self.start + start, self._leave, name, end if end < math.inf else None)
-        if end < math.inf:
-            self._schedule(self.start + end, self._come_back, name, None)
+    def _schedule_absences(self, absences: Iterator[tuple[str, float, float | None]]) -> None:
+        for name, start, end in absences:
+            self._schedule(self.start + start, self._leave, name, end)
+            if end is not None:
+                self._schedule(self.start + end, self._come_back, name, None)
 
     def _leave(self, name: str, end: float | None, now: float) -> None:
         """The node keeps its state and loses its computations and timers; what they were charged stays charged."""
@@ -389,7 +303,7 @@ class Simulator:
             self.gone.add(name)
             self._working.discard(name)
         self._computations.lose(name)
-        self._timers = {key: token for key, token in self._timers.items() if key[0] != name}
+        self._timers.lose(name)
 
     def _come_back(self, name: str, _: None, now: float) -> None:
         downtime = now - self._down.pop(name)
@@ -399,50 +313,17 @@ class Simulator:
             self._happen(name, Resumed(downtime))
         else:
             self._begin(name, None, now)
-        self._schedule_next_absence(name)
-
-
-def clock_start(seed: int) -> float:
-    """Seconds on the clock at which a run starts."""
-    return float(stream(seed, "clock").integers(1 << 14, 1 << 15))
-
-
-def check_world(
-    speeds: SpeedSettings,
-    faults: FaultSettings,
-    nodes: int,
-    seed: int,
-    links: LinkSettings | None = None,
-    *,
-    servers: int = 0,
-) -> None:
-    """Raise unless a simulation of so many nodes with data, and servers after them, can be built from these sections.
-
-    Raises
-    ------
-    CallerError
-        If update times or a trace are missing, or a node that does not exist is named.
-    """
-    Speeds(speeds, nodes, seed)
-    if faults.availability is not None:
-        faults.availability.away(nodes, seed)
-    named = [("faults.absences", absence.node) for absence in faults.absences]
-    links = links or LinkSettings()
-    named += [("links.partitions", number) for cut in links.partitions for number in cut.group]
-    named += [("links.exceptions", number) for one in links.exceptions or () for number in one.numbers]
-    for key, number in named:
-        if number >= nodes + servers:
-            raise SpecError(f"{key}: a node is a number below {nodes + servers}, found {number}")
+        self._schedule_absences(self._absences.next(name))
 
 
 _CARRY_OUT: dict[type[Effect], Callable[[Simulator, str, Any], None]] = {
-    Send: Simulator._send,
-    Compute: Simulator._compute,
-    Update: Simulator._update,
-    Interrupt: Simulator._interrupt,
-    Release: Simulator._release,
-    SetTimer: Simulator._set_timer,
-    CancelTimer: Simulator._cancel_timer,
+    Send: lambda self, name, effect: self._post.send(name, effect.to, effect.message, self.now),
+    Compute: lambda self, name, effect: self._computations.compute(name, effect, self.now),
+    Update: lambda self, name, effect: self._computations.update(name, effect, self.now),
+    Interrupt: lambda self, name, effect: self._computations.interrupt(name, effect, self.now),
+    Release: lambda self, name, effect: self._computations.release(name, effect, self.now),
+    SetTimer: lambda self, name, effect: self._timers.set(name, effect, self.now),
+    CancelTimer: lambda self, name, effect: self._timers.cancel(name, effect),
     Record: Simulator._log,
     Reject: Simulator._reject,
     Finish: Simulator._finish,

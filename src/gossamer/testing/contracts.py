@@ -33,8 +33,9 @@ from gossamer.protocol.node import Node, state_of
 from gossamer.protocol.trace import Step, read_steps, replay, write_step
 from gossamer.randomness import stream
 from gossamer.runtimes.links import FaultSettings, LinkSettings
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.sides.answers import Answer
 from gossamer.sides.null import DryRun
 from gossamer.topology.builders import build_graph

@@ -26,6 +26,12 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("run: --repeat with a spec", "run spec.yaml --repeat a", "--repeat takes everything from the results folder"),
     ("run: --repeat with a seed", "run --seed 3 --repeat a", "--repeat takes everything from the results folder"),
     ("run: --repeat of nothing", "run --repeat nowhere", "found no folder 'nowhere'; give another"),
+    ("run: --repeat on shards", "run --shards 2 --repeat a", "--repeat takes everything from the results folder"),
+    (
+        "run: --resume in one process",
+        "run --engine sim --resume a",
+        "--resume takes everything from the results folder",
+    ),
     ("run: --resume with a spec", "run spec.yaml --resume a", "--resume takes everything from the results folder"),
     ("run: --resume elsewhere", "run --resume a --out b", "found --out as well; leave it out"),
     ("run: --resume and --repeat", "run --resume a --repeat b", "found --repeat as well; leave it out"),

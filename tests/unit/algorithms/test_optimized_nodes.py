@@ -113,7 +113,8 @@ def test_fedbuffs_server_moves_by_its_buffers_mean_as_torch_does(optimizer: Any,
 
 def test_in_a_ring_the_mean_of_heavy_balls_is_the_heavy_ball_of_the_mean() -> None:
     """Each member has its own, and none is sent. All are linear, so their mean is that of all gradients."""
-    from gossamer.runtimes.simulator import Simulator, World
+    from gossamer.runtimes.simulator import Simulator
+    from gossamer.runtimes.world import World
     from gossamer.testing.contracts import FixedAnswers
 
     given: list[Any] = []

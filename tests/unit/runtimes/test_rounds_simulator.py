@@ -24,8 +24,9 @@ from gossamer.protocol.events import Completed, Elapsed, Event, Refused, Resumed
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step, read_steps, replay, write_step
 from gossamer.runtimes.links import FaultSettings
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.sides.answers import Answer
 from gossamer.sides.null import DryRun
 from gossamer.testing.contracts import FixedAnswers

@@ -155,7 +155,9 @@ def _engine(options: argparse.Namespace) -> RayShards | None:
 def _repeat(options: argparse.Namespace) -> Start:
     from gossamer.experiment.repeating import repeat_run
 
-    _check_alone("--repeat", options, {"--checkpoint": options.checkpoint is not None})
+    more = {"--checkpoint": options.checkpoint, "--engine": options.engine}
+    more |= {"--shards": options.shards, "--address": options.address}
+    _check_alone("--repeat", options, {name: value is not None for name, value in more.items()})
     out = options.out or Path("runs") / f"{Path(options.repeat).resolve().name}-repeat"
     more = {"overwrite": options.overwrite, "trace": options.trace}
     return out, lambda shown: repeat_run(options.repeat, out, progress=shown, **more)
@@ -165,8 +167,9 @@ def _resume(options: argparse.Namespace) -> Start:
     from gossamer.experiment.resuming import resume_run
 
     more = {"--repeat": options.repeat, "--out": options.out, "--overwrite": options.overwrite}
-    _check_alone("--resume", options, {name: bool(value) for name, value in more.items()})
-    given = {"trace": options.trace, **_kept(options)}
+    sim = {"--engine sim": options.engine == "sim"}
+    _check_alone("--resume", options, sim | {name: bool(value) for name, value in more.items()})
+    given = {"trace": options.trace, **_kept(options), "engine": _engine(options)}
     return Path(options.resume), lambda shown: resume_run(options.resume, progress=shown, **given)
 
 
@@ -181,9 +184,6 @@ def _check_alone(option: str, options: argparse.Namespace, more: dict[str, bool]
         "--device": options.device is not None,
         "--track": bool(options.track),
         **more,
-        "--engine": options.engine is not None,
-        "--shards": options.shards is not None,
-        "--address": options.address is not None,
     }
     found = [name for name, there in given.items() if there]
     if found:

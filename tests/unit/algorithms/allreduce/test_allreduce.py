@@ -23,8 +23,9 @@ from gossamer.protocol.effects import Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, Received, Started, Stop
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.links import FaultSettings, LinkSettings
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public, Released

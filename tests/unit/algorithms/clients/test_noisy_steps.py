@@ -28,8 +28,9 @@ from gossamer.protocol.effects import Compute, Effect, Finish, Send
 from gossamer.protocol.events import Completed, Event, Received, Refused, Resumed, Started
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.testing.contracts import AlgorithmContract, FixedAnswers
 from gossamer.vectors import Released
 

@@ -28,8 +28,9 @@ from gossamer.protocol.effects import Compute, Record, Send
 from gossamer.protocol.events import PeerDown, PeerUp, Received, Started
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.links import FaultSettings, LinkSettings
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.sides.answers import Answer
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.graphs import Graph

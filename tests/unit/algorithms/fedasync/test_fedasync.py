@@ -32,8 +32,9 @@ from gossamer.protocol.events import Completed, Event, Received, Resumed, Starte
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.sides.plan import WHOLE, ClientUpdate
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.graphs import Graph

@@ -32,8 +32,9 @@ from gossamer.experiment.running import run
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public

@@ -38,8 +38,9 @@ from gossamer.protocol.events import Completed, Elapsed, Received, Refused, Resu
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node, state_of
 from gossamer.protocol.trace import Step
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.sides.curator import CuratorRule, checked
 from gossamer.sides.machine import Due
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator

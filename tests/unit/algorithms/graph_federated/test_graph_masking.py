@@ -31,8 +31,9 @@ from gossamer.protocol.events import Answered, Elapsed, PeerDown, PeerUp, Receiv
 from gossamer.protocol.node import state_of
 from gossamer.randomness import stream
 from gossamer.runtimes.links import LinkSettings
-from gossamer.runtimes.simulator import Simulator, World
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import World
 from gossamer.sides.null import DryRun
 from gossamer.topology.builders import build_graph
 from gossamer.vectors import Blank, Confined, Masked, Public, Released

@@ -1,0 +1,144 @@
+"""Turns of the coordinator and the shards of a simulation: orders and what is said to them, as data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.arrays import IndexArray
+from gossamer.runtimes.computations import Counters
+from gossamer.runtimes.order import Bound, Key, Ranks, Times, final_rank
+from gossamer.runtimes.packing import Packed, packed
+
+RECORD, RECEIPT = "record", "receipt"
+"""Channels of notes: private logs, and what was charged."""
+BEGUN, ENDED = 1, 2
+"""Flags of an event in which a computation was begun, or completed."""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Messages from one shard to another.
+
+    Attributes
+    ----------
+    times, causes, ranks, numbers : ndarray [messages]
+        Their arrivals' keys.
+    content : Packed
+        Senders, recipients and messages.
+    """
+
+    times: Times
+    causes: Times
+    ranks: IndexArray
+    numbers: IndexArray
+    content: Packed
+
+    def ranked(self, final: Ranks) -> Parcel:
+        """The parcel with final ranks of its causes."""
+        if not final:
+            return self
+        pairs = zip(self.causes.tolist(), self.ranks.tolist(), strict=True)
+        return replace(self, ranks=np.array([final_rank(time, rank, final) for time, rank in pairs], np.int64))
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Orders to a shard at the beginning of a window.
+
+    Attributes
+    ----------
+    parcels : sequence of Parcel
+        What others have sent it.
+    ranks : Ranks
+        Final ranks of what it let happen in the last window.
+    last : (float, int)
+        The time of the last event of all shards, and how many there were of it.
+    limit : float
+        No event before this time is unknown to it, except those that follow from its own.
+    """
+
+    parcels: Sequence[Parcel] = ()
+    ranks: Ranks = field(default_factory=dict)
+    last: tuple[float, int] = (-math.inf, 0)
+    limit: float = -math.inf
+
+
+class Outlook(NamedTuple):
+    """Outlook of a shard up to the limit of a window.
+
+    Attributes
+    ----------
+    next : Key or None
+        Its next event's place.
+    most : float
+        Most computations that will be completed.
+    horizon : float
+        A time before which none is completed that has not begun.
+    working_until : Bound or None
+        A place before which some of its nodes may compute again for sure; None if that is beyond the limit.
+    last_arrival : Key or None
+        The last place at which a message arrives that was sent; looked for where nobody works any more.
+    """
+
+    next: Key | None
+    most: float
+    horizon: float
+    working_until: Bound | None
+    last_arrival: Key | None
+
+
+@dataclass(frozen=True)
+class Happened:
+    """Account of what happened on a shard in a window.
+
+    Attributes
+    ----------
+    times, nodes, flags : ndarray [events]
+        Of its events in order: when, at which node, by number, and whether a computation was begun or completed.
+    parcels : mapping of int to Parcel
+        What it sent, by shard.
+    notes : sequence of tuple
+        (place among its events, `RECORD` or `RECEIPT`, and the arguments of who hears of such).
+    drawn : sequence of tuple
+        (place among its events, arguments of `Timeline.add`).
+    next : Key or None
+        Its next event's place, as far as it knows.
+    working, under_way : int
+        Nodes that may compute again; messages that it has sent or got, and that have not been received.
+    counters : Counters
+        Of all that it did so far.
+    messages, bytes : int
+        Sent by its nodes so far.
+    finished : mapping of str to str
+        Why nodes make no more updates; of those that have finished since the last window.
+    now : float
+        The time of its last event.
+    """
+
+    times: Times
+    nodes: npt.NDArray[np.int32]
+    flags: npt.NDArray[np.int8]
+    parcels: Mapping[int, Parcel]
+    notes: Sequence[tuple[Any, ...]]
+    drawn: Sequence[tuple[Any, ...]]
+    next: Key | None
+    working: int
+    under_way: int
+    counters: Counters
+    messages: int
+    bytes: int
+    finished: Mapping[str, str]
+    now: float
+
+
+def parcel_of(sent: Sequence[tuple[Any, ...]]) -> Parcel:
+    """Return messages as they travel: (time, cause, rank, number, sender, recipient, message) of each."""
+    times, causes, ranks, numbers, senders, recipients, messages = zip(*sent, strict=True)
+    content = packed(list(zip(senders, recipients, messages, strict=True)))
+    return Parcel(np.array(times), np.array(causes), np.array(ranks, np.int64), np.array(numbers, np.int64), content)
