@@ -1,7 +1,7 @@
 """Everything that is to be measured on a graphics card, in one go, with a table of what came out.
 
     python benchmarks/gpu.py [--out runs/gpu] [--device cuda] [--memory-mib 16384]
-    python benchmarks/gpu.py --small --device cpu        a few seconds on the processor: does it work?
+    python benchmarks/gpu.py --small --device cpu        half a minute on the processor: does it work?
     python benchmarks/gpu.py --table-1                   also Table 1 of A(DP)2SGD, `experiments/run.py --full`: days
 
 *Runs*: private gossip in the simulator on data made here, from the tenth part of all updates to the last, by the wall
@@ -272,7 +272,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="folder for gpu.json and gpu.md")
     parser.add_argument("--device", default="cuda", choices=["auto", "cpu", "cuda"])
     parser.add_argument("--memory-mib", type=int, default=16_384, help="compute.memory_mib")
-    parser.add_argument("--small", action="store_true", help="a few seconds: does it work?")
+    parser.add_argument("--small", action="store_true", help="half a minute: does it work?")
     parser.add_argument("--table-1", action="store_true", help="then run experiments/run.py adp2sgd/table-1 --full")
     options = parser.parse_args(given)
     try:

@@ -135,15 +135,20 @@ class Refused(Lost):
     pass
 
 
+class Ended(Lost):
+    """Ray's own errors of a Ray that is gone."""
+
+
 class FakeRay:
     """The few functions of Ray that are used; ``lost`` counts down how often each task loses its worker."""
 
     class exceptions:
         RayError = Lost
         RayTaskError = Refused
+        LocalRayletDiedError = RaySystemError = Ended
 
-    def __init__(self, lost: dict[str, int] | None = None, refused: str = "") -> None:
-        self.lost, self.refused = lost or {}, refused
+    def __init__(self, lost: dict[str, int] | None = None, refused: str = "", ends_after: int | None = None) -> None:
+        self.lost, self.refused, self.left = lost or {}, refused, ends_after
         self.asked: list[str] = []
         self.open = self.most_open = 0
         self.cancelled: list[Any] = []
@@ -161,6 +166,10 @@ class FakeRay:
     def get(self, task: tuple[str, Any, tuple[Any, ...]]) -> Any:
         name, function, given = task
         self.open -= 1
+        if self.left is not None:
+            if self.left == 0:
+                raise Ended
+            self.left -= 1
         if self.lost.get(name, 0):
             self.lost[name] -= 1
             raise Lost
@@ -212,6 +221,16 @@ def test_a_run_that_loses_every_worker_fails_and_stops_no_other(spec: Path, tmp_
         tmp_path / "tiny-seed0": "3 workers were lost with it, one after another, as happens where memory runs out"
     }
     assert len(found.study.finished) == 4
+
+
+def test_where_ray_itself_ends_no_run_is_blamed(spec: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    with pytest.raises(
+        gs.CallerError, match=r"^Ray itself has ended, or cannot be reached; .* goes on with what is left"
+    ):
+        swept(spec, tmp_path, FakeRay(ends_after=2), tell=told.append)
+    assert not [line for line in told if "lost" in line or "failed" in line]
+    assert len(swept(spec, tmp_path, FakeRay()).study.finished) == 5
 
 
 def test_a_worker_that_cannot_begin_says_why(spec: Path, tmp_path: Path) -> None:
@@ -315,7 +334,7 @@ def test_ray_makes_the_same_runs_as_processes_do(spec: Path, tmp_path: Path, wor
 @with_ray
 @pytest.mark.slow
 def test_a_run_whose_worker_is_killed_is_made_again_with_the_same_bytes(
-    spec: Path, tmp_path: Path, workers: Workers
+    spec: Path, tmp_path: Path, workers: Workers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two long runs, one of which loses its worker; what comes of both is what their secrets give here."""
     killed: list[int] = []
@@ -325,6 +344,7 @@ def test_a_run_whose_worker_is_killed_is_made_again_with_the_same_bytes(
     found = gs.sweep(spec, out=tmp_path / "out", seeds=2, settings=LONG, engine="ray", tell=told.append)
     killer.join(timeout=60)
     assert len(killed) == 1
+    assert capsys.readouterr().out == ""  # where Ray would tell of it
     assert [line.partition(": ")[2] for line in told if "lost" in line] == [
         "its worker was lost, and it is taken up again"
     ]

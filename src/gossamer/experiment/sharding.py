@@ -50,6 +50,14 @@ _ALONE: tuple[tuple[Callable[[Prepared], Any], str], ...] = (
 """Conditions under which a run is not one for shards, and what is said of each."""
 
 
+def check_number(shards: int | None, nodes: int) -> None:
+    """Raise SpecError unless so many nodes can be dealt out to so many shards; None is as many as fit."""
+    if shards is not None and not 1 <= shards <= nodes:
+        raise SpecError(
+            f"expected from 1 to {nodes} shards for {counted(nodes, 'node')}, found {shards}; correct --shards"
+        )
+
+
 def reason_against(prepared: Prepared) -> str | None:
     """Return why a run is made in one process, in words; None if shards can make it."""
     return next((why for found, why in _ALONE if found(prepared)), None)
@@ -108,10 +116,7 @@ class Making:
             If there are fewer nodes than shards.
         """
         nodes = len(prepared.names)
-        if not 1 <= shards <= nodes:
-            raise SpecError(
-                f"expected from 1 to {nodes} shards for {counted(nodes, 'node')}, found {shards}; give fewer --shards"
-            )
+        check_number(shards, nodes)
         homes = tuple(number * shards // nodes for number in range(nodes))
         bare = replace(prepared, objective=cast(Any, None))
         found = ShardPlan(plan.mechanisms, plan.quotas, plan.lengths, plan.sides)

@@ -32,7 +32,7 @@ from gossamer.experiment.regression import Fit
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.secrets import samples_seed, secret_seed, test_mark
-from gossamer.experiment.sharding import Sources, drive_shards, reason_against, sharded
+from gossamer.experiment.sharding import Sources, check_number, drive_shards, reason_against, sharded
 from gossamer.experiment.tracing import Trace
 from gossamer.experiment.watching import Watched
 from gossamer.protocol.node import Node
@@ -136,6 +136,7 @@ class Run:
     def _simulator(self, nodes: dict[str, Node], sides: Pool, sources: Sources) -> Simulator | Shards:
         prepared, record = self.prepared, self.private.add
         if self.engine is not None:
+            check_number(self.engine.shards, len(prepared.names))
             why = "a trace has every event in order" if self.watch is not None else reason_against(prepared)
             if why is None:
                 return sharded(self.engine, prepared, self.plan, nodes, sides, sources, record)

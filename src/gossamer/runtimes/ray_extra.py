@@ -10,6 +10,7 @@ Ray, "Token authentication", https://docs.ray.io/en/latest/ray-security/token-au
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -27,6 +28,7 @@ UNGUARDED = (
     "Ray has no access control of its own: whoever reaches the cluster can read data, models and noise secrets; "
     "simulated or public data only"
 )
+ENDED = "Ray itself has ended, or cannot be reached; see its logs"
 _CONNECT, _ANSWER = 3.0, 20.0
 """Seconds for a connection, and for an answer as Ray gives it; without them Ray itself waits for minutes."""
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
@@ -59,7 +61,7 @@ def connected(address: str | None = None, cpus: int | None = None) -> Iterator[A
     if ray.is_initialized():
         yield ray
         return
-    with nullcontext() if address is not None else _loopback():
+    with nullcontext() if address is not None else _loopback(), _stdout_ours():
         try:
             _connect(ray, address, cpus)
             yield ray
@@ -98,6 +100,20 @@ def _loopback() -> Iterator[None]:
             del os.environ[_LOOPBACK]
         else:
             os.environ[_LOOPBACK] = variable
+
+
+@contextmanager
+def _stdout_ours() -> Iterator[None]:
+    """Have Ray log what it says of lost workers, of which our own lines tell; it prints it, whatever it is asked."""
+    from ray._private import worker as imported
+
+    worker: Any = imported
+    before, log = getattr(worker, "print_to_stdstream", None), logging.getLogger("ray")
+    worker.print_to_stdstream = lambda data, **_: log.info("%s", data)
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
 
 
 def _connect(ray: Any, address: str | None, cpus: int | None) -> None:

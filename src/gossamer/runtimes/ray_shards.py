@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from gossamer.errors import CallerError, RunWarning
 from gossamer.runtimes.crew import LOST, Crew, Engine, Maker
-from gossamer.runtimes.ray_extra import UNGUARDED, connected
+from gossamer.runtimes.ray_extra import ENDED, UNGUARDED, connected
 from gossamer.threads import available_cores, keep_to_this
 
 
@@ -45,12 +45,12 @@ class RayShards:
         return replace(self, shards=shards)
 
     def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
-        if self.address is not None:
-            warnings.warn(UNGUARDED, RunWarning, stacklevel=2)
         maker = None if self.shards is None else deal(self.shards)  # what is wrong with it need not wait for Ray
         with ExitStack() as stack:
             local = max(available_cores(), self.shards or 1) if self.address is None else None
             ray = stack.enter_context(connected(self.address, local))
+            if self.address is not None:
+                warnings.warn(UNGUARDED, RunWarning, stacklevel=2)
             cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
             shards = min(nodes, cores) if self.shards is None else self.shards
             crew = RayCrew(ray, shards, deal(shards) if maker is None else maker, seed)
@@ -122,9 +122,12 @@ class RayCrew(Crew):
         return [self._found(ref) for ref in asked]
 
     def _found(self, ref: Any) -> Any:
+        errors = self._ray.exceptions
         try:
             return self._ray.get(ref)
-        except self._ray.exceptions.RayActorError:
+        except (errors.LocalRayletDiedError, errors.RaySystemError):
+            raise CallerError(f"{ENDED}; gossamer run --resume goes on from the last checkpoint") from None
+        except errors.RayActorError:
             return LOST
-        except self._ray.exceptions.RayTaskError as error:
+        except errors.RayTaskError as error:
             raise error.cause from None

@@ -14,10 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from gossamer.errors import DataError, counted
+from gossamer.errors import CallerError, DataError, counted
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.results_folder import packed, unpack
-from gossamer.runtimes.ray_extra import UNGUARDED
+from gossamer.runtimes.ray_extra import ENDED, UNGUARDED
 from gossamer.studies.runs import Outcome, StudyRun
 from gossamer.version import __version__
 
@@ -52,7 +52,13 @@ class RayTasks:
         return self._jobs or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def outcomes(self, runs: Sequence[StudyRun], tell: Callable[[str], None]) -> Iterator[Outcome]:
-        """Make the runs, and write what comes back to their folders."""
+        """Make the runs, and write what comes back to their folders.
+
+        Raises
+        ------
+        CallerError
+            If Ray itself ends.
+        """
         task = self._ray.remote(num_cpus=1, max_retries=0)(made_there)
         waiting, asked, lost = deque(runs), dict[Any, StudyRun](), Counter[int]()
         try:
@@ -73,12 +79,14 @@ class RayTasks:
             self._leave([*asked])
 
     def _found(self, task: Any, one: StudyRun) -> Outcome | None:
-        """Outcome of a task that is done, with its files written; None if its worker was lost."""
+        """Return the outcome of a task that is done, with its files written; None if its worker was lost."""
         errors = self._ray.exceptions
         try:
             outcome, files = self._ray.get(task)
         except errors.RayTaskError as error:
             return Outcome(one.number, _refused(error), 0.0)
+        except (errors.LocalRayletDiedError, errors.RaySystemError):
+            raise CallerError(f"{ENDED}; the same command goes on with what is left") from None
         except errors.RayError:
             return None
         if files:
