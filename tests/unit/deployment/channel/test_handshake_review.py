@@ -188,6 +188,7 @@ REVIEWED = {
         "len(plaintext) > self.largest",
         "session is None",
         "session.sealed >= MOST_FRAMES",
+        "session.forged >= MOST_FORGED",
         "session.window.newest < 0",
         "session.sealed % RENEW_EVERY == 0",
         "frame.session != session.name",
@@ -228,3 +229,36 @@ def test_no_secret_is_compared_in_python(file: str) -> None:
     """A new comparison has to be looked at, and listed: one of secret bytes would take a time that tells of them."""
     assert set(comparisons((PACKAGE / file).read_text(encoding="utf-8"))) == REVIEWED[file]
     assert set(REVIEWED) == {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py"}
+
+
+# How long a key is used
+
+
+def test_a_key_ends_after_so_many_forged_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RFC 9147, section 4.5.3: each forgery is a guess. A session that was guessed at too often is given up.
+
+    Frames that came, or come again, are no guesses, and do not count.
+    """
+    monkeypatch.setattr(secure_channel, "MOST_FORGED", 3)
+    a, b = channel("a"), channel("b")
+    joined(a, b)
+    first = a.session
+    frame = a.seal(b"text")[-1]
+    for number in range(2):
+        with pytest.raises(RefusedDatagram):
+            b.open(frame[:-1] + bytes([frame[-1] ^ (1 + number)]))
+    assert carry([frame], b, a) == [b"text"]
+    with pytest.raises(RefusedDatagram) as caught:
+        b.open(frame)
+    assert caught.value.reason is Reason.REPEATED
+    assert b.session == first
+    another = a.seal(b"more")[-1]
+    with pytest.raises(RefusedDatagram):
+        b.open(another[:-1] + bytes([another[-1] ^ 1]))
+    assert b.session is None
+    with pytest.raises(RefusedDatagram) as caught:
+        b.open(another)
+    assert caught.value.reason is Reason.OLD_SESSION
+    carry(b.seal(b""), a, b)  # a hello
+    assert a.session == b.session != first
+    assert carry(a.seal(b"again"), b, a) == [b"again"]
