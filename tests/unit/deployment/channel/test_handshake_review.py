@@ -11,6 +11,7 @@ import pytest
 from tests.reference.sealed_pairs import RUN, SEEDS, carry, channel, joined, state
 
 from gossamer.deployment.channel import secure_channel, session_keys
+from gossamer.deployment.channel.sealed_frames import TAG_BYTES
 from gossamer.deployment.channel.secure_channel import SecureChannel
 from gossamer.deployment.channel.session_keys import Ephemeral
 from gossamer.keys.errors import Reason, RefusedDatagram
@@ -137,6 +138,17 @@ def test_a_version_is_signed_and_not_only_written_in_front(monkeypatch: pytest.M
     monkeypatch.undo()
     assert newer[:5] == older[:5]
     refused(channel("b"), newer, Reason.NOT_AUTHENTIC)
+
+
+def test_the_two_directions_share_no_key_stream() -> None:
+    """Both have counters from 0. Under one key the same text would be the same ciphertext."""
+    a, b = channel("a"), channel("b")
+    joined(a, b)
+    text = bytes(64)
+    frames = [one.seal(text)[-1] for one in (a, b)]
+    header = len(frames[0]) - len(text) - TAG_BYTES
+    assert frames[0][:header] == frames[1][:header]  # the same session and counter
+    assert frames[0][header:-TAG_BYTES] != frames[1][header:-TAG_BYTES]
 
 
 @pytest.mark.parametrize("point", LOW_ORDER)
