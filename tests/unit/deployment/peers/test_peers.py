@@ -236,6 +236,10 @@ def test_a_line_in_the_log_is_one_line_whatever_a_peer_sends() -> None:
     (line,) = [line for line in pair.lines["b"] if "malformed" in line]
     assert line.isprintable()
     assert len(line) <= 300
+    pair.peers["b"].rejected("a", "expected a name, found 'x\n2026-01-01 all is well \x1b[2J'", 0.0)
+    line = pair.lines["b"][-1]
+    assert "rejected by the node" in line
+    assert line.isprintable()
 
 
 def test_lines_about_one_thing_come_at_growing_intervals() -> None:
