@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -113,10 +114,17 @@ def linked(claims: Iterable[str]) -> str:
     return ", ".join(f"[{name}](claims.md#{parts[name]})" for name in claims)
 
 
+@cache
+def finding() -> frozenset[str]:
+    """Tests that find a planted bug of `tests/mutants.toml`."""
+    planted = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text(encoding="utf-8"))["mutant"]
+    return frozenset(test.partition("[")[0] for bug in planted for test in bug["tests"])
+
+
 def linked_test(test: str) -> str:
-    """Link to the file of a test, called as the test is."""
+    """Link to the file of a test, called as the test is; a star where it finds a planted bug."""
     file, _, which = test.partition("::")
-    return f"[`{which.replace('::', '.')}`](../../{file})"
+    return f"[`{which.replace('::', '.')}`](../../{file}){' *' if test in finding() else ''}"
 
 
 def claims_table() -> str:
