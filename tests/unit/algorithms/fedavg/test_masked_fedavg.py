@@ -31,7 +31,8 @@ from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.result import Result
 from gossamer.experiment.running import run
-from gossamer.protocol.effects import Send
+from gossamer.privacy.masking import MaskedSum
+from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.events import Received, Resumed, Started
 from gossamer.sides.masked_side import MaskedSide
 from gossamer.sides.plan import Trust
@@ -293,3 +294,15 @@ def test_masks_need_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     )
     assert main(["check", str(tmp_path / "spec.yaml")]) == 2
     assert "updates need a bound: give privacy.clip" in capsys.readouterr().err
+
+
+def test_a_sum_out_of_range_is_written_down_and_the_next_round_begins() -> None:
+    """What a deployed server has in its records."""
+    server = nodes()[SERVER]
+    list(server.handle(Started(), 0.0))
+    before = server.state.x
+    total = MaskedSum(np.full(SIZE, 6 * server.unit.fixed.limit).astype(server.unit.group.dtype), tuple(range(1, 7)))
+    effects = list(server.unmasked(total, 6))
+    assert effects[0] == Record("masked_sum_out_of_range", 6.0)
+    assert (server.state.t, server.state.taken, server.state.sums_out_of_range) == (1, 0, 1)
+    assert server.state.x == before
