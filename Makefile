@@ -93,9 +93,7 @@ $(TOOLS)/.ready: release/tools.txt
 	@touch $@
 
 sbom: $(READY) $(TOOLS)/.ready ## a list of all software in the environment, as CycloneDX, in build/sbom.json
-	@mkdir -p build
-	@$(TOOLS)/bin/cyclonedx-py environment $(VENV) --pyproject pyproject.toml --mc-type library --output-reproducible -o build/sbom.json
-	@echo "The list is in build/sbom.json"
+	@$(TOOLS)/bin/python release/sbom.py $(VENV) build/sbom.json
 
 # Without a network it says that it was skipped, and why.
 audit: $(TOOLS)/.ready ## known vulnerabilities of the pinned packages

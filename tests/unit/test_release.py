@@ -63,6 +63,16 @@ def test_the_tools_are_those_that_are_asked_for() -> None:
     assert f"setuptools>={dict(asked)['setuptools']}" in requires
 
 
+def test_a_bill_of_materials_names_no_folder_of_the_machine_it_was_made_on() -> None:
+    place = {"type": "distribution", "url": "file:///home/somebody/gossamer"}
+    site = {"type": "website", "url": "https://example.org"}
+    found = {"components": [{"name": "gossamer", "externalReferences": [place, site]}], "metadata": {"tools": [site]}}
+    assert loaded("sbom").without_places(found) == {
+        "components": [{"name": "gossamer", "externalReferences": [site]}],
+        "metadata": {"tools": [site]},
+    }
+
+
 CLEAN = {"name": "numpy", "version": "2.0", "vulns": []}
 FLAWED = {"name": "pillow", "version": "9.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["9.1"]}]}
 UNKNOWN = {"name": "torch", "skip_reason": "Dependency not found"}

@@ -29,7 +29,8 @@ restarted node makes a new one, with a new half, and the peer's old session ends
 same holds for images of whole machines: do not resume a node from one.
 
 **When to say** `SecureChannel.hello`: at the start; when a peer has acknowledged nothing for a while; when a datagram
-was refused with ``UNKNOWN_SESSION`` (the peer has a session that this end lacks), at most every few seconds.
+was refused with ``UNKNOWN_SESSION`` (the peer has a session that this end lacks), at most every few seconds; and every
+hour, so that no key is kept for long.
 """
 
 from __future__ import annotations
