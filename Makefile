@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-deployment test-deployment-again fault-seeds lint types docs check bench bench-peers \
-	experiments experiments-again clean
+	experiments experiments-again sbom audit wheel constraints-hashed nightly clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -85,5 +85,33 @@ experiments: $(READY) ## the papers' figures, at the size that runs here: those 
 experiments-again: $(READY) ## all of them once more: do they come out as they are stored? (nightly, hours)
 	$(BIN)/python experiments/run.py --again --jobs $(JOBS)
 
+# Releases (release/README.md). Their tools have an environment of their own, pinned with hashes.
+TOOLS := $(VENV)-release
+$(TOOLS)/.ready: release/tools.txt
+	@$(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r release/tools.txt
+	@touch $@
+
+sbom: $(READY) $(TOOLS)/.ready ## a list of all software in the environment, as CycloneDX, in build/sbom.json
+	@$(TOOLS)/bin/python release/sbom.py $(VENV) build/sbom.json
+
+# Without a network it says that it was skipped, and why.
+audit: $(TOOLS)/.ready ## known vulnerabilities of the pinned packages
+	@$(TOOLS)/bin/python release/audit.py constraints.txt
+
+wheel: $(TOOLS)/.ready ## the last commit's wheel, built twice with one hash, in build/dist
+	@$(TOOLS)/bin/python release/wheel.py build/dist
+
+# torch is left out: it is another build, with another hash, for each kind of machine.
+COMPILE := $(TOOLS)/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
+	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+constraints-hashed: $(TOOLS)/.ready ## the pins of constraints.txt with the hashes of their files
+	@mkdir -p build
+	@grep -v '^torch==' constraints.txt > build/pins.in
+	@$(COMPILE) --output-file release/constraints-hashed.txt build/pins.in
+	@$(COMPILE) --output-file release/tools.txt release/tools.in
+
+nightly: test-slow audit wheel ## what runs every night, besides make fault-seeds SEEDS=100000 and make experiments-again
+
 clean: ## remove the environment and the results
-	rm -rf $(VENV) runs build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(TOOLS) runs build .mypy_cache .ruff_cache .pytest_cache

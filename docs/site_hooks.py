@@ -26,7 +26,13 @@ ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 NUMBERED = "decisions/[0-9]*.md"
-SECTIONS = {"algorithms": "Algorithms", "privacy": "Privacy", "how-to": "How to", "reference": "Reference"}
+SECTIONS = {
+    "algorithms": "Algorithms",
+    "privacy": "Privacy",
+    "assurance": "Assurance",
+    "how-to": "How to",
+    "reference": "Reference",
+}
 EXAMPLES = "examples/README.md"
 REPORTS = ("digits-gossip", "wards-gossip", "hospitals-faults")
 """Examples of public or made-up data, so that a report may show all figures."""

@@ -42,7 +42,8 @@ def state(channel: SecureChannel) -> object:
 
 
 def _state(value: Any) -> Any:
-    if type(value).__module__.startswith("gossamer.federation") and hasattr(value, "__dict__"):
+    if type(value).__module__.startswith("gossamer.deployment") and hasattr(value, "__dict__"):
         # Objects of `cryptography` do not change: the same one is the same state.
-        return type(value), {key: _state(inner) for key, inner in vars(value).items()}
+        counted = ("forged",)  # how many frames were refused
+        return type(value), {key: _state(inner) for key, inner in vars(value).items() if key not in counted}
     return (id(value), list(value)) if hasattr(value, "maxlen") else value

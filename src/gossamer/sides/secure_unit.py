@@ -11,6 +11,20 @@ replacing an agent's data moves its integers by at most 2 reach 2^f, which `agen
 
 Noise is added modulo 2^bits, like the masks. Room for it is left in the range, 32 standard deviations and more for each
 agent, which noise does not leave.
+
+**False vectors.** A member may mask any integers, and the sum has them in it, modulo 2^bits. What is known of a sum of
+n honest vectors is its length: n mu B at most, and with noise of s steps no more than
+
+    n mu B + s 2^-f sqrt(n) (sqrt(d) + sqrt(128 log 2))
+
+but for a probability of 2^-64, since a discrete Gaussian is sub-Gaussian [1, corollary 17] and so is a sum of n, with n
+times the variance [2, theorem 2.1]. A sum that everybody sees and that is longer has a false vector in it for certain,
+and is not used; that tells nothing, as it follows from the sum. One within it may have false vectors all the same.
+
+References
+----------
+[1] Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020.
+[2] Hsu, Kakade and Zhang, "A tail inequality for quadratic forms of subgaussian random vectors", ECP 2012.
 """
 
 from __future__ import annotations
@@ -21,7 +35,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import SpecError
+from gossamer.errors import PeerError, SpecError
 from gossamer.privacy.exact.discrete_gaussian import discrete_gaussian
 from gossamer.privacy.masking import FixedPoint, Group, MaskedSum, UintArray
 from gossamer.privacy.streams.agent_noise import AgentNoise
@@ -32,6 +46,8 @@ TAIL = 64
 """Standard deviations of an agent's noise for which there is room, before it is rounded up to whole steps."""
 LEAST = 0.99
 """How much of an update's length rounding must leave."""
+TAIL_BITS = 64
+"""A sum of honest members is longer than `SecureUnit.longest_sum` with a probability of at most 2^-64."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +76,15 @@ class SecureUnit:
         """The L2 norm to which updates are scaled back before they are rounded."""
         size = self.group.length
         return self.reach * (1 - (size + 8) * 2.0**-50) - math.sqrt(size) / 2 * self.fixed.resolution
+
+    def longest_sum(self, members: int) -> float:
+        """The L2 norm of a sum of so many honest members' vectors, which one of false ones may exceed."""
+        size = self.group.length
+        noise = 0.0
+        if self.noise is not None:
+            tail = math.sqrt(size) + math.sqrt(2 * TAIL_BITS * math.log(2))
+            noise = self.noise.scale * self.fixed.resolution * math.sqrt(members) * tail
+        return (members * self.reach + noise) * (1 + (size + 8) * 2.0**-50)
 
     def encode(self, update: FloatArray, generator: np.random.Generator | None = None) -> UintArray:
         """The integers [size] of ``update`` [size], plus noise from ``generator`` if agents add any.
@@ -96,9 +121,18 @@ class SecureUnit:
         Raises
         ------
         PeerError
-            As for `decoded`.
+            If it is longer than a sum of honest members' vectors.
         """
-        return Released(Blank(self.group.length, np.float64) if total is None else self._decoded(total))
+        if total is None:
+            return Released(Blank(self.group.length, np.float64))
+        values = self._decoded(total)
+        found, most = float(np.linalg.norm(values)), self.longest_sum(len(total.agents))
+        if found > most:
+            raise PeerError(
+                f"expected a sum of {len(total.agents)} vectors of a length of at most {most:g}, found {found:g}: one "
+                "of them was not encoded as agreed"
+            )
+        return Released(values)
 
     def _decoded(self, total: MaskedSum) -> FloatArray:
         return self.fixed.decode_sum(total.values, len(total.agents))

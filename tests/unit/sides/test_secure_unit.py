@@ -104,6 +104,38 @@ def test_the_sum_is_confined() -> None:
         found.decoded(MaskedSum(np.array([0, 3000], np.uint32), (1, 2)))
 
 
+@pytest.mark.parametrize("bits", [32, 64])
+def test_a_sum_that_honest_members_can_make_is_released_and_a_longer_one_is_not(bits: int) -> None:
+    """Three updates of length 0.5 in one direction add up to 1.5, and with a step more than that to no honest sum."""
+    found = unit(0.5, 5, 2, bits=bits, fraction_bits=12)
+    most = MaskedSum(sum(found.encode(np.array([0.0, -9.0])) for _ in range(3)), (1, 2, 4))  # type: ignore[arg-type]
+    assert found.released(most).values[1] == pytest.approx(-1.5, abs=6 * 2.0**-12)
+    longer = np.array([0, -(3 * 2048 + 1)]).astype(found.group.dtype)
+    with pytest.raises(PeerError, match="not encoded as agreed"):
+        found.released(MaskedSum(longer, (1, 2, 4)))
+    # Neither coordinate is more than three may have, and both together are.
+    both = np.array([3 * 2048, 3 * 2048]).astype(found.group.dtype)
+    assert found.decoded(MaskedSum(both, (1, 2, 4))).values.tolist() == [1.5, 1.5]
+    with pytest.raises(PeerError, match=r"found 2\.1213"):
+        found.released(MaskedSum(both, (1, 2, 4)))
+
+
+def test_noise_of_honest_members_is_released_and_half_as_much_again_is_not() -> None:
+    """A sum of 4 has noise of 3 sqrt(4) = 6 in each of 900 numbers, 180 long, and at most 4 + 6 (30 + 9.4) = 240.5.
+
+    Of 200 sums each is longer with a probability of at most 2^-64; 1.5 times as much noise is 270 long, 6.4 sd more.
+    """
+    found = unit(1.0, 5, 900, agent_noise=3.0)
+    generator = np.random.default_rng(4)
+    assert found.longest_sum(4) == pytest.approx(4 + 6 * (30 + math.sqrt(128 * math.log(2))), rel=1e-6)
+    for _ in range(200):
+        each = [found.encode(np.full(900, 9.0), generator) for _ in range(4)]
+        found.released(MaskedSum(np.sum(each, axis=0, dtype=np.uint32), (1, 2, 3, 4)))
+    wide = generator.normal(0, 9, 900) / found.fixed.resolution
+    with pytest.raises(PeerError, match="not encoded as agreed"):
+        found.released(MaskedSum(np.rint(wide).astype(np.int64).astype(np.uint32), (1, 2, 3, 4)))
+
+
 def test_noise_is_added_to_the_integers_of_the_update() -> None:
     """Twice with one generator's state: the difference of the encodings is that of the updates."""
     found = unit(agent_noise=3.0)

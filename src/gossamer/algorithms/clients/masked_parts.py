@@ -1,4 +1,4 @@
-"""Parts of an algorithm whose clients mask: its rounds, its nodes, and its small runs."""
+"""Parts of an algorithm whose clients mask: its rounds, its nodes, what became of its sums, and its small runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gossamer.algorithms.clients.rounds import RoundSettings, public_cohorts
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import SmallRuns
+from gossamer.errors import counted
 from gossamer.protocol.node import Node
 
 
@@ -33,6 +34,26 @@ def masked_nodes(settings: ClientSettings, context: Context, rounds: MaskedRound
         for name in context.names
     }
     return {**clients, SERVER: MaskedServer(context, settings, rounds, unit)}
+
+
+def sums_counted(server: Any) -> dict[str, int]:
+    """Return how many sums came to nothing, by why; nothing of a server of clients that do not mask."""
+    state = server.state
+    if not hasattr(state, "sums_refused"):
+        return {}
+    outside = state.sums_out_of_range
+    return {"masked_sums_refused": state.sums_refused, **({"masked_sums_out_of_range": outside} if outside else {})}
+
+
+def sums_remarked(server: Any) -> list[str]:
+    """Remarks for a user on sums that cannot be of honest clients alone."""
+    outside = sums_counted(server).get("masked_sums_out_of_range", 0)
+    if not outside:
+        return []
+    return [
+        f"{counted(outside, 'masked sum')} were longer than honest clients can make them and changed nothing: a client "
+        "of each sends false updates, and masks hide which; look for one that is in all of their rounds"
+    ]
 
 
 def masked_runs(masking: Masking, fitting: Mapping[str, Any], sizes: tuple[Mapping[str, Any], ...]) -> SmallRuns:

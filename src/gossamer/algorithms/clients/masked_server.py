@@ -2,7 +2,8 @@
 
 A round takes the five steps of a masked sum (`algorithms.masking_messages`). A step ends when all that were asked have
 replied, have left or withdrawn, or are late by the timeout, which runs for each step anew: who has not replied by then
-has vanished from this sum. Where too few are left nothing is unmasked, and the round leaves the model as it is.
+has vanished from this sum. Where too few are left nothing is unmasked, and the round leaves the model as it is. So it
+does where the sum is longer than honest clients can make it (`SecureUnit.longest_sum`), which is counted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.masked_steps import check_reply
 from gossamer.algorithms.masking_messages import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.errors import PeerError, TooFewAgents
-from gossamer.privacy.masking import Step
+from gossamer.privacy.masking import MaskedSum, Step
 from gossamer.privacy.masking.packed_server import server_of, start_sum
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.events import Elapsed, Resumed, Started
@@ -48,6 +49,8 @@ class MaskedState(ServerState):
         Rounds without a sum, because too few clients were left or too few shares right.
     summed : int
         Updates in all sums.
+    sums_out_of_range : int
+        Sums that are longer than honest clients can make them, which changed nothing.
     """
 
     sum: Any = None
@@ -56,6 +59,7 @@ class MaskedState(ServerState):
     there: dict[str, int] = field(default_factory=dict)
     sums_refused: int = 0
     summed: int = 0
+    sums_out_of_range: int = 0
 
 
 class MaskedServer(ClientServer):
@@ -187,12 +191,12 @@ class MaskedServer(ClientServer):
             if s.sum.step < Step.REVEAL:
                 requests = server.advance()
             else:
-                total = self.unit.released(server.unmask())
+                total = server.unmask()
         except (TooFewAgents, PeerError):
             yield from self.refuse(server.left)
             return
         if s.sum.step == Step.REVEAL:
-            yield from self.step(total, len(s.sum.survivors))
+            yield from self.unmasked(total, len(s.sum.survivors))
             return
         s.sum, members = server.state, self.rounds.cohort(s.t)
         s.asked = {members[number - 1]: content for number, content in requests.items()}
@@ -201,6 +205,18 @@ class MaskedServer(ClientServer):
         yield from self.ask()
         if not s.waiting:
             yield from self.heard()
+
+    def unmasked(self, total: MaskedSum | None, updates: int) -> Effects:
+        """Take a step with the sum, unless somebody's vector in it was none that an honest client sends."""
+        s = self.state
+        try:
+            released = self.unit.released(total)
+        except PeerError:
+            s.t, s.sums_out_of_range = s.t + 1, s.sums_out_of_range + 1
+            yield Record("masked_sum_out_of_range", float(updates))
+            yield from self.go_on()
+        else:
+            yield from self.step(released, updates)
 
     def refuse(self, left: int) -> Effects:
         """Nothing is unmasked: a round without updates."""

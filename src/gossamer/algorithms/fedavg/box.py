@@ -45,7 +45,13 @@ from typing import Any, Literal
 
 from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.following import check_followed, final_clip
-from gossamer.algorithms.clients.masked_parts import masked_nodes, masked_rounds, masked_runs
+from gossamer.algorithms.clients.masked_parts import (
+    masked_nodes,
+    masked_rounds,
+    masked_runs,
+    sums_counted,
+    sums_remarked,
+)
 from gossamer.algorithms.clients.masked_planning import plan_masked
 from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.clients.planning import check as check_clients
@@ -93,9 +99,8 @@ def plan(problem: Problem[Settings]) -> Plan:
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Rounds; how many clients were in them may be secret."""
-    state = nodes[SERVER].state
-    refused = {"masked_sums_refused": state.sums_refused} if hasattr(state, "sums_refused") else {}
-    return {"steps": state.t, **refused, **final_clip(state)}
+    server = nodes[SERVER]
+    return {"steps": server.state.t, **sums_counted(server), **final_clip(server.state)}
 
 
 def small_runs(settings: Settings) -> SmallRuns:
@@ -131,6 +136,7 @@ ALGORITHM = Algorithm(
     workload=workload,
     count=parts.count,
     report=report,
+    remarks=lambda nodes: sums_remarked(nodes[SERVER]),
     advice=parts.advice,
     clips=Clips(("fixed", "quantile")),
     small_runs=small_runs,

@@ -51,7 +51,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.clients.masked_parts import masked_nodes, masked_runs
+from gossamer.algorithms.clients.masked_parts import masked_nodes, masked_runs, sums_counted, sums_remarked
 from gossamer.algorithms.clients.masked_planning import plan_masked
 from gossamer.algorithms.clients.masked_rounds import MaskedRounds
 from gossamer.algorithms.clients.messages import SERVER
@@ -139,7 +139,7 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     server: Any = nodes[SERVER]
     state = server.state
     if hasattr(state, "sums_refused"):
-        return {"steps": state.taken, "updates_taken": state.summed, "masked_sums_refused": state.sums_refused}
+        return {"steps": state.taken, "updates_taken": state.summed, **sums_counted(server)}
     updates = server.updates
     left = {"clients_left_over": state.able or 0} if isinstance(server, TrustedServer) else {}
     return {
@@ -185,7 +185,7 @@ ALGORITHM = Algorithm(
     staleness=parts.staleness,
     grows=True,
     report=report,
-    remarks=lambda nodes: left_over(nodes[SERVER]),
+    remarks=lambda nodes: [*left_over(nodes[SERVER]), *sums_remarked(nodes[SERVER])],
     advice=advice,
     decided=Settings.decided,
     small_runs=small_runs,

@@ -29,7 +29,8 @@ restarted node makes a new one, with a new half, and the peer's old session ends
 same holds for images of whole machines: do not resume a node from one.
 
 **When to say** `SecureChannel.hello`: at the start; when a peer has acknowledged nothing for a while; when a datagram
-was refused with ``UNKNOWN_SESSION`` (the peer has a session that this end lacks), at most every few seconds.
+was refused with ``UNKNOWN_SESSION`` (the peer has a session that this end lacks), at most every few seconds; and every
+hour, so that no key is kept for long.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ RENEW_EVERY = 1 << 16
 """After so many frames of one direction a hello goes along, so that new keys take over in long runs."""
 MOST_FRAMES = 1 << 32
 """Most frames of one direction under one key, far below where ChaCha20-Poly1305 weakens (RFC 9147, section 4.5.3)."""
+MOST_FORGED = 1 << 36
+"""Most forged frames under one key: each is a guess (RFC 9147, section 4.5.3)."""
 REMEMBERED = 256
 """How many former sessions are remembered, to tell what is late from what is unknown."""
 
@@ -90,6 +93,7 @@ class _Session(MemoryOnly):
         self.name, self.instance, self.theirs = name, instance, theirs
         self.outgoing, self.incoming = outgoing, incoming
         self.sealed = 0  # the next counter
+        self.forged = 0
         self.window = Window()
         self.confirm = b""  # ours
         self.accepted = b""  # theirs
@@ -192,7 +196,7 @@ class SecureChannel(MemoryOnly):
         Raises
         ------
         RefusedDatagram
-            With a reason. Nothing has changed.
+            With a reason. Nothing has changed, but for the number of forged frames.
         """
         match parse(datagram, self.largest):
             case Frame() as frame:
@@ -210,9 +214,17 @@ class SecureChannel(MemoryOnly):
             raise self._refused(Reason.REPEATED, f"frame {frame.counter} came before, or comes too late")
         plaintext = session.incoming.open(frame.counter, frame.header, frame.ciphertext)
         if plaintext is None:
+            session.forged += 1
+            if session.forged >= MOST_FORGED:
+                self._give_up(session)
             raise self._refused(Reason.NOT_AUTHENTIC, f"frame {frame.counter} was changed or forged")
         session.window.note(frame.counter)
         return plaintext
+
+    def _give_up(self, session: _Session) -> None:
+        """End a session that was guessed at too often; `seal` asks for another."""
+        self._former.append((session.name, session.instance))
+        self._session = None
 
     def _answer(self, hello: Hello, admit: Callable[[], bool]) -> bytes:
         """Our confirm for a hello; old hellos are answered too, and nothing comes of it."""

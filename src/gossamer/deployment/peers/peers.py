@@ -58,6 +58,8 @@ STRANGER, QUARANTINED = "stranger", "quarantined"
 MALFORMED, REJECTED = "malformed content", "rejected by the node"
 """Reasons for dropping, beside those of `gossamer.keys.errors.Reason`."""
 
+RENEW_AFTER = 3600.0
+"""Seconds after which a session is renewed, so that a node's memory has the keys of no more than that."""
 _STATES_EVERY = 60.0  # least seconds between two lines about the state of a peer
 
 
@@ -170,6 +172,8 @@ class Peers:
             return [], self._hello(peer, now) if unknown else []
         if opened.plaintexts or channel.session != before:
             peer.hear(now)
+        if channel.session != before:
+            peer.session_at = now
         if self._counters is not None and channel.session != before:
             peer.heartbeat_at = -math.inf  # who comes back has to hear at once what it may have forgotten
         frames = [frame for sealed in opened.plaintexts for frame in self._take(peer, sealed, now)]
@@ -194,7 +198,7 @@ class Peers:
                 continue
             if peer.has_session and now >= peer.heartbeat_at:
                 outgoing += self._heartbeat(peer, now)
-            if peer.wants_hello(now) and now >= peer.hello_at:
+            if (peer.wants_hello(now) or now >= peer.session_at + RENEW_AFTER) and now >= peer.hello_at:
                 outgoing += self._hello(peer, now)
         return outgoing
 

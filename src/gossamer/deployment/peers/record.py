@@ -112,8 +112,8 @@ class Peer:
         Whether heartbeats are exchanged with it.
     channel : SecureChannel or None
         Once it was needed.
-    heard : float or None
-        When something of it opened last.
+    heard, session_at : float or None, float
+        When something of it opened last, and when its session began.
     said_hello, hello_at, heartbeat_at : float
         When hello was said last, may be said again, and the next heartbeat is due.
     told : bool
@@ -134,6 +134,7 @@ class Peer:
     contact: bool = False
     channel: SecureChannel | None = None
     heard: float | None = None
+    session_at: float = -math.inf
     said_hello: float = -math.inf
     hello_at: float = -math.inf
     heartbeat_at: float = -math.inf

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,22 @@ from gossamer.algorithms.clients.rounds import public_cohorts
 from gossamer.algorithms.masking_messages import MaskingReply
 from gossamer.algorithms.node_plan import EVERYBODY
 from gossamer.cli import main
-from gossamer.errors import PeerError
+from gossamer.errors import PeerError, RunWarning
 from gossamer.experiment.nodes_and_sides import nodes_of
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.result import Result
 from gossamer.experiment.running import run
-from gossamer.protocol.effects import Send
+from gossamer.privacy.masking import MaskedSum
+from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.events import Received, Resumed, Started
+from gossamer.sides.masked_side import MaskedSide
 from gossamer.sides.plan import Trust
+from gossamer.sides.secure_unit import SecureUnit
 
 CLIP, SIZE = 10.0, 650
+FELLOW = "node-1"
 GONE = [{"node": 1, "start": 0.0}, {"node": 4, "start": 0.0}]
 
 
@@ -84,6 +89,53 @@ def test_below_the_threshold_nothing_is_unmasked_and_the_model_stays() -> None:
     start = run(spec(rounds=1, gone=[{"node": n, "start": 0.0} for n in range(6)], timeout=1.0, masking="secure"))
     assert found.summary["fedavg"] == {"steps": 3, "masked_sums_refused": 3}
     np.testing.assert_array_equal(model(found), model(start))
+
+
+def pushing(monkeypatch: pytest.MonkeyPatch, vector: Callable[[SecureUnit], np.ndarray]) -> None:
+    """Have one client mask another vector than its update, whatever it was to encode."""
+    honest = MaskedSide._encoded
+
+    def encoded(side: MaskedSide, kept: Any) -> Any:
+        if side._name != FELLOW:
+            return honest(side, kept)
+        return np.rint(vector(side.unit) / side.unit.fixed.resolution).astype(np.int64).astype(side.unit.group.dtype)
+
+    monkeypatch.setattr(MaskedSide, "_encoded", encoded)
+
+
+NOISY = {"clip": CLIP, "noise_multiplier": 0.5}
+
+
+@pytest.mark.parametrize("privacy", [None, NOISY])
+def test_a_sum_longer_than_honest_clients_can_make_it_is_counted_and_not_applied(
+    monkeypatch: pytest.MonkeyPatch, privacy: Any
+) -> None:
+    """One of six pushes 500 in each of 650 numbers, 12,700 long: integers of the range, and so is their sum.
+
+    Updates are 10 long at most. With noise of 5 in a number of each, six add up to a length of 60 and
+    5 sqrt(6) (sqrt(650) + sqrt(128 log 2)) = 428 but for a probability of 2^-64.
+    """
+    options = {"rounds": 2, "local_steps": 1}
+    masking = {"name": "secure", "fraction_bits": 10}
+    pushing(monkeypatch, lambda unit: np.full(SIZE, 500.0))
+    with pytest.warns(RunWarning, match="2 masked sums were longer than honest clients can make them"):
+        found = run(spec(masking, privacy, **options))
+    monkeypatch.undo()
+    assert found.summary["fedavg"] == {"steps": 2, "masked_sums_refused": 0, "masked_sums_out_of_range": 2}
+    gone = [{"node": n, "start": 0.0} for n in range(6)]
+    start = run(spec("secure", privacy, gone=gone, timeout=1.0, **options))
+    np.testing.assert_array_equal(model(found), model(start))
+
+
+def test_what_a_fellow_pushes_within_the_range_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take the place of all six: the sum of six updates of length 10 has a length of 60, less the others'."""
+    options = {"rounds": 1, "local_steps": 1, "local_learning_rate": 1e-9}
+    pushing(monkeypatch, lambda unit: np.r_[0.99 * 6 * CLIP, np.zeros(SIZE - 1)])
+    found = run(spec({"name": "secure", "fraction_bits": 10}, **options))
+    monkeypatch.undo()
+    assert "masked_sums_out_of_range" not in found.summary["fedavg"]
+    moved = model(found) - model(run(spec(**options)))
+    assert abs(moved).max() == pytest.approx(0.99 * CLIP, rel=1e-3)
 
 
 def test_the_noise_that_a_third_leaves_behind_is_what_is_counted() -> None:
@@ -242,3 +294,15 @@ def test_masks_need_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     )
     assert main(["check", str(tmp_path / "spec.yaml")]) == 2
     assert "updates need a bound: give privacy.clip" in capsys.readouterr().err
+
+
+def test_a_sum_out_of_range_is_written_down_and_the_next_round_begins() -> None:
+    """What a deployed server has in its records."""
+    server = nodes()[SERVER]
+    list(server.handle(Started(), 0.0))
+    before = server.state.x
+    total = MaskedSum(np.full(SIZE, 6 * server.unit.fixed.limit).astype(server.unit.group.dtype), tuple(range(1, 7)))
+    effects = list(server.unmasked(total, 6))
+    assert effects[0] == Record("masked_sum_out_of_range", 6.0)
+    assert (server.state.t, server.state.taken, server.state.sums_out_of_range) == (1, 0, 1)
+    assert server.state.x == before

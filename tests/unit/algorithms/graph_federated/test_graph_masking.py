@@ -18,7 +18,7 @@ from gossamer.algorithms.graph_federated.messages import Assignment, Contributio
 from gossamer.algorithms.graph_federated.settings import Settings
 from gossamer.algorithms.masking_messages import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.errors import PeerError, SpecError, TooFewAgents
-from gossamer.privacy.masking import Announcement, Group, Step, packed, unpacked
+from gossamer.privacy.masking import Announcement, Group, MaskedSum, Step, packed, unpacked
 from gossamer.privacy.masking.packed_server import BlankServer, BlankState, PackedServer, reply_bytes, start_sum
 from gossamer.privacy.masking.sizes import REPLIES, REQUESTS, agents_in, packed_size
 from gossamer.privacy.masking_step import REFUSED, MaskingStep
@@ -69,6 +69,18 @@ def announcements(found: ShuffledUnit, seed: int = 5) -> dict[str, Public]:
     said = Conversation(found.unit.group, seed=seed)
     said.speak()
     return {f"node-{number - 1}": packed(message) for number, message in said.outbox.items()}
+
+
+def test_a_sum_with_a_false_vector_moves_the_server_no_more_than_updates_can() -> None:
+    """Three agents' updates are mu B long at most; a false sum within the range of integers is sqrt(3) times longer."""
+    found = unit(agents=3)
+    most = found.unit.fixed.limit  # of each coordinate of each agent
+    total = MaskedSum(np.full(3, 3 * most).astype(found.unit.group.dtype), (1, 2, 3))
+    decoded = found.unit.decoded(total)
+    before = found.server.state.own.values.copy()
+    assert np.linalg.norm(decoded.values) > 1.7 * 3 * found.unit.reach
+    list(found.server.gathered(decoded))
+    assert np.linalg.norm(found.server.state.own.values - before) == pytest.approx(found.unit.reach)
 
 
 # What a server refuses

@@ -75,6 +75,28 @@ def test_who_is_sent_a_frame_is_a_contact_at_once() -> None:
     assert len(pair.carried) == 3  # hellos, and no more frames
 
 
+def test_sessions_are_renewed_by_the_clock() -> None:
+    """Who reads a node's memory has the keys of the hour."""
+    pair = joined()
+
+    def sessions() -> set[bytes | None]:
+        ends = (("a", "b"), ("b", "a"))
+        return {channel.session for me, to in ends if (channel := pair.peers[me]._peers[to].channel) is not None}
+
+    (first,) = sessions()
+    pair.wait(3500.0)
+    assert sessions() == {first}
+    pair.wait(200.0)
+    (second,) = sessions()
+    assert second not in (None, first)
+    pair.wait(3300.0)
+    assert sessions() == {second}
+    pair.send("a", "b", FRAME)
+    pair.send("b", "a", FRAME)
+    assert pair.arrived == {"a": [("b", FRAME)], "b": [("a", FRAME)]}
+    assert pair.state("a", "b") == pair.state("b", "a") == "up"
+
+
 def test_hellos_become_rare_and_after_an_answer_frequent_again() -> None:
     pair = Linked("a", "b")
     pair.start("a", contacts=["b"])
@@ -214,6 +236,10 @@ def test_a_line_in_the_log_is_one_line_whatever_a_peer_sends() -> None:
     (line,) = [line for line in pair.lines["b"] if "malformed" in line]
     assert line.isprintable()
     assert len(line) <= 300
+    pair.peers["b"].rejected("a", "expected a name, found 'x\n2026-01-01 all is well \x1b[2J'", 0.0)
+    line = pair.lines["b"][-1]
+    assert "rejected by the node" in line
+    assert line.isprintable()
 
 
 def test_lines_about_one_thing_come_at_growing_intervals() -> None:
