@@ -22,8 +22,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     add_spec(command)
     add_reproducible(command)
-    command.add_argument("--canaries", type=int, required=True, metavar="M", help="how many coins are flipped")
-    command.add_argument("--guesses", type=int, required=True, metavar="R", help="about how many of them to guess")
+    command.add_argument(
+        "--canaries", type=int, metavar="M", help="how many coins are flipped (default: one for each example)"
+    )
+    command.add_argument(
+        "--guesses", type=int, metavar="R", help="about how many of them to guess (default: what bounds epsilon best)"
+    )
     command.add_argument(
         "--canary",
         choices=["auto", "random", "mislabelled"],
