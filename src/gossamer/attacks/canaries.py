@@ -14,6 +14,7 @@ map from coins to everything that was released. The guesses may use all of that.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -28,6 +29,8 @@ CanaryKind = Literal["random", "mislabelled"]
 
 _NEIGHBOURS = 64
 """Slots whose spread stands for that of all."""
+_MOST_TURNED = 2048
+"""Features of which a basis is made, within seconds."""
 _SURE = 1e6
 """The most that one release can say: without noise it may say all."""
 
@@ -56,7 +59,7 @@ class Canaries:
 
 def choose_canaries(
     train: Split,
-    candidates: IndexArray,
+    held: IndexArray,
     count: int,
     kind: CanaryKind,
     classes: int | None,
@@ -69,13 +72,14 @@ def choose_canaries(
     ----------
     train : Split
         The training examples.
-    candidates : ndarray of int64
-        Rows that may become slots: those that some node holds.
+    held : ndarray of int64
+        Rows that may become slots: those that nodes hold, one node's after another's.
     count : int
         m.
     kind : {"random", "mislabelled"}
-        ``random``: independent signs times the root mean square of all features, so that canaries hardly resemble
-        each other, with a random target. ``mislabelled``: the slot's own example under a wrong label.
+        ``random``: features in directions of a random basis, as long as those of the data, each direction with one label
+        after the other, so that the gradients of a node's canaries are as good as orthogonal. ``mislabelled``: the slot's
+        own example under a wrong label.
     classes : int or None
         Of the targets.
     generator : Generator
@@ -88,23 +92,36 @@ def choose_canaries(
     SpecError
         If there are not so many rows, or the kind does not fit the data.
     """
-    if not 0 < count <= len(candidates):
-        raise SpecError(f"expected 1 to {len(candidates)} canaries, one for each example at most, found {count}")
+    if not 0 < count <= len(held):
+        raise SpecError(f"expected 1 to {len(held)} canaries, one for each example at most, found {count}")
     if kind == "mislabelled" and classes is None:
         raise SpecError("real targets have no wrong labels; take random canaries")
     if kind == "random" and train.sparse:
         raise SpecError("random canaries are dense, and these features are sparse; take mislabelled ones")
-    rows = np.sort(generator.choice(candidates, count, replace=False)).astype(np.int64)
+    rows = np.sort(generator.choice(np.sort(held), count, replace=False)).astype(np.int64)
     features: Any = train.features[rows]
     targets: Any = train.targets[rows]
     if kind == "mislabelled":
         assert classes is not None
         targets = (targets + generator.integers(1, classes, count)) % classes
     else:
-        scale = float(np.sqrt(np.mean(np.square(train.features, dtype=np.float64))))
-        features = (scale * generator.choice([-1.0, 1.0], features.shape)).astype(np.float32)
-        targets = generator.permutation(targets) if classes is None else generator.integers(0, classes, count)
+        order = np.argsort(np.argsort(np.argsort(held)[np.searchsorted(np.sort(held), rows)]))
+        basis = _basis(math.prod(features.shape[1:]), count, generator)
+        length = float(np.sqrt(np.mean(np.square(train.features, dtype=np.float64)) * basis.shape[1]))
+        features = (length * basis[order % len(basis)]).astype(np.float32).reshape(features.shape)
+        if classes is None:
+            targets = generator.permutation(targets)
+        else:
+            targets = (generator.integers(0, classes, len(basis))[order % len(basis)] + order // len(basis)) % classes
     return Canaries(rows, Split(features, targets.astype(train.targets.dtype)), coins.random(count) < 0.5)
+
+
+def _basis(size: int, count: int, generator: np.random.Generator) -> FloatArray:
+    """At most ``count`` orthonormal vectors of ``size`` numbers; of many numbers random ones, which are nearly so."""
+    vectors = generator.standard_normal((min(size, count), size))
+    if size <= _MOST_TURNED:
+        return np.ascontiguousarray(np.linalg.qr(vectors.T)[0].T)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
 def plant(train: Split, canaries: Canaries) -> Split:
@@ -134,8 +151,6 @@ class Sum(NamedTuple):
         How many examples each of ``others`` stands for.
     rate : float
         Probability with which an example is sampled.
-    variance : float
-        That of the noise, per coordinate.
     """
 
     seen: FloatArray
@@ -144,31 +159,32 @@ class Sum(NamedTuple):
     others: FloatArray
     each: float
     rate: float
-    variance: float
 
     def log_likelihood_ratios(self) -> npt.NDArray[np.float64]:
         """Logarithms of how much likelier the sum is with each canary than without it, [slots].
 
         With g a gradient of a slot, and y the inner product of g with the sum, less the mean of all that is not of this
-        slot, y is about N(|g|^2, V) if the slot was sampled and N(0, V) if it was not, with the noise's variance and that of
-        the other examples along g in V. So of a rate q the likelihood is, up to a factor that is the same for all g = 0::
+        slot, y is about N(|g|^2, V) if the slot was sampled and N(0, V) if it was not. V is the variance of what is not
+        expected of the sum, per coordinate, as it was seen and not as it was promised, times |g|^2; and that of the other
+        examples along g. So of a rate q the likelihood is, up to a factor that all g have in common::
 
             1 - q + q exp((y |g|^2 - |g|^4/2) / V)
 
         The ratio is that of the gradients inside and outside. Whether the approximation is good decides how powerful
         guesses are, and never whether a bound from them is true.
         """
-        ratios: npt.NDArray[np.float64] = self._log_likelihoods(self.inside) - self._log_likelihoods(self.outside)
-        return np.clip(ratios, -_SURE, _SURE)
+        expected = self.rate * (0.5 * (self.inside + self.outside).sum(axis=0) + self.each * self.others.sum(axis=0))
+        surprise = self.seen - expected
+        inside, outside = (self._log_likelihoods(own, surprise) for own in (self.inside, self.outside))
+        ratios: npt.NDArray[np.float64] = np.clip(inside - outside, -_SURE, _SURE)
+        return ratios
 
-    def _log_likelihoods(self, own: FloatArray) -> npt.NDArray[np.float64]:
+    def _log_likelihoods(self, own: FloatArray, surprise: FloatArray) -> npt.NDArray[np.float64]:
         squares = _products(own, own)
         if not squares.any():
             return squares
-        half = self.rate / 2
-        mean = half * (self.inside + self.outside).sum(axis=0) + self.rate * self.each * self.others.sum(axis=0)
-        y = own @ (self.seen - mean) + half * (_products(self.inside, own) + _products(self.outside, own))
-        variance = self.variance * squares + self._crowd(own)
+        y = own @ surprise + self.rate / 2 * (_products(self.inside, own) + _products(self.outside, own))
+        variance = float(np.mean(np.square(surprise, dtype=np.float64))) * squares + self._crowd(own)
         with np.errstate(divide="ignore", invalid="ignore"):  # a rate of 1; a gradient or a variance of 0
             sampled = np.nan_to_num((y * squares - squares**2 / 2) / variance, nan=0.0, posinf=_SURE, neginf=-_SURE)
             found: npt.NDArray[np.float64] = np.logaddexp(np.log1p(-self.rate), np.log(self.rate) + sampled)

@@ -156,7 +156,7 @@ def canaries_of(prepared: Prepared, count: int, kind: CanaryChoice) -> Canaries:
     seed = derive(prepared.experiment.seed, "audit")
     return choose_canaries(
         prepared.dataset.train,
-        np.sort(np.concatenate(prepared.shards)),
+        np.concatenate(prepared.shards),
         count,
         _kind(prepared, kind),
         prepared.dataset.classes,

@@ -17,7 +17,6 @@ from gossamer.privacy.tasks import Gradient, Round
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed
 from gossamer.protocol.trace import Step
-from gossamer.sides.answers import divided
 
 _BACKGROUND = 256
 """Examples in no slot whose gradients stand for those of all, of a node."""
@@ -81,7 +80,6 @@ class Listener:
         mean = released[: where.count(size)] * (query.unit / task.steps) - decay
         data, places, others = self.prepared.dataset.train, self.places[node], self.others[node]
         inside = self._gradients(task, self.own[node], np.arange(len(places)))
-        law = divided(query.mechanism, query.count_share)[0]
         return Sum(
             seen=mean * (query.normaliser * task.steps),
             inside=inside,
@@ -89,7 +87,6 @@ class Listener:
             others=self._gradients(task, data, others),
             each=(self.prepared.shard_sizes[node] - len(places)) / max(len(others), 1),
             rate=min(query.sampling.rate, 1.0),
-            variance=law.second_moment(size) / size,
         )
 
     def _gradients(self, task: Gradient | Round, data: Split, rows: npt.NDArray[np.int64]) -> FloatArray:
