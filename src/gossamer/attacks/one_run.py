@@ -206,7 +206,7 @@ def best_guesses(canaries: int, mu: float) -> int:
     """How many guesses bound epsilon best, if every canary is told as well as mu-Gaussian differential privacy allows.
 
     Each canary's score is then N(mu/2, 1) or N(-mu/2, 1), and the r largest in size are guessed. Of numbers of guesses some
-    20 % apart, it is the one with the largest bound if two standard deviations fewer than expected are correct.
+    20 % apart, it is the one with the largest bound if three standard deviations fewer than expected are correct.
     """
     sizes = np.unique(np.geomspace(1, canaries, max(2, math.ceil(5 * math.log(canaries + 1)))).round().astype(int))
     mu = min(mu, 8.0)
@@ -218,7 +218,7 @@ def best_guesses(canaries: int, mu: float) -> int:
         else:
             least = brentq(lambda t: ndtr(mu / 2 - t) + ndtr(-mu / 2 - t) - share, 0.0, 40.0)
         expected = min(canaries * float(ndtr(mu / 2 - least)), float(guesses))
-        correct = max(math.floor(expected - 2 * math.sqrt(expected * (1 - expected / guesses))), 0)
+        correct = max(math.floor(expected - 3 * math.sqrt(expected * (1 - expected / guesses))), 0)
 
         def rejected(strength: float) -> bool:
             return rejects(canaries, guesses, correct, PrivacyProfile.gaussian(strength), 1 - REPORTED)

@@ -225,7 +225,7 @@ def _found(bound: LowerBound, canaries: int, guesses: int, correct: int) -> dict
         "delta": bound.delta,
         "confidence": bound.confidence,
         "neighboring_relation": bound.neighboring_relation.value,
-        "method": bound.method,
+        "method": f"{bound.method} (Mahloujifar, Melis and Chaudhuri 2025)",
         "canaries": canaries,
         "guesses": guesses,
         "correct": correct,

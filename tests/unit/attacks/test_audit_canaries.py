@@ -60,14 +60,35 @@ def test_coins_are_fair_and_their_own() -> None:
     assert np.any(made[0].included != made[1].included)
 
 
-def test_random_canaries_have_the_datas_scale_and_mislabelled_ones_wrong_labels() -> None:
-    random = canaries("random")
-    scale = np.sqrt(np.mean(np.square(TRAIN.features, dtype=np.float64)))
-    np.testing.assert_allclose(np.abs(random.examples.features), scale, rtol=1e-6)
+def test_random_canaries_are_as_long_as_the_data_and_mislabelled_ones_have_wrong_labels() -> None:
+    lengths = np.linalg.norm(canaries("random").examples.features, axis=1)
+    np.testing.assert_allclose(lengths, np.sqrt(np.mean(np.sum(np.square(TRAIN.features), axis=1))), rtol=1e-5)
     wrong = canaries("mislabelled")
     np.testing.assert_array_equal(wrong.examples.features, TRAIN.features[wrong.rows])
     assert np.all(wrong.examples.targets != TRAIN.targets[wrong.rows])
     assert set(wrong.examples.targets) <= {0, 1, 2}
+
+
+def test_random_canaries_of_a_node_differ_in_direction_or_label() -> None:
+    """Six features and three labels make 18 canaries, whatever the order of a node's rows: no two of them are alike, and of two
+    directions the features are orthogonal."""
+    held = np.concatenate([np.arange(39, 9, -2), np.arange(10, 40, 2)])
+    made = choose_canaries(TRAIN, held, 30, "random", 3, np.random.default_rng(2), np.random.default_rng(3))
+    for rows in (held[:15], held[15:]):
+        mine = np.isin(made.rows, rows)
+        x, labels = made.examples.features[mine].astype(np.float64), made.examples.targets[mine]
+        cosines = x @ x.T / np.linalg.norm(x[0]) ** 2
+        same = np.abs(cosines) > 1e-5
+        np.testing.assert_allclose(cosines[same], 1.0, rtol=1e-5)
+        assert np.sum(same & (labels[:, None] == labels)) == 15  # each with itself
+
+
+def test_canaries_of_many_features_have_random_directions() -> None:
+    many = Split(np.ones((20, 3000), np.float32), np.zeros(20, np.int64))
+    made = choose_canaries(many, np.arange(20), 20, "random", 2, np.random.default_rng(4), np.random.default_rng(5))
+    x = made.examples.features
+    np.testing.assert_allclose(np.linalg.norm(x, axis=1), np.sqrt(3000), rtol=1e-5)
+    assert np.abs(x @ x.T / 3000 - np.eye(20)).max() < 0.1  # a cosine is N(0, 1/3000), so 0.1 is 5.5 of its deviations
 
 
 def test_only_included_canaries_are_planted() -> None:

@@ -140,7 +140,7 @@ def test_the_number_of_guesses_follows_what_can_be_told() -> None:
     """Where little is told only the surest guesses are worth something, and where all is told all of them are."""
     numbers = [best_guesses(500, mu) for mu in (1.0, 3.0, math.inf)]
     assert numbers == sorted(numbers)
-    assert numbers[0] < 150
+    assert numbers[0] < 200
     assert numbers[-1] == 500
     assert best_guesses(1, 1.0) == 1
 
