@@ -31,6 +31,8 @@ _NEIGHBOURS = 64
 """Slots whose spread stands for that of all."""
 _MOST_TURNED = 2048
 """Features of which a basis is made, within seconds."""
+_LENGTH = 3.0
+"""Length of random canaries, in root mean squares of the data's."""
 _SURE = 1e6
 """The most that one release can say: without noise it may say all."""
 
@@ -77,9 +79,10 @@ def choose_canaries(
     count : int
         m.
     kind : {"random", "mislabelled"}
-        ``random``: features in directions of a random basis, as long as those of the data, each direction with one label
-        after the other, so that the gradients of a node's canaries are as good as orthogonal. ``mislabelled``: the slot's
-        own example under a wrong label.
+        ``random``: features in directions of a random basis, each direction with one label after the other, so that the
+        gradients of a node's canaries are as good as orthogonal, and three times as long as the data's, so that these are
+        longer than the clip and what they share by an intercept is little. ``mislabelled``: the slot's own example under
+        a wrong label.
     classes : int or None
         Of the targets.
     generator : Generator
@@ -107,7 +110,7 @@ def choose_canaries(
     else:
         order = np.argsort(np.argsort(np.argsort(held)[np.searchsorted(np.sort(held), rows)]))
         basis = _basis(math.prod(features.shape[1:]), count, generator)
-        length = float(np.sqrt(np.mean(np.square(train.features, dtype=np.float64)) * basis.shape[1]))
+        length = _LENGTH * float(np.sqrt(np.mean(np.square(train.features, dtype=np.float64)) * basis.shape[1]))
         features = (length * basis[order % len(basis)]).astype(np.float32).reshape(features.shape)
         if classes is None:
             targets = generator.permutation(targets)

@@ -60,9 +60,9 @@ def test_coins_are_fair_and_their_own() -> None:
     assert np.any(made[0].included != made[1].included)
 
 
-def test_random_canaries_are_as_long_as_the_data_and_mislabelled_ones_have_wrong_labels() -> None:
+def test_random_canaries_are_longer_than_the_data_and_mislabelled_ones_have_wrong_labels() -> None:
     lengths = np.linalg.norm(canaries("random").examples.features, axis=1)
-    np.testing.assert_allclose(lengths, np.sqrt(np.mean(np.sum(np.square(TRAIN.features), axis=1))), rtol=1e-5)
+    np.testing.assert_allclose(lengths, 3 * np.sqrt(np.mean(np.sum(np.square(TRAIN.features), axis=1))), rtol=1e-5)
     wrong = canaries("mislabelled")
     np.testing.assert_array_equal(wrong.examples.features, TRAIN.features[wrong.rows])
     assert np.all(wrong.examples.targets != TRAIN.targets[wrong.rows])
@@ -87,8 +87,8 @@ def test_canaries_of_many_features_have_random_directions() -> None:
     many = Split(np.ones((20, 3000), np.float32), np.zeros(20, np.int64))
     made = choose_canaries(many, np.arange(20), 20, "random", 2, np.random.default_rng(4), np.random.default_rng(5))
     x = made.examples.features
-    np.testing.assert_allclose(np.linalg.norm(x, axis=1), np.sqrt(3000), rtol=1e-5)
-    assert np.abs(x @ x.T / 3000 - np.eye(20)).max() < 0.1  # a cosine is N(0, 1/3000), so 0.1 is 5.5 of its deviations
+    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 3 * np.sqrt(3000), rtol=1e-5)
+    assert np.abs(x @ x.T / 27_000 - np.eye(20)).max() < 0.1  # a cosine is N(0, 1/3000), so 0.1 is 5.5 of its deviations
 
 
 def test_only_included_canaries_are_planted() -> None:
