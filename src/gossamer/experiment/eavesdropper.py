@@ -77,11 +77,11 @@ class Listener:
         """
         query, where, size = task.query, task.where, self.prepared.objective.size
         decay = where.step * self.prepared.objective.l2 * np.asarray(task.model.values)[where.slice]
-        mean = released[: where.count(size)] * (query.unit / task.steps) - decay
+        mean = released[: where.count(size)] / task.steps - decay
         data, places, others = self.prepared.dataset.train, self.places[node], self.others[node]
         inside = self._gradients(task, self.own[node], np.arange(len(places)))
         return Sum(
-            seen=mean * (query.normaliser * task.steps),
+            seen=mean * (query.unit * query.normaliser * task.steps),
             inside=inside,
             outside=np.zeros_like(inside) if self.blank else self._gradients(task, data, self.canaries.rows[places]),
             others=self._gradients(task, data, others),

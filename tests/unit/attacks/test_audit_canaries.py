@@ -88,7 +88,9 @@ def test_canaries_of_many_features_have_random_directions() -> None:
     made = choose_canaries(many, np.arange(20), 20, "random", 2, np.random.default_rng(4), np.random.default_rng(5))
     x = made.examples.features
     np.testing.assert_allclose(np.linalg.norm(x, axis=1), 3 * np.sqrt(3000), rtol=1e-5)
-    assert np.abs(x @ x.T / 27_000 - np.eye(20)).max() < 0.1  # a cosine is N(0, 1/3000), so 0.1 is 5.5 of its deviations
+    assert (
+        np.abs(x @ x.T / 27_000 - np.eye(20)).max() < 0.1
+    )  # a cosine is N(0, 1/3000), so 0.1 is 5.5 of its deviations
 
 
 def test_only_included_canaries_are_planted() -> None:

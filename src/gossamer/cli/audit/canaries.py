@@ -32,7 +32,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--canary",
         choices=["auto", "random", "mislabelled"],
         default="auto",
-        help="what canaries are (default: random signs, and mislabelled examples where features are sparse)",
+        help="what canaries are (default: random directions, and mislabelled examples where features are sparse)",
     )
     command.add_argument(
         "--score",
@@ -77,7 +77,7 @@ def audit_command(options: argparse.Namespace) -> int:
         print(_audit_report(audit))
         print(f"Results: {result.folder}")
     if audit["refuted"]:
-        say("gossamer: the lower bound is above what is proved: the guarantee of such a run does not hold")
+        say("gossamer: so many right guesses contradict what is proved: the guarantee of such a run does not hold")
         return 1
     return 0
 
