@@ -1,7 +1,7 @@
 """Whole runs, audited with canaries: below what is proved, and above it where the noise is not what it claims to be.
 
-Where right code is audited bounds are at confidence 1 - 1e-7; with fewer than ten of them it fails with probability below
-1e-6. Seeds are fixed, so it fails for good or never.
+Where right code is audited bounds are at confidence 1 - 1e-7; with fewer than ten of them it fails with probability
+below 1e-6. Seeds are fixed, so it fails for good or never.
 """
 
 from __future__ import annotations

@@ -161,10 +161,10 @@ def test_bounds_of_one_run_are_wrong_no_more_often_than_they_say(delta: float) -
     ("share", "mu", "guessed"), [(0.04, 3.0, 100), (0.04, 1.0, 30), (0.3, 1.0, 100), (1.0, 1.0, 30)]
 )
 def test_profiles_that_are_true_are_rejected_no_more_often_than_they_say(share: float, mu: float, guessed: int) -> None:
-    """With probability ``share``, which everybody sees, each of 100 coins is told as well as mu allows; else none is. Of 4,000
-    runs at 0.95 more than 266 rejections have a probability below 1e-6, were each as likely as 0.05. A bound that takes
-    coins for independent fails that where 0.3 of the runs tell. It is not idle either: where few runs tell, a third of mu
-    is rejected in most of these."""
+    """With probability ``share``, which everybody sees, each of 100 coins is told as well as mu allows; else none is.
+    Of 4,000 runs at 0.95 more than 266 rejections have a probability below 1e-6, were each as likely as 0.05. A bound
+    that takes coins for independent fails that where 0.3 of the runs tell. It is not idle either: where few runs tell,
+    a third of mu is rejected in most of these."""
     generator, m = np.random.default_rng(12), 100
     coins, tells = generator.choice([-1.0, 1.0], (4000, m)), generator.random((4000, 1)) < share
     scores = np.where(tells, mu / 2, 0.0) * coins + generator.standard_normal((4000, m))
@@ -187,8 +187,9 @@ def test_profiles_that_are_true_are_rejected_no_more_often_than_they_say(share: 
 
 @pytest.mark.slow
 def test_the_scores_of_a_mechanism_of_known_epsilon_claim_no_more() -> None:
-    """Twenty releases of 300 orthogonal canaries, sampled with rate 0.3, 300 times: more than 41 claims above the truth have a
-    probability below 1e-6, were each as likely as 0.05. With a third of the noise nearly every run claims more."""
+    """Twenty releases of 300 orthogonal canaries, sampled with rate 0.3, 300 times: more than 41 claims above the
+    truth have a probability below 1e-6, were each as likely as 0.05. With a third of the noise nearly every run claims
+    more."""
     generator, m, releases, rate, claimed = np.random.default_rng(13), 300, 20, 0.3, 2.0
     kind = ReleaseKind(Gaussian(1.0, claimed), Poisson(rate), m)
     truth = proved_profile([({kind: releases}, 1)], ADD)

@@ -79,10 +79,10 @@ def choose_canaries(
     count : int
         m.
     kind : {"random", "mislabelled"}
-        ``random``: features in directions of a random basis, each direction with one label after the other, so that the
-        gradients of a node's canaries are as good as orthogonal, and three times as long as the data's, so that these are
-        longer than the clip and what they share by an intercept is little. ``mislabelled``: the slot's own example under
-        a wrong label.
+        ``random``: features in directions of a random basis, each direction with one label after the other, so that
+        the gradients of a node's canaries are as good as orthogonal, and three times as long as the data's, so that
+        these are longer than the clip and what they share by an intercept is little. ``mislabelled``: the slot's own
+        example under a wrong label.
     classes : int or None
         Of the targets.
     generator : Generator
@@ -166,10 +166,10 @@ class Sum(NamedTuple):
     def log_likelihood_ratios(self) -> npt.NDArray[np.float64]:
         """Logarithms of how much likelier the sum is with each canary than without it, [slots].
 
-        With g a gradient of a slot, and y the inner product of g with the sum, less the mean of all that is not of this
-        slot, y is about N(|g|^2, V) if the slot was sampled and N(0, V) if it was not. V is the variance of what is not
-        expected of the sum, per coordinate, as it was seen and not as it was promised, times |g|^2; and that of the other
-        examples along g. So of a rate q the likelihood is, up to a factor that all g have in common::
+        With g a gradient of a slot, and y the inner product of g with the sum, less the mean of all that is not of
+        this slot, y is about N(|g|^2, V) if the slot was sampled and N(0, V) if it was not. V is the variance of what
+        is not expected of the sum, per coordinate, as it was seen and not as it was promised, times |g|^2; and that of
+        the other examples along g. So of a rate q the likelihood is, up to a factor that all g have in common::
 
             1 - q + q exp((y |g|^2 - |g|^4/2) / V)
 
@@ -207,7 +207,8 @@ class Sum(NamedTuple):
 
 def _products(left: FloatArray, right: FloatArray) -> npt.NDArray[np.float64]:
     """Inner products of rows."""
-    return np.einsum("ij,ij->i", left, right, dtype=np.float64)
+    found: npt.NDArray[np.float64] = np.einsum("ij,ij->i", left, right, dtype=np.float64)
+    return found
 
 
 def correct_guesses(canaries: Canaries, scores: npt.NDArray[np.float64], guesses: int) -> int:

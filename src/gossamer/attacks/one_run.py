@@ -1,40 +1,41 @@
 """Lower bounds of epsilon from one run, in which m canaries take part by fair coins, by f-differential privacy.
 
-**The hypothesis** is a whole privacy profile (`gossamer.privacy.profile`): for each coin, whatever the others say, what is
-released is told apart from what would have been, had this coin fallen otherwise, no better than the profile allows. With
-its trade-off curve f, an event of probability a under one side of a coin has at least
+**The hypothesis** is a whole privacy profile (`gossamer.privacy.profile`): for each coin, whatever the others say,
+what is released is told apart from what would have been, had this coin fallen otherwise, no better than the profile
+allows. With its trade-off curve f, an event of probability a under one side of a coin has at least
 
     l(a) = f(1 - a)                                                                                        (1)
 
 under the other. l is convex, and increases.
 
-**The bound.** Of m fair coins S, at most r are guessed from all that is released, C of them correctly. Take a coin i and
-the event that it is guessed correctly and C >= c. Given the other coins it is an event of what was released. Had coin i
-fallen otherwise, the same output would be a wrong guess, with at least c - 1 correct ones. So (1) holds between the two
-probabilities, and by Jensen's inequality between their means over i and S. Of the indicators' sums over i one is C where
-C >= c, and the other one at most r - C where C >= c - 1::
+**The bound.** Of m fair coins S, at most r are guessed from all that is released, C of them correctly. Take a coin i
+and the event that it is guessed correctly and C >= c. Given the other coins it is an event of what was released. Had
+coin i fallen otherwise, the same output would be a wrong guess, with at least c - 1 correct ones. So (1) holds between
+the two probabilities, and by Jensen's inequality between their means over i and S. Of the indicators' sums over i one
+is C where C >= c, and the other one at most r - C where C >= c - 1::
 
     E[(r - C) 1{C >= c - 1}] / m  >=  l(E[C 1{C >= c}] / m)      for c = 1, ..., r                          (2)
 
 Let T_c = P(C >= c), and sum by parts: E[C 1{C >= c}] = c T_c + T_{c+1} + ... + T_r =: A_c, and E[(r - C) 1{C >= c}] =
-r T_c - A_c =: G_c. Let C' be the smallest law by (2) with T'_v = gamma: T' is 0 above v, and from v down every T'_{c-1} is
-as small as (2) and T'_{c-1} >= T'_c let it be. Then **every law that has T_v >= gamma and keeps (2) has T_c >= T'_c for all
-c**, by induction: let that be so from c on. Where T'_{c-1} = T'_c, T_{c-1} >= T_c does it. Else G'_{c-1} = m l(A'_c/m) <=
-m l(A_c/m) <= G_{c-1}, since l increases and A_c >= A'_c; and as G_{c-1} = (r - c + 1) T_{c-1} - (T_c + ... + T_r), what T_{c-1}
-exceeds T'_{c-1} by is at least what the sums do, over r - c + 1, and that is not negative. So if T'_0 is above 1, no such law
-exists: v or more correct guesses have a probability below gamma.
+r T_c - A_c =: G_c. Let C' be the smallest law by (2) with T'_v = gamma: T' is 0 above v, and from v down every
+T'_{c-1} is as small as (2) and T'_{c-1} >= T'_c let it be. Then **every law that has T_v >= gamma and keeps (2) has
+T_c >= T'_c for all c**, by induction: let that be so from c on. Where T'_{c-1} = T'_c, T_{c-1} >= T_c does it. Else
+G'_{c-1} = m l(A'_c/m) <= m l(A_c/m) <= G_{c-1}, since l increases and A_c >= A'_c; and as G_{c-1} = (r - c + 1)
+T_{c-1} - (T_c + ... + T_r), what T_{c-1} exceeds T'_{c-1} by is at least what the sums do, over r - c + 1, and that is
+not negative. So if T'_0 is above 1, no such law exists: v or more correct guesses have a probability below gamma.
 
-It is the bound of Mahloujifar et al. [1], and their algorithm, with a proof for at most r guesses. It holds for profiles of
-any kind; of (epsilon, delta) alone it is an audit without further assumptions, as in [2].
+It is the recursion of Mahloujifar et al. [1], with a proof of our own, for at most r guesses. It holds for
+profiles of any kind; of (epsilon, delta) alone it is an audit without further assumptions, as in [2].
 
-**What epsilon means.** Rejecting a profile says that one of its deltas is wrong, not which. An epsilon comes of a family of
-hypotheses with one parameter, of which each member has more of every delta than those before it: the bound is the largest
-epsilon, at the delta asked for, of a member that is rejected. The members that are true are the last ones; if any is wrongly
-rejected so is the first of them, which has a probability of at most 1 - confidence. So no correction for looking at many.
+**What epsilon means.** Rejecting a profile says that one of its deltas is wrong, not which. An epsilon comes of a
+family of hypotheses with one parameter, of which each member has more of every delta than those before it: the bound
+is the largest epsilon, at the delta asked for, of a member that is rejected. The members that are true are the last
+ones; if any is wrongly rejected so is the first of them, which has a probability of at most 1 - confidence. So no
+correction for looking at many.
 
 References
 ----------
-[1] Mahloujifar, Melis and Chaudhuri, "Auditing f-differential privacy in one run", ICML 2025, theorem 3.1, algorithm 3.
+[1] Mahloujifar, Melis and Chaudhuri, "Auditing f-differential privacy in one run", ICML 2025.
 [2] Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023.
 """
 
@@ -205,18 +206,15 @@ def epsilon_of(profile: PrivacyProfile, delta: float) -> float:
 def best_guesses(canaries: int, mu: float) -> int:
     """How many guesses bound epsilon best, if every canary is told as well as mu-Gaussian differential privacy allows.
 
-    Each canary's score is then N(mu/2, 1) or N(-mu/2, 1), and the r largest in size are guessed. Of numbers of guesses some
-    20 % apart, it is the one with the largest bound if three standard deviations fewer than expected are correct.
+    Each canary's score is then N(mu/2, 1) or N(-mu/2, 1), and the r largest in size are guessed. Of numbers of guesses
+    some 20 % apart, it is the one with the largest bound if three standard deviations fewer than expected are correct.
     """
     sizes = np.unique(np.geomspace(1, canaries, max(2, math.ceil(5 * math.log(canaries + 1)))).round().astype(int))
     mu = min(mu, 8.0)
 
     def bound(guesses: int) -> float:
         share = guesses / canaries
-        if share == 1:
-            least = 0.0
-        else:
-            least = brentq(lambda t: ndtr(mu / 2 - t) + ndtr(-mu / 2 - t) - share, 0.0, 40.0)
+        least = 0.0 if share == 1 else brentq(lambda t: ndtr(mu / 2 - t) + ndtr(-mu / 2 - t) - share, 0.0, 40.0)
         expected = min(canaries * float(ndtr(mu / 2 - least)), float(guesses))
         correct = max(math.floor(expected - 3 * math.sqrt(expected * (1 - expected / guesses))), 0)
 

@@ -82,8 +82,8 @@ def audit_run(
     canaries : int, optional
         m: as many slots of the nodes' shards, chosen at random, belong to canaries; by default all.
     guesses : int, optional
-        r: about how many coins a guess is made; by default as many as bound epsilon best, if the run reveals all that is
-        proved that it may (`one_run.best_guesses`).
+        r: about how many coins a guess is made; by default as many as bound epsilon best, if the run reveals all that
+        is proved that it may (`one_run.best_guesses`).
     kind : {"auto", "random", "mislabelled"}
         See `choose_canaries`; ``auto`` is mislabelled for sparse features and random else.
     score : {"gradient", "loss"}
@@ -185,7 +185,8 @@ def _losses(prepared: Prepared, canaries: Canaries, result: Result) -> npt.NDArr
 
 
 def family_of(prepared: Prepared, plan: Plan) -> Family:
-    """Hypotheses for an audit: what the plan releases, with more or less noise; or, if that cannot be said, any epsilon."""
+    """Hypotheses for an audit: what the plan releases, with more or less noise; or, if that cannot be said, any
+    epsilon."""
     spec = prepared.experiment
     counted = [plan.counts(name) for name in prepared.names]
     if not all(counts is not None and all(map(_scalable, counts)) for counts in counted):

@@ -26,8 +26,8 @@ _BACKGROUND = 256
 class Listener:
     """Scores canaries by the sums of gradients that their nodes release, as a run goes on.
 
-    A score is the logarithm of how much likelier all of them are with the canary than without it. It learns nothing of the
-    coins: it sees models, clips, released vectors, what slots may hold, and examples that are in none.
+    A score is the logarithm of how much likelier all of them are with the canary than without it. It learns nothing of
+    the coins: it sees models, clips, released vectors, what slots may hold, and examples that are in none.
 
     Attributes
     ----------

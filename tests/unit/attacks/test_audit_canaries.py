@@ -70,8 +70,8 @@ def test_random_canaries_are_longer_than_the_data_and_mislabelled_ones_have_wron
 
 
 def test_random_canaries_of_a_node_differ_in_direction_or_label() -> None:
-    """Six features and three labels make 18 canaries, whatever the order of a node's rows: no two of them are alike, and of two
-    directions the features are orthogonal."""
+    """Six features and three labels make 18 canaries, whatever the order of a node's rows: no two of them are alike,
+    and of two directions the features are orthogonal."""
     held = np.concatenate([np.arange(39, 9, -2), np.arange(10, 40, 2)])
     made = choose_canaries(TRAIN, held, 30, "random", 3, np.random.default_rng(2), np.random.default_rng(3))
     for rows in (held[:15], held[15:]):
@@ -88,9 +88,7 @@ def test_canaries_of_many_features_have_random_directions() -> None:
     made = choose_canaries(many, np.arange(20), 20, "random", 2, np.random.default_rng(4), np.random.default_rng(5))
     x = made.examples.features
     np.testing.assert_allclose(np.linalg.norm(x, axis=1), 3 * np.sqrt(3000), rtol=1e-5)
-    assert (
-        np.abs(x @ x.T / 27_000 - np.eye(20)).max() < 0.1
-    )  # a cosine is N(0, 1/3000), so 0.1 is 5.5 of its deviations
+    assert np.abs(x @ x.T / 27_000 - np.eye(20)).max() < 0.1  # 5.5 deviations
 
 
 def test_only_included_canaries_are_planted() -> None:

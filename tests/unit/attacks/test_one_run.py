@@ -25,8 +25,8 @@ PROFILES = {
 
 
 def most_likely(canaries: int, guesses: int, correct: int, profile: PrivacyProfile) -> float:
-    """The largest P(C >= v) of a law of C on 0..r that keeps inequality (2) of `one_run` for every c, as a linear programme:
-    the right side is the largest of finitely many lines, a line for each loss and each direction."""
+    """The largest P(C >= v) of a law of C on 0..r that keeps inequality (2) of `one_run` for every c, as a linear
+    programme: the right side is the largest of finitely many lines, a line for each loss and each direction."""
     counts = np.arange(guesses + 1)
     slopes, constants = [], []
     for loss, delta in zip(profile.losses, profile.deltas, strict=True):
@@ -65,7 +65,8 @@ def test_one_coin() -> None:
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 @pytest.mark.parametrize("guesses", [10, 100])
 def test_without_delta_it_is_no_smaller_than_the_binomial_tail(guesses: int, epsilon: float) -> None:
-    """Randomised response of every bit is epsilon-DP, so its tail has to be within the bound; of all guesses right it is it."""
+    """Randomised response of every bit is epsilon-DP, so its tail has to be within the bound; of all guesses right it
+    is it."""
     profile, accuracy = PrivacyProfile.of_points([(epsilon, 0.0)]), math.exp(epsilon) / (1 + math.exp(epsilon))
     for correct in range(0, guesses + 1, guesses // 10):
         tail = binom.sf(correct - 1, guesses, accuracy)
@@ -86,9 +87,9 @@ def test_a_mechanism_that_sometimes_reveals_everything_is_within_the_bound() -> 
 
 
 def test_a_mechanism_that_tells_all_coins_or_none_is_within_the_bound() -> None:
-    """With probability 0.04, which everybody sees, every coin is told as well as mu = 3 allows; else nothing is. The profile
-    of one coin is 0.04 times that of mu = 3. All coins guessed, there are 100 right of 100 with probability 0.04 0.933^100,
-    and 90 with nearly 0.04: far more often than if coins were told independently."""
+    """With probability 0.04, which everybody sees, every coin is told as well as mu = 3 allows; else nothing is. The
+    profile of one coin is 0.04 times that of mu = 3. All coins guessed, there are 100 right of 100 with probability
+    0.04 0.933^100, and 90 with nearly 0.04: far more often than if coins were told independently."""
     told = PrivacyProfile.gaussian(3.0)
     mixture = PrivacyProfile.of(np.array(told.losses), 0.04 * np.array(told.deltas))
     tail = 0.04 * float(binom.sf(89, 100, told.accuracy))
