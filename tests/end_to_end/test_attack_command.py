@@ -220,7 +220,7 @@ def test_an_audit_and_membership_beside_it(spec: Path, capsys: pytest.CaptureFix
     beside = document(capsys, "membership", folder)
     assert beside["members"] == 1442 - 50
     assert beside["epsilon_lower_bound"] == audit["epsilon_lower_bound"]
-    assert "theorem 5.2" in beside["how"]
+    assert "Mahloujifar" in beside["how"]
     again = [document(capsys, *options, "--reproducible", "--overwrite")["privacy"] for _ in range(2)]
     assert again[0] == again[1] != found
     by_loss = document(capsys, *options, "--score", "loss", "--canary", "mislabelled", "--out", "other")
@@ -245,8 +245,5 @@ def test_an_audit_that_refutes_the_guarantee_says_so(
 def test_mistakes_of_an_audit(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "expected 1 to 5 guesses" in mistake(capsys, "audit", spec, "--canaries", 5, "--guesses", 6)
     assert "canaries" in mistake(capsys, "audit", spec, "--canaries", 5000, "--guesses", 6)
-    assert "use fewer" in mistake(
-        capsys, "audit", spec, "--canaries", 1000, "--guesses", 6, "--set", "privacy.delta=0.01"
-    )
     assert "confidence" in mistake(capsys, "audit", spec, "--canaries", 5, "--guesses", 5, "--confidence", 95)
     assert not Path("runs").exists()

@@ -14,10 +14,14 @@ import pytest
 from scipy.stats import binom
 from tests.reference.audited_releases import Statistic, audit_release
 
-from gossamer.attacks.audit import LowerBound, epsilon_from_runs, epsilon_one_run
+from gossamer.attacks.audit import LowerBound, epsilon_from_runs
+from gossamer.attacks.canaries import Sum
+from gossamer.attacks.one_run import epsilon_one_run, rejects
 from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
+from gossamer.privacy.accounting.accountants import profile as proved_profile
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.paper_noise import PaperNoise
+from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 
@@ -151,3 +155,54 @@ def test_bounds_of_one_run_are_wrong_no_more_often_than_they_say(delta: float) -
     bounds = {v: epsilon_one_run(m, m, int(v), delta, ADD).epsilon for v in {*correct, *other}}
     assert binom.sf(sum(bounds[v] > 1.0 for v in correct) - 1, 20_000, 0.05) > 1e-6
     assert np.mean([bounds[v] > 1.0 for v in other]) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("share", "mu", "guessed"), [(0.04, 3.0, 100), (0.04, 1.0, 30), (0.3, 1.0, 100), (1.0, 1.0, 30)]
+)
+def test_profiles_that_are_true_are_rejected_no_more_often_than_they_say(share: float, mu: float, guessed: int) -> None:
+    """With probability ``share``, which everybody sees, each of 100 coins is told as well as mu allows; else none is.
+    Of 4,000 runs at 0.95 more than 266 rejections have a probability below 1e-6, were each as likely as 0.05. A bound
+    that takes coins for independent fails that where 0.3 of the runs tell. It is not idle either: where few runs tell,
+    a third of mu is rejected in most of these."""
+    generator, m = np.random.default_rng(12), 100
+    coins, tells = generator.choice([-1.0, 1.0], (4000, m)), generator.random((4000, 1)) < share
+    scores = np.where(tells, mu / 2, 0.0) * coins + generator.standard_normal((4000, m))
+    surest = np.argsort(-np.abs(scores), axis=1)[:, :guessed]
+    correct = (np.take_along_axis(scores * coins, surest, axis=1) > 0).sum(axis=1)
+
+    def rejected(strength: float) -> int:
+        told = PrivacyProfile.gaussian(strength)
+        profile = PrivacyProfile.of(np.array(told.losses), share * np.array(told.deltas))
+        verdicts = {v: rejects(m, guessed, v, profile, 0.05) for v in set(correct.tolist())}
+        return sum(verdicts[v] for v in correct.tolist())
+
+    assert binom.sf(rejected(mu) - 1, 4000, 0.05) > 1e-6
+    if share == 0.04:
+        assert rejected(mu / 3) > 0.5 * tells.sum()
+    if guessed == m and share == 0.3:
+        accuracy = 0.5 + share * (PrivacyProfile.gaussian(mu).accuracy - 0.5)
+        assert binom.sf(np.sum(binom.sf(correct - 1, m, accuracy) < 0.05) - 1, 4000, 0.05) < 1e-6
+
+
+@pytest.mark.slow
+def test_the_scores_of_a_mechanism_of_known_epsilon_claim_no_more() -> None:
+    """Twenty releases of 300 orthogonal canaries, sampled with rate 0.3, 300 times: more than 41 claims above the
+    truth have a probability below 1e-6, were each as likely as 0.05. With a third of the noise nearly every run claims
+    more."""
+    generator, m, releases, rate, claimed = np.random.default_rng(13), 300, 20, 0.3, 2.0
+    kind = ReleaseKind(Gaussian(1.0, claimed), Poisson(rate), m)
+    truth = proved_profile([({kind: releases}, 1)], ADD)
+    directions, blank, nothing = np.eye(m), np.zeros((m, m)), np.zeros((0, m))
+
+    def refuted(noise: float) -> bool:
+        included, scores = generator.random(m) < 0.5, np.zeros(m)
+        for _ in range(releases):
+            seen = included * (generator.random(m) < rate) + noise * generator.standard_normal(m)
+            scores += Sum(seen, directions, blank, nothing, 0.0, rate).log_likelihood_ratios()
+        order = np.argsort(scores)
+        correct = int((~included[order[:30]]).sum() + included[order[-30:]].sum())
+        return rejects(m, 60, correct, truth, 0.05)
+
+    assert binom.sf(sum(refuted(claimed) for _ in range(300)) - 1, 300, 0.05) > 1e-6
+    assert np.mean([refuted(claimed / 3) for _ in range(40)]) > 0.9

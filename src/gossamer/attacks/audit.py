@@ -3,7 +3,7 @@
 | function | experiment | what must be independent |
 |---|---|---|
 | `epsilon_from_runs` | many runs, half with a canary and half without | the runs |
-| `epsilon_one_run` | one run with m canaries, each included by a fair coin | the coins |
+| `one_run.epsilon_one_run` | one run with m canaries, each included by a fair coin | the coins |
 
 Both say: *if the lower bound exceeds a claimed epsilon, the claim is false*, except with probability 1 - confidence. A
 lower bound of 0 says nothing at all. Losses of one model's training and test examples are neither experiment, so no
@@ -12,9 +12,7 @@ epsilon follows from them.
 References
 ----------
 [1] Jagielski, Ullman and Oprea, "Auditing differentially private machine learning", NeurIPS 2020, section 3.
-[2] Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, theorem 5.2 and
-    appendix D.
-[3] Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial",
+[2] Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial",
     Biometrika 1934.
 """
 
@@ -25,7 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta, binom
+from scipy.stats import beta
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError
@@ -65,12 +63,12 @@ class LowerBound:
 
 
 def binomial_lower(successes: int, trials: int, level: float) -> float:
-    """A bound below the success probability, true with probability at least 1 - ``level`` (one-sided, [3])."""
+    """A bound below the success probability, true with probability at least 1 - ``level`` (one-sided, [2])."""
     return float(beta.ppf(level, successes, trials - successes + 1)) if successes > 0 else 0.0
 
 
 def binomial_upper(successes: int, trials: int, level: float) -> float:
-    """A bound above the success probability, true with probability at least 1 - ``level`` (one-sided, [3])."""
+    """A bound above the success probability, true with probability at least 1 - ``level`` (one-sided, [2])."""
     return float(beta.ppf(1 - level, successes + 1, trials - successes)) if successes < trials else 1.0
 
 
@@ -107,7 +105,7 @@ def epsilon_from_runs(
     SpecError
         If delta or confidence is out of range.
     """
-    _check(delta, confidence)
+    check_level(delta, confidence)
     scores = [np.asarray(s, np.float64) for s in (with_canary, without_canary)]
     if any(len(s) < 2 or s.ndim != 1 or np.isnan(s).any() for s in scores):
         raise DataError("expected scores of at least 2 runs with and 2 without the canary, none of them NaN")
@@ -122,7 +120,8 @@ def epsilon_from_runs(
     return LowerBound(epsilon, delta, confidence, relation, method)
 
 
-def _check(delta: float, confidence: float) -> None:
+def check_level(delta: float, confidence: float) -> None:
+    """Refuse a delta or a confidence that is none."""
     if not 0 <= delta < 1:
         raise SpecError(f"delta lies in [0, 1), found {delta!r}")
     if not 0 < confidence < 1:
@@ -150,92 +149,3 @@ def _best_event(scores: tuple[FloatArray, ...], delta: float, level: float) -> t
         if ratios.max() > best:
             best, event = float(ratios.max()), (float(thresholds[ratios.argmax()]), above)
     return event
-
-
-def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """The most probability with which an (epsilon, delta)-DP mechanism lets so many guesses be correct.
-
-    Theorem 5.2 of [2]. Let S be uniform on {-1, 1}^m, and let the mechanism's output T in {-1, 0, 1}^m (guess "out",
-    abstain, guess "in") have at most r entries that are not 0. If the mechanism is (epsilon, delta)-DP with respect to
-    changing one entry of S, then for every v
-
-        P(T has v or more correct guesses) <= f(v) + 2 m delta max_{i = 1..m} (f(v - i) - f(v))/i,
-
-    where f(v) = P(W >= v) for W ~ Binomial(r, exp(epsilon)/(1 + exp(epsilon))). With delta = 0 the number of correct
-    guesses is stochastically dominated by W. The second term is the largest that adding a number F of certain successes
-    to W can make of it, where F is between 0 and m and has a mean of at most 2 m delta.
-
-    Parameters
-    ----------
-    canaries : int
-        m, all whose coins were flipped, guessed or not.
-    guesses : int
-        r <= m, fixed before the run.
-    correct : int
-        v <= r.
-    epsilon, delta : float
-        The hypothesis, >= 0.
-    """
-    if not 0 <= correct <= guesses <= canaries:
-        raise SpecError(f"expected 0 <= correct <= guesses <= canaries, found {correct}, {guesses} and {canaries}")
-    if not (epsilon >= 0 and 0 <= delta <= 1):
-        raise SpecError(f"expected epsilon >= 0 and delta in [0, 1], found {epsilon!r} and {delta!r}")
-    accuracy = 1 / (1 + math.exp(-epsilon))
-    tail = float(binom.sf(correct - 1, guesses, accuracy))
-    if delta == 0 or correct == 0:
-        return min(tail, 1.0)
-    # f(v - i) - f(v) = P(v - i <= W < v); it is 1 - f(v) from i = v on, where dividing by more makes it only smaller.
-    gains = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, accuracy))
-    return min(tail + 2 * canaries * delta * float((gains / np.arange(1, correct + 1)).max()), 1.0)
-
-
-def epsilon_one_run(
-    canaries: int,
-    guesses: int,
-    correct: int,
-    delta: float,
-    relation: NeighboringRelation,
-    confidence: float = REPORTED,
-) -> LowerBound:
-    """The largest epsilon that one run with randomly included canaries rejects; see `one_run_p_value`.
-
-    Parameters
-    ----------
-    canaries : int
-        m, each included with probability 1/2 on its own.
-    guesses : int
-        r, fixed before the run.
-    correct : int
-        v, how many guesses were right.
-    delta : float
-        In [0, 1).
-    relation : NeighboringRelation
-        What the two outcomes of one coin differ by.
-    confidence : float
-        In (0, 1).
-
-    Returns
-    -------
-    LowerBound
-        Every smaller epsilon has a p-value below 1 - ``confidence``; 0 if none has.
-
-    Raises
-    ------
-    SpecError
-        If a number is out of range, or delta is so large for so many canaries that the theorem says next to nothing.
-    """
-    _check(delta, confidence)
-    if 2 * canaries * delta > 1:
-        raise SpecError(f"{canaries} canaries need a delta of at most {0.5 / canaries:.3g}, found {delta:g}; use fewer")
-    level = 1 - confidence
-    low, high = 0.0, 1.0
-    rejected = one_run_p_value(canaries, guesses, correct, 0.0, delta) < level
-    while rejected and one_run_p_value(canaries, guesses, correct, high, delta) < level:
-        low, high = high, 2 * high
-    # With 2 m delta <= 1 the p-value is a mean of f(v) and f(v - i) for some i, so it grows with epsilon.
-    for _ in range(60 if rejected else 0):
-        middle = (low + high) / 2
-        small = one_run_p_value(canaries, guesses, correct, middle, delta) < level
-        low, high = (middle, high) if small else (low, middle)
-    method = f"{correct} of {guesses} guesses right about {canaries} canaries, each included by a fair coin, in one run"
-    return LowerBound(low, delta, confidence, relation, method)

@@ -9,26 +9,32 @@ relation of the guarantee that is audited:
 | replace one | the canary | the example that was there |
 
 so the two outcomes of one coin are neighbours, whatever the other coins say, and the guarantee of the run is one of the
-map from coins to everything that was released. The guesses may use all of that. See `audit.epsilon_one_run`.
+map from coins to everything that was released. The guesses may use all of that. See `one_run.epsilon_one_run`.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.attacks.audit import REPORTED, LowerBound, epsilon_one_run
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.objective import Objective
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.vectors import ALL, Coordinates
 
 CanaryKind = Literal["random", "mislabelled"]
+
+_NEIGHBOURS = 64
+"""Slots whose spread stands for that of all."""
+_MOST_TURNED = 2048
+"""Features of which a basis is made, within seconds."""
+_LENGTH = 3.0
+"""Length of random canaries, in root mean squares of the data's."""
+_SURE = 1e6
+"""The most that one release can say: without noise it may say all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +61,7 @@ class Canaries:
 
 def choose_canaries(
     train: Split,
-    candidates: IndexArray,
+    held: IndexArray,
     count: int,
     kind: CanaryKind,
     classes: int | None,
@@ -68,13 +74,15 @@ def choose_canaries(
     ----------
     train : Split
         The training examples.
-    candidates : ndarray of int64
-        Rows that may become slots: those that some node holds.
+    held : ndarray of int64
+        Rows that may become slots: those that nodes hold, one node's after another's.
     count : int
         m.
     kind : {"random", "mislabelled"}
-        ``random``: independent signs times the root mean square of all features, so that canaries hardly resemble
-        each other, with a random target. ``mislabelled``: the slot's own example under a wrong label.
+        ``random``: features in directions of a random basis, each direction with one label after the other, so that
+        the gradients of a node's canaries are as good as orthogonal, and three times as long as the data's, so that
+        these are longer than the clip and what they share by an intercept is little. ``mislabelled``: the slot's own
+        example under a wrong label.
     classes : int or None
         Of the targets.
     generator : Generator
@@ -87,23 +95,36 @@ def choose_canaries(
     SpecError
         If there are not so many rows, or the kind does not fit the data.
     """
-    if not 0 < count <= len(candidates):
-        raise SpecError(f"expected 1 to {len(candidates)} canaries, one for each example at most, found {count}")
+    if not 0 < count <= len(held):
+        raise SpecError(f"expected 1 to {len(held)} canaries, one for each example at most, found {count}")
     if kind == "mislabelled" and classes is None:
         raise SpecError("real targets have no wrong labels; take random canaries")
     if kind == "random" and train.sparse:
         raise SpecError("random canaries are dense, and these features are sparse; take mislabelled ones")
-    rows = np.sort(generator.choice(candidates, count, replace=False)).astype(np.int64)
+    rows = np.sort(generator.choice(np.sort(held), count, replace=False)).astype(np.int64)
     features: Any = train.features[rows]
     targets: Any = train.targets[rows]
     if kind == "mislabelled":
         assert classes is not None
         targets = (targets + generator.integers(1, classes, count)) % classes
     else:
-        scale = float(np.sqrt(np.mean(np.square(train.features, dtype=np.float64))))
-        features = (scale * generator.choice([-1.0, 1.0], features.shape)).astype(np.float32)
-        targets = generator.permutation(targets) if classes is None else generator.integers(0, classes, count)
+        order = np.argsort(np.argsort(np.argsort(held)[np.searchsorted(np.sort(held), rows)]))
+        basis = _basis(math.prod(features.shape[1:]), count, generator)
+        length = _LENGTH * float(np.sqrt(np.mean(np.square(train.features, dtype=np.float64)) * basis.shape[1]))
+        features = (length * basis[order % len(basis)]).astype(np.float32).reshape(features.shape)
+        if classes is None:
+            targets = generator.permutation(targets)
+        else:
+            targets = (generator.integers(0, classes, len(basis))[order % len(basis)] + order // len(basis)) % classes
     return Canaries(rows, Split(features, targets.astype(train.targets.dtype)), coins.random(count) < 0.5)
+
+
+def _basis(size: int, count: int, generator: np.random.Generator) -> FloatArray:
+    """At most ``count`` orthonormal vectors of ``size`` numbers; of many numbers random ones, which are nearly so."""
+    vectors = generator.standard_normal((min(size, count), size))
+    if size <= _MOST_TURNED:
+        return np.ascontiguousarray(np.linalg.qr(vectors.T)[0].T)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
 def plant(train: Split, canaries: Canaries) -> Split:
@@ -118,47 +139,80 @@ def plant(train: Split, canaries: Canaries) -> Split:
     return Split(features, targets)
 
 
-def gradient_scores(
-    objective: Objective,
-    model: FloatArray,
-    released: FloatArray,
-    canaries: Split,
-    clip: float,
-    where: Coordinates = ALL,
-) -> npt.NDArray[np.float64]:
-    """Inner products of one released mean gradient with the canaries' own clipped gradients, [canaries].
+class Sum(NamedTuple):
+    """One released sum over a sample of a node's examples, as its auditor sees it.
 
-    Parameters
+    Attributes
     ----------
-    objective : Objective
-        What is minimised.
-    model : ndarray [size]
-        At which the gradient was taken.
-    released : ndarray [size]
-        As the data side answered it, with the regulariser's gradient and, behind it, a count if there is one.
-    canaries : Split
-        The canaries of the node that released it.
-    clip : float
-        Of that release.
-    where : Coordinates
-        Those that it has, of every D-th, where it is D times the gradient.
+    seen : ndarray [coordinates]
+        Sum of the clipped gradients of a sample, with noise.
+    inside, outside : ndarray [slots, coordinates]
+        Clipped gradients that slots have with their canary and without it; zero where that is a blank slot.
+    others : ndarray [others, coordinates]
+        Gradients of some examples in no slot.
+    each : float
+        How many examples each of ``others`` stands for.
+    rate : float
+        Probability with which an example is sampled.
     """
-    models = np.broadcast_to(model, (len(canaries), objective.size))
-    own = objective.clipped_gradients(models, canaries, list(np.arange(len(canaries))[:, None]), clip).sums
-    decay = where.step * objective.l2 * model[where.slice].astype(np.float64)
-    seen = released[: where.count(objective.size)].astype(np.float64) - decay
-    return own[:, where.slice].astype(np.float64) @ seen
+
+    seen: FloatArray
+    inside: FloatArray
+    outside: FloatArray
+    others: FloatArray
+    each: float
+    rate: float
+
+    def log_likelihood_ratios(self) -> npt.NDArray[np.float64]:
+        """Logarithms of how much likelier the sum is with each canary than without it, [slots].
+
+        With g a gradient of a slot, and y the inner product of g with the sum, less the mean of all that is not of
+        this slot, y is about N(|g|^2, V) if the slot was sampled and N(0, V) if it was not. V is the variance of what
+        is not expected of the sum, per coordinate, as it was seen and not as it was promised, times |g|^2; and that of
+        the other examples along g. So of a rate q the likelihood is, up to a factor that all g have in common::
+
+            1 - q + q exp((y |g|^2 - |g|^4/2) / V)
+
+        The ratio is that of the gradients inside and outside. Whether the approximation is good decides how powerful
+        guesses are, and never whether a bound from them is true.
+        """
+        expected = self.rate * (0.5 * (self.inside + self.outside).sum(axis=0) + self.each * self.others.sum(axis=0))
+        surprise = self.seen - expected
+        inside, outside = (self._log_likelihoods(own, surprise) for own in (self.inside, self.outside))
+        ratios: npt.NDArray[np.float64] = np.clip(inside - outside, -_SURE, _SURE)
+        return ratios
+
+    def _log_likelihoods(self, own: FloatArray, surprise: FloatArray) -> npt.NDArray[np.float64]:
+        squares = _products(own, own)
+        if not squares.any():
+            return squares
+        y = own @ surprise + self.rate / 2 * (_products(self.inside, own) + _products(self.outside, own))
+        variance = float(np.mean(np.square(surprise, dtype=np.float64))) * squares + self._crowd(own)
+        with np.errstate(divide="ignore", invalid="ignore"):  # a rate of 1; a gradient or a variance of 0
+            sampled = np.nan_to_num((y * squares - squares**2 / 2) / variance, nan=0.0, posinf=_SURE, neginf=-_SURE)
+            found: npt.NDArray[np.float64] = np.logaddexp(np.log1p(-self.rate), np.log(self.rate) + sampled)
+        return found
+
+    def _crowd(self, own: FloatArray) -> npt.NDArray[np.float64]:
+        """Variance of the inner products of each of ``own`` with what the other slots and examples add to the sum."""
+        count, half = len(own), self.rate / 2
+        some = np.linspace(0, count - 1, min(_NEIGHBOURS, count)).astype(np.int64)
+        inside, outside = ((side[some] @ own.T if side.any() else 0.0) for side in (self.inside, self.outside))
+        spread = np.asarray(half * (inside**2 + outside**2) - (half * (inside + outside)) ** 2, np.float64)
+        spread[np.arange(len(some)), some] = 0.0
+        others = self.each * np.square(self.others @ own.T).sum(axis=0)
+        found: npt.NDArray[np.float64] = spread.sum(axis=0) * (count / len(some)) + self.rate * (1 - self.rate) * others
+        return found
 
 
-def judge(
-    canaries: Canaries,
-    scores: npt.NDArray[np.float64],
-    guesses: int,
-    delta: float,
-    relation: NeighboringRelation,
-    confidence: float = REPORTED,
-) -> tuple[int, LowerBound]:
-    """Guess the coins from scores, then count and bound.
+def _products(left: FloatArray, right: FloatArray) -> npt.NDArray[np.float64]:
+    """Inner products of rows."""
+    found: npt.NDArray[np.float64] = np.einsum("ij,ij->i", left, right, dtype=np.float64)
+    return found
+
+
+def correct_guesses(canaries: Canaries, scores: npt.NDArray[np.float64], guesses: int) -> int:
+    """How many coins are guessed right from scores.
 
     The half of the guesses with the highest scores say "in", the other half, with the lowest, "out"; about the canaries
     between them nothing is said. Scores that are equal are taken in the order of the slots, and one that is not a
@@ -172,13 +226,6 @@ def judge(
         Larger where a canary seems included. They may use all that was released, and nothing else.
     guesses : int
         r, fixed before the run.
-    delta, relation, confidence
-        Of the bound.
-
-    Returns
-    -------
-    correct : int
-    bound : LowerBound
 
     Raises
     ------
@@ -189,5 +236,4 @@ def judge(
         raise DataError(f"expected one score for each of {len(canaries)} canaries and no more guesses, found {guesses}")
     order = np.argsort(np.nan_to_num(scores, nan=-np.inf), kind="stable")
     out, ins = order[: guesses // 2], order[len(order) - (guesses - guesses // 2) :]
-    correct = int(canaries.included[ins].sum() + (~canaries.included[out]).sum())
-    return correct, epsilon_one_run(len(canaries), guesses, correct, delta, relation, confidence)
+    return int(canaries.included[ins].sum() + (~canaries.included[out]).sum())

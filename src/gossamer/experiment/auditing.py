@@ -13,11 +13,13 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.terms import EXAMPLE
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.attacks.audit import REPORTED, epsilon_one_run
-from gossamer.attacks.canaries import Canaries, choose_canaries, judge, plant
+from gossamer.attacks.audit import REPORTED, LowerBound, check_level
+from gossamer.attacks.canaries import Canaries, choose_canaries, correct_guesses, plant
 from gossamer.attacks.membership import membership
+from gossamer.attacks.one_run import Family, best_guesses, epsilon_one_run, rejects
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.eavesdropper import Listener, rows_of
@@ -33,7 +35,11 @@ from gossamer.experiment.results_folder import ResultsFolder, read_summary
 from gossamer.experiment.running import run_prepared
 from gossamer.experiment.spec import Experiment
 from gossamer.parameters import pack
-from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.accounting.worst import worst_profile
+from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation
+from gossamer.privacy.profile import PrivacyProfile
+from gossamer.privacy.releases import ReleaseKind
 from gossamer.randomness import derive, stream
 
 CanaryChoice = Literal["auto", "random", "mislabelled"]
@@ -56,8 +62,8 @@ def audit_run(
     experiment: Experiment,
     out: str | Path | None = None,
     *,
-    canaries: int,
-    guesses: int,
+    canaries: int | None = None,
+    guesses: int | None = None,
     kind: CanaryChoice = "auto",
     score: Score = "gradient",
     confidence: float = REPORTED,
@@ -73,15 +79,16 @@ def audit_run(
         What to audit.
     out : path, optional
         Folder for the results.
-    canaries : int
-        m: as many slots of the nodes' shards, chosen at random, belong to canaries.
-    guesses : int
-        r: about how many coins a guess is made.
+    canaries : int, optional
+        m: as many slots of the nodes' shards, chosen at random, belong to canaries; by default all.
+    guesses : int, optional
+        r: about how many coins a guess is made; by default as many as bound epsilon best, if the run reveals all that
+        is proved that it may (`one_run.best_guesses`).
     kind : {"auto", "random", "mislabelled"}
         See `choose_canaries`; ``auto`` is mislabelled for sparse features and random else.
     score : {"gradient", "loss"}
-        What guesses are made from: the inner products of all gradients that a canary's node released with its own, or
-        its loss under the run's model alone.
+        What guesses are made from: how much likelier all gradients that a canary's node released are with it, or its
+        loss under the run's model alone.
     confidence : float
         Of the bound.
     overwrite, progress, secret
@@ -98,11 +105,7 @@ def audit_run(
         If the experiment cannot be run, or has no room for so many canaries; nothing has been released.
     """
     folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
-    if canaries < 1:
-        raise SpecError(f"expected at least 1 canary, found {canaries}; an audit without any measures nothing")
-    if not 0 < guesses <= canaries:
-        raise SpecError(f"expected 1 to {canaries} guesses, at most one a canary, found {guesses}")
-    epsilon_one_run(canaries, guesses, guesses, experiment.delta, experiment.privacy.relation, confidence)  # or raise
+    check_level(experiment.delta, confidence)
     prepared = prepare(experiment)
     check_not_private(prepared, "an audit with canaries")
     if experiment.terms.unit != EXAMPLE and score == "gradient":
@@ -110,22 +113,36 @@ def audit_run(
             f"canaries are scored by gradients that nodes release, and {experiment.algorithm.name} releases "
             "none, but what is made of many local steps; score by loss"
         )
-    planted = canaries_of(prepared, canaries, kind)
-    with_canaries = replace(prepared, dataset=replace(prepared.dataset, train=plant(prepared.dataset.train, planted)))
-    listener = Listener(with_canaries, planted)
+    count = sum(map(len, prepared.shards)) if canaries is None else canaries
+    if count < 1:
+        raise SpecError(f"expected at least 1 canary, found {count}; an audit without any measures nothing")
+    if guesses is not None and not 0 < guesses <= count:
+        raise SpecError(f"expected 1 to {count} guesses, at most one a canary, found {guesses}")
+    planted = canaries_of(prepared, count, kind)
+    plan = plan_run(prepared)
+    planned = plan.guarantee.would_be or plan.guarantee  # nobody who judges draws the noise again
+    guesses = best_guesses(count, planned.mu) if guesses is None else guesses
+    blank = _blank(experiment.privacy.relation, planted)
+    listener = Listener(prepared, planted, blank is not None)
     result = run_prepared(
-        with_canaries,
-        plan_run(prepared),
+        replace(prepared, dataset=replace(prepared.dataset, train=plant(prepared.dataset.train, planted))),
+        plan,
         folder,
         progress=progress,
         watch=listener if score == "gradient" else None,
-        blank=_blank(experiment.privacy.relation, planted),
+        blank=blank,
         purpose=_purpose(kind, planted),
         secret=secret,
     )
     scores = listener.scores if score == "gradient" else _losses(prepared, planted, result)
-    found = _verdict(experiment, planted, scores, guesses, confidence, result)
-    _publish(result.summary, "one_run", {**found, "canary": _kind(prepared, kind), "score": score}, folder)
+    asked = count, guesses, correct_guesses(planted, scores, guesses)
+    bound = epsilon_one_run(
+        *asked, experiment.delta, experiment.privacy.relation, confidence, family_of(prepared, plan)
+    )
+    proved = result.guarantee.would_be or result.guarantee
+    refuted = rejects(*asked, proved.profile, 1 - confidence)
+    found = {**_found(bound, *asked), "canary": _kind(prepared, kind), "score": score, **_proved(result.guarantee)}
+    _publish(result.summary, "one_run", {**found, "refuted": refuted}, folder)
     return result
 
 
@@ -139,7 +156,7 @@ def canaries_of(prepared: Prepared, count: int, kind: CanaryChoice) -> Canaries:
     seed = derive(prepared.experiment.seed, "audit")
     return choose_canaries(
         prepared.dataset.train,
-        np.sort(np.concatenate(prepared.shards)),
+        np.concatenate(prepared.shards),
         count,
         _kind(prepared, kind),
         prepared.dataset.classes,
@@ -167,31 +184,59 @@ def _losses(prepared: Prepared, canaries: Canaries, result: Result) -> npt.NDArr
     return -losses
 
 
-def _verdict(
-    experiment: Experiment,
-    canaries: Canaries,
-    scores: npt.NDArray[np.float64],
-    guesses: int,
-    confidence: float,
-    result: Result,
-) -> dict[str, Any]:
-    relation, delta = experiment.privacy.relation, experiment.delta
-    correct, bound = judge(canaries, scores, guesses, delta, relation, confidence)
-    would_be = result.guarantee.would_be
-    planned = (would_be or result.guarantee).epsilon  # nobody who judges draws the noise again
-    proved = {"proved_epsilon": result.guarantee.epsilon, **({} if would_be is None else {"would_be_epsilon": planned})}
+def family_of(prepared: Prepared, plan: Plan) -> Family:
+    """Hypotheses for an audit: what the plan releases, with more or less noise; or, if that cannot be said, any
+    epsilon."""
+    spec = prepared.experiment
+    counted = [plan.counts(name) for name in prepared.names]
+    if not all(counts is not None and all(map(_scalable, counts)) for counts in counted):
+        return Family.of_epsilon(spec.delta)
+    different = {frozenset(counts.items()) for counts in counted if counts}
+
+    def member(strength: float) -> PrivacyProfile:
+        many = [[({_louder(kind, strength): count for kind, count in counts}, 1)] for counts in different]
+        return worst_profile(many, spec.privacy.relation, (math.inf, spec.delta))
+
+    return Family(member, "the plan's releases, with more or less noise")
+
+
+_STRENGTHS: Mapping[type, tuple[str, int]] = {
+    Gaussian: ("noise_multiplier", -1),
+    BallGaussian: ("noise_multiplier", -1),
+    L2Laplace: ("epsilon", 1),
+    Laplace: ("scale", -1),
+}
+"""The number of each law that its noise depends on, and whether more of it reveals more."""
+
+
+def _scalable(kind: ReleaseKind) -> bool:
+    return type(kind.mechanism) in _STRENGTHS and kind.sampling.proved
+
+
+def _louder(kind: ReleaseKind, strength: float) -> ReleaseKind:
+    """A release whose noise is smaller by the factor ``strength``."""
+    law: Any = kind.mechanism
+    name, power = _STRENGTHS[type(law)]
+    return replace(kind, mechanism=replace(law, **{name: getattr(law, name) * strength**power}))
+
+
+def _found(bound: LowerBound, canaries: int, guesses: int, correct: int) -> dict[str, Any]:
     return {
         "epsilon_lower_bound": bound.epsilon,
         "delta": bound.delta,
         "confidence": bound.confidence,
         "neighboring_relation": bound.neighboring_relation.value,
-        "method": f"{bound.method} (Steinke, Nasr and Jagielski 2023, theorem 5.2)",
-        "canaries": len(canaries),
+        "method": f"{bound.method} (Mahloujifar, Melis and Chaudhuri 2025)",
+        "canaries": canaries,
         "guesses": guesses,
         "correct": correct,
-        **{name: epsilon if math.isfinite(epsilon) else None for name, epsilon in proved.items()},
-        "refuted": bool(bound.epsilon > planned),
     }
+
+
+def _proved(guarantee: Guarantee) -> dict[str, float | None]:
+    would_be = {} if guarantee.would_be is None else {"would_be_epsilon": guarantee.would_be.epsilon}
+    proved = {"proved_epsilon": guarantee.epsilon, **would_be}
+    return {name: epsilon if math.isfinite(epsilon) else None for name, epsilon in proved.items()}
 
 
 def _publish(summary: dict[str, Any], name: str, audit: Mapping[str, Any], folder: ResultsFolder | None) -> None:

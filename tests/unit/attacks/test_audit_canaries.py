@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gossamer.attacks.audit import epsilon_one_run
-from gossamer.attacks.canaries import Canaries, choose_canaries, gradient_scores, judge, plant
+from gossamer.attacks.canaries import Canaries, Sum, choose_canaries, correct_guesses, plant
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.mechanisms import NeighboringRelation, NoNoise
+from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides.making import open_pool
@@ -21,9 +21,8 @@ from gossamer.sides.plan import Samples
 from gossamer.sides.pool import Pool
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
-from gossamer.vectors import Coordinates, Public
+from gossamer.vectors import Public
 
-ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 GENERATOR = np.random.default_rng(1)
 TRAIN = Split(GENERATOR.random((50, 6)).astype(np.float32), GENERATOR.integers(0, 3, 50))
 CANDIDATES = np.arange(10, 40)
@@ -61,14 +60,35 @@ def test_coins_are_fair_and_their_own() -> None:
     assert np.any(made[0].included != made[1].included)
 
 
-def test_random_canaries_have_the_datas_scale_and_mislabelled_ones_wrong_labels() -> None:
-    random = canaries("random")
-    scale = np.sqrt(np.mean(np.square(TRAIN.features, dtype=np.float64)))
-    np.testing.assert_allclose(np.abs(random.examples.features), scale, rtol=1e-6)
+def test_random_canaries_are_longer_than_the_data_and_mislabelled_ones_have_wrong_labels() -> None:
+    lengths = np.linalg.norm(canaries("random").examples.features, axis=1)
+    np.testing.assert_allclose(lengths, 3 * np.sqrt(np.mean(np.sum(np.square(TRAIN.features), axis=1))), rtol=1e-5)
     wrong = canaries("mislabelled")
     np.testing.assert_array_equal(wrong.examples.features, TRAIN.features[wrong.rows])
     assert np.all(wrong.examples.targets != TRAIN.targets[wrong.rows])
     assert set(wrong.examples.targets) <= {0, 1, 2}
+
+
+def test_random_canaries_of_a_node_differ_in_direction_or_label() -> None:
+    """Six features and three labels make 18 canaries, whatever the order of a node's rows: no two of them are alike,
+    and of two directions the features are orthogonal."""
+    held = np.concatenate([np.arange(39, 9, -2), np.arange(10, 40, 2)])
+    made = choose_canaries(TRAIN, held, 30, "random", 3, np.random.default_rng(2), np.random.default_rng(3))
+    for rows in (held[:15], held[15:]):
+        mine = np.isin(made.rows, rows)
+        x, labels = made.examples.features[mine].astype(np.float64), made.examples.targets[mine]
+        cosines = x @ x.T / np.linalg.norm(x[0]) ** 2
+        same = np.abs(cosines) > 1e-5
+        np.testing.assert_allclose(cosines[same], 1.0, rtol=1e-5)
+        assert np.sum(same & (labels[:, None] == labels)) == 15  # each with itself
+
+
+def test_canaries_of_many_features_have_random_directions() -> None:
+    many = Split(np.ones((20, 3000), np.float32), np.zeros(20, np.int64))
+    made = choose_canaries(many, np.arange(20), 20, "random", 2, np.random.default_rng(4), np.random.default_rng(5))
+    x = made.examples.features
+    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 3 * np.sqrt(3000), rtol=1e-5)
+    assert np.abs(x @ x.T / 27_000 - np.eye(20)).max() < 0.1  # 5.5 deviations
 
 
 def test_only_included_canaries_are_planted() -> None:
@@ -142,38 +162,70 @@ def test_a_blank_slot_takes_no_turn_in_a_round() -> None:
         np.testing.assert_array_equal(answer.released.values, 0.0)
 
 
-def test_scores_on_some_coordinates_are_of_these() -> None:
-    objective = LinearModel("softmax", 6, 3, l2=0.5, dtype=np.float64)
-    model, loss_gradient = np.random.default_rng(6).standard_normal((2, objective.size))
-    examples, where = canaries().examples, Coordinates(1, 4)
-    released = 4 * (loss_gradient + 0.5 * model)[where.slice]
-    scores = gradient_scores(objective, model, released, examples, 0.3, where)
-    own = objective.clipped_gradients(model[None], examples, [np.array([0])], 0.3).sums[0]
-    assert scores[0] == pytest.approx(4 * own[where.slice] @ loss_gradient[where.slice], rel=1e-6)
+# Scores
 
 
-def test_scores_are_inner_products_with_the_canaries_clipped_gradients() -> None:
-    objective = LinearModel("softmax", 6, 3, l2=0.5, dtype=np.float64)
-    generator = np.random.default_rng(6)
-    model, loss_gradient = generator.standard_normal((2, objective.size))
-    examples = canaries().examples
-    released = np.append(loss_gradient + 0.5 * model, 99.0)  # with the regulariser, and a count behind it
-    scores = gradient_scores(objective, model, released, examples, clip=0.3)
-    for i in range(len(examples.targets)):
-        own = objective.clipped_gradients(model[None], examples, [np.array([i])], 0.3).sums[0]
-        assert scores[i] == pytest.approx(own @ loss_gradient, rel=1e-6)
+def a_sum(inside: np.ndarray, along: float, variance: float, **others: object) -> Sum:
+    """A sum that is ``along`` on the first coordinate, and on the last, where no gradient is, such that all that is not
+    expected has a mean square of ``variance``."""
+    nothing = np.zeros((0, inside.shape[1]))
+    given = {"outside": np.zeros_like(inside), "others": nothing, "each": 1.0, "rate": 0.3, **others}
+    plain = Sum(seen=np.zeros(inside.shape[1]), inside=inside, **given)  # type: ignore[arg-type]
+    seen = np.zeros(inside.shape[1])
+    seen[0] = along
+    examples = plain.each * plain.others.sum(axis=0)
+    expected = plain.rate * ((plain.inside + plain.outside).sum(axis=0) / 2 + examples)
+    seen[-1] = math.sqrt(variance * len(seen) - np.sum((seen - expected)[:-1] ** 2))
+    return plain._replace(seen=seen)
+
+
+def density(y: float, mean: float, variance: float) -> float:
+    return math.exp(-((y - mean) ** 2) / (2 * variance))
+
+
+@pytest.mark.parametrize("rate", [0.3, 1.0])
+def test_the_score_of_a_lone_canary_is_its_likelihood_ratio(rate: float) -> None:
+    """A sampled Gaussian of sensitivity 1.5, in closed form; what is orthogonal to the gradient says nothing."""
+    for along in (-1.0, 0.2, 3.0):
+        found = a_sum(np.array([[1.5, 0.0, 0.0]]), along, 4.0, rate=rate).log_likelihood_ratios()
+        out, sampled = density(along, 0, 4.0), density(along, 1.5, 4.0)
+        assert found[0] == pytest.approx(math.log(((1 - rate) * out + rate * sampled) / out), rel=1e-9)
+
+
+def test_under_replacement_the_other_example_counts_too() -> None:
+    heard = a_sum(np.array([[1.5, 0.0, 0.0]]), 1.0, 4.0, outside=np.array([[0.0, 0.5, 0.0]]))
+    inside = 0.7 + 0.3 * density(1.0, 1.5, 4.0) / density(1.0, 0, 4.0)
+    outside = 0.7 + 0.3 * density(0.0, 0.5, 4.0) / density(0.0, 0, 4.0)
+    assert heard.log_likelihood_ratios()[0] == pytest.approx(math.log(inside / outside), rel=1e-9)
+
+
+def test_the_means_of_other_slots_and_examples_are_taken_off_and_their_spread_is_noise() -> None:
+    """With a parallel slot, there half the time and sampled with rate q, and ten examples along the same direction."""
+    q, own, other, example = 0.3, 1.0, 2.0, 0.5
+    inside = np.array([[own, 0.0], [other, 0.0]])
+    heard = a_sum(inside, 4.0, 9.0, others=np.array([[example, 0.0], [example, 0.0]]), each=5.0)
+    y = 4.0 - q / 2 * other - q * 10 * example
+    variance = 9.0 + (q / 2 - (q / 2) ** 2) * other**2 + 10 * q * (1 - q) * example**2
+    expected = math.log(1 - q + q * density(y, own, variance) / density(y, 0, variance))
+    assert heard.log_likelihood_ratios()[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_canary_without_a_gradient_says_nothing_and_all_may_be_said_where_nothing_surprises() -> None:
+    inside = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    nothing = np.zeros((0, 3))
+    heard = Sum(np.array([0.5, 0.0, 0.0]), inside, np.zeros_like(inside), nothing, 1.0, 1.0)
+    assert heard.log_likelihood_ratios()[1] == 0.0
+    assert np.isfinite(heard.log_likelihood_ratios()).all()
 
 
 def test_the_highest_scores_are_guessed_in_and_the_lowest_out() -> None:
     made = canaries()
     perfect = np.where(made.included, 1.0, -1.0) + 0.01 * np.arange(20)
-    correct, bound = judge(made, perfect, 7, 0.0, ADD)  # 4 in, 3 out
-    assert correct == 7
-    assert bound == epsilon_one_run(20, 7, 7, 0.0, ADD)
-    assert judge(made, -perfect, 7, 0.0, ADD)[0] == 0
+    assert correct_guesses(made, perfect, 7) == 7  # 4 in, 3 out
+    assert correct_guesses(made, -perfect, 7) == 0
     some = np.zeros(20)
     some[np.flatnonzero(made.included)[0]] = 5.0
     some[np.flatnonzero(~made.included)[0]] = np.nan  # the lowest
-    assert judge(made, some, 2, 0.0, ADD)[0] == 2
+    assert correct_guesses(made, some, 2) == 2
     with pytest.raises(DataError, match="no more guesses"):
-        judge(made, perfect, 21, 0.0, ADD)
+        correct_guesses(made, perfect, 21)

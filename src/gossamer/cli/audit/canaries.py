@@ -22,13 +22,17 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     add_spec(command)
     add_reproducible(command)
-    command.add_argument("--canaries", type=int, required=True, metavar="M", help="how many coins are flipped")
-    command.add_argument("--guesses", type=int, required=True, metavar="R", help="about how many of them to guess")
+    command.add_argument(
+        "--canaries", type=int, metavar="M", help="how many coins are flipped (default: one for each example)"
+    )
+    command.add_argument(
+        "--guesses", type=int, metavar="R", help="about how many of them to guess (default: what bounds epsilon best)"
+    )
     command.add_argument(
         "--canary",
         choices=["auto", "random", "mislabelled"],
         default="auto",
-        help="what canaries are (default: random signs, and mislabelled examples where features are sparse)",
+        help="what canaries are (default: random directions, and mislabelled examples where features are sparse)",
     )
     command.add_argument(
         "--score",
@@ -73,7 +77,7 @@ def audit_command(options: argparse.Namespace) -> int:
         print(_audit_report(audit))
         print(f"Results: {result.folder}")
     if audit["refuted"]:
-        say("gossamer: the lower bound is above what is proved: the guarantee of such a run does not hold")
+        say("gossamer: so many right guesses contradict what is proved: the guarantee of such a run does not hold")
         return 1
     return 0
 
