@@ -212,7 +212,7 @@ def _products(left: FloatArray, right: FloatArray) -> npt.NDArray[np.float64]:
 
 
 def correct_guesses(canaries: Canaries, scores: npt.NDArray[np.float64], guesses: int) -> int:
-    """How many coins are guessed right from scores.
+    """Number of coins that are guessed right from scores.
 
     The half of the guesses with the highest scores say "in", the other half, with the lowest, "out"; about the canaries
     between them nothing is said. Scores that are equal are taken in the order of the slots, and one that is not a

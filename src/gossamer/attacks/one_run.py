@@ -204,7 +204,7 @@ def epsilon_of(profile: PrivacyProfile, delta: float) -> float:
 
 
 def best_guesses(canaries: int, mu: float) -> int:
-    """How many guesses bound epsilon best, if every canary is told as well as mu-Gaussian differential privacy allows.
+    """Number of guesses that bounds epsilon best, if every canary is told as well as mu-Gaussian DP allows.
 
     Each canary's score is then N(mu/2, 1) or N(-mu/2, 1), and the r largest in size are guessed. Of numbers of guesses
     some 20 % apart, it is the one with the largest bound if three standard deviations fewer than expected are correct.

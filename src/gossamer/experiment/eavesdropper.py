@@ -71,7 +71,7 @@ class Listener:
                 self.pending[step.node, asked.id] = asked
 
     def _heard(self, node: str, task: Gradient | Round, released: FloatArray) -> Sum:
-        """What ``node`` released, as a sum of gradients at the model that it asked for.
+        """Release of ``node``, as a sum of gradients at the model that it asked for.
 
         Models that were swapped in later are near the one that a round starts from.
         """
