@@ -45,7 +45,7 @@ from gossamer.runtimes.storage.asking import (
 from gossamer.runtimes.storage.contents import Contents
 from gossamer.runtimes.storage.file import File
 from gossamer.runtimes.storage.filters import Budget, kept_by, runs_in, series_of, total_of
-from gossamer.runtimes.storage.receipts import Countersigned, StoredReceipts, countersigned_in
+from gossamer.runtimes.storage.receipts import StoredReceipts, Witnessed, witnessed_in
 from gossamer.runtimes.storage.unit_ledgers import DurableLawLedger
 
 
@@ -192,9 +192,9 @@ class LedgerFile:
         """Receipts of what ``party`` has released in ``run``, in the same file as their charges."""
         return StoredReceipts(self._file, run, party)
 
-    def countersigned(self) -> list[Countersigned]:
-        """List who has countersigned how many receipts of each party of each run."""
-        return countersigned_in(self._file)
+    def witnessed(self, run: str) -> Witnessed | None:
+        """Receipts of a ``run``, as `runs` names it, and who has countersigned them; None if it has none."""
+        return witnessed_in(self._file, run)
 
     def rehearsal(self) -> AbstractContextManager[None]:
         """Whatever is done to the ledger inside: nothing of it stays, but what would be refused is."""

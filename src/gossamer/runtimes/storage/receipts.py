@@ -36,8 +36,6 @@ class Countersigned(NamedTuple):
 
     Attributes
     ----------
-    chain : str
-        Run and party, with a stroke between.
     witness : str
         Who has signed.
     releases : int
@@ -50,12 +48,29 @@ class Countersigned(NamedTuple):
         When it was written down, by this machine's clock.
     """
 
-    chain: str
     witness: str
     releases: int
     head: str
     signature: str
     noted: str
+
+
+class Witnessed(NamedTuple):
+    """Receipts of a party in a run, and its witnesses.
+
+    Attributes
+    ----------
+    run : str
+        Run and party, with a stroke between.
+    receipts : int
+        How many there are.
+    countersigned : list of Countersigned
+        By whom.
+    """
+
+    run: str
+    receipts: int
+    countersigned: list[Countersigned]
 
 
 class StoredReceipts:
@@ -198,9 +213,10 @@ class StoredReceipts:
         return len(rows) - 1 if owners is None else sum(len(json.loads(row).get("owners", owners)) for row in rows[1:])
 
 
-def countersigned_in(file: File) -> list[Countersigned]:
-    """List all countersignatures in a ledger."""
-    rows = file.rows(
-        "SELECT chain, witness, releases, head, signature, noted FROM countersignature ORDER BY chain, witness"
+def witnessed_in(file: File, chain: str) -> Witnessed | None:
+    """Return how many receipts a chain has, and who has countersigned how many; None if there is no such chain."""
+    ((rows,),) = file.rows("SELECT count(*) FROM receipt WHERE chain = ?", chain)
+    signed = file.rows(
+        "SELECT witness, releases, head, signature, noted FROM countersignature WHERE chain = ? ORDER BY witness", chain
     )
-    return [Countersigned(*row) for row in rows]
+    return Witnessed(chain, rows - 1, [Countersigned(*row) for row in signed]) if rows else None
