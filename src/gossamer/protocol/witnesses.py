@@ -1,10 +1,10 @@
-"""Witnesses of a party's releases: its peers, who remember how far its receipts went, and hear no shorter or other ones.
+"""Witnesses of a party's releases: its peers, who remember how far its receipts went, and hear no other ones.
 
 A party's receipts are a chain (`sides.receipts`): the state after each follows from the one before and 32 bytes, its
 link. With what a party sends anyhow go how many releases it has receipts of, the state after them, and the links of the
 newest ones. A witness that has seen fewer follows the links from the state that it saw. Only the chain that it saw,
-gone on with, leads there; a ledger that was put back to an older copy, or that went on twice, does not. So a party that
-has forgotten a release is heard by nobody who has seen the receipt, until it has its newest ledger back.
+gone on with, leads there; that of a ledger that was put back, or that went on twice, does not. So a party that has
+forgotten a release is heard by nobody who has seen the receipt, until it has its newest ledger back.
 
 | a claim | what a witness does |
 |---|---|

@@ -113,8 +113,8 @@ class Deployed(Home):
     def ledger(self, name: str, plan: SidePlan) -> Ledger:
         return self._ledgers(name, plan)
 
-    def charging(self) -> AbstractContextManager[None]:
-        return super().charging() if self._receipts is None else self._receipts.together()
+    def charging(self, name: str) -> AbstractContextManager[None]:
+        return super().charging(name) if self._receipts is None else self._receipts.together()
 
     def charged(self, name: str, task: Any, receipt: Receipt) -> None:
         if self._receipts is not None:

@@ -126,8 +126,8 @@ class Home(Protocol):
         """The ledger of a party whose plan is charged, with the whole plan in it."""
         ...
 
-    def charging(self) -> AbstractContextManager[None]:
-        """Charge inside, and be told of it: both last, or neither."""
+    def charging(self, name: str) -> AbstractContextManager[None]:
+        """Charge party ``name`` inside, and tell of it (`charged`): both last, or neither."""
         return _EACH_BY_ITSELF
 
     def charged(self, name: str, task: Any, receipt: Receipt) -> None:

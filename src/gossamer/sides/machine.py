@@ -164,7 +164,7 @@ class Side:
         charged = self.releases
         due = self.rule.due(task, charged)
         if due.receipt is not None:
-            with self.home.charging():
+            with self.home.charging(self.name):
                 charged = self.charge(due.receipt)
                 self.home.charged(self.name, task, due.receipt)
             self.rule.admitted(task)

@@ -1,4 +1,4 @@
-"""A party as a witness of its peers' receipts, and whether they have seen receipts that its own ledger has forgotten."""
+"""A party as a witness of its peers' receipts, and what they have seen that its own ledger has forgotten."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def check_receipts(witnesses: Witnesses | None, name: str, believe_store: bool) 
     lines = [] if witnesses is None else witnesses.forgotten(() if believe_store else None)
     if lines:
         raise OlderLedger(
-            f"{name}: this is not the newest ledger: {'; '.join(lines)}, so it is a backup, or another one, and with it "
-            "the node would release again what it has released; nothing was charged. Put the newest ledger back; if it "
-            "is lost, the node's part in this run is over, and the others go on without it"
+            f"{name}: this is not the newest ledger: {'; '.join(lines)}, so it is a backup, or another one, and with "
+            "it the node would release again what it has released; nothing was charged. Put the newest ledger back; "
+            "if it is lost, the node's part in this run is over, and the others go on without it"
         )

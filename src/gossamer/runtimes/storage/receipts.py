@@ -28,7 +28,10 @@ TABLES = (
     "CREATE TABLE countersignature (chain TEXT NOT NULL, witness TEXT NOT NULL, releases INTEGER NOT NULL, "
     "head TEXT NOT NULL, signature TEXT NOT NULL, noted TEXT NOT NULL, PRIMARY KEY (chain, witness)) WITHOUT ROWID",
 )
-_NONCE_BYTES = 8
+
+
+def _nonce() -> str:
+    return secrets.token_hex(8)
 
 
 class Countersigned(NamedTuple):
@@ -107,9 +110,7 @@ class StoredReceipts:
         found = self._file.rows("SELECT lines FROM receipt WHERE chain = ? ORDER BY number", self._chain)
         return [lines for (lines,) in found]
 
-    def begin(
-        self, plan: SidePlan, ledger: Ledger, key: str, nonce: Callable[[], str] = lambda: secrets.token_hex(_NONCE_BYTES)
-    ) -> None:
+    def begin(self, plan: SidePlan, ledger: Ledger, key: str, nonce: Callable[[], str] = _nonce) -> None:
         """Have receipts of what is charged from now on, after those that are there.
 
         Parameters
@@ -207,7 +208,7 @@ class StoredReceipts:
         return [json.dumps(law, allow_nan=False) for law in laws if isinstance(law, dict)]
 
     def _noted(self) -> int:
-        """Number of charges that the receipts are of: of a curator's sums, one for each of those whose data they hold."""
+        """Number of charges that there are receipts of: of a curator's sums, one for each of those in it."""
         rows = self.rows()
         owners = next((one["owners"] for line in rows[0].splitlines() if "owners" in (one := json.loads(line))), None)
         return len(rows) - 1 if owners is None else sum(len(json.loads(row).get("owners", owners)) for row in rows[1:])

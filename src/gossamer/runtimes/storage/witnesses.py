@@ -47,10 +47,7 @@ class WitnessFile:
     def kept(self) -> Mapping[str, Known]:
         """Return what is known of each peer."""
         rows = self._file.rows("SELECT name, seen, seen_head, told, told_head FROM peer")
-        return {
-            name: Known(*(Seen(count, head) if count else None for count, head in ((seen, seen_head), (told, told_head))))
-            for name, seen, seen_head, told, told_head in rows
-        }
+        return {name: Known(_seen(*one[:2]), _seen(*one[2:])) for name, *one in rows}
 
     def keep(self, known: Mapping[str, Known]) -> None:
         """Keep what is known of some; it is durable when this returns."""
@@ -62,3 +59,7 @@ class WitnessFile:
     def close(self) -> None:
         """Let others have it."""
         self._file.close()
+
+
+def _seen(releases: int, head: bytes) -> Seen | None:
+    return Seen(releases, head) if releases else None
