@@ -1,4 +1,4 @@
-"""Hosts of faults whose frames carry notes about receipts, as sealed ones do; ledgers and memories outlive processes."""
+"""Hosts of faults whose frames carry notes about receipts, as sealed ones do; ledgers and memories outlive crashes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from gossamer.faults.home import Laboratory
 from gossamer.faults.hosts import LinkedHosts
 from gossamer.faults.trials import Ledgers, Trial
 from gossamer.keys.identity import Identity
@@ -18,7 +19,6 @@ from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.plan import SidePlan
-from gossamer.faults.home import Laboratory
 
 RUN = "5e" * 16
 
