@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
-from tests.reference.witnessed_hosts import Memory, signed, witnesses
+from tests.reference.witnessed_hosts import RUN, Memory, signed, witnesses
 from tests.sampling import examples
 
 from gossamer.protocol.encoding import decode, encode
@@ -27,6 +27,7 @@ class Chain:
     heads: list[bytes] = field(default_factory=lambda: [b"\x01" * 32])
     links: list[bytes] = field(default_factory=list)
     countersigned: dict[str, Seen] = field(default_factory=dict)
+    name: str = "party"
 
     def grow(self, more: int = 1) -> Chain:
         for _ in range(more):
@@ -38,12 +39,12 @@ class Chain:
         self.heads.append(following(self.heads[-1], link))
 
     def witnessed(self, witness: str, seen: Seen, signature: bytes) -> None:
-        assert signed(witness, signature, countersigned("5e" * 16, "party", seen))
+        assert signed(witness, signature, countersigned(RUN, self.name, seen))
         self.countersigned[witness] = seen
 
     def of(self, links: list[bytes]) -> Chain:
         """Another one with the same beginning."""
-        found = Chain(self.heads[:1])
+        found = Chain(self.heads[:1], name=self.name)
         for link in links:
             found.add(link)
         return found
