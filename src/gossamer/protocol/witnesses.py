@@ -9,7 +9,7 @@ forgotten a release is heard by nobody who has seen the receipt, until it has it
 | a claim | what a witness does |
 |---|---|
 | goes on from what it saw, or is the same | remembers it, on disk before anything that came with it is taken |
-| is shorter, and so late, or of an older ledger | drops what came with it: who is honest sends it again with a newer claim |
+| is shorter: late, or of an older ledger | drops what came with it: an honest peer sends it again with a newer claim |
 | has too few links to follow | drops it, and says what it has seen |
 | is as long and another one, or does not follow | drops it: an offence |
 
