@@ -120,9 +120,9 @@ def _lines(spending: Spending) -> Iterator[str]:
     yield from (f"    {line}" for line in _counted(spending))
     if spending.runs:
         yield from (f"    {line}" for line in table(_run_rows(spending)).splitlines())
-    for one in spending.witnessed:
-        yield f"  receipts of {one.run}: {one.receipts:,}"
-        for signed in one.countersigned:
+    for run in spending.witnessed:
+        yield f"  receipts of {run.run}: {run.receipts:,}"
+        for signed in run.countersigned:
             seen = f"{signed.releases:,}, head {signed.head[:16]}, noted {signed.noted}"
             yield f"    {signed.witness} has countersigned {seen}"
     for number, content in enumerate(spending.contents):

@@ -135,7 +135,12 @@ class DataHeld:
             If another run has taken what was left.
         """
         self.ledger = self._ledger()
-        if self.receipts is not None and self.ledger is not None:
+        if self.receipts is None or self.ledger is None:
+            return
+        if self.ledger.releases and not self.receipts.heads:
+            self._folder.tell_owner("an older version has begun this run without receipts, so it has none")
+            self.receipts = None
+        else:
             key = self._invited.identity.public_key.raw.hex()
             self.receipts.begin(self.agreed.plan.side(self._name), self.ledger, key)
 
