@@ -150,6 +150,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     transport.flush(_FLUSH)
     if loop.stopping == _RENEWED:
         return _RENEWED
+    worker.stop()  # what it still charged would have no receipt below
     reporter.write(loop, clock())
     transport.close()  # how long this party trains and tests for itself is nobody else's business
     write_results(folder, held.agreed, host, held)

@@ -199,3 +199,14 @@ def test_a_witness_remembers(tmp_path: Path) -> None:
             "b": Known(Seen(4, b"\x02" * 32), Seen(1, bytes(32))),
             "c": Known(None, Seen(5, b"\x01" * 32)),
         }
+
+
+def test_a_transaction_inside_of_another_is_part_of_it(file: LedgerFile) -> None:
+    ledger, receipts = opened(file)
+    with suppress(RuntimeError), file.transaction():
+        release(ledger, receipts)
+        raise RuntimeError("killed")
+    ledger, receipts = opened(file)
+    assert ledger.releases == len(receipts.rows()) - 1 == 0
+    release(ledger, receipts)
+    assert opened(file)[0].releases == 1
