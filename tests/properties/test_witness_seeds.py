@@ -15,7 +15,7 @@ from gossamer.faults import trials
 
 
 @pytest.mark.parametrize(
-    ("name", "seeds"), [("gossip", 300), ("fedbuff", 300), ("d_psgd", 200), ("masked", 120), ("graph_federated", 100)]
+    ("name", "seeds"), [("gossip", 200), ("fedbuff", 200), ("d_psgd", 120), ("masked", 120), ("graph_federated", 80)]
 )
 def test_no_seed_accuses_an_honest_party(name: str, seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[WitnessedHosts] = []
