@@ -81,7 +81,7 @@ class Broker:
             case "repeat" if record:
                 self.deliver(name, record[place % len(record)])
             case "invent":
-                self.deliver(name, b"GSS\x01" + np.random.default_rng(place).bytes(place % 180))
+                self.deliver(name, b"GSS\x02" + np.random.default_rng(place).bytes(place % 180))
             case "restart":
                 self.nodes[name] = channel(name)
 
@@ -128,7 +128,7 @@ def noise(count: int, seed: int, genuine: list[bytes]) -> list[bytes]:
     for i in range(count):
         size = int(generator.integers(0, 200))
         if i % 5:
-            start = b"" if i % 2 else b"GSS\x01" + bytes([i // 2 % 5])
+            start = b"" if i % 2 else b"GSS\x02" + bytes([i // 2 % 5])
             found.append(start + generator.bytes(size))
         else:
             datagram = bytearray(genuine[i // 5 % len(genuine)])

@@ -75,7 +75,7 @@ class Datagrams:
         if pick < 0.7:
             datagram = self.junk.mutated(datagram, random.choice(self.genuine))
         elif pick < 0.8:
-            datagram = b"GSS\x01" + bytes([random.randrange(5)]) + random.randbytes(random.choice([30, 120, 168, 500]))
+            datagram = b"GSS\x02" + bytes([random.randrange(5)]) + random.randbytes(random.choice([30, 120, 168, 500]))
         elif pick < 0.9:
             datagram = random.randbytes(random.randrange(300))
         sender = random.choice(["a", "a", "a", "a", "c", "b", "stranger"])

@@ -112,30 +112,30 @@ def tag(run: str, sender: Party, receiver: Party) -> bytes:
 
 
 def hello(run: str, sender: Party, receiver: Party) -> bytes:
-    text = encode((1, run, sender.name, receiver.name, sender.instance, sender.public))
+    text = encode((2, run, sender.name, receiver.name, sender.instance, sender.public))
     return (
-        b"GSS\x01\x01" + tag(run, sender, receiver) + sender.instance + sender.public + sender.signature("hello", text)
+        b"GSS\x02\x01" + tag(run, sender, receiver) + sender.instance + sender.public + sender.signature("hello", text)
     )
 
 
 def keys(run: str, one: Party, other: Party) -> tuple[bytes, bytes]:
     """The transcript's digest and the 136 bytes derived."""
     ends = [(p.name, ed25519_public(p.seed), p.instance, p.public) for p in sorted((one, other), key=lambda p: p.name)]
-    digest = hashlib.sha256(encode(("gossamer sealed frames", 1, run, *ends))).digest()
+    digest = hashlib.sha256(encode(("gossamer sealed frames", 2, run, *ends))).digest()
     return digest, hkdf(x25519(one.half, other.public), digest, b"gossamer sealed frames", 136)
 
 
 def confirm(run: str, sender: Party, receiver: Party) -> bytes:
     digest, derived = keys(run, sender, receiver)
     key = derived[64:96] if sender.name < receiver.name else derived[96:128]
-    signature = sender.signature("confirm", encode((1, sender.name, digest)))
+    signature = sender.signature("confirm", encode((2, sender.name, digest)))
     fields = tag(run, sender, receiver) + sender.instance + sender.public + receiver.public
-    return b"GSS\x01\x02" + fields + aead(key, bytes(12), signature, b"")
+    return b"GSS\x02\x02" + fields + aead(key, bytes(12), signature, b"")
 
 
 def frame(run: str, sender: Party, receiver: Party, counter: int, text: bytes) -> bytes:
     _, derived = keys(run, sender, receiver)
     key = derived[:32] if sender.name < receiver.name else derived[32:64]
-    header = b"GSS\x01\x03" + derived[128:] + counter.to_bytes(8, "little")
+    header = b"GSS\x02\x03" + derived[128:] + counter.to_bytes(8, "little")
     about = encode(("gossamer sealed frames", run, sender.name, receiver.name)) + header
     return header + aead(key, bytes(4) + counter.to_bytes(8, "little"), text, about)

@@ -145,10 +145,13 @@ class ReceiptsHead(Section):
         How many it has receipts of.
     head : str
         SHA-256 that all of them go into, in hexadecimal digits.
+    signature : str, optional
+        The party's, of the head, in hexadecimal digits; absent in a simulation, which has no keys.
     """
 
     releases: Annotated[int, Field(ge=0, strict=True)]
     head: str = Field(pattern="^[0-9a-f]{64}$")
+    signature: Annotated[str | None, NEWER] = Field(default=None, pattern="^[0-9a-f]{128}$")
 
 
 class Software(Section):

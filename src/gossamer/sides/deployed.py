@@ -9,7 +9,8 @@ so.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +23,23 @@ from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.streams.kept_records import Record
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Query
+from gossamer.sides.charges import Receipt
 from gossamer.sides.grid_query import GridQuery
 from gossamer.sides.home import Home, Kept, StreamNoise
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.number_source import Numbers, numbers_of
 from gossamer.sides.plan import SidePlan, Stream
+from gossamer.sides.receipts import Noting
 from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import InPieces, Provided, Sums
+
+
+class Receipts(Noting, Protocol):
+    """Receipts of one party, as durable as its ledger."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """Charge and note inside: both last, or neither."""
+        ...
 
 
 class Deployed(Home):
@@ -44,6 +55,8 @@ class Deployed(Home):
         Who signs the keys of masked sums.
     sums : callable
         How sums over samples are computed.
+    receipts : Receipts, optional
+        Where receipts of the releases are noted, as durable as the charges.
     """
 
     repeats = False
@@ -54,8 +67,10 @@ class Deployed(Home):
         kept: Kept | None = None,
         signing: Any = None,
         sums: Callable[[Objective, Split], Sums] = InPieces,
+        receipts: Receipts | None = None,
     ) -> None:
         self._ledgers, self._kept, self._signing, self._sums = ledgers, kept, signing, sums
+        self._receipts = receipts
         self._random = SecretRandomness()
 
     def seed(self, owner: str) -> None:
@@ -97,6 +112,13 @@ class Deployed(Home):
 
     def ledger(self, name: str, plan: SidePlan) -> Ledger:
         return self._ledgers(name, plan)
+
+    def charging(self, name: str) -> AbstractContextManager[None]:
+        return super().charging(name) if self._receipts is None else self._receipts.together()
+
+    def charged(self, name: str, task: Any, receipt: Receipt) -> None:
+        if self._receipts is not None:
+            self._receipts.add(name, task, receipt)
 
     def kept(self, name: str) -> Kept | None:
         return self._kept

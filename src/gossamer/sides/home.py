@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy.typing as npt
@@ -29,6 +30,9 @@ from gossamer.sides.sums import Provided, Sums
 
 CHARGING, DRAWING = "charging a release", "drawing noise"
 """Where a process may be killed; see `Home.crashpoint`."""
+
+
+_EACH_BY_ITSELF: AbstractContextManager[None] = nullcontext()
 
 
 class StreamNoise(Protocol):
@@ -121,6 +125,10 @@ class Home(Protocol):
     def ledger(self, name: str, plan: SidePlan) -> Ledger:
         """The ledger of a party whose plan is charged, with the whole plan in it."""
         ...
+
+    def charging(self, name: str) -> AbstractContextManager[None]:
+        """Charge party ``name`` inside, and tell of it (`charged`): both last, or neither."""
+        return _EACH_BY_ITSELF
 
     def charged(self, name: str, task: Any, receipt: Receipt) -> None:
         """Told what party ``name`` was charged for a ``task``, before anything is drawn."""

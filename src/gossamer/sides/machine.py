@@ -164,8 +164,9 @@ class Side:
         charged = self.releases
         due = self.rule.due(task, charged)
         if due.receipt is not None:
-            charged = self.charge(due.receipt)
-            self.home.charged(self.name, task, due.receipt)
+            with self.home.charging(self.name):
+                charged = self.charge(due.receipt)
+                self.home.charged(self.name, task, due.receipt)
             self.rule.admitted(task)
         opened = self._opened if due.once else None
         if opened is not None:

@@ -1,8 +1,9 @@
 """Receipts of releases, as a chain that strangers can check; what the charges of a run were, one by one.
 
-Lines are JSON. State s_0 is 32 zero bytes, and s_(i+1) is the SHA-256 of s_i and line i with its newline. Every line
-has the first 16 hexadecimal digits of the state before it, so whoever drops, doubles, alters or moves one breaks the
-chain there. The last line has the whole state, the *head*, and the party's signature of it, if it has a key.
+Lines are JSON. State s_0 is 32 zero bytes, and s_(i+1) is the SHA-256 of s_i and of the SHA-256 of line i with its
+newline, its *link*: who has a state and the links since then can follow the chain without any line. Every line has the
+first 16 hexadecimal digits of the state before it, so whoever drops, doubles, alters or moves one breaks the chain
+there. The last line has the whole state, the *head*, and the party's signature of it, if it has a key.
 
 | line | what |
 |---|---|
@@ -13,7 +14,9 @@ chain there. The last line has the whole state, the *head*, and the party's sign
 | `head` | the end |
 
 Times are those of the schedule: virtual, or public deadlines, and never when something was computed. Where a guarantee
-holds only if the schedule is secret there are none. `gossamer.verify` reads all this, and shares no code with it.
+holds only if the schedule is secret there are none. Receipts of a deployment have none either, and random digits
+(`nonce`), so that no two releases have one receipt, and a link says nothing of its line. `gossamer.verify` reads all
+this, and shares no code with it.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from gossamer.protocol.witnesses import following
 from gossamer.sides.charges import Kind, Receipt
 from gossamer.sides.plan import SidePlan, Stream
 
@@ -57,6 +61,11 @@ class _Around(NamedTuple):
     kind: Kind
 
 
+def link(line: str) -> bytes:
+    """Digest by which a line goes into its chain."""
+    return hashlib.sha256(line.encode()).digest()
+
+
 class Chain:
     """Lines of a chain, each bound to all before it."""
 
@@ -66,7 +75,7 @@ class Chain:
     def line(self, content: str) -> str:
         """The next line; ``content`` is a JSON object without its first brace."""
         text = f'{{"chain": "{self.state[: _DIGITS // 2].hex()}", {content}\n'
-        self.state = hashlib.sha256(self.state + text.encode()).digest()
+        self.state = following(self.state, link(text))
         return text
 
     def of(self, content: Mapping[str, Any]) -> str:
@@ -95,6 +104,8 @@ class Book(Noting):
         Whether times may be told.
     key : str, optional
         The public key, in hexadecimal digits, of the party whose receipts they are.
+    nonce : callable, optional
+        Draws hexadecimal digits that no two receipts have in common; by default receipts have none.
 
     Attributes
     ----------
@@ -102,9 +113,17 @@ class Book(Noting):
         Seconds since the start, by the schedule.
     """
 
-    def __init__(self, plans: Mapping[str, SidePlan], run: str, *, timed: bool = True, key: str | None = None) -> None:
+    def __init__(
+        self,
+        plans: Mapping[str, SidePlan],
+        run: str,
+        *,
+        timed: bool = True,
+        key: str | None = None,
+        nonce: Callable[[], str] | None = None,
+    ) -> None:
         self.clock: Callable[[], float] = lambda: 0.0
-        self._plans, self._run, self._timed, self._key = plans, run, timed, key
+        self._plans, self._run, self._timed, self._key, self._nonce = plans, run, timed, key, nonce
         self._chain, self._laws, self._numbers = Chain(), dict[str, int](), dict[str, int]()
         self._begun = False
         self._new: list[Any] = []  # flat, four places a receipt: nothing for the collector of garbage to walk through
@@ -184,7 +203,8 @@ class Book(Noting):
         some = receipt.owners and receipt.owners != self._plans[name].owners
         owners = f', "owners": {json.dumps(receipt.owners)}' if some else ""
         when = repr(time) if self._timed else "null"
-        lines.append(self._chain.line(f'{around.before}{number}{around.between}{clip}, "time": {when}{owners}}}'))
+        more = owners if self._nonce is None else f'{owners}, "nonce": "{self._nonce()}"'
+        lines.append(self._chain.line(f'{around.before}{number}{around.between}{clip}, "time": {when}{more}}}'))
 
     def _constants(self, name: str, task: type, kind: Kind) -> _Around:
         between = f', "query": {json.dumps(task.__name__)}, "law": {self._laws[_text(kind)]}, "clip": '

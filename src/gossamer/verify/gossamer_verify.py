@@ -3,8 +3,8 @@
 It needs Python 3.11, numpy, scipy and, for signatures, cryptography, and shares no code with the library that wrote the
 receipts. It ends with 0 if all that is promised follows, 1 if something does not, 2 if a file cannot be read.
 
-1. Are the receipts whole? s_0 is 32 zero bytes, s_(i+1) the SHA-256 of s_i and line i. Each line has 16 digits of s_i,
-   the last one all of it, signed if the first names a key. 2. Did each party keep to its plan? All of it counts.
+1. Are the receipts whole? s_0 is 32 zero bytes, s_(i+1) the SHA-256 of s_i and line i's SHA-256. Each line has 16
+   digits of s_i, the last all, signed if the first names a key. 2. Did each party keep to its plan? All of it counts.
 3. What follows from the plans? One release is dominated by a pair (P, Q) of laws on the line, and pairs compose (Zhu,
    Dong, Wang, AISTATS 2022, theorem 10). N(m) is normal with variance 1; C/sd is 1 over the noise multiplier.
    one    Poisson sample of rate q; an example comes or goes, m = C/sd   (1-q) N(0) + q N(m) and N(0); turned, too
@@ -227,7 +227,7 @@ def read(path: Path) -> Found:
             raise
         except Exception as error:  # of JSON, of numbers, of signatures: whatever is wrong with a line
             raise Unreadable(f"line {number} is no receipt: {type(error).__name__} {str(error)[:60]}") from None
-        state = hashlib.sha256(state + line).digest()
+        state = hashlib.sha256(state + hashlib.sha256(line).digest()).digest()
     if not found["head"]:
         raise Unreadable("the chain has no end: its last lines are missing, or the run was killed")
     return found

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.deployment.peers.payloads import Counters, Heartbeat, decode_content, encode_content
+from gossamer.deployment.peers.payloads import Counters, Heartbeat, decode_content, decode_noted, encode_content, noted
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Elapsed
 from gossamer.protocol.frames import Acknowledge, Chunk, Data, Progress, decode_frame, encode_frame
 from gossamer.protocol.messages import Message, decode_message, encode_message, message
+from gossamer.protocol.witnesses import Note
 from gossamer.vectors import Model, Public, Released
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "wire-format.md").read_text(encoding="utf-8")
@@ -39,6 +40,11 @@ EXAMPLES = {
     "progress": (Progress(2, 4, 1, 6), encode_frame, decode_frame),
     "content": (Acknowledge(5, 6), encode_content, lambda sealed: decode_content(sealed, 100)),
     "counters": (Counters(7, 6, 5), encode_content, lambda sealed: decode_content(sealed, 100)),
+    "noted": (
+        (Acknowledge(5, 6), Note(1, b"\x07" * 32, b"\x08" * 32)),
+        lambda both: noted(encode_content(both[0]), both[1]),
+        lambda sealed: decode_noted(sealed, 100),
+    ),
     "word": (Heartbeat(1.5, "quota", True), encode_content, lambda sealed: decode_content(sealed, 100)),
 }
 

@@ -120,6 +120,11 @@ def _lines(spending: Spending) -> Iterator[str]:
     yield from (f"    {line}" for line in _counted(spending))
     if spending.runs:
         yield from (f"    {line}" for line in table(_run_rows(spending)).splitlines())
+    for run in spending.witnessed:
+        yield f"  receipts of {run.run}: {run.receipts:,}"
+        for signed in run.countersigned:
+            seen = f"{signed.releases:,}, head {signed.head[:16]}, noted {signed.noted}"
+            yield f"    {signed.witness} has countersigned {seen}"
     for number, content in enumerate(spending.contents):
         how = f" ({content.added:,} new, {content.gone:,} gone)" if number else ""
         fingerprint = content.fingerprint.hex()[:16]

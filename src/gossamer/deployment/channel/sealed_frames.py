@@ -17,7 +17,7 @@ from typing import Any
 
 from gossamer.keys.errors import Reason, RefusedDatagram
 
-VERSION = 1
+VERSION = 2
 WORDS = b"GSS"
 TAG_BYTES = 16
 _PREFIX = len(WORDS) + 2

@@ -19,6 +19,7 @@ from gossamer.runtimes.storage.account import Spent
 from gossamer.runtimes.storage.contents import Accepted
 from gossamer.runtimes.storage.filters import Budget
 from gossamer.runtimes.storage.ledger import LedgerFile
+from gossamer.runtimes.storage.receipts import Witnessed
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Spending:
         How many examples it has in common with others.
     series : dict of Series to int
         How many runs of each were begun.
+    witnessed : list of Witnessed
+        Receipts of the runs that have any, and who has countersigned them.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Spending:
     contents: list[Accepted] = field(default_factory=list)
     overlaps: dict[str, int] = field(default_factory=dict)
     series: dict[Series, int] = field(default_factory=dict)
+    witnessed: list[Witnessed] = field(default_factory=list)
 
     @cached_property
     def filter(self) -> Budget | None:
@@ -134,6 +138,10 @@ class Spending:
                 for one, begun in self.series.items()
             ],
             "runs": [_finite_run(run) for run in self.runs],
+            "receipts": [
+                {**one._asdict(), "countersigned": [signed._asdict() for signed in one.countersigned]}
+                for one in self.witnessed
+            ],
             "contents": [{**content._asdict(), "fingerprint": content.fingerprint.hex()} for content in self.contents],
             "overlaps": self.overlaps,
         }
@@ -207,7 +215,9 @@ def spending_of(policy: OwnerPolicy, file: LedgerFile, name: str) -> Spending:
         )
     budget = None if rule is None else budget_of(rule, file, name)
     spent = file.spent(name), file.total(name), file.runs(name)
-    return Spending(name, budget, *spent, file.contents.history(name), file.contents.overlaps(name), file.series(name))
+    known = file.contents.history(name), file.contents.overlaps(name), file.series(name)
+    witnessed = [one for run in spent[2] if (one := file.witnessed(run.run)) is not None]
+    return Spending(name, budget, *spent, *known, witnessed)
 
 
 def _allowed(budget: Budget) -> dict[str, object]:

@@ -22,7 +22,7 @@ from gossamer.experiment.prepared import Prepared
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.sides.answers import Computer
-from gossamer.sides.deployed import Deployed
+from gossamer.sides.deployed import Deployed, Receipts
 from gossamer.sides.deployed_guarantee import Drawn, deployed_bound, deployed_guarantee
 from gossamer.sides.filled import Filled, TimedPool
 from gossamer.sides.home import Kept
@@ -45,6 +45,7 @@ def deployed_computer(
     *,
     kept: Kept | None = None,
     signing: Signing | None = None,
+    receipts: Receipts | None = None,
 ) -> Pool | TimedPool:
     """The data side of party ``name``, in a process of its own.
 
@@ -63,6 +64,8 @@ def deployed_computer(
         cannot go on after a restart, and is refused.
     signing : Signing, optional
         Needed by agents of masked sums, in a run that has a name.
+    receipts : Receipts, optional
+        Where receipts of the releases are noted.
 
     Raises
     ------
@@ -78,7 +81,8 @@ def deployed_computer(
             raise DataError(f"{name} needs a ledger to charge what it releases to")
         return ledger
 
-    home = Deployed(opened, kept, signing, InPieces if filled is None else lambda objective, data: filled)
+    sums = InPieces if filled is None else lambda objective, data: filled
+    home = Deployed(opened, kept, signing, sums, receipts)
     shards = {} if rows is None else {name: Shard(rows)}
     pool = open_pool({name: plan.side(name)}, shards, objective, data, home, trust=prepared.cast.trust)
     return pool if filled is None else TimedPool(pool, filled, home)

@@ -33,13 +33,17 @@ from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile
+from gossamer.runtimes.storage.receipts import StoredReceipts
 from gossamer.runtimes.storage.sides import stored_ledger
 from gossamer.runtimes.storage.unit_ledgers import DurableLawLedger
 from gossamer.sides.charges import NO_CHARGES
 from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
 from gossamer.sides.masked_side import Signing
 from gossamer.sides.plan import SidePlan, Trust
+from gossamer.sides.receipts import PURPOSE as RECEIPTS
 
+UNIT_LEDGER = "unit.ledger"
+"""File in the state folder of a server that releases others' data."""
 NO_RANGES: Mapping[str, float] = MappingProxyType({})
 
 
@@ -69,6 +73,8 @@ class DataHeld:
         Releases of this run that the ledger had before this process.
     ledger : ledger or None
         What was charged; None for a party that releases nothing, and before `charge`.
+    receipts : StoredReceipts or None
+        Receipts of that; None for a party that is charged nothing, or whose releases nothing holds to a plan.
 
     Raises
     ------
@@ -82,6 +88,7 @@ class DataHeld:
         self._invited, self._folder = invited, folder
         self._owned: OwnedData | None = None
         self._kept: SideFile | None = None
+        self._unit: LedgerFile | None = None
         self.ledger: Ledger | None = None
         self.charged = 0
         self.agreed, self.test = invited.agreed.scaled_by(ranges), None
@@ -93,12 +100,15 @@ class DataHeld:
             self._rehearse()
             if ranges:
                 self._check_released()
+        elif self.agreed.plan.side(self._name).owners:
+            self._unit = LedgerFile(folder.path / UNIT_LEDGER)
+        self.receipts = self._receipts()
 
     def _rehearse(self) -> None:
         """See whether the ledger would refuse the plan; nothing is entered."""
         assert self._owned is not None
         with self._owned.file.rehearsal():
-            found = _ledger(self.agreed, self._owned, self._folder)
+            found = self._ledger()
             self.charged = 0 if found is None else found.releases
 
     def _check_released(self) -> None:
@@ -124,7 +134,32 @@ class DataHeld:
         BudgetSpent
             If another run has taken what was left.
         """
-        self.ledger = _ledger(self.agreed, self._owned, self._folder)
+        self.ledger = self._ledger()
+        if self.receipts is None or self.ledger is None:
+            return
+        if self.ledger.releases and not self.receipts.heads:
+            self._folder.tell_owner("an older version has begun this run without receipts, so it has none")
+            self.receipts = None
+        else:
+            key = self._invited.identity.public_key.raw.hex()
+            self.receipts.begin(self.agreed.plan.side(self._name), self.ledger, key)
+
+    def _receipts(self) -> StoredReceipts | None:
+        """Receipts beside the charges; none where nothing is charged, or nothing holds what is released to a plan."""
+        charges = self.agreed.plan.side(self._name).charges()
+        file = self._unit if self._owned is None else self._owned.file
+        if charges is None or charges.most is None or file is None:
+            return None
+        return file.receipts(self.agreed.terms.invitation.run, self._name)
+
+    def _ledger(self) -> Ledger | None:
+        """The ledger that the data side of this party charges, with the whole plan in it."""
+        if self._owned is not None:
+            return _owners_ledger(self.agreed, self._owned, self._folder)
+        if self._unit is None:
+            return None
+        side, run = self.agreed.plan.side(self._name), self.agreed.terms.invitation.run
+        return _server_ledger(side, self._name, run, self._unit)
 
     def open(self) -> None:
         """Make the data side, which charges each release to the ledger."""
@@ -137,6 +172,7 @@ class DataHeld:
             None if side.charges() is None else self.ledger,
             kept=kept,
             signing=_signing(self._invited),
+            receipts=self.receipts,
         )
         self.computer = paced(computer, self.agreed.prepared, self._folder.tell_owner)
 
@@ -214,9 +250,13 @@ class DataHeld:
             "ledger": [] if ledger is None else ledger.lines(),
         }
 
+    def sign_receipts(self, head: bytes) -> bytes:
+        """Sign the head of the receipts by the party's key."""
+        return self._invited.identity.sign(RECEIPTS, head)
+
     def close(self) -> None:
         """Give ledger and files back."""
-        for held in (self._owned, self._kept):
+        for held in (self._owned, self._kept, self._unit):
             if held is not None:
                 held.close()
 
@@ -243,12 +283,10 @@ def _signing(invited: Invited) -> Signing:
     return Signing(invited.identity, {m.name: m.key for m in invited.agreed.terms.invitation.members})
 
 
-def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Ledger | None:
-    """The ledger that the data side of this party charges, with the whole plan in it."""
+def _owners_ledger(agreed: Agreed, owned: OwnedData, folder: StateFolder) -> Ledger:
+    """The ledger of a party with data, in the file of its owner."""
     name, run = agreed.terms.me.name, agreed.terms.invitation.run
     side = agreed.plan.side(name)
-    if owned is None:
-        return _server_ledger(side, name, run, folder) if side.owners else None
     charges, accounts = side.charges() or NO_CHARGES, _OwnersAccounts(agreed, side, owned, folder)
     if charges.most is None:
         # What nothing is proved of has spent all that its data had left, and no number of releases is more than that:
@@ -258,10 +296,10 @@ def _ledger(agreed: Agreed, owned: OwnedData | None, folder: StateFolder) -> Led
     return StoredLedger(name, charges.opened(name, accounts), charges)
 
 
-def _server_ledger(side: SidePlan, name: str, run: str, folder: StateFolder) -> Ledger:
+def _server_ledger(side: SidePlan, name: str, run: str, file: LedgerFile) -> Ledger:
     """Ledger of how much a server releases of others' data. What that reveals is in the ledgers of the owners."""
     unlimited = RenyiFilter(math.inf, 0.5, NeighboringRelation.REPLACE_ONE)
-    return stored_ledger(LedgerFile(folder.path / "unit.ledger"), name, "unit", run, unlimited, side, Trust.SCOPE)
+    return stored_ledger(file, name, "unit", run, unlimited, side, Trust.SCOPE)
 
 
 @dataclass(frozen=True)

@@ -177,6 +177,7 @@ class NodeLoop:
     def turn(self) -> None:
         """Wait for something to happen, and do what comes of it."""
         arrived = self._open(self._receive(self._patience()))
+        self.peers.keep(self.clock())
         inputs: list[tuple[Input, float]] = [(Arrived(*item), now) for item, now in arrived]
         inputs += self._answers()
         now = self.clock()

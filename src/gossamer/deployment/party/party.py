@@ -29,9 +29,11 @@ from gossamer.deployment.party.scaling import agreed_ranges
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.stored import Stored
 from gossamer.deployment.party.tasks import Tasks, Worker
+from gossamer.deployment.party.witnessing import check_receipts, witnesses_of
 from gossamer.deployment.peers.counters import counters_of
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import CallerError, GossamerError
+from gossamer.protocol.witnesses import Witnesses
 
 _STOPPED, _RENEWED, _LEFT = "stopped", "renewed", "left"
 _FLUSH = 5.0  # most seconds for the last datagrams to get to the broker
@@ -105,8 +107,10 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     reporter.connects()
     transport = stack.enter_context(connected(options, invitation, folder))
     clock, near = Clock(), neighbours(agreed.prepared, invitation.me.name)
-    peers = _peers(options, invited, near, clock(), folder, stored)
+    witnesses = witnesses_of(invited, folder, held, stack)
+    peers = _peers(options, invited, near, clock(), folder, stored, witnesses)
     stopping = _meet(options, Gathering(peers, transport, folder, clock), near, stored, reporter)
+    check_receipts(witnesses, invitation.me.name, options.believe_store)
     if stopping and not stored.there:
         return _STOPPED  # before it began: nothing is left of that
     host = stored.host()
@@ -146,6 +150,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     transport.flush(_FLUSH)
     if loop.stopping == _RENEWED:
         return _RENEWED
+    worker.stop()  # what it still charged would have no receipt below
     reporter.write(loop, clock())
     transport.close()  # how long this party trains and tests for itself is nobody else's business
     write_results(folder, held.agreed, host, held)
@@ -171,7 +176,13 @@ def _meet(
 
 
 def _peers(
-    options: PartyOptions, invited: Invited, near: tuple[str, ...], now: float, folder: StateFolder, stored: Stored
+    options: PartyOptions,
+    invited: Invited,
+    near: tuple[str, ...],
+    now: float,
+    folder: StateFolder,
+    stored: Stored,
+    witnesses: Witnesses | None,
 ) -> Peers:
     invitation, gone = invited.agreed.terms.invitation, options.gone_after
     settings = PeerSettings(heartbeat=gone / 20, silence=gone / 6, gone_after=gone)
@@ -184,6 +195,7 @@ def _peers(
         now,
         contacts=near,
         counters=lambda name: counters_of(stored.links.get(name)),
+        witnesses=witnesses,
         log=folder.say,
         warn=folder.warn,
     )

@@ -18,6 +18,7 @@ from gossamer.experiment.results_folder import to_json
 from gossamer.experiment.summarising import algorithm_of
 from gossamer.privacy import guarantee_card
 from gossamer.runtimes.host import Host
+from gossamer.sides.receipts import FILE as RECEIPTS
 from gossamer.software import source_hash
 from gossamer.trained.card import FILE as CARD
 from gossamer.trained.files import ARRAYS, saved
@@ -54,17 +55,29 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
 
 
 def _write_proved(folder: StateFolder, held: DataHeld) -> None:
-    """Write the card of what is proved of a party's data, and what all runs have taken of their budget."""
+    """Write receipts, the card of what is proved of a party's data, and what all runs have taken of their budget."""
     terms, plan = held.agreed.terms, held.agreed.plan
+    receipts = _write_receipts(folder, held)
     if not terms.holds_data:
         return
     guarantee, others = held.guarantees
     software = guarantee_card.Software(name="gossamer", version=__version__, source=f"sha256:{source_hash()}")
     card = guarantee_card.GuaranteeCard.of([guarantee, *others.values()], plan.describe(), __version__, software)
+    if receipts is not None:
+        card = card.ended(receipts)
     folder.write(guarantee_card.FILE, card.to_json())
     if (spending := held.spending) is not None and spending.budget is not None:
         bar = spending.bar(f"{terms.invitation.run}/{terms.me.name}")
         folder.write(SPENDING, to_json(bar, indent=2) + "\n")
+
+
+def _write_receipts(folder: StateFolder, held: DataHeld) -> guarantee_card.ReceiptsHead | None:
+    """Write the receipts of what was released, signed; their end."""
+    if held.receipts is None:
+        return None
+    text, head, signature = held.receipts.ended(held.sign_receipts)
+    folder.write(RECEIPTS, text)
+    return guarantee_card.ReceiptsHead(releases=head.releases, head=head.head, signature=signature)
 
 
 def _personalised(folder: StateFolder, held: DataHeld, model: FloatArray) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def released(held: DataHeld) -> FloatArray:
     magnitudes, task = question(prepared)
     rows = dict(zip(prepared.names, prepared.shards, strict=True))[name]
     assert ledger is not None
-    home = Deployed(lambda owner, plan: ledger)
+    home = Deployed(lambda owner, plan: ledger, receipts=held.receipts)
     pool = open_pool({name: agreed.plan.side(name)}, {name: Shard(rows)}, magnitudes, prepared.dataset.train, home)
     ticket = pool.admit(name, task)
     if ledger.releases != 1:

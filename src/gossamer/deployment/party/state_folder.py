@@ -9,6 +9,9 @@
 | `private.jsonl` | what the node recorded for itself; nobody else's business |
 | `summary.json`, `model.safetensors` | at the end: what came of it, and the model that this party would deploy |
 | `guarantee.json` | at the end, of a party with data: all that is proved (`privacy.guarantee_card`) |
+| `receipts.jsonl` | at the end: a receipt of each release, signed, for whoever checks the guarantee |
+| `witness.sqlite` | how far peers' receipts went that this node saw, and what of its own they have countersigned |
+| `unit.ledger` | of a server that releases others' data: what it was charged, and the receipts |
 | `spending.json` | at the end: what all runs have taken of the budget of the party's data; for its owner |
 | `model.json` | at the end: what that model is, and how rows are read for it |
 | `personal.safetensors` | at the end, if the spec asks for it: that model trained on with raw data, for this party |

@@ -1,6 +1,7 @@
 """Payload of a sealed datagram: a frame of the session, or a word from party to party.
 
-The first byte says which. A frame is for the node's session (`gossamer.protocol.frames`). A *word* is for whoever looks
+The first byte says which; it may say that a note about receipts comes first (`protocol.witnesses`), which rides on
+whatever is sent anyhow. A frame is for the node's session (`gossamer.protocol.frames`). A *word* is for whoever looks
 after the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There are
 two, the heartbeat and the counters of the messages between the two.
 """
@@ -8,17 +9,22 @@ two, the heartbeat and the counters of the messages between the two.
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import dataclass
 
 from gossamer.errors import MalformedMessage
 from gossamer.protocol import encoding
 from gossamer.protocol.frames import Frame, decode_frame, encode_frame
 from gossamer.protocol.messages import HEADER, without_header
+from gossamer.protocol.witnesses import MOST_LINKS, Note
 
-FRAME, WORD = 0, 1
+FRAME, WORD, NOTED = 0, 1, 2
 LONGEST_REASON = 80
 """Most characters of the reason that a heartbeat gives."""
+LARGEST_NOTE = 3 + 32 * MOST_LINKS + 256
+"""Most bytes by which a note makes a payload longer."""
 _LARGEST_WORD = 1024
+_LENGTH = struct.Struct("<H")
 
 
 @encoding.register("peer.heartbeat")
@@ -77,15 +83,41 @@ class Counters:
 Word = Heartbeat | Counters
 
 
+def noted(content: bytes, note: Note | None) -> bytes:
+    """Put a note before what is sealed, if there is one."""
+    if note is None:
+        return content
+    first = HEADER + encoding.encode(note)
+    return b"".join((bytes([NOTED]), _LENGTH.pack(len(first)), first, content))
+
+
 def encode_content(content: Frame | Word) -> bytes:
-    """Encode what is sealed."""
+    """Encode what is sealed, without a note."""
     if isinstance(content, Word):
         return bytes([WORD]) + HEADER + encoding.encode(content)
     return bytes([FRAME]) + encode_frame(content)
 
 
+def decode_noted(sealed: bytes, largest: int) -> tuple[Frame | Word, Note | None]:
+    """Decode what was sealed, of at most ``largest`` bytes without its note, and the note.
+
+    Raises
+    ------
+    MalformedMessage
+        With the reason.
+    """
+    if sealed[:1] != bytes([NOTED]):
+        return decode_content(sealed, largest), None
+    end = 1 + _LENGTH.size
+    end += int.from_bytes(sealed[1:end], "little")
+    note = encoding.decode(without_header(memoryview(sealed)[1 + _LENGTH.size : end], LARGEST_NOTE), most_values=7)
+    if not isinstance(note, Note):
+        raise MalformedMessage(f"expected a note about receipts, found {type(note).__name__}")
+    return decode_content(sealed[end:], largest), note
+
+
 def decode_content(sealed: bytes, largest: int) -> Frame | Word:
-    """Decode what was sealed, of at most ``largest`` bytes.
+    """Decode what was sealed without a note, of at most ``largest`` bytes.
 
     Raises
     ------

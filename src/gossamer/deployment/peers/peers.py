@@ -40,16 +40,26 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from gossamer.deployment.channel.secure_channel import SecureChannel
-from gossamer.deployment.peers.payloads import LONGEST_REASON, Counters, Heartbeat, Word, decode_content, encode_content
+from gossamer.deployment.peers.payloads import (
+    LARGEST_NOTE,
+    LONGEST_REASON,
+    Counters,
+    Heartbeat,
+    Word,
+    decode_noted,
+    encode_content,
+    noted,
+)
 from gossamer.deployment.peers.record import Peer
 from gossamer.deployment.peers.record import PeerSettings as PeerSettings
 from gossamer.deployment.peers.record import PeerState as PeerState
 from gossamer.deployment.peers.standing import SparseLog, printable
-from gossamer.errors import PeerError, SpecError
+from gossamer.errors import CallerError, PeerError, SpecError
 from gossamer.keys.errors import Reason, RefusedDatagram
 from gossamer.keys.identity import Identity
 from gossamer.keys.membership import Member
-from gossamer.protocol.frames import Frame
+from gossamer.protocol.frames import Chunk, Data, Frame
+from gossamer.protocol.witnesses import Note, Witnesses
 
 Outgoing = list[tuple[str, bytes]]
 """Datagrams, each with whom it is for."""
@@ -60,6 +70,7 @@ MALFORMED, REJECTED = "malformed content", "rejected by the node"
 
 RENEW_AFTER = 3600.0
 """Seconds after which a session is renewed, so that a node's memory has the keys of no more than that."""
+_KEEP_EVERY = 5.0  # most seconds for which countersignatures are not on disk, which costs only links
 _STATES_EVERY = 60.0  # least seconds between two lines about the state of a peer
 
 
@@ -84,6 +95,8 @@ class Peers:
         Peers to keep in touch with from the start.
     counters : callable, optional
         Counters of the messages between this node and a peer, for that peer.
+    witnesses : Witnesses, optional
+        Of this node's receipts and of its peers'.
     log : callable
         Takes a line about peers.
     warn : callable, optional
@@ -108,6 +121,7 @@ class Peers:
         *,
         contacts: Iterable[str] = (),
         counters: Callable[[str], Counters] | None = None,
+        witnesses: Witnesses | None = None,
         log: Callable[[str], None] = lambda line: None,
         warn: Callable[[str], None] | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
@@ -115,7 +129,7 @@ class Peers:
         self.run, self.me, self.settings = run, me, settings
         self.strangers: Counter[str] = Counter()
         self._identity, self._entropy, self._began = identity, entropy, now
-        self._counters = counters
+        self._counters, self._witnesses, self._kept_at = counters, witnesses, now
         self._say, self._log = log, SparseLog(warn or log)
         self._finished = ""
         self._peers = {member.name: Peer.of(member, settings, now) for member in members if member.name != me}
@@ -140,7 +154,11 @@ class Peers:
             return []
         if not peer.has_session:
             return self._hello(peer, now) if now >= peer.hello_at else []
-        return _addressed(to, self._channel(peer).seal(encode_content(frame)))
+        content, most = encode_content(frame), self.settings.largest + 1
+        if len(content) > most:
+            raise CallerError(f"expected at most {most} bytes to seal, found {len(content)}; cut it in chunks")
+        note = self._note(to, claims=isinstance(frame, Data | Chunk))
+        return _addressed(to, self._channel(peer).seal(noted(content, note)))
 
     def open(self, sender: str, datagram: bytes, now: float) -> tuple[list[tuple[str, Frame]], Outgoing]:
         """Open a datagram: what it holds for the node, with whom it is from; and what to publish at once.
@@ -184,6 +202,13 @@ class Peers:
         peer = self._peers.get(sender)
         if peer is not None:
             self._offence(peer, REJECTED, reason, now)
+
+    def keep(self, now: float) -> None:
+        """Have what was seen of receipts on disk: before any frame that was opened is taken."""
+        witnesses = self._witnesses
+        if witnesses is not None and (witnesses.urgent or (witnesses.changed and now > self._kept_at + _KEEP_EVERY)):
+            witnesses.keep()
+            self._kept_at = now
 
     # Looking after peers
 
@@ -240,7 +265,7 @@ class Peers:
                 self.run,
                 self.me,
                 peer.name,
-                largest=self.settings.largest + 1,  # the byte that says what is inside
+                largest=self.settings.largest + 1 + LARGEST_NOTE,  # with the byte that says what is inside
                 entropy=self._entropy,
             )
         return peer.channel
@@ -261,16 +286,22 @@ class Peers:
         return [sealed for word in words for sealed in _addressed(peer.name, self._sealed(peer, word))]
 
     def _sealed(self, peer: Peer, word: Word) -> Iterable[bytes]:
-        return self._channel(peer).seal(encode_content(word))
+        note = self._note(peer.name, tells=True) if isinstance(word, Counters) else None
+        return self._channel(peer).seal(noted(encode_content(word), note))
+
+    def _note(self, to: str, *, claims: bool = False, tells: bool = False) -> Note | None:
+        return None if self._witnesses is None else self._witnesses.note(to, claims=claims, tells=tells)
 
     # What comes
 
     def _take(self, peer: Peer, sealed: bytes, now: float) -> list[tuple[str, Frame]]:
         """Take what the peer sealed: a frame for the node, or a word, which is taken note of here."""
         try:
-            content = decode_content(sealed, self.settings.largest)
+            content, note = decode_noted(sealed, self.settings.largest)
         except PeerError as error:
             self._offence(peer, MALFORMED, str(error), now)
+            return []
+        if note is not None and not self._believes(peer, note, isinstance(content, Counters), now):
             return []
         if isinstance(content, Counters):
             peer.counters = content
@@ -281,6 +312,19 @@ class Peers:
             peer.finished, peer.age, peer.knows = printable(content.finished), content.seconds, content.knows
             return []
         return [(peer.name, content)]
+
+    def _believes(self, peer: Peer, note: Note, told: bool, now: float) -> bool:
+        """Whether what came with a note may be taken."""
+        found = None if self._witnesses is None else self._witnesses.take(peer.name, note, told=told)
+        if found is None:
+            return True
+        if found.offence:
+            self._offence(peer, found.reason, found.line, now)
+        elif found.drops:
+            self._drop(peer, found.reason, found.line, now)
+        else:
+            self._log((peer.name, found.reason), found.line, now)
+        return not found.drops
 
     def _offence(self, peer: Peer, reason: str, line: str, now: float) -> None:
         self._drop(peer, reason, line, now)

@@ -23,6 +23,9 @@ from gossamer.runtimes.storage import (
     filters as storage_filters,
 )
 from gossamer.runtimes.storage import (
+    receipts as storage_receipts,
+)
+from gossamer.runtimes.storage import (
     writing as storage_writing,
 )
 from gossamer.runtimes.storage.asking import PAID, Asking, Cost
@@ -32,7 +35,7 @@ from gossamer.runtimes.storage.filters import Budget
 FORMAT = Format(
     what="the ledger",
     identifier=int.from_bytes(b"GSML"),
-    version=3,
+    version=4,
     tables=(
         "CREATE TABLE data_set (name TEXT PRIMARY KEY, renyi_order REAL NOT NULL, relation TEXT NOT NULL)",
         # `divergence` is that of the whole plan; a run without a plan, or in a series, has none of its own.
@@ -43,7 +46,7 @@ FORMAT = Format(
         "divergence REAL NOT NULL, releases INTEGER NOT NULL, PRIMARY KEY (data_set, run, kind))",
         *storage_contents.TABLES,
     ),
-    added={2: storage_filters.TABLES, 3: storage_writing.TRIGGERS},
+    added={2: storage_filters.TABLES, 3: storage_writing.TRIGGERS, 4: storage_receipts.TABLES},
 )
 _ROUNDING = 1 + 1e-9
 """Versions of numerical packages may differ in the last digits of one and the same divergence."""

@@ -105,7 +105,7 @@ class File:
     """
 
     def __init__(self, path: Path, layout: Format, header: Mapping[str, str], *, alone: bool) -> None:
-        self.path, self._rehearsed = path, False
+        self.path, self._inside = path, False
         with explained(path):
             _make(path)
             self._connection = sqlite3.connect(
@@ -119,7 +119,7 @@ class File:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is written inside, or none of it; durable when this returns.
+        """All that is written inside, or none of it; durable when this returns. One inside of another is part of that.
 
         Raises
         ------
@@ -127,15 +127,18 @@ class File:
             If it was not written, for want of space for example. After an error of the disk itself it may yet turn out
             to be there, whole, when the file is opened again.
         """
-        if self._rehearsed:
+        if self._inside:
             yield
             return
         with explained(self.path):
             self.begin()
+            self._inside = True
             try:
                 yield
+                self._inside = False
                 self.commit()
             except BaseException:
+                self._inside = False
                 with suppress(sqlite3.Error):
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
@@ -151,11 +154,11 @@ class File:
             As `transaction`.
         """
         self.begin()
-        self._rehearsed = True
+        self._inside = True
         try:
             yield
         finally:
-            self._rehearsed = False
+            self._inside = False
             with explained(self.path):
                 self._connection.execute("ROLLBACK")
 

@@ -45,6 +45,7 @@ from gossamer.runtimes.storage.asking import (
 from gossamer.runtimes.storage.contents import Contents
 from gossamer.runtimes.storage.file import File
 from gossamer.runtimes.storage.filters import Budget, kept_by, runs_in, series_of, total_of
+from gossamer.runtimes.storage.receipts import StoredReceipts, Witnessed, witnessed_in
 from gossamer.runtimes.storage.unit_ledgers import DurableLawLedger
 
 
@@ -186,6 +187,14 @@ class LedgerFile:
         account.open(asking_given(plan | {encode(("terms", terms)): 0}, divergence, entry))
         spent = f"the ledger was opened for {most} sums"
         return DurableLawLedger(account, noise, most, what="a masked sum", spent=spent)
+
+    def receipts(self, run: str, party: str) -> StoredReceipts:
+        """Receipts of what ``party`` has released in ``run``, in the same file as their charges."""
+        return StoredReceipts(self._file, run, party)
+
+    def witnessed(self, run: str) -> Witnessed | None:
+        """Receipts of a ``run``, as `runs` names it, and who has countersigned them; None if it has none."""
+        return witnessed_in(self._file, run)
 
     def rehearsal(self) -> AbstractContextManager[None]:
         """Whatever is done to the ledger inside: nothing of it stays, but what would be refused is."""

@@ -301,12 +301,12 @@ def changed(datagram: bytes, place: int, bit: int) -> bytes:
 
 def test_another_version_says_what_to_do() -> None:
     a, b = pair()
-    assert "found 2; update the older node" in refused(b, b"GSS\x02" + a.seal(b"x")[-1][4:], Reason.VERSION)
+    assert "found 1; update the older node" in refused(b, b"GSS\x01" + a.seal(b"x")[-1][4:], Reason.VERSION)
 
 
 def test_an_unknown_kind() -> None:
     for kind in (0, 4, 255):
-        refused(channel("a"), b"GSS\x01" + bytes([kind]) + bytes(120), Reason.FORM)
+        refused(channel("a"), b"GSS\x02" + bytes([kind]) + bytes(120), Reason.FORM)
 
 
 @pytest.mark.parametrize(
@@ -354,8 +354,8 @@ def test_a_signature_of_a_hello_is_none_of_a_confirm() -> None:
 def test_a_half_of_low_order() -> None:
     """The secret would be zero whoever takes part. The peer has signed it, so it is the peer's fault."""
     zero = slow.Party("a", SEEDS["a"], bytes(16), bytes(32))
-    text = slow.encode((1, RUN, "a", "b", bytes(16), bytes(32)))
-    hello = b"GSS\x01\x01" + slow.tag(RUN, zero, B) + bytes(16) + bytes(32) + zero.signature("hello", text)
+    text = slow.encode((2, RUN, "a", "b", bytes(16), bytes(32)))
+    hello = b"GSS\x02\x01" + slow.tag(RUN, zero, B) + bytes(16) + bytes(32) + zero.signature("hello", text)
     assert "no point" in refused(channel("b"), hello, Reason.NOT_AUTHENTIC)
 
 

@@ -72,12 +72,16 @@ class Peers:
     told: list[Any] = field(default_factory=list)
     untold: list[set[str]] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
+    kept: int = 0
 
     def open(self, sender: str, datagram: bytes, now: float) -> tuple[list[Any], list[tuple[str, bytes]]]:
         return ([(sender, FRAME)] if datagram == b"frame" else [], [(sender, b"answer")])
 
     def seal(self, to: str, frame: Any, now: float) -> list[tuple[str, bytes]]:
         return [(to, b"sealed")]
+
+    def keep(self, now: float) -> None:
+        self.kept += 1
 
     def wake(self, now: float) -> list[tuple[str, bytes]]:
         return []

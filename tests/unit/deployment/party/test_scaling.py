@@ -104,7 +104,9 @@ def test_releases_are_the_sum_with_the_noise_that_is_planned(tmp_path: Path) -> 
     agreed = replace(held.agreed, prepared=replace(prepared, shards=(few, *prepared.shards[1:])))
     charges = plan.charges()
     assert charges is not None
-    stubs = (cast(Any, SimpleNamespace(agreed=agreed, ledger=MemoryLedger(A, charges))) for _ in range(2500))
+    stubs = (
+        cast(Any, SimpleNamespace(agreed=agreed, ledger=MemoryLedger(A, charges), receipts=None)) for _ in range(2500)
+    )
     drawn = np.array([released(stub) for stub in stubs])
     magnitudes, _ = question(prepared)
     noise = (drawn - magnitudes.vectors(prepared.dataset.train, few).sum(axis=0)) / 3.0
@@ -193,7 +195,7 @@ def test_releases_and_runs_of_one_kind_are_told_apart(parties: Parties) -> None:
         kind = question(held.agreed.prepared)[1].release
         ledger = MemoryLedger(A, ReleaseCharges(Plan({kind: 2})), {kind: 1})
         with pytest.raises(ScaleError, match="another process has made the release for this run; nothing was drawn"):
-            released(cast(Any, SimpleNamespace(agreed=held.agreed, ledger=ledger)))
+            released(cast(Any, SimpleNamespace(agreed=held.agreed, ledger=ledger, receipts=None)))
 
 
 def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.reference.linked_peers import RUN, SETTINGS, Linked, identity, member
 
 from gossamer.deployment.channel.sealed_frames import OVERHEAD
 from gossamer.deployment.channel.secure_channel import SecureChannel
-from gossamer.deployment.peers.payloads import Counters, Heartbeat, decode_content, encode_content
+from gossamer.deployment.peers.payloads import LARGEST_NOTE, Counters, Heartbeat, decode_content, encode_content
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.deployment.peers.standing import Limits, SparseLog, Standing
 from gossamer.errors import CallerError, MalformedMessage, SpecError
@@ -179,15 +179,15 @@ def stranger(pair: Linked, **options: Any) -> bytes:
     [
         (lambda pair: b"", "form"),
         (lambda pair: b"hello", "form"),
-        (lambda pair: b"GSS\x01\x01" + bytes(119), "form"),
-        (lambda pair: b"GSS\x02\x01" + bytes(120), "version"),
-        (lambda pair: bytes(SETTINGS.largest + DATAGRAM_OVERHEAD + 1), "size"),
+        (lambda pair: b"GSS\x02\x01" + bytes(119), "form"),
+        (lambda pair: b"GSS\x01\x01" + bytes(120), "version"),
+        (lambda pair: bytes(SETTINGS.largest + LARGEST_NOTE + DATAGRAM_OVERHEAD + 1), "size"),
         (lambda pair: stranger(pair, run="1" * 32), "another channel"),
         (lambda pair: stranger(pair, identity=identity("c")), "not authentic"),
         (lambda pair: seal(pair, b"\x00")[-1][1][:-1] + b"x", "not authentic"),
         (lambda pair: pair.carried[-1][2], "repeated"),
         (lambda pair: pair.carried[1][2], "another channel"),
-        (lambda pair: b"GSS\x01\x03" + bytes(40), "unknown session"),
+        (lambda pair: b"GSS\x02\x03" + bytes(40), "unknown session"),
         (lambda pair: seal(pair, b"")[-1][1], "malformed content"),
         (lambda pair: seal(pair, b"\x02")[-1][1], "malformed content"),
         (lambda pair: seal(pair, b"\x02" + encode_content(Heartbeat(1.0))[1:])[-1][1], "malformed content"),
@@ -554,7 +554,7 @@ def test_frames_of_unknown_sessions_are_answered_once_in_a_while() -> None:
     pair = Linked("a", "b")
     pair.away = {"a"}
     answers = [
-        len(pair.peers["b"].open("a", b"GSS\x01\x03" + i.to_bytes(4, "big") * 10, 0.01 * i)[1]) for i in range(3000)
+        len(pair.peers["b"].open("a", b"GSS\x02\x03" + i.to_bytes(4, "big") * 10, 0.01 * i)[1]) for i in range(3000)
     ]
     assert sum(answers) == 10
 
@@ -570,7 +570,7 @@ def test_nothing_grows_with_what_is_sent() -> None:
     generator = np.random.default_rng(2)
     sizes = []
     for i in range(10_000):
-        start = [b"", b"GSS\x01\x01", b"GSS\x01\x02", b"GSS\x01\x03"][i % 4]
+        start = [b"", b"GSS\x02\x01", b"GSS\x02\x02", b"GSS\x02\x03"][i % 4]
         size = int(generator.choice([10, 120, 168, 3000]))
         pair.peers["b"].open("a" if i % 3 else generator.bytes(5).hex(), start + generator.bytes(size), 0.1 * i)
         if i in (1000, 9999):

@@ -204,7 +204,7 @@ def test_a_data_set_of_an_old_ledger_goes_on_with_one_filter_at_all_of_delta(pat
             file.open("a", "beds", "one", BUDGET, {SMALL: 100})  # which both filters keep from now on
             assert [(run.mu, run.failure) for run in file.runs("wards")] == [(None, None)] * 2
     with sqlite3.connect(path) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT.version,)
     connection.close()
 
 

@@ -1,0 +1,223 @@
+"""Receipts of a deployed party, in the file of its ledger: a charge and its receipt are one transaction.
+
+So there is never a charge without its receipt, nor a receipt without its charge, whenever the process is killed, and no
+line is ever torn. Row 0 of a chain has the lines of the plan, and row n that of its nth release. Who has countersigned
+how many is written with the next receipt, and at the end: losing it costs only that links are sent again.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from gossamer.errors import DataError
+from gossamer.protocol.witnesses import Seen, following
+from gossamer.runtimes.storage.file import File
+from gossamer.sides.charges import Receipt
+from gossamer.sides.ledger import Ledger
+from gossamer.sides.plan import SidePlan
+from gossamer.sides.receipts import Book, Head, link
+
+TABLES = (
+    "CREATE TABLE receipt (chain TEXT NOT NULL, number INTEGER NOT NULL, lines TEXT NOT NULL, "
+    "PRIMARY KEY (chain, number)) WITHOUT ROWID",
+    "CREATE TABLE countersignature (chain TEXT NOT NULL, witness TEXT NOT NULL, releases INTEGER NOT NULL, "
+    "head TEXT NOT NULL, signature TEXT NOT NULL, noted TEXT NOT NULL, PRIMARY KEY (chain, witness)) WITHOUT ROWID",
+)
+
+
+def _nonce() -> str:
+    return secrets.token_hex(8)
+
+
+class Countersigned(NamedTuple):
+    """Countersignature that a party holds.
+
+    Attributes
+    ----------
+    witness : str
+        Who has signed.
+    releases : int
+        How many receipts it has seen.
+    head : str
+        State after them, in hexadecimal digits.
+    signature : str
+        In hexadecimal digits.
+    noted : str
+        When it was written down, by this machine's clock.
+    """
+
+    witness: str
+    releases: int
+    head: str
+    signature: str
+    noted: str
+
+
+class Witnessed(NamedTuple):
+    """Receipts of a party in a run, and its witnesses.
+
+    Attributes
+    ----------
+    run : str
+        Run and party, with a stroke between.
+    receipts : int
+        How many there are.
+    countersigned : list of Countersigned
+        By whom.
+    """
+
+    run: str
+    receipts: int
+    countersigned: list[Countersigned]
+
+
+class StoredReceipts:
+    """The chain of one party in one run.
+
+    Parameters
+    ----------
+    file : File
+        Of the party's ledger.
+    run, party : str
+        Names.
+
+    Attributes
+    ----------
+    heads : list of bytes
+        State after each number of receipts, from 0 on; empty while there is no chain.
+    links : list of bytes
+        Link of each receipt.
+    """
+
+    def __init__(self, file: File, run: str, party: str) -> None:
+        self._file, self._run, self._party = file, run, party
+        self._chain = f"{run}/{party}"
+        self._book: Book | None = None
+        self._countersigned: dict[str, tuple[Seen, bytes]] = {}  # and not written down yet
+        self._fresh = ""  # lines of the receipt whose transaction is open
+        self.heads: list[bytes] = []
+        self.links: list[bytes] = []
+        for lines in self.rows():
+            self._follow(lines)
+
+    def rows(self) -> list[str]:
+        """Lines of the plan, and of each receipt."""
+        found = self._file.rows("SELECT lines FROM receipt WHERE chain = ? ORDER BY number", self._chain)
+        return [lines for (lines,) in found]
+
+    def begin(self, plan: SidePlan, ledger: Ledger, key: str, nonce: Callable[[], str] = _nonce) -> None:
+        """Have receipts of what is charged from now on, after those that are there.
+
+        Parameters
+        ----------
+        plan : SidePlan
+            Of the party.
+        ledger : Ledger
+            Open, with what was charged.
+        key : str
+            The party's public key, in hexadecimal digits.
+        nonce : callable, optional
+            Draws the random digits of a receipt.
+
+        Raises
+        ------
+        DataError
+            If the ledger has other releases than there are receipts of.
+        """
+        self._book = Book({self._party: plan}, self._run, timed=False, key=key, nonce=nonce)
+        if not self.heads:
+            with self._file.transaction():
+                self._write(self._book.written())
+            self._follow(self._fresh)
+        else:
+            self._book.restore((self.heads[-1], self._laws(), {self._party: len(self.links)}))
+        charged, noted = ledger.releases, self._noted()
+        if charged != noted:
+            raise DataError(
+                f"{self._file.path}: the ledger has {charged} releases of {self._party} in this run, and receipts of "
+                f"{noted}: another version has written it, or somebody by hand; put the newest copy back, or found a "
+                "new federation"
+            )
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Charge and `add` inside: both last, or neither."""
+        self._fresh = ""
+        with self._file.transaction():
+            yield
+        if self._fresh:
+            self._follow(self._fresh)
+
+    def add(self, name: str, task: Any, receipt: Receipt) -> None:
+        """Note what was charged; inside of `together`."""
+        assert self._book is not None, "begin first"
+        self._book.add(name, task, receipt)
+        self._write(self._book.written())
+        self._write_countersignatures()
+
+    def ended(self, sign: Callable[[bytes], bytes]) -> tuple[str, Head, str]:
+        """The whole chain with its last line, what that says, and the signature of the head in hexadecimal digits."""
+        assert self._book is not None, "begin first"
+        with self._file.transaction():
+            self._write_countersignatures()
+        made: list[bytes] = []
+
+        def signing(state: bytes) -> bytes:
+            made.append(sign(state))
+            return made[-1]
+
+        book = Book({}, self._run)
+        book.restore((self.heads[-1], [], {self._party: len(self.links)}))
+        last, head = book.ended(signing)
+        return "".join(self.rows()) + last, head, made[0].hex()
+
+    def witnessed(self, witness: str, seen: Seen, signature: bytes) -> None:
+        """Take note of a countersignature; it is written down with the next receipt, or at the end."""
+        self._countersigned[witness] = seen, signature
+
+    def _write(self, lines: str) -> None:
+        self._fresh = lines
+        self._file.execute("INSERT INTO receipt VALUES (?, ?, ?)", self._chain, max(0, len(self.heads)), lines)
+
+    def _write_countersignatures(self) -> None:
+        noted = datetime.now(UTC).isoformat(timespec="seconds")
+        while self._countersigned:
+            witness, (seen, signature) = self._countersigned.popitem()
+            self._file.execute(
+                "INSERT OR REPLACE INTO countersignature VALUES (?, ?, ?, ?, ?, ?)",
+                *(self._chain, witness, seen.releases, seen.head.hex(), signature.hex(), noted),
+            )
+
+    def _follow(self, lines: str) -> None:
+        """Take in lines that are stored: those of the plan, or a receipt."""
+        state, links = self.heads[-1] if self.heads else bytes(32), []
+        for line in lines.splitlines(keepends=True):
+            links.append(link(line))
+            state = following(state, links[-1])
+        if self.heads:
+            self.links += links  # first: who reads meanwhile goes by the number of heads
+        self.heads.append(state)
+
+    def _laws(self) -> list[str]:
+        laws = [json.loads(line).get("law") for line in self.rows()[0].splitlines()]
+        return [json.dumps(law, allow_nan=False) for law in laws if isinstance(law, dict)]
+
+    def _noted(self) -> int:
+        """Number of charges that there are receipts of: of a curator's sums, one for each of those in it."""
+        rows = self.rows()
+        owners = next((one["owners"] for line in rows[0].splitlines() if "owners" in (one := json.loads(line))), None)
+        return len(rows) - 1 if owners is None else sum(len(json.loads(row).get("owners", owners)) for row in rows[1:])
+
+
+def witnessed_in(file: File, chain: str) -> Witnessed | None:
+    """Return how many receipts a chain has, and who has countersigned how many; None if there is no such chain."""
+    ((rows,),) = file.rows("SELECT count(*) FROM receipt WHERE chain = ?", chain)
+    signed = file.rows(
+        "SELECT witness, releases, head, signature, noted FROM countersignature WHERE chain = ? ORDER BY witness", chain
+    )
+    return Witnessed(chain, rows - 1, [Countersigned(*row) for row in signed]) if rows else None

@@ -1,0 +1,65 @@
+"""Memory of a witness, in one SQLite file: how far each peer's receipts went, and how far it has countersigned ours.
+
+Both are public to the two. The file is apart from the ledger, so that a ledger that was put back alone is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gossamer.protocol.witnesses import Known, Seen
+from gossamer.runtimes.storage.file import File, Format
+
+FORMAT = Format(
+    what="what a witness of receipts keeps",
+    identifier=int.from_bytes(b"GSMW"),
+    version=1,
+    tables=(
+        "CREATE TABLE peer (name TEXT PRIMARY KEY, seen INTEGER NOT NULL, seen_head BLOB NOT NULL, "
+        "told INTEGER NOT NULL, told_head BLOB NOT NULL)",
+    ),
+)
+_NOTHING = Seen(0, b"")
+
+
+class WitnessFile:
+    """The file of one node of one run.
+
+    Parameters
+    ----------
+    path : Path
+        Made if it does not exist, readable by its owner alone.
+    run, node : str
+        Whose it is.
+
+    Raises
+    ------
+    WrongStore
+        If it is something else, another node's, or in use.
+    StorageError
+        If it cannot be read or written.
+    """
+
+    def __init__(self, path: Path, run: str, node: str) -> None:
+        self._file = File(path, FORMAT, {"run": run, "node": node}, alone=True)
+
+    def kept(self) -> Mapping[str, Known]:
+        """Return what is known of each peer."""
+        rows = self._file.rows("SELECT name, seen, seen_head, told, told_head FROM peer")
+        return {name: Known(_seen(*one[:2]), _seen(*one[2:])) for name, *one in rows}
+
+    def keep(self, known: Mapping[str, Known]) -> None:
+        """Keep what is known of some; it is durable when this returns."""
+        with self._file.transaction():
+            for name, one in known.items():
+                row = name, *(one.seen or _NOTHING), *(one.told or _NOTHING)
+                self._file.execute("INSERT OR REPLACE INTO peer VALUES (?, ?, ?, ?, ?)", *row)
+
+    def close(self) -> None:
+        """Let others have it."""
+        self._file.close()
+
+
+def _seen(releases: int, head: bytes) -> Seen | None:
+    return Seen(releases, head) if releases else None
