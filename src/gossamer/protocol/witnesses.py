@@ -44,7 +44,7 @@ def following(state: bytes, link: bytes) -> bytes:
 
 
 class Seen(NamedTuple):
-    """How far a chain went.
+    """Length of a chain, and its state there.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class Own(Protocol):
 
 @dataclass
 class Known:
-    """What is known of one peer.
+    """Knowledge of one peer.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ class Memory(Protocol):
     """Storage that outlives the process."""
 
     def kept(self) -> Mapping[str, Known]:
-        """What is known of each peer."""
+        """Knowledge of each peer."""
         ...
 
     def keep(self, known: Mapping[str, Known]) -> None:
@@ -148,7 +148,7 @@ class Memory(Protocol):
 
 
 class Verdict(NamedTuple):
-    """What is wrong with a note.
+    """Fault of a note.
 
     Attributes
     ----------
@@ -202,7 +202,7 @@ class Witnesses:
         self._signatures: dict[str, tuple[Seen, bytes]] = {}
 
     def known(self, peer: str) -> Known:
-        """What is known of a peer."""
+        """Knowledge of a peer."""
         return self._known.setdefault(peer, Known())
 
     # What goes
@@ -322,7 +322,7 @@ class Witnesses:
 
 
 def _followed(sender: str, seen: Seen, claim: Seen, links: bytes) -> Verdict | None:
-    """What is wrong with a claim, after what was seen."""
+    """Fault of a claim, after what was seen."""
     more = claim.releases - seen.releases
     where = f"{sender} shows receipt {claim.releases} (head {claim.head.hex()[:16]})"
     after = f"after receipt {seen.releases} (head {seen.head.hex()[:16]}) was seen"
