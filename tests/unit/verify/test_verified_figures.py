@@ -44,10 +44,17 @@ def test_epsilon_is_that_of_the_library(seed: int) -> None:
 @pytest.mark.some(5)
 @pytest.mark.parametrize("seed", range(0, LEDGERS, 10))
 def test_mu_is_that_of_the_library(seed: int) -> None:
-    """Up to what the library's profile, of points a percent above the least, may be off."""
+    """Up to what the library's profile, of points a percent above the least, may be off.
+
+    Where nearly everything is told apart at epsilon 0, a percent of delta is much beside 1 - delta: there the library's
+    mu is an upper bound that may be larger (10.6 for 9.7 in ledger 310).
+    """
     ledger = generated(seed)
-    mu = profile([(ledger.counts, 1)], ledger.relation).mu
-    if mu == math.inf:  # of what tests with errors of 1e-10 tell apart for certain
+    found = profile([(ledger.counts, 1)], ledger.relation)
+    mu = found.mu
+    if mu < math.inf and found.deltas[0] > 1 - 1e-5:
+        assert second.mu(laws_of(ledger)) <= mu * 1.01
+    elif mu == math.inf:  # of what tests with errors of 1e-10 tell apart for certain
         assert second.mu(laws_of(ledger)) >= -2 * norm.ppf(second.LEAST)
     else:
         assert second.mu(laws_of(ledger)) == pytest.approx(mu, rel=0.01, abs=1e-4)
