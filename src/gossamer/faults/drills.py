@@ -1,0 +1,290 @@
+"""A drill: one script of incidents in virtual time, for any seed, compared with the same run without any.
+
+    drill = Drill.of(experiment, Script.read("incidents.yaml"), recall)
+    found = drill.run(seed)
+    assert not found.problems
+
+A run is made three times: undisturbed, with the incidents of single parties, and with the broker's as well. After every
+event of the last two holds what has to hold in spite of any fault (`faults.checks`); at the end of each, that all who
+are still there have finished, how much later than without incidents, and that every ledger is complete.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from gossamer.experiment.spec import Experiment
+from gossamer.faults.checks import Answers, Conserved, Delivery
+from gossamer.faults.drilled_hosts import DrilledHosts, Recall
+from gossamer.faults.fault_injector import Reaper
+from gossamer.faults.incidents import Incident, Script, duration
+from gossamer.faults.schedules import Schedule
+from gossamer.faults.sides import WatchedSides
+from gossamer.faults.specs import SmallRun, whole_run
+from gossamer.faults.trials import Disk, Ledgers, laboratory
+from gossamer.protocol.effects import Compute
+from gossamer.protocol.events import Answered, Completed
+from gossamer.protocol.session import SessionSettings
+from gossamer.protocol.trace import Step
+from gossamer.runtimes.speeds import Speeds
+from gossamer.sides.machine import Side
+
+MOST_EVENTS = 200_000
+"""Of a drill, which is over long before."""
+SINGLE, ALL = "incidents of single parties", "all incidents"
+_INSTANT = 1.0
+"""Seconds in which frames are under way: nobody who waits for nobody ends later by more than that."""
+
+
+@dataclass
+class Found:
+    """End of one run.
+
+    Attributes
+    ----------
+    ended : mapping of str to float
+        When each party finished.
+    charged, given : mapping of str to int
+        Releases in each node's ledger, and answers that it was given; of nodes without a ledger None.
+    refused : mapping of str to str or None
+        What a party said of an old copy.
+    longest : float
+        Seconds of the longest update.
+    problem : str or None
+        What did not hold.
+    """
+
+    ended: Mapping[str, float]
+    charged: Mapping[str, int | None]
+    given: Mapping[str, int]
+    refused: Mapping[str, str | None]
+    longest: float
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Fate:
+    """Fate of one party in a drill.
+
+    Attributes
+    ----------
+    party : str
+        Its name.
+    incident : str
+        In words.
+    delay : float or None
+        Seconds by which it ended later than without incidents; None if it did not end.
+    allowed : float
+        Most seconds of that.
+    charged : int
+        Releases in its ledger.
+    end : str
+        In words.
+    """
+
+    party: str
+    incident: str
+    delay: float | None
+    allowed: float
+    charged: int | None
+    end: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Outcome of a drill for a seed.
+
+    Attributes
+    ----------
+    seed : int
+        Which.
+    fates : mapping of str to tuple of Fate
+        Of all nodes, by run: `SINGLE`, `ALL`, and where rounds wait one of each party that something befalls.
+    problems : tuple of str
+        What did not hold.
+    """
+
+    seed: int
+    fates: Mapping[str, tuple[Fate, ...]]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Drill:
+    """A drill of one spec.
+
+    Attributes
+    ----------
+    run : SmallRun
+        The spec's, at full length.
+    script : Script
+        What happens.
+    recall : callable
+        What a party says of an old copy of its disk.
+    """
+
+    small: SmallRun
+    script: Script
+    recall: Recall
+    _disk: Disk = field(default_factory=Disk, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, experiment: Experiment, script: Script, recall: Recall) -> Drill:
+        """The drill of a spec.
+
+        Raises
+        ------
+        CallerError
+            If the spec does not fit together, or a party is none of its own.
+        """
+        small = whole_run(experiment)
+        script.check(small.prepared.names)
+        return cls(small, script, recall)
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Those with data."""
+        return tuple(self.small.prepared.names)
+
+    @cached_property
+    def session(self) -> SessionSettings:
+        """Settings of sessions, as the spec's links have them."""
+        links = self.small.prepared.experiment.links
+        return SessionSettings(links.retry_after, 8 * links.retry_after, links.silence)
+
+    @property
+    def deadline(self) -> float:
+        """Most seconds for which a round waits for one who is away; 0 where nobody waits."""
+        settings = self.small.prepared.experiment.algorithm
+        timeout, patience = getattr(settings, "timeout", None), getattr(settings, "patience", None)
+        if timeout is not None:
+            return float(timeout)
+        return 0.0 if patience is None else float(patience) + self.session.silence
+
+    def run(self, seed: int, tell: Callable[[str], None] | None = None) -> Outcome:
+        """Run the drill for a seed; ``tell`` is called with a line about each thing that happens."""
+        script = self.script.moved(seed)
+        quiet = self._found(seed, Script.model_construct(incidents=()))
+        problems = [] if quiet.problem is None else [f"without incidents: {quiet.problem}"]
+        fates: dict[str, tuple[Fate, ...]] = {}
+        for title, part in self._parts(script).items():
+            ran = self._found(seed, part, tell if part is script else None)
+            fates[title] = tuple(self._fate(name, part, quiet, ran) for name in self.small.nodes)
+            wrong = [] if ran.problem is None else [ran.problem]
+            wrong += [line for fate in fates[title] for line in self._wrong(fate, part, ran)]
+            problems += [f"{title}: {line}" for line in wrong]
+        return Outcome(seed, fates, tuple(problems))
+
+    def _parts(self, script: Script) -> dict[str, Script]:
+        """The runs that are made, by what happens in them. Where rounds wait, each party's incidents also alone."""
+        each = {f"{name} alone": script.only(name) for name in script.parties} if self.deadline else {}
+        return each | {SINGLE: script.without_broker(), ALL: script}
+
+    def _found(self, seed: int, script: Script, tell: Callable[[str], None] | None = None) -> Found:
+        """Let a run go to its end."""
+        small, steps, reaper = self.small, list[Step](), Reaper()
+        experiment, names = small.prepared.experiment, small.prepared.names
+        ledgers = Ledgers(self._disk, small, reaper)
+        sides = WatchedSides(small.pool(laboratory(ledgers), Side), ledgers.charged, small.private)
+        speeds = _Noted(Speeds(experiment.speeds, len(small.nodes), seed))
+        hosts = DrilledHosts(
+            small.nodes,
+            sides,
+            Schedule(script.faults(seed, small.names)),
+            speeds=speeds,
+            settings=self.session,
+            units=small.prepared.units,
+            watch=steps.append,
+            reaper=reaper,
+            tell=tell,
+            recall=self.recall,
+        )
+        algorithm, given = small.prepared.algorithm, dict.fromkeys(small.nodes, 0)
+        checks: list[Callable[[Sequence[Step]], str | None]] = [
+            sides,
+            Delivery(hosts),
+            Answers(hosts, algorithm, small.names[len(names) :], small.averaged, small.private),
+            Conserved(hosts, algorithm),
+        ]
+        problem, longest = None, 0
+        while problem is None and not self._over(hosts):
+            if hosts.next_time is None or hosts.events >= MOST_EVENTS:
+                problem = f"it does not end: {', '.join(set(names) - set(hosts.ended))} go on after {hosts.now:g} s"
+                break
+            hosts.step()
+            if steps:
+                for step in steps:
+                    given[step.node] += isinstance(step.event, Completed | Answered)
+                    asked = [effect.task.steps for effect in step.effects if isinstance(effect, Compute)]
+                    longest = max(longest, *asked, 0)
+                problem = next((said for check in checks if (said := check(steps)) is not None), None)
+                steps.clear()
+            if problem is None and hosts.rejected:
+                problem = f"refused: {hosts.rejected[0].reason}"
+        charged = {name: ledgers.charged(name) for name in small.nodes}
+        return Found(hosts.ended, charged, given, hosts.refused, longest * speeds.longest, problem)
+
+    def _over(self, hosts: DrilledHosts) -> bool:
+        """Whether all parties that ever come back have finished."""
+        return hosts.gone.union(hosts.ended).issuperset(self.parties) and not hosts.away - hosts.gone
+
+    def _fate(self, name: str, script: Script, quiet: Found, ran: Found) -> Fate:
+        incidents = script.of(name)
+        gone = any(math.isinf(incident.lasts) for incident in incidents)
+        ended, before = ran.ended.get(name), quiet.ended.get(name)
+        delay = None if gone or ended is None or before is None else ended - before
+        said = ran.refused.get(name)
+        end = "gone" if gone else "finished" if ended is not None else "goes on" if name in self.parties else "serves"
+        end += "" if said is None else f"; the old copy was refused: {said}"
+        words = ", ".join(map(str, incidents)) or "none"
+        return Fate(name, words, delay, self._allowed(name, script, ran), ran.charged[name], end)
+
+    def _allowed(self, name: str, script: Script, ran: Found) -> float:
+        """Most seconds by which a party may end later.
+
+        Its own outages and the broker's, each with one retry; of a process that was killed the retry is that of the
+        update it was at. Where rounds wait, one deadline for each incident of anybody.
+        """
+        mine = [one for one in script.incidents if one.party in (None, name) and not math.isinf(one.lasts)]
+        allowed = sum(one.lasts + self._retry(one, ran) for one in mine)
+        if self.deadline:
+            allowed += sum(self.deadline for one in script.incidents)
+        return allowed + _INSTANT
+
+    def _retry(self, incident: Incident, ran: Found) -> float:
+        again = incident.copied if incident.copied and ran.refused.get(incident.party or "") is None else 0.0
+        return self.session.longest_retry + (ran.longest + again if incident.kind in ("killed", "backup") else 0.0)
+
+    def _wrong(self, fate: Fate, script: Script, ran: Found) -> list[str]:
+        """What does not hold of a party."""
+        name, found = fate.party, []
+        given, incidents = ran.given[name], script.of(name)
+        if fate.end.startswith("goes on"):
+            found.append(f"{name} has not finished")
+        elif fate.delay is not None and fate.delay > fate.allowed:
+            found.append(f"{name} ends {duration(fate.delay)} later, expected {duration(fate.allowed)} at most")
+        kills = sum(one.kind in ("killed", "gone", "backup") for one in incidents)
+        under_way = not fate.end.startswith("finished")
+        if fate.charged is not None and not given <= fate.charged <= given + kills + under_way:
+            found.append(f"the ledger of {name} has {fate.charged} releases, and its node was given {given}")
+        return found
+
+
+class _Noted:
+    """Speeds that keep the longest time of a task."""
+
+    def __init__(self, speeds: Speeds) -> None:
+        self._speeds, self.longest = speeds, 0.0
+
+    def seconds(self, node: int, number: int) -> float:
+        """Virtual seconds of a step of an update."""
+        found = self._speeds.seconds(node, number)
+        self.longest = max(self.longest, found)
+        return found
+
+    def ahead(self, node: int, number: int) -> float:
+        return self._speeds.ahead(node, number)
