@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from gossamer.algorithms.table import ALGORITHMS
+from gossamer.errors import SpecError
 from gossamer.experiment.spec import Experiment
 from gossamer.faults.checks import Answers, Conserved, Delivery
 from gossamer.faults.drilled_hosts import DrilledHosts, Recall
@@ -82,8 +84,8 @@ class Fate:
         Most seconds of that.
     charged : int
         Releases in its ledger.
-    end : str
-        In words.
+    end, note : str
+        In words; the note is what it said of an old copy.
     """
 
     party: str
@@ -92,6 +94,7 @@ class Fate:
     allowed: float
     charged: int | None
     end: str
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,7 @@ class Drill:
         CallerError
             If the spec does not fit together, or a party is none of its own.
         """
+        _deadline(experiment)
         small = whole_run(experiment)
         script.check(small.prepared.names)
         return cls(small, script, recall)
@@ -152,18 +156,14 @@ class Drill:
 
     @cached_property
     def session(self) -> SessionSettings:
-        """Settings of sessions, as the spec's links have them."""
+        """Settings of sessions, as deployed parties have them."""
         links = self.small.prepared.experiment.links
-        return SessionSettings(links.retry_after, 8 * links.retry_after, links.silence)
+        return SessionSettings(links.retry_after, 8 * links.retry_after, links.silence, learns=True)
 
     @property
     def deadline(self) -> float:
         """Most seconds for which a round waits for one who is away; 0 where nobody waits."""
-        settings = self.small.prepared.experiment.algorithm
-        timeout, patience = getattr(settings, "timeout", None), getattr(settings, "patience", None)
-        if timeout is not None:
-            return float(timeout)
-        return 0.0 if patience is None else float(patience) + self.session.silence
+        return _deadline(self.small.prepared.experiment)
 
     def run(self, seed: int, tell: Callable[[str], None] | None = None) -> Outcome:
         """Run the drill for a seed; ``tell`` is called with a line about each thing that happens."""
@@ -194,7 +194,7 @@ class Drill:
         hosts = DrilledHosts(
             small.nodes,
             sides,
-            Schedule(script.faults(seed, small.names)),
+            Schedule(script.faults(seed, small.names), every=64),
             speeds=speeds,
             settings=self.session,
             units=small.prepared.units,
@@ -219,8 +219,8 @@ class Drill:
             if steps:
                 for step in steps:
                     given[step.node] += isinstance(step.event, Completed | Answered)
-                    asked = [effect.task.steps for effect in step.effects if isinstance(effect, Compute)]
-                    longest = max(longest, *asked, 0)
+                    tasks: list[Any] = [effect.task for effect in step.effects if isinstance(effect, Compute)]
+                    longest = max(longest, *(task.steps for task in tasks), 0)
                 problem = next((said for check in checks if (said := check(steps)) is not None), None)
                 steps.clear()
             if problem is None and hosts.rejected:
@@ -239,9 +239,9 @@ class Drill:
         delay = None if gone or ended is None or before is None else ended - before
         said = ran.refused.get(name)
         end = "gone" if gone else "finished" if ended is not None else "goes on" if name in self.parties else "serves"
-        end += "" if said is None else f"; the old copy was refused: {said}"
+        note = "" if said is None else f"its old copy is refused, as {said}"
         words = ", ".join(map(str, incidents)) or "none"
-        return Fate(name, words, delay, self._allowed(name, script, ran), ran.charged[name], end)
+        return Fate(name, words, delay, self._allowed(name, script, ran), ran.charged[name], end, note)
 
     def _allowed(self, name: str, script: Script, ran: Found) -> float:
         """Most seconds by which a party may end later.
@@ -263,15 +263,26 @@ class Drill:
         """What does not hold of a party."""
         name, found = fate.party, []
         given, incidents = ran.given[name], script.of(name)
-        if fate.end.startswith("goes on"):
+        if fate.end == "goes on":
             found.append(f"{name} has not finished")
         elif fate.delay is not None and fate.delay > fate.allowed:
             found.append(f"{name} ends {duration(fate.delay)} later, expected {duration(fate.allowed)} at most")
         kills = sum(one.kind in ("killed", "gone", "backup") for one in incidents)
-        under_way = not fate.end.startswith("finished")
+        under_way = fate.end != "finished"
         if fate.charged is not None and not given <= fate.charged <= given + kills + under_way:
             found.append(f"the ledger of {name} has {fate.charged} releases, and its node was given {given}")
         return found
+
+
+def _deadline(experiment: Experiment) -> float:
+    settings = experiment.algorithm
+    deadline = ALGORITHMS[settings.name].waits(settings)
+    if deadline is None:
+        raise SpecError(
+            f"a drill says how long anybody waits for those who are away, and {settings.name} waits without end; give "
+            "algorithm.timeout, or take gossip or fedbuff"
+        )
+    return deadline
 
 
 class _Noted:

@@ -149,7 +149,8 @@ class Script(Section):
     def faults(self, seed: int, parties: Sequence[str]) -> tuple[Fault, ...]:
         """What it comes to in virtual time; how torn a write is follows from the seed."""
         generator = stream(seed, "torn writes")
-        return tuple(fault for incident in self.incidents for fault in FAULTS[incident.kind](incident, parties, generator))
+        found = [FAULTS[incident.kind](incident, parties, generator) for incident in self.incidents]
+        return tuple(fault for faults in found for fault in faults)
 
 
 def _cut(incident: Incident, parties: Sequence[str], generator: np.random.Generator) -> list[Fault]:

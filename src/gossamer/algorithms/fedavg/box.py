@@ -133,5 +133,6 @@ ALGORITHM = Algorithm(
     report=report,
     advice=parts.advice,
     clips=Clips(("fixed", "quantile")),
+    waits=lambda settings: settings.timeout,
     small_runs=small_runs,
 )
