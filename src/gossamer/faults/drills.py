@@ -12,7 +12,7 @@ are still there have finished, how much later than without incidents, and that e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -28,7 +28,8 @@ from gossamer.faults.schedules import Schedule
 from gossamer.faults.sides import WatchedSides
 from gossamer.faults.specs import SmallRun, whole_run
 from gossamer.faults.trials import Disk, Ledgers, laboratory
-from gossamer.protocol.effects import Compute
+from gossamer.privacy.curated_tasks import CuratedSum
+from gossamer.protocol.effects import Compute, Release
 from gossamer.protocol.events import Answered, Completed
 from gossamer.protocol.session import SessionSettings
 from gossamer.protocol.trace import Step
@@ -50,8 +51,11 @@ class Found:
     ----------
     ended : mapping of str to float
         When each party finished.
-    charged, given : mapping of str to int
-        Releases in each node's ledger, and answers that it was given; of nodes without a ledger None.
+    charged : mapping of str to int or None
+        Releases in each node's ledger; None where it has none.
+    asked, given : mapping of str to int
+        Releases that each node has asked for, and that it was given: what lies between was lost with a process, or is
+        under way.
     refused : mapping of str to str or None
         What a party said of an old copy.
     longest : float
@@ -62,6 +66,7 @@ class Found:
 
     ended: Mapping[str, float]
     charged: Mapping[str, int | None]
+    asked: Mapping[str, int]
     given: Mapping[str, int]
     refused: Mapping[str, str | None]
     longest: float
@@ -203,14 +208,14 @@ class Drill:
             tell=tell,
             recall=self.recall,
         )
-        algorithm, given = small.prepared.algorithm, dict.fromkeys(small.nodes, 0)
+        algorithm, counted = small.prepared.algorithm, _Counted(small.nodes)
         checks: list[Callable[[Sequence[Step]], str | None]] = [
             sides,
             Delivery(hosts),
             Answers(hosts, algorithm, small.names[len(names) :], small.averaged, small.private),
             Conserved(hosts, algorithm),
         ]
-        problem, longest = None, 0
+        problem = None
         while problem is None and not self._over(hosts):
             if hosts.next_time is None or hosts.events >= MOST_EVENTS:
                 problem = f"it does not end: {', '.join(set(names) - set(hosts.ended))} go on after {hosts.now:g} s"
@@ -218,15 +223,14 @@ class Drill:
             hosts.step()
             if steps:
                 for step in steps:
-                    given[step.node] += isinstance(step.event, Completed | Answered)
-                    tasks: list[Any] = [effect.task for effect in step.effects if isinstance(effect, Compute)]
-                    longest = max(longest, *(task.steps for task in tasks), 0)
+                    counted(step)
                 problem = next((said for check in checks if (said := check(steps)) is not None), None)
                 steps.clear()
             if problem is None and hosts.rejected:
                 problem = f"refused: {hosts.rejected[0].reason}"
         charged = {name: ledgers.charged(name) for name in small.nodes}
-        return Found(hosts.ended, charged, given, hosts.refused, longest * speeds.longest, problem)
+        longest = counted.steps * speeds.longest
+        return Found(hosts.ended, charged, counted.asked, counted.given, hosts.refused, longest, problem)
 
     def _over(self, hosts: DrilledHosts) -> bool:
         """Whether all parties that ever come back have finished."""
@@ -262,15 +266,16 @@ class Drill:
     def _wrong(self, fate: Fate, script: Script, ran: Found) -> list[str]:
         """What does not hold of a party."""
         name, found = fate.party, []
-        given, incidents = ran.given[name], script.of(name)
+        given, asked = ran.given[name], ran.asked[name]
         if fate.end == "goes on":
             found.append(f"{name} has not finished")
         elif fate.delay is not None and fate.delay > fate.allowed:
             found.append(f"{name} ends {duration(fate.delay)} later, expected {duration(fate.allowed)} at most")
-        kills = sum(one.kind in ("killed", "gone", "backup") for one in incidents)
-        under_way = fate.end != "finished"
-        if fate.charged is not None and not given <= fate.charged <= given + kills + under_way:
-            found.append(f"the ledger of {name} has {fate.charged} releases, and its node was given {given}")
+        if fate.charged is not None and not given <= fate.charged <= asked:
+            found.append(
+                f"the ledger of {name} has {fate.charged} releases, and its node asked for {asked}, of which it was "
+                f"given {given}"
+            )
         return found
 
 
@@ -283,6 +288,28 @@ def _deadline(experiment: Experiment) -> float:
             "algorithm.timeout, or take gossip or fedbuff"
         )
     return deadline
+
+
+class _Counted:
+    """Counts of what nodes asked for and were given, as lines of their ledgers."""
+
+    def __init__(self, nodes: Iterable[str]) -> None:
+        self.asked, self.given = dict.fromkeys(nodes, 0), dict.fromkeys(nodes, 0)
+        self.steps = 0  # of the longest task
+        self._lines: dict[tuple[str, int], int] = {}  # of tasks that have another number than one
+
+    def __call__(self, step: Step) -> None:
+        if isinstance(step.event, Completed | Answered):
+            self.given[step.node] += self._lines.get((step.node, step.event.id), 1)
+        for effect in step.effects:
+            if isinstance(effect, Compute):
+                task: Any = effect.task
+                self.steps = max(self.steps, task.steps)
+                if isinstance(task, CuratedSum):  # a line for each client whose update is in it
+                    self._lines[step.node, task.id] = len(task.owners)
+                self.asked[step.node] += self._lines.get((step.node, task.id), 1)
+            elif isinstance(effect, Release):
+                self.asked[step.node] += 1
 
 
 class _Noted:
