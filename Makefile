@@ -49,6 +49,18 @@ fault-seeds: $(READY) ## SEEDS seeds of faults for each algorithm, 2000 by defau
 		$(BIN)/gossamer simulate-faults $$spec "$$@" --seeds $(SEEDS) --jobs $(JOBS) || exit 1; \
 	done
 
+# Nightly: the drill of examples/drill with a thousand seeds of each spec, and twenty times with processes.
+DRILL := examples/drill/incidents.yaml
+drill-seeds: $(READY) ## the drill of eight hospitals: 1,000 seeds for each of three algorithms (nightly, hours)
+	@for name in gossip fedbuff graph; do \
+		$(BIN)/gossamer simulate-faults examples/drill/$$name.yaml --incidents $(DRILL) --seeds 1000 --jobs $(JOBS) || exit 1; \
+	done
+
+drill-processes: $(READY) ## the same 20 times with real processes and a broker, for each of two algorithms (nightly, hours)
+	@for name in gossip fedbuff; do \
+		$(BIN)/python examples/drill/processes.py examples/drill/$$name-processes.yaml --runs 20 || exit 1; \
+	done
+
 DEPLOYMENT := tests/end_to_end/test_mqtt_transport.py tests/end_to_end/test_broker_access.py tests/parity \
 	tests/end_to_end/test_federation_*.py tests/end_to_end/test_founded_*.py tests/end_to_end/test_deployment_*.py \
 	tests/end_to_end/test_hostile_party.py

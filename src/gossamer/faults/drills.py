@@ -179,8 +179,8 @@ class Drill:
         for title, part in self._parts(script).items():
             ran = self._found(seed, part, tell if part is script else None)
             fates[title] = tuple(self._fate(name, part, quiet, ran) for name in self.small.nodes)
-            wrong = [] if ran.problem is None else [ran.problem]
-            wrong += [line for fate in fates[title] for line in self._wrong(fate, part, ran)]
+            wrong = [line for fate in fates[title] for line in self._wrong(fate, ran)]
+            wrong = wrong if ran.problem is None else [ran.problem]  # which ended the run
             problems += [f"{title}: {line}" for line in wrong]
         return Outcome(seed, fates, tuple(problems))
 
@@ -263,7 +263,7 @@ class Drill:
         again = incident.copied if incident.copied and ran.refused.get(incident.party or "") is None else 0.0
         return self.session.longest_retry + (ran.longest + again if incident.kind in ("killed", "backup") else 0.0)
 
-    def _wrong(self, fate: Fate, script: Script, ran: Found) -> list[str]:
+    def _wrong(self, fate: Fate, ran: Found) -> list[str]:
         """What does not hold of a party."""
         name, found = fate.party, []
         given, asked = ran.given[name], ran.asked[name]
