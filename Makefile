@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-deployment test-deployment-again fault-seeds lint types docs check bench bench-peers \
-	experiments experiments-again clean
+.PHONY: help demo test test-slow test-deployment test-deployment-again fault-seeds drill-seeds drill-processes lint \
+	types docs check bench bench-peers experiments experiments-again clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -27,7 +27,7 @@ demo: $(READY) ## eight nodes learn digits without a server, one of them ten tim
 # A worker for each core: more threads in each of them would wait for one another.
 test test-slow test-deployment test-deployment-again: export OMP_NUM_THREADS = 1
 # Commands that tests start find modules compiled, also where the environment asks Python to write none.
-test test-slow test-deployment test-deployment-again fault-seeds: export PYTHONDONTWRITEBYTECODE =
+test test-slow test-deployment test-deployment-again fault-seeds drill-seeds drill-processes: export PYTHONDONTWRITEBYTECODE =
 
 test: $(READY) ## run the tests (what CI runs)
 	@$(BIN)/python -m pytest -n auto --dist worksteal
