@@ -25,6 +25,7 @@ from typing import Any
 from network import HOST, Network
 
 from gossamer.cli.federation.local_federation import POLICY, STATE, LocalFederation
+from gossamer.cli.printing import wrapped
 from gossamer.cli.runs.drilling import shown_as_table
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.deployment.party.state_folder import StateFolder
@@ -289,7 +290,7 @@ def main() -> int:
             found, problems = fates(run, quiet, moved)
             print(f"run {number}: all incidents, with processes\n\n{shown_as_table(found)}", flush=True)
             for line in [f"{fate.party} said: {fate.note}" for fate in found if fate.note] + problems:
-                print(line, flush=True)
+                print(wrapped(line), flush=True)
             held += not problems
     print(f"{held} of {options.runs} runs: {'everything held' if held == options.runs else 'not everything held'}")
     return 0 if held == options.runs else 1
