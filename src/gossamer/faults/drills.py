@@ -25,11 +25,10 @@ from gossamer.faults.drilled_hosts import DrilledHosts, Recall
 from gossamer.faults.fault_injector import Reaper
 from gossamer.faults.incidents import Incident, Script, duration
 from gossamer.faults.schedules import Schedule
-from gossamer.faults.sides import WatchedSides
+from gossamer.faults.sides import WatchedSides, lines_of
 from gossamer.faults.specs import SmallRun, whole_run
 from gossamer.faults.trials import Disk, Ledgers, laboratory
-from gossamer.privacy.curated_tasks import CuratedSum
-from gossamer.protocol.effects import Compute, Release
+from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Answered, Completed
 from gossamer.protocol.session import SessionSettings
 from gossamer.protocol.trace import Step
@@ -230,7 +229,7 @@ class Drill:
                 problem = f"refused: {hosts.rejected[0].reason}"
         charged = {name: ledgers.charged(name) for name in small.nodes}
         longest = counted.steps * speeds.longest
-        return Found(hosts.ended, charged, counted.asked, counted.given, hosts.refused, longest, problem)
+        return Found(hosts.ended, charged, sides.asked, counted.given, hosts.refused, longest, problem)
 
     def _over(self, hosts: DrilledHosts) -> bool:
         """Whether all parties that ever come back have finished."""
@@ -291,12 +290,12 @@ def _deadline(experiment: Experiment) -> float:
 
 
 class _Counted:
-    """Counts of what nodes asked for and were given, as lines of their ledgers."""
+    """Counts of what nodes were given, as lines of their ledgers."""
 
     def __init__(self, nodes: Iterable[str]) -> None:
-        self.asked, self.given = dict.fromkeys(nodes, 0), dict.fromkeys(nodes, 0)
+        self.given = dict.fromkeys(nodes, 0)
         self.steps = 0  # of the longest task
-        self._lines: dict[tuple[str, int], int] = {}  # of tasks that have another number than one
+        self._lines: dict[tuple[str, int], int] = {}
 
     def __call__(self, step: Step) -> None:
         if isinstance(step.event, Completed | Answered):
@@ -305,11 +304,7 @@ class _Counted:
             if isinstance(effect, Compute):
                 task: Any = effect.task
                 self.steps = max(self.steps, task.steps)
-                if isinstance(task, CuratedSum):  # a line for each client whose update is in it
-                    self._lines[step.node, task.id] = len(task.owners)
-                self.asked[step.node] += self._lines.get((step.node, task.id), 1)
-            elif isinstance(effect, Release):
-                self.asked[step.node] += 1
+                self._lines[step.node, task.id] = lines_of(task)
 
 
 class _Noted:
