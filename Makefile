@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-deployment test-deployment-again fault-seeds lint types docs check bench bench-peers \
-	experiments experiments-again sbom audit wheel constraints-hashed nightly clean
+.PHONY: help demo test test-slow test-deployment test-deployment-again fault-seeds drill-seeds drill-processes lint \
+	types docs check bench bench-peers experiments experiments-again sbom audit wheel constraints-hashed nightly clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -27,7 +27,7 @@ demo: $(READY) ## eight nodes learn digits without a server, one of them ten tim
 # A worker for each core: more threads in each of them would wait for one another.
 test test-slow test-deployment test-deployment-again: export OMP_NUM_THREADS = 1
 # Commands that tests start find modules compiled, also where the environment asks Python to write none.
-test test-slow test-deployment test-deployment-again fault-seeds: export PYTHONDONTWRITEBYTECODE =
+test test-slow test-deployment test-deployment-again fault-seeds drill-seeds drill-processes: export PYTHONDONTWRITEBYTECODE =
 
 test: $(READY) ## run the tests (what CI runs)
 	@$(BIN)/python -m pytest -n auto --dist worksteal
@@ -47,6 +47,18 @@ fault-seeds: $(READY) ## SEEDS seeds of faults for each algorithm, 2000 by defau
 	@for run in $(FAULTS); do \
 		set -- $$run; spec=examples/digits-$$1.yaml; shift; \
 		$(BIN)/gossamer simulate-faults $$spec "$$@" --seeds $(SEEDS) --jobs $(JOBS) || exit 1; \
+	done
+
+# Nightly: the drill of examples/drill with a thousand seeds of each spec, and twenty times with processes.
+DRILL := examples/drill/incidents.yaml
+drill-seeds: $(READY) ## the drill of eight hospitals: 1,000 seeds for each of three algorithms (nightly, hours)
+	@for name in gossip fedbuff graph; do \
+		$(BIN)/gossamer simulate-faults examples/drill/$$name.yaml --incidents $(DRILL) --seeds 1000 --jobs $(JOBS) || exit 1; \
+	done
+
+drill-processes: $(READY) ## the same 20 times with real processes and a broker, for each of two algorithms (nightly, hours)
+	@for name in gossip fedbuff; do \
+		$(BIN)/python examples/drill/processes.py examples/drill/$$name-processes.yaml --runs 20 || exit 1; \
 	done
 
 DEPLOYMENT := tests/end_to_end/test_mqtt_transport.py tests/end_to_end/test_broker_access.py tests/parity \
@@ -111,7 +123,7 @@ constraints-hashed: $(TOOLS)/.ready ## the pins of constraints.txt with the hash
 	@$(COMPILE) --output-file release/constraints-hashed.txt build/pins.in
 	@$(COMPILE) --output-file release/tools.txt release/tools.in
 
-nightly: test-slow audit wheel ## what runs every night, besides make fault-seeds SEEDS=100000 and make experiments-again
+nightly: test-slow audit wheel ## what runs every night, besides make fault-seeds SEEDS=100000, drill-seeds, drill-processes and experiments-again
 
 clean: ## remove the environment and the results
 	rm -rf $(VENV) $(TOOLS) runs build .mypy_cache .ruff_cache .pytest_cache

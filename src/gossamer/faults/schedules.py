@@ -63,7 +63,38 @@ class Fate:
         return f"frame {self.frame}: {'takes ' + copies if self.delays else 'lost'}"
 
 
-Fault = Fate | Crash | Partition
+@dataclass(frozen=True)
+class Kill:
+    """The process of a party is killed at a time: a crash that is no matter of how many events there were before.
+
+    Attributes
+    ----------
+    party : str
+        Whose.
+    at, away : float
+        When, and for how many seconds; infinite for ever.
+    saving : bool
+        Whether it is killed at its first commit from then on, before that is done.
+    kept : int
+        How many of the inputs that are staged then have reached the disk.
+    copied : float, optional
+        When the copy of its disk was made on which it is started first, half the time before it is started last.
+    """
+
+    party: str
+    at: float
+    away: float = 1.0
+    saving: bool = False
+    kept: int = 0
+    copied: float | None = None
+
+    def __str__(self) -> str:
+        back = "for ever" if math.isinf(self.away) else f"for {self.away:g} s"
+        copied = "" if self.copied is None else f", with a copy of {self.copied:g} s first"
+        return f"{self.at:g} s: {self.party} killed{' while it saves' if self.saving else ''}, away {back}{copied}"
+
+
+Fault = Fate | Crash | Partition | Kill
 
 
 @dataclass(frozen=True)
@@ -72,7 +103,7 @@ class Schedule:
 
     Attributes
     ----------
-    faults : tuple of Fate, Crash or Partition
+    faults : tuple of Fate, Crash, Partition or Kill
         What does not go as usual.
     variant : int
         Which run of a trial it happens to.
@@ -108,6 +139,11 @@ class Schedule:
     def crashes(self) -> tuple[Crash, ...]:
         """Crashes of processes."""
         return tuple(fault for fault in self.faults if isinstance(fault, Crash))
+
+    @property
+    def kills(self) -> tuple[Kill, ...]:
+        """Kills of processes at a time."""
+        return tuple(fault for fault in self.faults if isinstance(fault, Kill))
 
     @classmethod
     def seeded(cls, seed: int, variants: Sequence[Sequence[str]] = ((),)) -> Schedule:

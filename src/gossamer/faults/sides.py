@@ -6,13 +6,14 @@ noise are seen.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from gossamer.faults.fault_injector import Killed
+from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.protocol.trace import Step
 from gossamer.sides.answers import Answer
 from gossamer.sides.home import DRAWING
@@ -40,6 +41,7 @@ class WatchedSides:
         self.pool, self.charged, self.private = pool, charged, private
         self.problems: list[str] = []
         self.drawn: dict[str, set[int]] = defaultdict(set)  # releases of each, in all its lives
+        self.asked: Counter[str] = Counter()  # lines of ledgers that tasks are worth
         self._unchecked: set[str] = set()  # of whom something was drawn since the last look at the ledger
         self.noise: dict[bytes, tuple[str, Any]] = {}  # what was drawn for what
         self._tasks: dict[int, tuple[str, Any, Any]] = {}  # by the identity of its ticket, which is kept alive here
@@ -47,6 +49,7 @@ class WatchedSides:
     def admit(self, node: str, task: Any) -> Any:
         ticket = self.pool.admit(node, task)
         self._tasks[id(ticket)] = node, task, ticket
+        self.asked[node] += lines_of(task)
         return ticket
 
     def amended(self, ticket: Any, task: Any) -> Any:
@@ -101,6 +104,11 @@ class WatchedSides:
                 return f"the ledger of {node} has {charged} releases, and noise was drawn for {drawn}"
         self._unchecked.clear()
         return self.problems[0] if self.problems else None
+
+
+def lines_of(task: Any) -> int:
+    """Number of lines of a ledger that a task is worth: one, but of a sum one for each client whose update is in it."""
+    return len(task.owners) if isinstance(task, CuratedSum) else 1
 
 
 def _known_by(noise: Any) -> bytes:

@@ -211,13 +211,28 @@ def _assembled(experiment: Experiment) -> Prepared:
     return assemble(experiment, names, dataset, tuple(np.split(rows, count)))
 
 
+def whole_run(experiment: Experiment) -> SmallRun:
+    """The run of a spec at its full length, with its speeds and links; examples are zeros, see `faults.sides`."""
+    content, wanted = experiment.model_dump(mode="json"), _wanted(experiment)
+    law = content["privacy"]["mechanism"]
+    own = {name: content[name] for name in ("speeds", "links", "stop")}
+    privacy = {**content["privacy"], **_NO_LEVEL, **wanted.levels.get(law, _LEVELS[law])}
+    algorithm = {**content["algorithm"], **wanted.fitting}
+    return _made(_fitting({**content, **_COMMON, **own, "algorithm": algorithm, "privacy": privacy}))
+
+
 def _built(experiment: Experiment) -> SmallRun:
+    found = _made(experiment)
+    if len(found.nodes) > MOST_NODES:
+        raise SpecError(f"faults are simulated for at most {MOST_NODES} nodes, found {', '.join(found.nodes)}")
+    return found
+
+
+def _made(experiment: Experiment) -> SmallRun:
     prepared = _assembled(experiment)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RunWarning)  # of runs that are too short to be of use
         plan = plan_run(prepared)
     nodes = nodes_of(prepared, plan)
-    if len(nodes) > MOST_NODES:
-        raise SpecError(f"faults are simulated for at most {MOST_NODES} nodes, found {', '.join(nodes)}")
     speeds = Speeds(experiment.speeds, len(nodes), public_seed(experiment))
     return SmallRun(prepared, plan, nodes, speeds)

@@ -32,7 +32,7 @@ MOST_EVENTS = 300
 _SHARE = 1000  # so many runs share a ledger file: making one takes as long as a run
 
 
-class _Disk:
+class Disk:
     """Storage for the ledgers of runs."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Ledgers:
         Told before something lasts, or is seen.
     """
 
-    def __init__(self, disk: _Disk, run: SmallRun, reaper: Callable[[str], None]) -> None:
+    def __init__(self, disk: Disk, run: SmallRun, reaper: Callable[[str], None]) -> None:
         (self._file, self._name), self._small, self.reaper = disk.run(), run, reaper
         self._kept: dict[str, Ledger] = {}
 
@@ -101,7 +101,7 @@ class Trial:
     kind: type[Host] = Host
     machine: Machine = Side
     home: Callable[[Ledgers], Home] = laboratory
-    _disk: _Disk = field(default_factory=_Disk, repr=False, compare=False)
+    _disk: Disk = field(default_factory=Disk, repr=False, compare=False)
 
     @classmethod
     def of(cls, experiment: Experiment, **bugs: Any) -> Trial:

@@ -11,7 +11,8 @@ For each ordered pair of nodes:
   receiver keeps those until the gap closes. What it has seen before is answered again, since that answer may have
   been lost.
 - What is not acknowledged within ``retry_after`` is transmitted again. Each retry multiplies the wait by
-  ``backoff``, up to ``longest_retry``; any frame from the peer ends the growth.
+  ``backoff``, up to ``longest_retry``; any frame from the peer ends the growth. A session that ``learns`` waits as long
+  as the peer's own times say (`round_trips`).
 - A peer that acknowledges nothing new for ``silence`` while something is under way is reported down. From then
   on only the oldest message is retried. The next new acknowledgement reports the peer up and the rest follows.
   Nothing is dropped in between, so a healed partition delivers everything exactly once.
@@ -40,6 +41,7 @@ from gossamer.protocol.events import PeerDown, PeerUp
 from gossamer.protocol.frames import CHUNK_OVERHEAD, Acknowledge, Chunk, Data, Frame, Progress, frame_size
 from gossamer.protocol.link import WINDOW, Link
 from gossamer.protocol.messages import Message, check, decode_message, encoded_size
+from gossamer.protocol.round_trips import LearningLink
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,9 @@ class SessionSettings:
     largest_message : int
         Most bytes of an encoded message; no peer may have less. A peer can make a node keep one of its messages of
         this size while its chunks arrive.
+    learns : bool
+        Whether waiting follows each peer's own times (`round_trips`): then ``retry_after`` and ``silence`` are the
+        least that is waited, and a wait that grew stays long until a message has arrived that was transmitted once.
     """
 
     retry_after: float
@@ -72,6 +77,7 @@ class SessionSettings:
     backoff: float = 2.0
     largest_frame: int | None = None
     largest_message: int = 1 << 30
+    learns: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.retry_after <= self.longest_retry < math.inf:
@@ -200,8 +206,7 @@ class Session:
             frame, answer = self._take(sender, link, frame, now)
         self._links[sender] = link
         outputs: list[Output] = []
-        link.wait = self.settings.retry_after
-        if link.settle_progress(frame, now) if isinstance(frame, Progress) else link.settle(frame):
+        if self._settle(link, frame, now):
             link.quiet_since = now
             if link.down:
                 link.down = False
@@ -246,13 +251,29 @@ class Session:
     def restore(cls, name: str, settings: SessionSettings, state: Mapping[str, Link]) -> Session:
         """The session whose `state` this was. The clock goes on from where it was, or from later."""
         session = cls(name, settings)
-        session._links = {peer: link.copy() for peer, link in state.items()}
+        learn = LearningLink.of if settings.learns else Link.copy
+        session._links = {peer: learn(link.copy()) for peer, link in state.items()}
         session._alarms = [(link.due, peer) for peer, link in state.items() if link.due is not None]
         heapq.heapify(session._alarms)
         return session
 
     def _link(self, peer: str) -> Link:
-        return self._links.get(peer) or Link(self.settings.retry_after)
+        kind = LearningLink if self.settings.learns else Link
+        return self._links.get(peer) or kind(self.settings.retry_after)
+
+    def _settle(self, link: Link, frame: Data | Chunk | Acknowledge | Progress, now: float) -> bool:
+        """Take note of what ``frame`` acknowledges, and of when to retry from now on; whether any of it is news."""
+        settings, before = self.settings, dict(link.under_way) if self.settings.learns else {}
+        news = link.settle_progress(frame, now) if isinstance(frame, Progress) else link.settle(frame)
+        if not isinstance(link, LearningLink):
+            link.wait = settings.retry_after
+        elif link.learn(before, now, settings.silence):
+            link.wait = link.trips.wait(settings.retry_after, settings.longest_retry)
+        return news
+
+    def _silence(self, link: Link) -> float:
+        silence = self.settings.silence
+        return link.silence(silence) if isinstance(link, LearningLink) else silence
 
     def _check(self, sender: str, link: Link, frame: Frame) -> None:
         if isinstance(frame, Progress):
@@ -330,9 +351,10 @@ class Session:
     def _retry(self, peer: str, link: Link, now: float) -> list[Output]:
         outputs: list[Output] = []
         settings = self.settings
-        if not link.down and link.quiet_since + settings.silence <= now:
+        silence = self._silence(link)
+        if not link.down and link.quiet_since + silence <= now:
             link.down, link.wait = True, settings.longest_retry
-            outputs.append(Report(PeerDown(peer, f"no acknowledgement for {settings.silence:g} s")))
+            outputs.append(Report(PeerDown(peer, f"no acknowledgement for {silence:g} s")))
         overdue = link.overdue(now)
         if overdue:
             link.wait = min(link.wait * settings.backoff, settings.longest_retry)
@@ -343,10 +365,12 @@ class Session:
         outputs: list[Output] = []
         for number in numbers:
             link.under_way[number] = now
+            if isinstance(link, LearningLink):
+                link.noted(number, now)
             self.promises += number > link.transmitted
             link.transmitted = max(link.transmitted, number)
             outputs += [Transmit(peer, frame) for frame in self._frames(link, number)]
-        due = link.next_due(self.settings.silence)
+        due = link.next_due(self._silence(link))
         if due != link.due:
             link.due = due
             if due is not None:

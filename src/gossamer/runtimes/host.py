@@ -20,7 +20,7 @@ set, every further input is refused, and a host from the journal takes its place
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from gossamer.errors import GossamerError, PeerError
@@ -61,6 +61,12 @@ class HostBroken(GossamerError):
 @dataclass(frozen=True)
 class Begin:
     """The run begins."""
+
+
+@register("host.begin_learning")
+@dataclass(frozen=True)
+class BeginLearning(Begin):
+    """The run begins, and its session learns from its peers' times how long to wait."""
 
 
 @register("host.resume")
@@ -196,6 +202,12 @@ class HostState:
     now: float = 0.0
 
 
+@register("host.learning_snapshot")
+@dataclass
+class LearningHostState(HostState):
+    """The same of a host whose session learns."""
+
+
 class Host:
     """One party's node.
 
@@ -204,7 +216,7 @@ class Host:
     node : Node
         Fresh, as its algorithm builds it.
     settings : SessionSettings
-        Of its session.
+        Of its session. One that began before sessions learnt goes on without: what it did follows from its journal.
     journal : Journal
         Empty for a new run; otherwise the host is what its entries say.
     every : int
@@ -231,7 +243,8 @@ class Host:
         may_hear: Callable[[str], bool] = lambda to: False,
     ) -> None:
         self.node, self.journal, self.every = node, journal, every
-        self.session = Session(node.name, settings)
+        self.settings = settings
+        self.session = Session(node.name, replace(settings, learns=False))
         self.timers: dict[str, float] = {}
         self.finished, self.begun, self.now, self.broken = "", False, 0.0, False
         self._may_hear = may_hear
@@ -240,14 +253,14 @@ class Host:
         self._bound = False  # whether something was promised in this turn
         # Bytes of the state when last looked at, and of the journal since the last snapshot.
         self._size = self._since = 0
-        self._recover(settings)
+        self._recover()
         self._watch = watch
 
-    def _recover(self, settings: SessionSettings) -> None:
+    def _recover(self) -> None:
         state, entries = self.journal.load()
         try:
             if state is not None:
-                self._restore(decode(state), settings)
+                self._restore(decode(state))
             for entry in entries:
                 now, what = decode(entry)
                 if not isinstance(what, Input):
@@ -260,8 +273,9 @@ class Host:
                 f"use the version that wrote it"
             ) from error
 
-    def _restore(self, state: HostState, settings: SessionSettings) -> None:
+    def _restore(self, state: HostState) -> None:
         restore_state(self.node, state.node)
+        settings = replace(self.settings, learns=isinstance(state, LearningHostState))
         self.session = Session.restore(self.node.name, settings, state.links)
         self.timers, self.finished = dict(state.timers), state.finished
         self.begun, self.now = state.begun, state.now
@@ -274,7 +288,9 @@ class Host:
 
     def opening(self, now: float) -> Input:
         """Return what `start` takes: the first input of a host, and the first after a restart."""
-        return Resume(max(now - self.now, 0.0)) if self.begun else Begin()
+        if self.begun:
+            return Resume(max(now - self.now, 0.0))
+        return BeginLearning() if self.settings.learns else Begin()
 
     def arrived(self, sender: str, frame: Frame, now: float) -> list[Outcome]:
         """A frame came from ``sender``, whose identity the caller has checked."""
@@ -392,7 +408,8 @@ class Host:
         return self._state(self.session.state())
 
     def _state(self, links: dict[str, Link]) -> HostState:
-        return HostState(state_of(self.node), links, dict(self.timers), self.finished, self.begun, self.now)
+        kind = LearningHostState if self.session.settings.learns else HostState
+        return kind(state_of(self.node), links, dict(self.timers), self.finished, self.begun, self.now)
 
     # What an input does: a pure function of the host and the input
 
@@ -401,6 +418,9 @@ class Host:
         match what:
             case Begin():
                 self.begun = True
+                if isinstance(what, BeginLearning):
+                    settings = replace(self.session.settings, learns=True)
+                    self.session = Session.restore(self.node.name, settings, self.session.links)
                 return self._happen(Started())
             case Resume(downtime):
                 self.timers.clear()

@@ -139,5 +139,6 @@ ALGORITHM = Algorithm(
     remarks=lambda nodes: sums_remarked(nodes[SERVER]),
     advice=parts.advice,
     clips=Clips(("fixed", "quantile")),
+    waits=lambda settings: settings.timeout,
     small_runs=small_runs,
 )

@@ -210,6 +210,7 @@ class Agreed:
             largest_frame=LARGEST_FRAME,
             # A few vectors of eight bytes a number.
             largest_message=4 * 8 * size + _ROOM + _ROOM_A_MEMBER * members,
+            learns=True,
         )
 
     def may_hear(self, to: str) -> bool:

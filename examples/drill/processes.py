@@ -1,0 +1,300 @@
+"""The drill with real processes: a broker, a party each, and incidents whose outages are a hundredth as long.
+
+    python examples/drill/processes.py examples/drill/gossip-processes.yaml --runs 1
+
+The first run is without incidents; the others are compared with it. The exit code is 1 if something did not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from network import HOST, Network
+
+from gossamer.cli.federation.local_federation import POLICY, STATE, LocalFederation
+from gossamer.cli.printing import wrapped
+from gossamer.cli.runs.drilling import shown_as_table
+from gossamer.deployment.owner.policy import read_policy
+from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.errors import CallerError
+from gossamer.experiment.reading import read_spec
+from gossamer.experiment.spec import Experiment
+from gossamer.faults.drills import Fate
+from gossamer.faults.incidents import Incident, Script, duration
+from gossamer.runtimes.mqtt.broker import EmbeddedBroker, LocalBroker, Mosquitto
+from gossamer.runtimes.storage.ledger import LedgerFile
+
+HERE = Path(__file__).parent
+GONE = 120.0
+"""Seconds of silence after which parties take one for gone, at the end: longer than any outage that has an end."""
+RECONNECT = 30.0
+"""Most seconds until a party tries anew to reach its broker; what takes as long as this is one retry."""
+START = 30.0
+"""Most seconds for a process to start on a busy machine, to meet its peers, and to do again what was not saved."""
+SLACK = 5.0
+"""Seconds by which processes that are not disturbed may differ on a busy machine."""
+LONGEST = 900.0
+"""Seconds after which a run counts as not ended."""
+
+
+@dataclass
+class Run:
+    """One run of a federation, and what befalls it.
+
+    Attributes
+    ----------
+    federation : LocalFederation
+        Founded, in a folder of its own.
+    broker : LocalBroker
+        The only one.
+    network : Network
+        Between the two.
+    began, ended : mapping of str to float
+        When each party made its first update, or was seen with it; and when it had finished.
+    said : dict of str to str
+        What a party said when it did not go on.
+    """
+
+    federation: LocalFederation
+    broker: LocalBroker
+    network: Network
+    began: dict[str, float] = field(default_factory=dict)
+    ended: dict[str, float] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
+
+    def state(self, party: str) -> Path:
+        return self.federation.folder / party / STATE
+
+    def start(self, party: str) -> None:
+        self.federation.start(party, "--gone-after", str(GONE), "--wait", "30", "--connect-timeout", "60")
+
+    def kill(self, party: str) -> None:
+        """End a party's process, by its own number, with no chance to say anything."""
+        process = self.federation.processes[party]
+        if process.pid is not None and process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+        process.join()
+
+    def status(self, party: str) -> dict[str, Any]:
+        try:
+            return StateFolder(self.state(party)).status()
+        except CallerError:
+            return {}
+
+    def look(self) -> None:
+        """Note who has begun, and who has finished."""
+        now = time.monotonic()
+        for party in self.federation.members:
+            status = self.status(party)
+            if status.get("releases") or status.get("updates"):
+                self.began.setdefault(party, now)
+            if status.get("finished"):
+                self.ended.setdefault(party, now)
+
+    def took(self, party: str) -> float | None:
+        """Seconds from the moment when all had begun to the party's end."""
+        return self.ended[party] - max(self.began.values()) if party in self.ended else None
+
+    def charged(self, party: str) -> int | None:
+        """Releases in the ledger of a party's data."""
+        policy = self.federation.folder / party / POLICY
+        if not policy.exists():
+            return None
+        with closing(LedgerFile(read_policy(policy).ledger_path)) as file:
+            return sum(run.releases for name in file.data_sets for run in file.runs(name))
+
+
+# What each kind of incident is, with processes
+
+
+def cut(run: Run, incident: Incident) -> None:
+    party = str(incident.party)
+    run.network.cut(party)
+    time.sleep(incident.lasts)
+    run.network.heal(party)
+
+
+def restart_broker(run: Run, incident: Incident) -> None:
+    port = run.broker.port
+    run.broker.stop()
+    time.sleep(incident.lasts)
+    run.broker.start(port)
+
+
+def kill_while_saving(run: Run, incident: Incident) -> None:
+    """Kill a party as soon as its store's log grows: in the midst of a commit, or right after."""
+    party = str(incident.party)
+    log = run.state(party) / "store.sqlite-wal"
+    before = _size(log)
+    until = time.monotonic() + 60.0
+    while _size(log) == before and time.monotonic() < until:
+        pass
+    run.kill(party)
+    time.sleep(incident.lasts)
+    run.start(party)
+
+
+def lose(run: Run, incident: Incident) -> None:
+    run.kill(str(incident.party))
+
+
+def restore_backup(run: Run, incident: Incident) -> None:
+    """Copy a party's state; later kill it, start it on the copy, and if it does not go on, on the newest state."""
+    party, copied = str(incident.party), incident.copied or 0.0
+    state = run.state(party)
+    backup, newest = state.with_name("backup"), state.with_name("newest")
+    shutil.copytree(state, backup, ignore=shutil.ignore_patterns("lock"))  # in use, as backups of whole disks do it
+    time.sleep(copied)
+    run.kill(party)
+    began = time.monotonic()
+    state.rename(newest)
+    backup.rename(state)
+    run.start(party)
+    process = run.federation.processes[party]
+    process.join(60.0)
+    if process.exitcode is None:
+        return  # it goes on, and what it made before stays charged
+    run.said[party] = run.federation.last_line(party)
+    shutil.rmtree(state)
+    newest.rename(state)
+    time.sleep(max(0.0, began + incident.lasts - time.monotonic()))
+    run.start(party)
+
+
+ACTIONS: Mapping[str, Callable[[Run, Incident], None]] = {
+    "network": cut,
+    "broker": restart_broker,
+    "killed": kill_while_saving,
+    "gone": lose,
+    "backup": restore_backup,
+}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+# Runs
+
+
+def begin(incident: Incident) -> float:
+    """Second at which the first thing of an incident is done."""
+    return incident.at - (incident.copied or 0.0)
+
+
+def one_run(experiment: Experiment, folder: Path, script: Script | None) -> Run:
+    """Run a federation to its end, with incidents or without."""
+    broker: LocalBroker = Mosquitto() if Mosquitto.missing() is None else EmbeddedBroker()
+    with broker:
+        port = broker.port
+        network = Network(lambda: port)
+        run = Run(LocalFederation.found(experiment, folder, f"mqtt://{HOST}:{network.port}"), broker, network)
+        try:
+            for party in run.federation.members:
+                run.start(party)
+            _watch(run, script)
+        finally:
+            run.federation.stop()
+            network.close()
+    return run
+
+
+def _watch(run: Run, script: Script | None) -> None:
+    """Have the incidents happen, counted from when all have begun, and wait for the end of all who are there."""
+    until = time.monotonic() + LONGEST
+    members = set(run.federation.members)
+    parties = set(run.federation.prepared.names)
+    while not parties <= run.began.keys() and time.monotonic() < until:
+        run.look()
+        time.sleep(0.1)
+    began = time.monotonic()
+    incidents = [] if script is None else sorted(script.incidents, key=begin)
+    gone = {incident.party for incident in incidents if math.isinf(incident.lasts)}
+    under_way: list[threading.Thread] = []
+    while time.monotonic() < until:
+        run.look()
+        while incidents and began + begin(incidents[0]) <= time.monotonic():
+            incident = incidents.pop(0)
+            under_way.append(threading.Thread(target=ACTIONS[incident.kind], args=(run, incident), daemon=True))
+            under_way[-1].start()
+        busy = incidents or any(thread.is_alive() for thread in under_way)
+        if not busy and members - gone <= run.ended.keys():
+            return
+        time.sleep(0.1)
+
+
+def fates(run: Run, quiet: Run, script: Script) -> tuple[list[Fate], list[str]]:
+    """What became of each party, and what did not hold."""
+    found, problems = [], []
+    for party in run.federation.members:
+        mine = script.of(party)
+        gone = any(math.isinf(incident.lasts) for incident in mine)
+        took, before = run.took(party), quiet.took(party)
+        delay = None if took is None or before is None or gone else took - before
+        outages = [one for one in script.incidents if one.party in (None, party) and not math.isinf(one.lasts)]
+        allowed = SLACK + sum(one.lasts + (START if one.kind in ("killed", "backup") else RECONNECT) for one in outages)
+        charged, kills = run.charged(party), sum(one.kind in ("killed", "backup", "gone") for one in mine)
+        end = "gone" if gone else "finished" if party in run.ended else "goes on"
+        words, note = ", ".join(map(str, mine)) or "none", run.said.get(party, "")
+        found.append(Fate(party, words, delay, allowed, charged, end, note))
+        if end == "goes on":
+            problems.append(f"{party} has not finished: {run.federation.last_line(party)}")
+        if delay is not None and party in run.federation.prepared.names and delay > allowed:
+            problems.append(f"{party} ends {duration(delay)} later, expected {duration(allowed)} at most")
+        planned = quiet.charged(party)
+        if (
+            charged is not None
+            and planned is not None
+            and end == "finished"
+            and not planned <= charged <= planned + kills
+        ):
+            problems.append(f"the ledger of {party} has {charged} releases, expected {planned} to {planned + kills}")
+        if charged == 0:
+            problems.append(f"the ledger of {party} shows nothing")
+        if any(one.kind == "backup" for one in mine) and not note:
+            print(f"{party} goes on with its old copy: its peers know of nothing that this lacks")
+    return found, problems
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("spec", type=Path, nargs="?", default=HERE / "gossip-processes.yaml")
+    parser.add_argument("--incidents", type=Path, default=HERE / "incidents-processes.yaml")
+    parser.add_argument("--runs", type=int, default=1, metavar="N", help="how many with incidents (default: 1)")
+    parser.add_argument("--first", type=int, default=0, metavar="K", help="seed of the first (default: 0)")
+    options = parser.parse_args()
+    experiment, script = read_spec(options.spec), Script.read(options.incidents)
+    held = 0
+    with tempfile.TemporaryDirectory(prefix="gossamer-drill-") as place:
+        quiet = one_run(experiment, Path(place) / "quiet", None)
+        script.check(quiet.federation.prepared.names)
+        for number in range(options.first, options.first + options.runs):
+            moved = script.moved(number)
+            run = one_run(experiment, Path(place) / f"run-{number}", moved)
+            found, problems = fates(run, quiet, moved)
+            print(f"run {number}: all incidents, with processes\n\n{shown_as_table(found)}", flush=True)
+            for line in [f"{fate.party} said: {fate.note}" for fate in found if fate.note] + problems:
+                print(wrapped(line), flush=True)
+            held += not problems
+    print(f"{held} of {options.runs} runs: {'everything held' if held == options.runs else 'not everything held'}")
+    return 0 if held == options.runs else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""Drills: scripts of incidents, what they come to, and that what does not hold is seen."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import pytest
+
+from gossamer.cli import main
+from gossamer.cli.runs.drilling import recall
+from gossamer.errors import SpecError
+from gossamer.experiment.reading import parse_spec, read_spec
+from gossamer.faults.drills import ALL, SINGLE, Drill
+from gossamer.faults.incidents import FAULTS, Incident, Script
+from gossamer.faults.network import Partition
+from gossamer.faults.schedules import Kill
+
+HERE = Path(__file__).resolve().parents[3] / "examples" / "drill"
+SCRIPT = Script.read(HERE / "incidents.yaml")
+SPECS = ("gossip", "fedbuff", "graph")
+
+
+@cache
+def drill(name: str) -> Drill:
+    return Drill.of(read_spec(HERE / f"{name}.yaml"), SCRIPT, recall)
+
+
+@pytest.mark.parametrize(("name", "seed"), [*(("gossip", n) for n in range(4)), *(("fedbuff", n) for n in range(4))])
+def test_seeds_hold(name: str, seed: int) -> None:
+    """Nobody waits for a party that something befalls, and it comes back with no more than its outage and a retry."""
+    found = drill(name).run(seed)
+    assert found.problems == ()
+    unhurt = [fate for fate in found.fates[SINGLE] if fate.incident == "none" and fate.delay is not None]
+    assert [fate.party for fate in unhurt] == ["node-0", "node-6", "node-7"]
+    assert [fate.delay for fate in unhurt] == [0.0] * 3
+    assert {fate.party: fate.end for fate in found.fates[ALL]}["node-4"] == "gone"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPECS)
+def test_many_seeds_hold(name: str) -> None:
+    """The thousand of each is `make drill-seeds`."""
+    for seed in range(4, 54):
+        found = drill(name).run(seed)
+        assert found.problems == (), (name, seed)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rounds_are_delayed_by_a_deadline_at_most(seed: int) -> None:
+    found = drill("graph").run(seed)
+    assert found.problems == ()
+    assert set(found.fates) == {*(f"node-{number} alone" for number in range(1, 6)), SINGLE, ALL}
+    for title, fates in found.fates.items():
+        if title.endswith("alone"):
+            assert max(fate.delay or 0.0 for fate in fates) <= 3600.0
+
+
+def test_a_seed_gives_the_same_again_and_another_another() -> None:
+    first, again, other = (drill("gossip").run(seed) for seed in (5, 5, 6))
+    assert first == again
+    assert first.fates[ALL] != other.fates[ALL]
+
+
+def test_who_saves_is_killed_before_it_is_done_and_an_old_copy_is_refused() -> None:
+    lines: list[str] = []
+    found = drill("gossip").run(0, lines.append)
+    assert any("node-3 killed before committing" in line for line in lines)
+    assert any("node-5 comes back with an old copy: node-" in line for line in lines)
+    note = next(fate.note for fate in found.fates[ALL] if fate.party == "node-5")
+    assert "more of it" in note
+
+
+def test_an_old_copy_that_is_not_refused_is_found() -> None:
+    """Its peers know of messages that it has forgotten."""
+    found = replace(drill("fedbuff"), recall=lambda links, theirs: None).run(0)
+    said = [line.partition(": ")[2] for line in found.problems]
+    assert said == ["server has message 7 of node-5, which has stored 4"] * 2
+
+
+def test_rounds_that_wait_for_whoever_is_gone_are_found() -> None:
+    """A server that waits for its clients in every round anew, 3 h each: a party that is gone costs many deadlines."""
+    content = {
+        "algorithm": {"name": "fedavg", "nodes": 8, "rounds": 6, "timeout": 10_800, "privacy_unit": "example"},
+        "privacy": {"noise_multiplier": 1.0},
+        "speeds": {"name": "constant", "seconds": 120},
+        "links": {"retry_after": 8, "silence": 60},
+    }
+    script = Script(incidents=(Incident(kind="gone", party="node-1", at=900.0),))
+    found = Drill.of(parse_spec(content), script, recall).run(0)
+    assert any("later, expected" in problem for problem in found.problems)
+
+
+def test_whoever_waits_without_end_is_not_drilled() -> None:
+    with pytest.raises(SpecError, match=r"waits without end; give algorithm\.timeout"):
+        Drill.of(parse_spec({"algorithm": {"name": "fedavg", "nodes": 8}, "privacy": "none"}), SCRIPT, recall)
+
+
+# Scripts
+
+
+def test_every_kind_has_its_faults_in_virtual_time_and_with_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = set(get_args(Incident.model_fields["kind"].annotation))
+    assert set(FAULTS) == kinds
+    assert {incident.kind for incident in SCRIPT.incidents} == kinds
+    assert set(processes(monkeypatch).ACTIONS) == kinds
+    assert {incident.kind for incident in Script.read(HERE / "incidents-processes.yaml").incidents} == kinds
+
+
+def processes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    pytest.importorskip("cryptography", reason="needs the extra secure")
+    monkeypatch.syspath_prepend(str(HERE))
+    where = importlib.util.spec_from_file_location("drill_processes", HERE / "processes.py")
+    assert where is not None
+    assert where.loader is not None
+    found = importlib.util.module_from_spec(where)
+    monkeypatch.setitem(sys.modules, "drill_processes", found)
+    where.loader.exec_module(found)
+    return found
+
+
+def test_what_a_script_comes_to() -> None:
+    script = Script(
+        incidents=(
+            Incident(kind="network", party="a", at=10.0, seconds=5.0),
+            Incident(kind="broker", at=20.0, seconds=2.0),
+            Incident(kind="gone", party="b", at=30.0),
+            Incident(kind="backup", party="a", at=40.0, seconds=6.0, copied=15.0),
+        )
+    )
+    cut, first, second, gone, backup = script.faults(0, ("a", "b"))
+    assert cut == Partition(10.0, 15.0, frozenset({"a"}))
+    assert [first, second] == [Partition(20.0, 22.0, frozenset({name})) for name in ("a", "b")]
+    assert isinstance(gone, Kill)
+    assert (gone.party, gone.at, gone.away, gone.saving) == ("b", 30.0, math.inf, False)
+    assert isinstance(backup, Kill)
+    assert (backup.at, backup.away, backup.copied) == (40.0, 6.0, 25.0)
+    assert [str(one) for one in script.of("a")] == ["no network for 5 s", "old backup, 6 s"]
+    assert script.without_broker().parties == ("a", "b")
+
+
+def test_a_seed_moves_each_incident_by_no_more_than_the_spread() -> None:
+    moved = SCRIPT.moved(1)
+    moves = [one.at - before.at for one, before in zip(moved.incidents, SCRIPT.incidents, strict=True)]
+    assert all(0.0 < abs(by) <= SCRIPT.spread for by in moves)
+    assert SCRIPT.moved(1) == moved != SCRIPT.moved(2)
+
+
+@pytest.mark.parametrize(
+    ("incident", "said"),
+    [
+        ({"kind": "flood", "at": 1.0}, "kind"),
+        ({"kind": "network", "at": 1.0, "seconds": 2.0}, "network needs party"),
+        ({"kind": "broker", "at": 1.0, "seconds": 2.0, "party": "node-1"}, "broker has no party"),
+        ({"kind": "gone", "at": 1.0, "seconds": 2.0, "party": "node-1"}, "gone has no seconds"),
+        ({"kind": "backup", "at": 1.0, "seconds": 2.0, "copied": 5.0, "party": "node-1"}, "a copy is made in the run"),
+    ],
+)
+def test_wrong_incidents_are_refused_in_a_line(incident: dict[str, Any], said: str, tmp_path: Path) -> None:
+    file = tmp_path / "incidents.yaml"
+    file.write_text(f"incidents: [{incident}]".replace("'", ""), encoding="utf-8")
+    with pytest.raises(SpecError, match=said) as caught:
+        Script.read(file)
+    assert "\n" not in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+def test_a_party_that_there_is_not(tmp_path: Path) -> None:
+    script = Script(incidents=(Incident(kind="gone", party="node-8", at=1.0),))
+    with pytest.raises(SpecError, match=r"expected a party of node-0, .* found 'node-8'"):
+        Drill.of(read_spec(HERE / "gossip.yaml"), script, recall)
+
+
+def test_the_command_prints_who_and_what(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [str(HERE / "fedbuff.yaml"), "--incidents", str(HERE / "incidents.yaml")]
+    assert main(["simulate-faults", *words]) == 0
+    said = capsys.readouterr().out
+    assert "fedbuff, seed 0: all incidents, in virtual time" in said
+    assert "node-4  gone for ever" in said
+    assert "1 of 1 seed from 0 on: everything held" in said
