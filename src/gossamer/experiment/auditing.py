@@ -29,9 +29,10 @@ from gossamer.experiment.private_scale import check_not_private, rescaled
 from gossamer.experiment.progress import Progress
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.result import Result
-from gossamer.experiment.results_folder import ResultsFolder, read_summary
+from gossamer.experiment.results_folder import ResultsFolder, read_summary, results_folder
 from gossamer.experiment.running import run_prepared
 from gossamer.experiment.spec import Experiment
+from gossamer.locks import held
 from gossamer.parameters import pack
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.randomness import derive, stream
@@ -97,36 +98,37 @@ def audit_run(
     CallerError
         If the experiment cannot be run, or has no room for so many canaries; nothing has been released.
     """
-    folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
     if canaries < 1:
         raise SpecError(f"expected at least 1 canary, found {canaries}; an audit without any measures nothing")
     if not 0 < guesses <= canaries:
         raise SpecError(f"expected 1 to {canaries} guesses, at most one a canary, found {guesses}")
     epsilon_one_run(canaries, guesses, guesses, experiment.delta, experiment.privacy.relation, confidence)  # or raise
-    prepared = prepare(experiment)
-    check_not_private(prepared, "an audit with canaries")
-    if experiment.terms.unit != EXAMPLE and score == "gradient":
-        raise SpecError(
-            f"canaries are scored by gradients that nodes release, and {experiment.algorithm.name} releases "
-            "none, but what is made of many local steps; score by loss"
+    with results_folder(out, overwrite=overwrite) as folder:
+        prepared = prepare(experiment)
+        check_not_private(prepared, "an audit with canaries")
+        if experiment.terms.unit != EXAMPLE and score == "gradient":
+            raise SpecError(
+                f"canaries are scored by gradients that nodes release, and {experiment.algorithm.name} releases "
+                "none, but what is made of many local steps; score by loss"
+            )
+        planted = canaries_of(prepared, canaries, kind)
+        train = plant(prepared.dataset.train, planted)
+        with_canaries = replace(prepared, dataset=replace(prepared.dataset, train=train))
+        listener = Listener(with_canaries, planted)
+        result = run_prepared(
+            with_canaries,
+            plan_run(prepared),
+            folder,
+            progress=progress,
+            watch=listener if score == "gradient" else None,
+            blank=_blank(experiment.privacy.relation, planted),
+            purpose=_purpose(kind, planted),
+            secret=secret,
         )
-    planted = canaries_of(prepared, canaries, kind)
-    with_canaries = replace(prepared, dataset=replace(prepared.dataset, train=plant(prepared.dataset.train, planted)))
-    listener = Listener(with_canaries, planted)
-    result = run_prepared(
-        with_canaries,
-        plan_run(prepared),
-        folder,
-        progress=progress,
-        watch=listener if score == "gradient" else None,
-        blank=_blank(experiment.privacy.relation, planted),
-        purpose=_purpose(kind, planted),
-        secret=secret,
-    )
-    scores = listener.scores if score == "gradient" else _losses(prepared, planted, result)
-    found = _verdict(experiment, planted, scores, guesses, confidence, result)
-    _publish(result.summary, "one_run", {**found, "canary": _kind(prepared, kind), "score": score}, folder)
-    return result
+        scores = listener.scores if score == "gradient" else _losses(prepared, planted, result)
+        found = _verdict(experiment, planted, scores, guesses, confidence, result)
+        _publish(result.summary, "one_run", {**found, "canary": _kind(prepared, kind), "score": score}, folder)
+        return result
 
 
 def _purpose(kind: CanaryChoice, planted: Canaries) -> str:
@@ -235,8 +237,14 @@ def audit_membership(path: str | Path) -> MembershipAudit:
     ------
     DataError
         If the folder is not that of a run, or does not fit its own spec.
+    UnderWay
+        If the run is still under way.
     """
-    path = Path(path)
+    with held(Path(path)):
+        return _audit_membership(Path(path))
+
+
+def _audit_membership(path: Path) -> MembershipAudit:
     summary = read_summary(path)
     prepared = rescaled(prepare(read_spec(path / "spec.yaml")), summary.get("private_ranges", {}))
     model = _read_model(path, prepared)[None]

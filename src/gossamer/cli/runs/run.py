@@ -37,10 +37,16 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add_reproducible(command)
     add_device(command)
     command.add_argument(
-        "--repeat", metavar="RESULTS", help="repeat the run of a results folder, with its noise secret"
+        "--repeat",
+        action=FileName,
+        metavar="RESULTS",
+        help="repeat the run of a results folder, with its noise secret",
     )
     command.add_argument(
-        "--resume", metavar="RESULTS", help="go on with the interrupted or killed run of a results folder"
+        "--resume",
+        action=FileName,
+        metavar="RESULTS",
+        help="go on with the interrupted or killed run of a results folder",
     )
     command.add_argument(
         "--out", action=FileName, help="folder for the results (default: runs/<spec>-seed<seed>,<what --set says>)"
