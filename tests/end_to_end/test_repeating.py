@@ -197,9 +197,12 @@ def test_a_repeat_takes_all_from_the_folder_and_leaves_it_alone(
 def test_a_run_needs_a_spec_or_results(capsys: pytest.CaptureFixture[str]) -> None:
     assert "expected a SPEC to run, or --repeat RESULTS" in refused(capsys)
     Path("file").write_text("")
-    for found in ("nowhere", "", "file"):
+    for found in ("nowhere", "file"):
         expected = f"expected the results folder of a run, found no folder {found!r}; give another"
         assert expected in refused(capsys, "--repeat", found)
+    assert "--repeat: expected the name of a file or folder, found an empty one" in refused(capsys, "--repeat", "")
+    with pytest.raises(DataError, match="expected the results folder of a run, found no folder ''"):
+        gs.repeat_run("")
 
 
 def test_a_secret_that_cannot_be_used_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/stre
 RELEASED = f"{BASE} parameters protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
 """Common to algorithms with clients and a server."""
-_SETTINGS = "registering registered_settings version software files strict_yaml"
+_SETTINGS = "registering registered_settings version software files locks strict_yaml"
 RUNS = f"{RELEASED} {_SETTINGS} keys data objectives algorithms {TABLE}"
 DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage experiment"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
@@ -46,7 +46,7 @@ _ALONE = (
 )
 MAY_IMPORT = {
     **dict.fromkeys(_ALONE, ""),
-    "processes": "errors",
+    **dict.fromkeys(("locks", "processes"), "errors"),
     "philox": "arrays normals",
     "randomness": "normals threads",
     "numbers": "errors",

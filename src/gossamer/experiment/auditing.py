@@ -31,9 +31,10 @@ from gossamer.experiment.private_scale import check_not_private, rescaled
 from gossamer.experiment.progress import Progress
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.result import Result
-from gossamer.experiment.results_folder import ResultsFolder, read_summary
+from gossamer.experiment.results_folder import ResultsFolder, read_summary, results_folder
 from gossamer.experiment.running import run_prepared
 from gossamer.experiment.spec import Experiment
+from gossamer.locks import held
 from gossamer.parameters import pack
 from gossamer.privacy.accounting.worst import worst_profile
 from gossamer.privacy.guarantees import Guarantee
@@ -104,46 +105,46 @@ def audit_run(
     CallerError
         If the experiment cannot be run, or has no room for so many canaries; nothing has been released.
     """
-    folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
     check_level(experiment.delta, confidence)
-    prepared = prepare(experiment)
-    check_not_private(prepared, "an audit with canaries")
-    if experiment.terms.unit != EXAMPLE and score == "gradient":
-        raise SpecError(
-            f"canaries are scored by gradients that nodes release, and {experiment.algorithm.name} releases "
-            "none, but what is made of many local steps; score by loss"
+    with results_folder(out, overwrite=overwrite) as folder:
+        prepared = prepare(experiment)
+        check_not_private(prepared, "an audit with canaries")
+        if experiment.terms.unit != EXAMPLE and score == "gradient":
+            raise SpecError(
+                f"canaries are scored by gradients that nodes release, and {experiment.algorithm.name} releases "
+                "none, but what is made of many local steps; score by loss"
+            )
+        count = sum(map(len, prepared.shards)) if canaries is None else canaries
+        if count < 1:
+            raise SpecError(f"expected at least 1 canary, found {count}; an audit without any measures nothing")
+        if guesses is not None and not 0 < guesses <= count:
+            raise SpecError(f"expected 1 to {count} guesses, at most one a canary, found {guesses}")
+        planted = canaries_of(prepared, count, kind)
+        plan = plan_run(prepared)
+        planned = plan.guarantee.would_be or plan.guarantee  # nobody who judges draws the noise again
+        guesses = best_guesses(count, planned.mu) if guesses is None else guesses
+        blank = _blank(experiment.privacy.relation, planted)
+        listener = Listener(prepared, planted, blank is not None)
+        result = run_prepared(
+            replace(prepared, dataset=replace(prepared.dataset, train=plant(prepared.dataset.train, planted))),
+            plan,
+            folder,
+            progress=progress,
+            watch=listener if score == "gradient" else None,
+            blank=blank,
+            purpose=_purpose(kind, planted),
+            secret=secret,
         )
-    count = sum(map(len, prepared.shards)) if canaries is None else canaries
-    if count < 1:
-        raise SpecError(f"expected at least 1 canary, found {count}; an audit without any measures nothing")
-    if guesses is not None and not 0 < guesses <= count:
-        raise SpecError(f"expected 1 to {count} guesses, at most one a canary, found {guesses}")
-    planted = canaries_of(prepared, count, kind)
-    plan = plan_run(prepared)
-    planned = plan.guarantee.would_be or plan.guarantee  # nobody who judges draws the noise again
-    guesses = best_guesses(count, planned.mu) if guesses is None else guesses
-    blank = _blank(experiment.privacy.relation, planted)
-    listener = Listener(prepared, planted, blank is not None)
-    result = run_prepared(
-        replace(prepared, dataset=replace(prepared.dataset, train=plant(prepared.dataset.train, planted))),
-        plan,
-        folder,
-        progress=progress,
-        watch=listener if score == "gradient" else None,
-        blank=blank,
-        purpose=_purpose(kind, planted),
-        secret=secret,
-    )
-    scores = listener.scores if score == "gradient" else _losses(prepared, planted, result)
-    asked = count, guesses, correct_guesses(planted, scores, guesses)
-    bound = epsilon_one_run(
-        *asked, experiment.delta, experiment.privacy.relation, confidence, family_of(prepared, plan)
-    )
-    proved = result.guarantee.would_be or result.guarantee
-    refuted = rejects(*asked, proved.profile, 1 - confidence)
-    found = {**_found(bound, *asked), "canary": _kind(prepared, kind), "score": score, **_proved(result.guarantee)}
-    _publish(result.summary, "one_run", {**found, "refuted": refuted}, folder)
-    return result
+        scores = listener.scores if score == "gradient" else _losses(prepared, planted, result)
+        asked = count, guesses, correct_guesses(planted, scores, guesses)
+        bound = epsilon_one_run(
+            *asked, experiment.delta, experiment.privacy.relation, confidence, family_of(prepared, plan)
+        )
+        proved = result.guarantee.would_be or result.guarantee
+        refuted = rejects(*asked, proved.profile, 1 - confidence)
+        found = {**_found(bound, *asked), "canary": _kind(prepared, kind), "score": score, **_proved(result.guarantee)}
+        _publish(result.summary, "one_run", {**found, "refuted": refuted}, folder)
+        return result
 
 
 def _purpose(kind: CanaryChoice, planted: Canaries) -> str:
@@ -280,8 +281,14 @@ def audit_membership(path: str | Path) -> MembershipAudit:
     ------
     DataError
         If the folder is not that of a run, or does not fit its own spec.
+    UnderWay
+        If the run is still under way.
     """
-    path = Path(path)
+    with held(Path(path)):
+        return _audit_membership(Path(path))
+
+
+def _audit_membership(path: Path) -> MembershipAudit:
     summary = read_summary(path)
     prepared = rescaled(prepare(read_spec(path / "spec.yaml")), summary.get("private_ranges", {}))
     model = _read_model(path, prepared)[None]

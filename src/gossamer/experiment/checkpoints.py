@@ -1,16 +1,17 @@
 """Checkpoints of a run: one file in its results folder, from which the run goes on after its process was killed.
 
-The first line says what it is, the second, as JSON, of which run it is a checkpoint; what follows is the state, as
-`protocol.snapshots` has it, so that reading it runs nothing but constructors. It is replaced whole or not at all, and
-deleted when the run ends. It is as private as the data, and for its owner alone.
+The first line says what it is, the second is a digest of all that follows, the third says, as JSON, of which run it is
+a checkpoint. The rest is the state, as `protocol.snapshots` has it, so that reading it runs nothing but constructors.
+The file is replaced whole or not at all, and deleted when the run ends. It is as private as the data, and for its owner
+alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from gossamer.bounded import open_file, read_file
 from gossamer.errors import DataError, MalformedMessage, SpecError
 from gossamer.experiment.results_folder import CHECKPOINT
 from gossamer.files import replaced
+from gossamer.protocol.encoding import Buffer
 from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot
 from gossamer.version import __version__
 
@@ -56,9 +58,9 @@ class Origin:
     shards: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Checkpoint:
-    """A checkpoint of which the first lines were read.
+    """A checkpoint as it was read.
 
     Attributes
     ----------
@@ -66,17 +68,13 @@ class Checkpoint:
         Of the file.
     origin : Origin
         Of which run.
-    start, size : int
-        Where in the file its state is, and in how many bytes.
-    digest : str
-        Of these.
+    body : bytes
+        Its state, until that was asked for.
     """
 
     path: Path
     origin: Origin
-    start: int
-    size: int
-    digest: str
+    body: bytes = field(repr=False)
 
     @property
     def begun(self) -> bool:
@@ -84,22 +82,16 @@ class Checkpoint:
         return self.origin.ranges is not None
 
     def state(self) -> dict[str, Any]:
-        """Return the state of each part of the run, by name.
+        """Return the state of each part of the run, by name, which is not kept: it can be asked for once.
 
         Raises
         ------
         DataError
             If it is malformed.
         """
+        body, self.body = self.body, b""
         try:
-            with open_file(self.path, MOST) as file:
-                file.seek(self.start)
-                body = file.read(self.size + 1)
-            if len(body) != self.size or hashlib.blake2b(body, digest_size=16).hexdigest() != self.digest:
-                raise _malformed(self.path, "it was cut off, or changed")
             found = decode_snapshot(body)
-        except OSError as error:
-            raise _unreadable(self.path, error) from None
         except MalformedMessage as error:
             raise _malformed(self.path, str(error)) from None
         if not isinstance(found, dict):
@@ -144,14 +136,12 @@ def write_checkpoint(folder: Path, origin: Origin, state: Mapping[str, Any]) -> 
     OSError
         If it cannot be written.
     """
-    pieces, digest = encode_snapshot(dict(state)), hashlib.blake2b(digest_size=16)
-    for piece in pieces:
-        digest.update(piece)
+    pieces = encode_snapshot(dict(state))
     if (size := sum(map(len, pieces))) > MOST - _MOST_HEADER:
         raise SpecError(f"a checkpoint has at most {MOST} bytes, found a state of {size}")
-    header = {**asdict(origin), "size": size, "digest": digest.hexdigest()}
+    header = json.dumps(asdict(origin)).encode() + b"\n"
     with replaced(folder / CHECKPOINT, durable=origin.ranges is not None) as file:
-        file.write(_FIRST + json.dumps(header).encode() + b"\n")
+        file.write(_FIRST + _digest((header, *pieces)) + header)
         file.writelines(pieces)
 
 
@@ -168,13 +158,16 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         with open_file(path, MOST) as file:
             if file.read(len(_FIRST)) != _FIRST:
                 raise _malformed(path, "it begins with something else")
-            header = _header(path, file.readline(_MOST_HEADER))
+            digest, line = file.readline(_MOST_HEADER), file.readline(_MOST_HEADER)
+            header = _header(path, line)
             if header["gossamer"] != __version__:
                 raise DataError(
                     f"{path}: made by gossamer {header['gossamer'][:40]}, and this is {__version__}, which does other "
                     "things in between; go on with that version, or run the spec as a new run"
                 )
-            start = file.tell()
+            body = file.read()
+        if digest != _digest((line, body)):
+            raise _malformed(path, "it was cut off, or changed")
         if header["spec"] != spec_digest(folder):
             raise DataError(
                 f"{path}: of another spec than {folder / 'spec.yaml'}, found beside it; bring back the one it was made "
@@ -183,7 +176,15 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     except OSError as error:
         raise _unreadable(path, error) from None
     origin = Origin(**{item.name: header[item.name] for item in fields(Origin)})
-    return Checkpoint(path, origin, start, header["size"], header["digest"])
+    return Checkpoint(path, origin, body)
+
+
+def _digest(pieces: Iterable[Buffer]) -> bytes:
+    """The second line of a checkpoint, for the pieces of all that follows."""
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest().encode() + b"\n"
 
 
 def _header(path: Path, line: bytes) -> dict[str, Any]:
@@ -199,14 +200,12 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
         raise _malformed(path, "what it says of its run has other types")
     if found["shards"] is not None and not (type(found["shards"]) is int and found["shards"] > 0):
         raise _malformed(path, "its number of shards is none")
-    if not 0 <= found["size"] < MOST:
-        raise _malformed(path, "its size is none")
     return found
 
 
 _FIELDS: dict[str, type | None] = {
     **{"gossamer": str, "spec": str, "run": str, "traced": bool, "measured": bool},
-    **{"ranges": None, "shards": None, "size": int, "digest": str},
+    **{"ranges": None, "shards": None},
 }
 
 

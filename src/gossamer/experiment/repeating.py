@@ -25,7 +25,7 @@ from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.progress import Progress
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.result import Result
-from gossamer.experiment.results_folder import ResultsFolder
+from gossamer.experiment.results_folder import results_folder
 from gossamer.experiment.running import run_prepared
 from gossamer.experiment.secrets import secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
@@ -73,8 +73,7 @@ def repeat_run(
     _check_places(path, out, trace)
     experiment = read_spec(path / "spec.yaml")
     kept, earlier = _secret_of(path, experiment), Earlier.read(path)
-    with threadpool_limits(1):
-        folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
+    with threadpool_limits(1), results_folder(out, overwrite=overwrite) as folder:
         prepared = prepare(experiment, FromMemory(data, module))
         plan = plan_run(prepared)
         _check_same(path, kept, prepared, plan)

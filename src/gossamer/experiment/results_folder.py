@@ -28,7 +28,8 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from gossamer.errors import DataError, SpecError
 from gossamer.experiment import noise_secret
 from gossamer.files import append, make_own_folder, synced, write_own
 from gossamer.files import to_json as to_json
+from gossamer.locks import FolderLock, held
 from gossamer.privacy import guarantee_card
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.sides import receipts
@@ -94,13 +96,36 @@ class ResultsFolder:
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         self.path = path
+        self._lock: FolderLock | None = None
         self._columns: dict[str, None] = {}
         _check_room(path, overwrite)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have the folder for this run alone, as long as the block runs; if it is not there yet, from `clear` on.
+
+        Raises
+        ------
+        UnderWay
+            If another run has it.
+        SpecError
+            If it may not be written to.
+        """
+        if self.path.exists() and not os.access(self.path, os.W_OK | os.X_OK):
+            raise SpecError(f"{self.path}: this folder may not be written to; make it writable, or give another")
+        with held(self.path) as lock:
+            self._lock = lock
+            try:
+                yield
+            finally:
+                self._lock = None
 
     def clear(self) -> None:
         """Make the folder, and delete what an earlier run wrote to it; nothing else."""
         try:
             make_own_folder(self.path)
+            if self._lock is not None:
+                self._lock.take()
             for name in (item.name for item in self.path.iterdir()):
                 if name in (*FILES, CHECKPOINT) or (name.startswith(".") and name.endswith(".new")):
                     (self.path / name).unlink()
@@ -200,6 +225,23 @@ class ResultsFolder:
         self.write(ARRAYS, saved(model, card))
 
 
+@contextmanager
+def results_folder(path: str | Path | None, *, overwrite: bool = False) -> Iterator[ResultsFolder | None]:
+    """The folder of a run, which has it to itself as long as the block runs; None where nothing is written.
+
+    Raises
+    ------
+    CallerError
+        If it cannot be had.
+    """
+    if path is None:
+        yield None
+        return
+    folder = ResultsFolder(Path(path), overwrite=overwrite)
+    with folder.held():
+        yield folder
+
+
 def _csv(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> str:
     """Lines of a CSV file; a cell is empty where there is no figure."""
     out = io.StringIO()
@@ -251,11 +293,12 @@ def unpack(files: Mapping[str, bytes], path: Path) -> None:
     folder = ResultsFolder(path, overwrite=True)
     make_own_folder(path)
     last = "summary.json"
-    for name in sorted(FILES, key=last.__eq__):
-        if name in files:
-            folder.write(name, files[name])
-        else:
-            (path / name).unlink(missing_ok=True)
+    with folder.held():
+        for name in sorted(FILES, key=last.__eq__):
+            if name in files:
+                folder.write(name, files[name])
+            else:
+                (path / name).unlink(missing_ok=True)
 
 
 def _check_room(path: Path, overwrite: bool) -> None:

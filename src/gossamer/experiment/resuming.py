@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from gossamer.data.memory import Data
 from gossamer.errors import DataError, SpecError, counted
-from gossamer.experiment.checkpoints import Checkpoint, read_checkpoint
+from gossamer.experiment.checkpoints import read_checkpoint
 from gossamer.experiment.from_memory import FromMemory
 from gossamer.experiment.keeping import EVERY, check_interval
 from gossamer.experiment.noise_secret import FILE, KeptSecret
@@ -72,12 +72,13 @@ def resume_run(
         If interrupted, as `run`.
     """
     check_interval(checkpoint)
-    path = Path(results)
-    resumed = _checkpoint_of(path)
-    goes_on = _engine_of(path, resumed.origin.shards, engine)
-    experiment = read_spec(path / "spec.yaml")
-    kept = _secret_of(path, experiment)
-    with threadpool_limits(1):
+    path = _path_of(results)
+    folder = ResultsFolder(path, overwrite=True)
+    with threadpool_limits(1), folder.held():
+        resumed = read_checkpoint(path)
+        goes_on = _engine_of(path, resumed.origin.shards, engine)
+        experiment = read_spec(path / "spec.yaml")
+        kept = _secret_of(path, experiment)
         prepared = prepare(experiment, FromMemory(data, module))
         if kept is not None:
             check_tested(path, kept, prepared)
@@ -86,7 +87,7 @@ def resume_run(
             return run_prepared(
                 prepared,
                 plan,
-                ResultsFolder(path, overwrite=True),
+                folder,
                 progress=progress,
                 watch=watch,
                 purpose="run",
@@ -114,11 +115,15 @@ def _engine_of(path: Path, shards: int | None, engine: Engine | None) -> Engine 
     return engine.of(shards)
 
 
-def _checkpoint_of(path: Path) -> Checkpoint:
-    if not str(path) or not path.is_dir():
-        raise DataError(f"expected the results folder of a run to resume, found no folder {str(path)!r}; give another")
+def _path_of(results: str | Path) -> Path:
+    """Return the folder of a run that can be resumed, as far as the names of its files tell."""
+    path = Path(results)
+    if not str(results) or not path.is_dir():
+        raise DataError(
+            f"expected the results folder of a run to resume, found no folder {str(results)!r}; give another"
+        )
     if (path / CHECKPOINT).exists():
-        return read_checkpoint(path)
+        return path
     if (path / "summary.json").exists() and read_summary(path).get("status") not in UNFINISHED:
         raise SpecError(f"{path}: this run has ended, so there is nothing to resume; gossamer report {path} shows it")
     raise DataError(

@@ -24,7 +24,7 @@ from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.progress import NullProgress, Progress, Several
 from gossamer.experiment.reading import spec_of
 from gossamer.experiment.result import Result
-from gossamer.experiment.results_folder import ResultsFolder
+from gossamer.experiment.results_folder import ResultsFolder, results_folder
 from gossamer.experiment.secrets import chosen_secret
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import tracing
@@ -100,9 +100,9 @@ def run(
         If interrupted; ``out`` then holds the results up to the last evaluation, and a checkpoint of the moment.
     """
     check_interval(checkpoint)
-    with threadpool_limits(1):  # sums in BLAS depend on the number of threads; results must not
+    # Sums in BLAS depend on the number of threads; results must not.
+    with threadpool_limits(1), results_folder(out, overwrite=overwrite) as folder:
         trackers = trackers_of(track)
-        folder = ResultsFolder(Path(out), overwrite=overwrite) if out is not None else None
         started = time.perf_counter()
         prepared = prepare(spec_of(experiment), FromMemory(data, module))
         plan = plan_run(prepared)

@@ -263,7 +263,7 @@ class Drill:
         return self.session.longest_retry + (ran.longest + again if incident.kind in ("killed", "backup") else 0.0)
 
     def _wrong(self, fate: Fate, ran: Found) -> list[str]:
-        """What does not hold of a party."""
+        """Faults found at a party."""
         name, found = fate.party, []
         given, asked = ran.given[name], ran.asked[name]
         if fate.end == "goes on":

@@ -125,7 +125,7 @@ class Script(Section):
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """Whom something befalls, each once."""
+        """Parties that something befalls, each once."""
         return tuple(dict.fromkeys(incident.party for incident in self.incidents if incident.party is not None))
 
     def of(self, party: str) -> list[Incident]:
@@ -147,7 +147,7 @@ class Script(Section):
                 )
 
     def faults(self, seed: int, parties: Sequence[str]) -> tuple[Fault, ...]:
-        """What it comes to in virtual time; how torn a write is follows from the seed."""
+        """The incidents in virtual time; how torn a write is follows from the seed."""
         generator = stream(seed, "torn writes")
         found = [FAULTS[incident.kind](incident, parties, generator) for incident in self.incidents]
         return tuple(fault for faults in found for fault in faults)

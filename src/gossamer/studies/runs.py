@@ -121,9 +121,10 @@ class StudyRun:
             return None
         if (secret := self._begun_with()) is None:
             secret, folder = NoiseSecret.fresh(), ResultsFolder(self.folder, overwrite=True)
-            folder.clear()
-            folder.write("spec.yaml", write_spec(self.experiment))
-            KeptSecret(secret, _NOT_YET).write(self.folder)
+            with folder.held():
+                folder.clear()
+                folder.write("spec.yaml", write_spec(self.experiment))
+                KeptSecret(secret, _NOT_YET).write(self.folder)
         return secret
 
     def _begun_with(self) -> NoiseSecret | None:

@@ -12,6 +12,7 @@ from gossamer.errors import CallerError, DataError, counted
 from gossamer.experiment.reading import override, parse_spec, read_spec
 from gossamer.experiment.spec import Experiment, resolved
 from gossamer.files import make_own_folder, to_json, write_own
+from gossamer.locks import held
 from gossamer.report.page import write_report
 from gossamer.report.records import read_records
 from gossamer.report.sections import Section
@@ -52,11 +53,21 @@ class Study:
     done: set[Path] = field(default_factory=set)
 
     def make(self, workers: Workers, tell: Tell = nobody) -> None:
-        """Have all runs made that are not finished."""
+        """Have all runs made that are not finished.
+
+        Raises
+        ------
+        UnderWay
+            If another process makes runs in this folder.
+        """
+        make_own_folder(self.out)
+        with held(self.out):
+            self._make(workers, tell)
+
+    def _make(self, workers: Workers, tell: Tell) -> None:
         self.done |= {one.folder for one in self.runs if one.finished}
         if self.done:
             tell(f"finished before: {len(self.done)} of {counted(len(self.runs), 'run')}")
-        make_own_folder(self.out)
         missing = {one.number: one for one in self.runs if one.folder not in self.done}
         for outcome in workers.outcomes([*missing.values()], tell):
             one = missing[outcome.number]

@@ -37,6 +37,16 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("run: --resume and --repeat", "run --resume a --repeat b", "found --repeat as well; leave it out"),
     ("run: --resume for a tracker", "run --resume a --track mlflow", "found --track as well; leave it out"),
     ("run: --resume of nothing", "run --resume nowhere", "found no folder 'nowhere'; give another"),
+    (
+        "run: an empty --resume",
+        "run --resume ''",
+        "--resume: expected the name of a file or folder, found an empty one",
+    ),
+    (
+        "run: an empty --repeat",
+        "run --repeat ''",
+        "--repeat: expected the name of a file or folder, found an empty one",
+    ),
     ("run: --repeat with checkpoints", "run --repeat a --checkpoint 5m", "found --checkpoint as well; leave it out"),
     (
         "run: --checkpoint sometimes",

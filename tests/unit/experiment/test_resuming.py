@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import signal
@@ -298,12 +299,36 @@ def out(killing: Killing, tmp_path: Path) -> Path:
     return folder
 
 
-def _changed(folder: Path, name: str, change: Any) -> None:
-    """A header of a checkpoint in which something is another thing."""
-    first, header, body = (folder / CHECKPOINT).read_bytes().split(b"\n", 2)
+def _changed(folder: Path, name: str, change: Any, *, signed: bool = True) -> None:
+    """A header of a checkpoint in which something is another thing; ``signed`` with a digest that fits it."""
+    first, digest, header, body = (folder / CHECKPOINT).read_bytes().split(b"\n", 3)
     found = json.loads(header)
     found[name] = change(found[name])
-    (folder / CHECKPOINT).write_bytes(b"\n".join([first, json.dumps(found).encode(), body]))
+    rest = json.dumps(found).encode() + b"\n" + body
+    digest = hashlib.blake2b(rest, digest_size=16).hexdigest().encode() if signed else digest
+    (folder / CHECKPOINT).write_bytes(b"\n".join([first, digest, rest]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("ranges", None), ("ranges", {"x": 1.0}), ("measured", True), ("shards", 2), ("spec", "0" * 64)]
+)
+def test_a_checkpoint_whose_header_was_changed_is_refused(out: Path, name: str, value: Any) -> None:
+    before = files(out)
+    _changed(out, name, lambda _: value, signed=False)
+    with pytest.raises(
+        DataError, match=r"checkpoint\.bin: expected a checkpoint as a run wrote it, but it was cut off"
+    ):
+        resume(out)
+    (out / CHECKPOINT).write_bytes(before[CHECKPOINT])
+    assert files(out) == before
+
+
+def test_a_checkpoint_is_that_of_the_moment_at_which_it_was_read(out: Path) -> None:
+    """Another one in its place, between the reading of its header and that of its state, is not mixed with it."""
+    state = checkpoints.read_checkpoint(out).state()
+    found = checkpoints.read_checkpoint(out)
+    checkpoints.write_checkpoint(out, found.origin, {**state, "patience": (0, 0, None)})
+    assert found.state()["patience"] == state["patience"] != (0, 0, None)
 
 
 def test_a_run_of_another_spec_version_or_data_is_not_resumed(out: Path) -> None:
@@ -369,8 +394,9 @@ def test_a_state_that_does_not_fit_is_refused_in_a_line(out: Path) -> None:
 
 
 def test_where_there_is_nothing_to_resume_it_says_so(out: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="found no folder"):
-        resume(tmp_path / "nowhere")
+    for nowhere in (tmp_path / "nowhere", ""):
+        with pytest.raises(DataError, match=f"found no folder '{nowhere}'; give another"):
+            gs.resume_run(nowhere)
     resume(out)
     assert not (out / CHECKPOINT).exists()
     with pytest.raises(SpecError, match="this run has ended, so there is nothing to resume; gossamer report"):
@@ -378,6 +404,17 @@ def test_where_there_is_nothing_to_resume_it_says_so(out: Path, tmp_path: Path) 
     (out / "summary.json").unlink()
     with pytest.raises(DataError, match=r"expected a checkpoint, checkpoint\.bin, found none"):
         resume(out)
+
+
+def test_a_folder_that_may_not_be_written_to_is_named(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system that is mounted for reading alone, also for the superuser."""
+    before = files(out)
+    monkeypatch.setattr("gossamer.experiment.results_folder.os.access", lambda path, mode: path != out)
+    with pytest.raises(SpecError, match=r"out: this folder may not be written to; make it writable, or give another$"):
+        resume(out)
+    with pytest.raises(SpecError, match="out: this folder may not be written to"):
+        run(RUNS["none"], out, overwrite=True)
+    assert files(out) == before
 
 
 def test_files_that_have_less_than_they_had_are_refused(killing: Killing, tmp_path: Path) -> None:

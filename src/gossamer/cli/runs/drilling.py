@@ -45,7 +45,7 @@ def _drill(experiment: Experiment, script: Script) -> Drill:
 
 
 def recall(links: Mapping[str, Link], theirs: Mapping[str, Link]) -> str | None:
-    """Why a party does not go on with a state: its peers know of messages that it has forgotten."""
+    """Reason why a party does not go on with a state: its peers know of messages that it has forgotten."""
     lost = forgotten(links, {name: counters_of(link) for name, link in theirs.items()})
     return "; ".join(f"{name} {what}" for name, what in lost.items()) or None
 

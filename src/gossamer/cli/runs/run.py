@@ -37,10 +37,16 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add_reproducible(command)
     add_device(command)
     command.add_argument(
-        "--repeat", metavar="RESULTS", help="repeat the run of a results folder, with its noise secret"
+        "--repeat",
+        action=FileName,
+        metavar="RESULTS",
+        help="repeat the run of a results folder, with its noise secret",
     )
     command.add_argument(
-        "--resume", metavar="RESULTS", help="go on with the interrupted or killed run of a results folder"
+        "--resume",
+        action=FileName,
+        metavar="RESULTS",
+        help="go on with the interrupted or killed run of a results folder",
     )
     command.add_argument(
         "--out", action=FileName, help="folder for the results (default: runs/<spec>-seed<seed>,<what --set says>)"
@@ -158,7 +164,7 @@ def _repeat(options: argparse.Namespace) -> Start:
     more = {"--checkpoint": options.checkpoint, "--engine": options.engine}
     more |= {"--shards": options.shards, "--address": options.address}
     _check_alone("--repeat", options, {name: value is not None for name, value in more.items()})
-    out = options.out or Path("runs") / f"{Path(options.repeat).resolve().name}-repeat"
+    out = options.out or Path("runs") / f"{options.repeat.resolve().name}-repeat"
     more = {"overwrite": options.overwrite, "trace": options.trace}
     return out, lambda shown: repeat_run(options.repeat, out, progress=shown, **more)
 
@@ -170,7 +176,7 @@ def _resume(options: argparse.Namespace) -> Start:
     sim = {"--engine sim": options.engine == "sim"}
     _check_alone("--resume", options, sim | {name: bool(value) for name, value in more.items()})
     given = {"trace": options.trace, **_kept(options), "engine": _engine(options)}
-    return Path(options.resume), lambda shown: resume_run(options.resume, progress=shown, **given)
+    return options.resume, lambda shown: resume_run(options.resume, progress=shown, **given)
 
 
 def _check_alone(option: str, options: argparse.Namespace, more: dict[str, bool]) -> None:
@@ -202,7 +208,7 @@ def _goes_on(out: Path) -> str:
     return f"; gossamer run --resume {shlex.quote(str(out))} goes on" if (out / CHECKPOINT).exists() else ""
 
 
-def _report(result: Result, words: Words, repeated: str | None) -> str:
+def _report(result: Result, words: Words, repeated: Path | None) -> str:
     from gossamer.experiment.regression import fit_in_words
 
     summary = result.summary
@@ -248,7 +254,7 @@ _PERSONAL = {
 }
 
 
-def _same_run(repeated: str) -> str:
+def _same_run(repeated: Path) -> str:
     return f"{wrapped(f'This is {repeated} again, with its noise: the same run, and no second release.')}\n\n"
 
 
