@@ -288,5 +288,5 @@ def test_a_trace_is_written_in_one_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shards", [0, 8])
 def test_there_are_no_more_shards_than_nodes(shards: int) -> None:
-    with pytest.raises(SpecError, match=f"expected from 1 to 7 shards for 7 nodes, found {shards}; give fewer"):
+    with pytest.raises(SpecError, match=f"expected from 1 to 7 shards for 7 nodes, found {shards}; correct"):
         run(spec(), secret=SECRET, engine=Inline(shards))
