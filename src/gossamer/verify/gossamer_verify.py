@@ -2,7 +2,6 @@
 
 It needs Python 3.11, numpy, scipy and, for signatures, cryptography, and shares no code with the library that wrote the
 receipts. It ends with 0 if all that is promised follows, 1 if something does not, 2 if a file cannot be read.
-
 1. Are the receipts whole? s_0 is 32 zero bytes, s_(i+1) the SHA-256 of s_i and line i's SHA-256. Each line has 16
    digits of s_i, the last all, signed if the first names a key. 2. Did each party keep to its plan? All of it counts.
 3. What follows from the plans? One release is dominated by a pair (P, Q) of laws on the line, and pairs compose (Zhu,
@@ -14,7 +13,6 @@ receipts. It ends with 0 if all that is promised follows, 1 if something does no
           of sums clipped as a whole, any two at most C apart (BallGaussian), m = C/sd, on Poisson samples, too
    q = 1  all examples, m = C/sd or 2 C/sd: N(m) and N(0); and a whole stream of normal noise B z, B K the matrix of
           ones, each update moved by D at most: m = D |K 1|/sd (Denisov et al., NeurIPS 2022)
-
    Losses log(P/Q) are put on a lattice of step h. P's mass between a and a + h goes to both, so that P's and Q's
    masses stay, which only raises H ("connect the dots", Doroshenko et al., PoPETs 2022); what is above the last point
    counts as infinite, what is below the first one as that. With L the sum of all losses, M(z) = E exp(z L), t > 0:
@@ -36,7 +34,7 @@ from scipy.fft import irfft, rfft
 from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, ndtr, ndtri
 
-FORMAT, SLACK, ROUNDING = 1, 1e-3, 1e-6  # of receipts; relative: between two computations, on delta by floating point
+FORMAT, SLACK, ROUNDING = 1, 1e-3, 1e-6  # of both files; relative: between two computations, on delta by rounding
 TAIL, LEAST = 1e-30, 1e-10  # what counts as infinite losses; errors of the tests that mu is about
 DELTAS = (0.3, 0.1, *10.0 ** -np.arange(2, 15))  # where mu's bounds are tight
 SIGNED = b"t\x03\0\0\0s\x08\0\0\0gossamers\x08\0\0\0receiptsb \0\0\0"  # before the head that a party's key signs
@@ -201,7 +199,7 @@ def read(path: Path) -> Found:
                 if one["law"]["mechanism"] not in KNOWN.split():
                     raise Unreadable(f"unknown mechanism {one['law']['mechanism']!r} at line {number}")
             elif "party" in one and not counts and one["party"] not in found["parties"]:
-                if not all(type(most) is int and most >= 0 for most in (one["most"] or {}).values()):
+                if not all(law.isdecimal() and type(m) is int and m >= 0 for law, m in (one["most"] or {}).items()):
                     raise Unreadable(f"line {number}: expected whole numbers of releases, found {one['most']}")
                 found["parties"][one["party"]] = one
             elif "head" in one:
@@ -236,6 +234,7 @@ def read(path: Path) -> Found:
 def judge(entry: Found, receipts: Found, when: str) -> Found:
     """Verdict on one entry of a guarantee, by the plans of those who release to its observer."""
     said: Found = {name: entry[name] for name in ("unit", "observer", "delta", "epsilon", "mu")} | {"plans": []}
+    replaced = {"add_or_remove_one": False, "replace_one": True}[entry["neighboring_relation"]]
     if entry.get("privacy") == "none":
         return said | {"verdict": "promises nothing"}
     try:
@@ -247,11 +246,10 @@ def judge(entry: Found, receipts: Found, when: str) -> Found:
                 laws = Counter[Pair]()
                 for index, most in party["most"].items():
                     law = {"moved": party.get("moved"), **receipts["laws"][int(index)]}
-                    often = most if "sampling" in law or law["records"] != most else 1
-                    laws[pair_of(law, entry["neighboring_relation"] == "replace_one")] += often
+                    laws[pair_of(law, replaced)] += most if "sampling" in law or law["records"] != most else 1
                 plans.setdefault(frozenset((+laws).items()), []).append(name)
-        if not plans or entry["rows_per_person"] not in (None, 1):
-            raise ArithmeticError("no receipts are about this observer, or persons with several examples")
+        if not plans or entry["rows_per_person"] not in (None, 1) or entry["epsilon"] is entry["mu"] is None:
+            raise ArithmeticError("no receipts are about this observer, persons with several examples, or no number")
         for each, names in ((dict(each), names) for each, names in plans.items()):
             said["plans"].append({"parties": names, "epsilon": epsilon(each, entry["delta"]), "mu": mu(each)})
     except ArithmeticError as why:
@@ -268,31 +266,33 @@ def verify(place: Path, card: Path | None = None) -> Found:
     path, card = (place / "receipts.jsonl", card or place / "guarantee.json") if place.is_dir() else (place, card)
     try:
         receipts, stated = read(path), {"guarantees": []} if card is None else json.loads(card.read_bytes())
+        if card is not None and (stated["format"] != FORMAT or not stated["guarantees"]):
+            raise Unreadable(f"{card}: expected a guarantee of format {FORMAT} that promises something")
         both = [(one, one.get("would_be")) for one in stated["guarantees"]]
         found = [judge(then or one, receipts, ", if the noise were secret" if then else "") for one, then in both]
         other = card is not None and (stated.get("receipts") or {}).get("head") != receipts["head"]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, MemoryError) as error:
         raise Unreadable(f"{path} and {card}: {type(error).__name__} {error}") from None
-    wrong = receipts["broken"][:1] + ["the guarantee is about other receipts"] * other
-    good = not wrong and all(one["verdict"].startswith(("follows", "promises nothing")) for one in found)
-    kept = {name: receipts[name] for name in ("head", "releases", "signed")}
-    return {**kept, "wrong": wrong, "follows": good, "guarantees": found}
+    said = {name: receipts[name] for name in ("head", "releases", "signed", "key")} | {"guarantees": found}
+    said["wrong"] = receipts["broken"][:1] + ["the guarantee is about other receipts"] * other
+    good = all(one["verdict"].startswith(("follows", "promises nothing")) for one in found)
+    return said | {"follows": good and not said["wrong"]}
 
 
 def main(arguments: list[str]) -> int:
     try:
         found = verify(*(Path(one) for one in arguments if one != "--json"))
-    except Unreadable as why:
-        print(f"gossamer verify: {why}", file=sys.stderr)
+    except (Unreadable, TypeError) as why:
+        print("gossamer verify:", repr(str(why))[1:-1], file=sys.stderr)  # a stranger's names may have any characters
         return 2
-    signed = "signed" if found["signed"] else "unsigned, so that whoever has the file can write another"
+    signed = f"signed by {found['key']}" if found["key"] else "unsigned, so that whoever has the file can write another"
     lines = [f"{found['releases']} receipts, head {found['head']}, {signed}", *found["wrong"]]
     for one in found["guarantees"]:
         lines.append(f"{one['verdict']}: {one['unit']}, against {one['observer']}")
         for each in one["plans"]:
             names = ", ".join(each["parties"][:3]) + ", ..." * (len(each["parties"]) > 3)
             lines.append(f"  epsilon {each['epsilon']:.6g} at delta {one['delta']:g}, mu {each['mu']:.5g}: {names}")
-    print(json.dumps(found) if "--json" in arguments else "\n".join(lines))
+    print(json.dumps(found) if "--json" in arguments else "\n".join(repr(line)[1:-1] for line in lines))
     return 0 if found["follows"] else 1
 
 

@@ -339,3 +339,36 @@ def test_bad_guarantees_are_refused_in_a_line(content: str, tmp_path: Path, caps
 def test_no_folder_and_no_file_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path / "nothing")]) == 2
     assert "FileNotFoundError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"format": 2}, 2),
+        ({"guarantees": []}, 2),
+        ({"neighboring_relation": "foo"}, 2),
+        ({"epsilon": None, "mu": None}, 1),
+        ({"epsilon": None, "mu": 5.0}, 0),
+    ],
+)
+def test_what_was_not_checked_does_not_follow(changed: dict[str, Any], code: int, tmp_path: Path) -> None:
+    chain = written()
+    promised = card(chain.head, PROMISED)
+    for key, value in changed.items():
+        (promised if key in promised else promised["guarantees"][0])[key] = value
+    assert main(["verify", str(stored(tmp_path / "a", chain.text, promised))]) == code
+
+
+def test_names_of_strangers_write_no_lines_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chain = written()
+    promised = card(chain.head, PROMISED)
+    promised["guarantees"][0]["observer"] = "all\nfollows: everything\x1b[2J"
+    main(["verify", str(stored(tmp_path / "a", chain.text, promised))])
+    said = capsys.readouterr().out
+    assert "\nfollows: everything" not in said
+    assert "\x1b" not in said
+
+
+def test_the_file_alone_says_how_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    assert second.main([]) == second.main(["a", "b", "c"]) == 2
+    assert capsys.readouterr().err.count("\n") == 2
