@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -12,13 +10,14 @@ import pytest
 pytest.importorskip("paho", reason="needs the extra mqtt")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
+from tests.reference.drill_script import processes
+
 from gossamer.experiment.reading import parse_spec
 from gossamer.faults.incidents import Incident, Script
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("called_here")]
 
-HERE = Path(__file__).resolve().parents[2] / "examples" / "drill"
 UPDATES = 25
 SPEC = {
     "dataset": "digits",
@@ -43,14 +42,7 @@ SCRIPT = Script(
 def drill(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     if Mosquitto.missing() is not None and EmbeddedBroker.missing() is not None:
         pytest.skip("needs a broker")
-    monkeypatch.syspath_prepend(str(HERE))
-    where = importlib.util.spec_from_file_location("drill_processes", HERE / "processes.py")
-    assert where is not None
-    assert where.loader is not None
-    found = importlib.util.module_from_spec(where)
-    monkeypatch.setitem(sys.modules, "drill_processes", found)
-    where.loader.exec_module(found)
-    return found
+    return processes(monkeypatch)
 
 
 def test_all_incidents(drill: ModuleType, tmp_path: Path) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any, get_args
 
 import pytest
+from tests.reference.drill_script import HERE, processes
 
 from gossamer.cli import main
 from gossamer.cli.runs.drilling import recall
@@ -22,7 +20,6 @@ from gossamer.faults.incidents import FAULTS, Incident, Script
 from gossamer.faults.network import Partition
 from gossamer.faults.schedules import Kill
 
-HERE = Path(__file__).resolve().parents[3] / "examples" / "drill"
 SCRIPT = Script.read(HERE / "incidents.yaml")
 SPECS = ("gossip", "fedbuff", "graph")
 
@@ -109,20 +106,9 @@ def test_every_kind_has_its_faults_in_virtual_time_and_with_processes(monkeypatc
     kinds = set(get_args(Incident.model_fields["kind"].annotation))
     assert set(FAULTS) == kinds
     assert {incident.kind for incident in SCRIPT.incidents} == kinds
+    pytest.importorskip("cryptography", reason="needs the extra secure")
     assert set(processes(monkeypatch).ACTIONS) == kinds
     assert {incident.kind for incident in Script.read(HERE / "incidents-processes.yaml").incidents} == kinds
-
-
-def processes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    pytest.importorskip("cryptography", reason="needs the extra secure")
-    monkeypatch.syspath_prepend(str(HERE))
-    where = importlib.util.spec_from_file_location("drill_processes", HERE / "processes.py")
-    assert where is not None
-    assert where.loader is not None
-    found = importlib.util.module_from_spec(where)
-    monkeypatch.setitem(sys.modules, "drill_processes", found)
-    where.loader.exec_module(found)
-    return found
 
 
 def test_what_a_script_comes_to() -> None:
