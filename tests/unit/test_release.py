@@ -6,11 +6,14 @@ import importlib.util
 import re
 import subprocess
 import tomllib
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 HASHED = ROOT / "release" / "constraints-hashed.txt"
@@ -36,6 +39,29 @@ def pins(file: Path) -> dict[str, str]:
     """The packages that a file pins, and their versions."""
     found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", file.read_text(encoding="utf-8"), re.MULTILINE)
     return {normal(name): version for name, version in found}
+
+
+def required(requirement: Requirement, done: set[tuple[str, str]]) -> Iterator[str]:
+    """Names of the packages that are installed for a requirement."""
+    try:
+        found = distribution(requirement.name)
+    except PackageNotFoundError:
+        return  # for another system, or not here
+    yield normal(requirement.name)
+    for extra in {"", *requirement.extras}:
+        if (key := (normal(requirement.name), extra)) in done:
+            continue
+        done.add(key)
+        for line in found.requires or ():
+            further = Requirement(line)
+            if further.marker is None or further.marker.evaluate({"extra": extra}):
+                yield from required(further, done)
+
+
+def test_everything_that_development_installs_is_pinned() -> None:
+    installed = set(required(Requirement("gossamer[dev]"), set())) - {"gossamer"}
+    assert len(installed) > 100
+    assert installed - pins(ROOT / "constraints.txt").keys() == set()
 
 
 def test_every_pin_but_torch_has_hashes() -> None:
