@@ -16,17 +16,11 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.reference.mqtt_client import HOST, LONG, Client
 
 from gossamer.errors import SpecError
+from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings, topic
 from gossamer.runtimes.mqtt.broker import Mosquitto
 from gossamer.runtimes.mqtt.broker_config import ServerTls, access_list, mosquitto_config
 from gossamer.runtimes.mqtt.certificates import Authority
-from gossamer.runtimes.mqtt.transport import (
-    BrokerAddress,
-    BrokerUnreachable,
-    MqttTransport,
-    Tls,
-    TransportSettings,
-    topic,
-)
+from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
 
 pytestmark = pytest.mark.slow  # real brokers, which a busy machine keeps waiting
 

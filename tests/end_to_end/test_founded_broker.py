@@ -20,16 +20,10 @@ from tests.reference.reissued import reissue
 from gossamer.deployment.founding.founding import found
 from gossamer.deployment.founding.invitations import read_signed
 from gossamer.keys.identity import Identity
+from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings, topic
 from gossamer.runtimes.mqtt.broker import Mosquitto
 from gossamer.runtimes.mqtt.certificates import Authority
-from gossamer.runtimes.mqtt.transport import (
-    BrokerAddress,
-    BrokerUnreachable,
-    MqttTransport,
-    Tls,
-    TransportSettings,
-    topic,
-)
+from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
 
 pytestmark = [
     pytest.mark.slow,  # real brokers, which a busy machine keeps waiting

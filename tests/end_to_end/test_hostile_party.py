@@ -24,8 +24,9 @@ from gossamer.deployment.founding.invitations import parse_invitation
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.keys.identity import Identity
 from gossamer.protocol.frames import Data
+from gossamer.runtimes.mqtt.addresses import BrokerAddress
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker
-from gossamer.runtimes.mqtt.transport import BrokerAddress, MqttTransport
+from gossamer.runtimes.mqtt.transport import MqttTransport
 from gossamer.vectors import Public, Released
 
 SPEC = """

@@ -21,16 +21,9 @@ from tests.reference.mqtt_client import HOST, LONG, Client, talk
 from gossamer.deployment.founding.founding import found
 from gossamer.deployment.founding.invitations import read_signed
 from gossamer.deployment.founding.shared_broker import join, share
+from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings, presence_topic, topic
 from gossamer.runtimes.mqtt.broker import LocalBroker, Mosquitto
-from gossamer.runtimes.mqtt.transport import (
-    BrokerAddress,
-    BrokerUnreachable,
-    MqttTransport,
-    Tls,
-    TransportSettings,
-    presence_topic,
-    topic,
-)
+from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
 
 pytestmark = [
     pytest.mark.slow,  # a real broker, which a busy machine keeps waiting

@@ -43,7 +43,8 @@ from gossamer.protocol.events import Answered, Completed, Received
 from gossamer.protocol.link import Link
 from gossamer.protocol.messages import Message
 from gossamer.protocol.trace import Step
-from gossamer.runtimes.host import Host, Input
+from gossamer.runtimes.host import Host
+from gossamer.runtimes.host_inputs import Input
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.sides.unit_plans import MaskedMember

@@ -33,7 +33,8 @@ from gossamer.protocol.trace import Step
 from gossamer.protocol.trust import may_hear
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
-from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Note, Outcome, Rejected, Task, Wake
+from gossamer.runtimes.host import Host
+from gossamer.runtimes.host_inputs import Answer, Arrived, DataSideAnswer, Input, Note, Outcome, Rejected, Task, Wake
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
 
 

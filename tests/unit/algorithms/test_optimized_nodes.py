@@ -22,7 +22,8 @@ from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Completed, Received, Started
 from gossamer.protocol.node import NEWER, Node, state_of
-from gossamer.runtimes.host import DataSideAnswer, Host
+from gossamer.runtimes.host import Host
+from gossamer.runtimes.host_inputs import DataSideAnswer
 from gossamer.testing.contracts import AlgorithmContract
 from gossamer.vectors import Public, Released
 

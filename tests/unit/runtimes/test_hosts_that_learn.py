@@ -16,7 +16,9 @@ from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.round_trips import LearningLink
 from gossamer.protocol.session import SessionSettings
-from gossamer.runtimes.host import Begin, BeginLearning, Host, HostState, LearningHostState
+from gossamer.runtimes.host import Host
+from gossamer.runtimes.host_inputs import Begin, BeginLearning
+from gossamer.runtimes.journal import HostState, LearningHostState
 
 FIXED = SessionSettings(retry_after=1.0, longest_retry=8.0, silence=30.0)
 LEARNS = replace(FIXED, learns=True)

@@ -11,7 +11,8 @@ from gossamer.deployment.founding.layout import AUTHORITY, CERTIFICATE
 from gossamer.deployment.party.options import PartyOptions
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
-from gossamer.runtimes.mqtt.transport import BrokerAddress, BrokerUnreachable, MqttTransport, Tls, TransportSettings
+from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings
+from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
 
 LARGEST_DATAGRAM = 1 << 20
 """Most bytes that the broker has to take."""

@@ -18,18 +18,8 @@ from gossamer.deployment.party.tasks import Worker
 from gossamer.deployment.peers.peers import Peers, PeerState
 from gossamer.protocol.effects import Record
 from gossamer.protocol.session import Transmit
-from gossamer.runtimes.host import (
-    Arrived,
-    DataSideAnswer,
-    Ended,
-    Host,
-    Input,
-    Note,
-    Outcome,
-    Rejected,
-    Task,
-    Wake,
-)
+from gossamer.runtimes.host import Host
+from gossamer.runtimes.host_inputs import Arrived, DataSideAnswer, Ended, Input, Note, Outcome, Rejected, Task, Wake
 from gossamer.runtimes.mqtt.inbox import Datagram
 
 MOST_BYTES = 8 << 20

@@ -20,7 +20,6 @@ so it is a hint for a status line and nothing that a decision may rest on.
 from __future__ import annotations
 
 import math
-import re
 import secrets
 import socket
 import ssl
@@ -29,8 +28,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -39,106 +36,24 @@ from paho.mqtt.enums import CallbackAPIVersion, LogLevel
 from paho.mqtt.reasoncodes import ReasonCode
 
 from gossamer.errors import GossamerError, SpecError
+from gossamer.runtimes.mqtt.addresses import (
+    BrokerAddress,
+    Tls,
+    TransportSettings,
+    check_name,
+    is_name,
+    presence_topic,
+    topic,
+)
 from gossamer.runtimes.mqtt.inbox import ITEM_OVERHEAD, Datagram, Inbox
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _HERE, _GONE = b"here ", b"gone "
 _TEMPORARY = "Server unavailable"
+_DEFAULTS = TransportSettings()
 
 
 class BrokerUnreachable(GossamerError):
     """There is no connection to the broker, and it makes no sense to wait for one any longer."""
-
-
-@dataclass(frozen=True)
-class Tls:
-    """Files in PEM format: whom the broker's certificate has to be signed by, and who this node is."""
-
-    authority: Path
-    certificate: Path | None = None
-    key: Path | None = None
-
-
-@dataclass(frozen=True)
-class BrokerAddress:
-    """Address of the broker; ``tls`` is None only where nobody else can listen."""
-
-    host: str
-    port: int
-    tls: Tls | None = None
-
-    def __str__(self) -> str:
-        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}"
-
-
-@dataclass(frozen=True)
-class TransportSettings:
-    """Limits of a transport.
-
-    Attributes
-    ----------
-    connect_timeout : float
-        Seconds without a first connection after which the transport gives up; ``math.inf`` for never.
-    reconnect_timeout : float
-        The same for a connection that was there and is lost: by default never, since brokers are restarted and networks
-        fail for longer than anybody is at a keyboard.
-    longest_retry : int
-        Most seconds between two attempts to connect. The first come after 1, 2, 4, ...
-    keepalive : int
-        Seconds of silence after which the broker takes a node to be gone, and a node the broker.
-    largest_datagram : int
-        Most bytes of one payload, either way.
-    most_incoming, most_outgoing : int
-        Most bytes that wait for the node, and for the broker.
-    presence : bool
-        Whether to hear who else is connected: of n nodes that come and go, the broker passes on n^2 messages.
-    """
-
-    connect_timeout: float = 30.0
-    reconnect_timeout: float = math.inf
-    longest_retry: int = 30
-    keepalive: int = 20
-    largest_datagram: int = 1 << 20
-    most_incoming: int = 64 << 20
-    most_outgoing: int = 64 << 20
-    presence: bool = True
-
-    def __post_init__(self) -> None:
-        for name, least in (
-            ("connect_timeout", 0),
-            ("reconnect_timeout", 0),
-            ("longest_retry", 0),
-            ("keepalive", 0),
-            ("largest_datagram", 0),
-        ):
-            if not getattr(self, name) > least:
-                raise SpecError(f"a transport needs {name} above {least}, found {getattr(self, name)!r}")
-        for name in ("most_incoming", "most_outgoing"):
-            if getattr(self, name) < self.largest_datagram + ITEM_OVERHEAD:
-                raise SpecError(f"a transport needs {name} above largest_datagram, found {getattr(self, name)!r}")
-
-
-def check_name(name: str, what: str) -> str:
-    """``name``, if it can stand in a topic and an access list.
-
-    Raises
-    ------
-    SpecError
-        If not.
-    """
-    if not _NAME.fullmatch(name):
-        raise SpecError(f"{what}: expected 1 to 64 of A-Z a-z 0-9 _ . - that begin with none of _ . -, found {name!r}")
-    return name
-
-
-def topic(run: str, to: str, sender: str) -> str:
-    """Return the topic on which ``sender`` publishes what is for ``to``; either may be ``+``, for all."""
-    return f"gossamer/{run}/to/{to}/from/{sender}"
-
-
-def presence_topic(run: str, node: str) -> str:
-    """Return the topic on which it is said whether ``node`` is connected; ``+`` for all nodes."""
-    return f"gossamer/{run}/presence/{node}"
 
 
 class MqttTransport:
@@ -172,7 +87,7 @@ class MqttTransport:
         run: str,
         node: str,
         broker: BrokerAddress,
-        settings: TransportSettings = TransportSettings(),
+        settings: TransportSettings = _DEFAULTS,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.run, self.node = check_name(run, "run"), check_name(node, "node")
@@ -414,7 +329,7 @@ class MqttTransport:
 
     def _take(self, message: paho.MQTTMessage, sender: str) -> str | None:
         """Say why a message is dropped, if it is."""
-        if message.topic != self._prefix + sender or not _NAME.fullmatch(sender) or message.qos != 1:
+        if message.topic != self._prefix + sender or not is_name(sender) or message.qos != 1:
             return "dropped_stranger"
         if len(message.payload) > self.settings.largest_datagram:
             return "dropped_too_large"
@@ -423,7 +338,7 @@ class MqttTransport:
 
     def _on_presence(self, node: str, message: paho.MQTTMessage) -> None:
         if node != self.node:
-            if _NAME.fullmatch(node):
+            if is_name(node):
                 self._present[node] = message.payload.startswith(_HERE)
         elif message.payload == _HERE + self._token:
             self._establish()

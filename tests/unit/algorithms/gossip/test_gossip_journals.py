@@ -13,7 +13,8 @@ from gossamer.faults.schedules import SETTINGS
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.frames import Data
 from gossamer.protocol.node import state_of
-from gossamer.runtimes.host import Arrived, Host, HostBroken
+from gossamer.runtimes.host import Host, HostBroken
+from gossamer.runtimes.host_inputs import Arrived
 from gossamer.testing.contracts import AlgorithmContract
 from gossamer.vectors import Public
 

@@ -15,7 +15,8 @@ from gossamer.protocol.effects import Record
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.node import state_of
 from gossamer.protocol.session import SessionSettings
-from gossamer.runtimes.host import Host, HostBroken, HostState
+from gossamer.runtimes.host import Host, HostBroken
+from gossamer.runtimes.journal import HostState
 
 
 def test_an_agent_that_was_asked_something_else_is_left_out() -> None:

@@ -25,7 +25,7 @@ from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec, write_spec
 from gossamer.keys.identity import Identity
 from gossamer.protocol.session import Transmit
-from gossamer.runtimes.host import Task
+from gossamer.runtimes.host_inputs import Task
 from gossamer.runtimes.storage.store import SqliteStore
 
 ORGANISER = Identity.of_seed(bytes(32))
