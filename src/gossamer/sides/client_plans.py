@@ -43,7 +43,7 @@ from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import UpdateQuery
 from gossamer.sides.apart import Apart, of_sum
-from gossamer.sides.charges import CuratorCharges, ReleaseCharges
+from gossamer.sides.charging_rules import CuratorCharges, ReleaseCharges
 from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.side_plan import (
     WHOLE,

@@ -26,7 +26,7 @@ from gossamer.privacy.streams.divergence import messages_divergence, messages_en
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.sides.apart import Apart
-from gossamer.sides.charges import StreamCharges, SumCharges
+from gossamer.sides.charging_rules import StreamCharges, SumCharges
 from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.side_plan import ByKind, CountedOn, Members, SidePlan, Trust, behind_scope, check_number
 

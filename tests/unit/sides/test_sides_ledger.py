@@ -19,7 +19,8 @@ from gossamer.privacy.streams.noise_streams import CorrelatedNoise
 from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.sides import FileAccounts, stored_ledger
-from gossamer.sides.charges import NO_CHARGES, CuratorCharges, Receipt, ReleaseCharges, StreamCharges, SumCharges
+from gossamer.sides.charges import Receipt
+from gossamer.sides.charging_rules import NO_CHARGES, CuratorCharges, ReleaseCharges, StreamCharges, SumCharges
 from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, Trust
 

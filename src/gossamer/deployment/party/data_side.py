@@ -36,7 +36,7 @@ from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile
 from gossamer.runtimes.storage.receipts import StoredReceipts
 from gossamer.runtimes.storage.sides import stored_ledger
 from gossamer.runtimes.storage.unit_ledgers import DurableLawLedger
-from gossamer.sides.charges import NO_CHARGES
+from gossamer.sides.charging_rules import NO_CHARGES
 from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
 from gossamer.sides.masked_side import Signing
 from gossamer.sides.plan import SidePlan, Trust

@@ -36,7 +36,7 @@ from gossamer.experiment.private_scale import beforehand, question, scaled
 from gossamer.privacy.accounting.accountants import renyi_divergence
 from gossamer.privacy.accounting.ledger import Plan
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.sides.charges import ReleaseCharges
+from gossamer.sides.charging_rules import ReleaseCharges
 from gossamer.sides.ledger import MemoryLedger
 
 pytestmark = pytest.mark.filterwarnings("ignore:dataset.scale. the noise hides")

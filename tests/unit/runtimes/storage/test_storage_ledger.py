@@ -30,7 +30,7 @@ from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.runtimes.storage.file import StorageError, WrongStore
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.store import SqliteStore
-from gossamer.sides.charges import NO_CHARGES, ReleaseCharges, StreamCharges, SumCharges
+from gossamer.sides.charging_rules import NO_CHARGES, ReleaseCharges, StreamCharges, SumCharges
 from gossamer.sides.ledger import StoredLedger
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
