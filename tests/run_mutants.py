@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TABLE, SOURCE = ROOT / "tests" / "mutants.toml", ROOT / "src"
 HEAVY = ("numpy", "scipy.stats", "scipy.special", "numba", "torch", "pydantic", "dp_accounting", "pytest")
 FOUND, NOT_FOUND = 1, 0  # exit codes of pytest
-LIMIT = 300  # seconds for the tests of one bug
+LIMIT, LIMIT_OF_ALL = 300, 3600  # seconds for the tests of one bug, and for those of all without any
 _HUNG = -signal.SIGALRM
 
 
@@ -78,13 +78,13 @@ def mutants() -> list[Mutant]:
     return [Mutant(row["name"], row["find"], row["replace"], tuple(row["tests"])) for row in table]
 
 
-def run(tests: Sequence[str], source: Path, output: Path) -> int:
-    """The exit code of pytest, in a process of its own, with the code in ``source``."""
+def run(tests: Sequence[str], source: Path, output: Path, limit: int = LIMIT) -> int:
+    """The exit code of pytest, in a process of its own, with the code in ``source``; -SIGALRM after ``limit`` s."""
     child = os.fork()
     if child == 0:
         code = 70
         try:
-            signal.alarm(LIMIT)
+            signal.alarm(limit)
             file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             os.dup2(file, 1)
             os.dup2(file, 2)
@@ -133,8 +133,9 @@ def main(words: Iterable[str]) -> int:
         by_content = py_compile.PycInvalidationMode.CHECKED_HASH
         compileall.compile_dir(source, quiet=1, invalidation_mode=by_content)
         tests = sorted({test for one in chosen for test in one.tests})
-        if run(tests, source, output) != NOT_FOUND:
-            print(f"{output.read_text()[-2000:]}\nwithout any bug a test fails")
+        if (code := run(tests, source, output, LIMIT_OF_ALL)) != NOT_FOUND:
+            why = f"tests take more than {LIMIT_OF_ALL} s" if code == _HUNG else "a test fails"
+            print(f"{output.read_text()[-2000:]}\nwithout any bug {why}")
             return 1
         survived = [one for one in chosen if not _report(one, source, output)]
     print(f"{len(chosen) - len(survived)} of {len(chosen)} are found")
