@@ -59,7 +59,8 @@ from gossamer.keys.errors import Reason, RefusedDatagram
 from gossamer.keys.identity import Identity
 from gossamer.keys.membership import Member
 from gossamer.protocol.frames import Chunk, Data, Frame
-from gossamer.protocol.witnesses import Note, Witnesses
+from gossamer.protocol.receipt_notes import Note
+from gossamer.protocol.witnesses import Witnesses
 
 Outgoing = list[tuple[str, bytes]]
 """Datagrams, each with whom it is for."""
