@@ -70,7 +70,7 @@ class Reporter:
         """Neighbours are waited for; write the status if it is time."""
         if now >= self._next:
             self._next = now + _EVERY
-            self._status |= {"state": "waiting", **_surroundings(peers.states(now), transport)}
+            self._status |= {"state": "waiting", **_surroundings(peers, peers.states(now), transport)}
             self._folder.publish(self._status)
 
     def begins(self, host: Host, held: DataHeld) -> None:
@@ -103,7 +103,7 @@ class Reporter:
             "planned_releases": self._planned,
             "datagrams": {"sent": loop.counts.sent, "received": loop.counts.received},
             "messages_rejected": loop.counts.rejected,
-            **_surroundings(states, loop.transport),
+            **_surroundings(loop.peers, states, loop.transport),
         }
         self._folder.publish(self._status)
         self._tell_progress(loop, now)
@@ -169,12 +169,13 @@ def _expiries(invitation: Invitation, certificate: Path | None) -> dict[str, str
     return {what: when.isoformat(timespec="seconds") for what, when in found.items()}
 
 
-def _surroundings(states: Mapping[str, PeerState], transport: Transport) -> dict[str, Any]:
-    """Reach of the node, and the time of that."""
+def _surroundings(peers: Peers, states: Mapping[str, PeerState], transport: Transport) -> dict[str, Any]:
+    """Reach of the node, and what its peers say of its ledger, with the time of that."""
     return {
         "connected": transport.connected,
         "broker_says": None if transport.connected else transport.reason,
         "peers": {name: _described(peer) for name, peer in states.items() if peer.contact or peer.dropped},
+        "forgotten": peers.forgotten(),
         "written": time.time(),
     }
 
@@ -186,4 +187,5 @@ def _described(peer: PeerState) -> dict[str, Any]:
         "seconds": round(peer.seconds, 1),
         "finished": peer.finished or None,
         "dropped": dict(peer.dropped),
+        "receipts": peer.receipts or None,
     }
