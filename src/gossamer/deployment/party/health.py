@@ -138,8 +138,8 @@ def _of_ledger(status: Mapping[str, Any]) -> Iterator[Problem]:
     if forgotten := status.get("forgotten"):
         yield Problem(
             Level.CRITICAL,
-            f"this is not its newest ledger: {'; '.join(forgotten)}; stop the node and put its newest ledger back, or "
-            "else have no further run spend what is left of this one",
+            f"this is not its newest ledger: {'; '.join(forgotten)}; stop the node and put its newest ledger back; if "
+            "that is lost, take part in no run with these data until their owner has lowered the policy's epsilon",
         )
 
 

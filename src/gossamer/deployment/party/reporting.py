@@ -141,12 +141,15 @@ class Reporter:
         self._publish_end(state)
 
     def failed(self, why: str) -> None:
-        """The process ends with an error, and says what it can: on a full disk the error itself matters more."""
+        """The process ends with an error, and writes down what it can: on a full disk the error itself matters more.
+
+        Who started the process is told by what is raised.
+        """
         node = self._status["node"]
         # Why may quote data; who runs the node decides what of it a log is told.
         self._folder.log(f"{node} failed", logging.ERROR)
         with suppress(OSError):
-            self._folder.tell_owner(f"{node} failed: {why}")
+            self._folder.note(f"{node} failed: {why}")
         with suppress(OSError):
             self._publish_end("failed", why)
 

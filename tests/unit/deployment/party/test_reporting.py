@@ -60,16 +60,20 @@ def test_steps_of_an_update_are_no_updates(
         assert (f" {updates} update" in lines) == (updates > 0)
 
 
-def test_why_a_node_failed_is_for_its_owner(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An error about data may quote a row."""
+def test_why_a_node_failed_is_for_its_owner(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error about data may quote a row. Who started the node is told by the command, once."""
     base = {"dataset": "digits", "privacy": {"clip": 0.5, "noise_multiplier": 4.0}}
     with federation({**base, **GOSSIP}, tmp_path / "f") as found:
         folder = found.folders["node-0"]
+        folder._echo = True
         reporter = Reporter(found.invited["node-0"], folder)
         with caplog.at_level("DEBUG", "gossamer"):
             reporter.failed("wards.csv, line 3: expected a number, found 'Smith'")
         assert "Smith" in (folder.path / "node.log").read_text()
         assert "Smith" in folder.status()["why"]
+        assert capsys.readouterr().err == ""
         assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("ERROR", "node-0 failed")]
 
 
