@@ -174,6 +174,29 @@ def test_every_forgery_is_noticed_before_anything_is_taken() -> None:
     assert offences > wanted / 2
 
 
+def test_links_that_do_not_reach_what_was_seen_are_no_claim() -> None:
+    """More receipts than links: between the two there could be anything, so the peer is told what was seen instead."""
+    chain, memory = Chain().grow(8), Memory()
+    witness = witnesses("witness", None, memory)
+    assert witness.take("party", chain.of(chain.links[:3]).claim(0)) is None
+    verdict = witness.take("party", chain.claim(4))
+    assert verdict is not None
+    assert (verdict.reason, verdict.drops, verdict.offence) == (LATE, True, False)
+    assert witness.known("party").seen == (3, chain.heads[3])
+    assert witness.take("party", chain.claim(3)) is None
+
+
+def test_what_was_seen_is_on_disk_before_it_is_countersigned() -> None:
+    """Or a witness that is killed in between could follow another chain than the one that it has signed."""
+    chain, memory = Chain().grow(3), Memory()
+    witness = witnesses("witness", None, memory)
+    assert witness.take("party", chain.claim(0)) is None
+    assert witness.urgent
+    assert memory.disk == {}
+    assert witness.note("party") is not None
+    assert memory.disk["party"][0] == (3, chain.heads[3])
+
+
 def test_who_went_on_from_an_older_copy_is_accused_at_the_latest_when_it_has_released_as_much() -> None:
     for back in range(1, 10):
         chain = Chain().grow(10)
