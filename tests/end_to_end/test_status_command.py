@@ -45,13 +45,21 @@ def test_json_has_the_level_and_what_is_wrong(tmp_path: Path, capsys: pytest.Cap
 
 def test_receipts_that_contradict_each_other_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its own even when its part is over: what its ledger has forgotten counts for the next run, too."""
-    peer = {"state": "up", "seconds": 1.0, "finished": None, "dropped": {"other receipts": 3}, "receipts": "c has others"}
+    peer = {
+        "state": "up",
+        "seconds": 1.0,
+        "finished": None,
+        "dropped": {"other receipts": 3},
+        "receipts": "c has others",
+    }
     forked = state(tmp_path / "b", forgotten=["c has countersigned receipt 5 (head 00), and it has 3"])
     beside = {"state": "stopped", "peers": {"c": peer}}
     other = state(tmp_path / "d", **beside)
     assert main(["status", str(forked)]) == 2
     first, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("CRITICAL: b this is not its newest ledger: c has countersigned receipt 5 (head 00), and it")
+    assert first.startswith(
+        "CRITICAL: b this is not its newest ledger: c has countersigned receipt 5 (head 00), and it"
+    )
     assert main(["status", "--json", str(forked), str(other)]) == 2
     found = json.loads(capsys.readouterr().out)
     assert found[str(forked)]["level"] == "critical"

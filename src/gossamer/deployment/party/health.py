@@ -135,7 +135,8 @@ def _of_budget(status: Mapping[str, Any], limits: Limits) -> Iterator[Problem]:
 
 
 def _of_ledger(status: Mapping[str, Any]) -> Iterator[Problem]:
-    if forgotten := status.get("forgotten"):
+    said = status.get("why") or ""  # of a start that was refused for it
+    if forgotten := [line for line in status.get("forgotten", ()) if line not in said]:
         yield Problem(
             Level.CRITICAL,
             f"this is not its newest ledger: {'; '.join(forgotten)}; stop the node and put its newest ledger back; if "

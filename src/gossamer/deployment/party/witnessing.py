@@ -73,6 +73,6 @@ def check_receipts(witnesses: Witnesses | None, name: str) -> None:
         raise OlderLedger(
             f"{name}: this is not the newest ledger: {'; '.join(lines)}, so it is a backup, or another one, and with "
             "it the node would release again what it has released; nothing was charged. Put the newest ledger back; "
-            "if it is lost, the node's part in this run is over, and the others go on without it (--believe-store "
-            "does not change that: take part in another run, without a peer that lies)"
+            "if it is lost, the node's part in this run is over, and the others go on without it. --believe-store "
+            "overrules none of this; if the peer lies, found the federation anew without it"
         )

@@ -65,6 +65,11 @@ WELL = {
         ({"peers": {"b": {**UP, "receipts": None}}, "forgotten": []}, Level.OK, ""),
         ({"peers": {"b": {**UP, "receipts": OTHER}, "c": UP}}, Level.WARNING, f"takes nothing of b: {OTHER}"),
         ({"forgotten": [FORGOTTEN]}, Level.CRITICAL, f"this is not its newest ledger: {FORGOTTEN}"),
+        (
+            {"state": "failed", "process": None, "why": f"a: {FORGOTTEN}", "forgotten": [FORGOTTEN]},
+            Level.CRITICAL,
+            "failed",
+        ),
         ({**DONE_WITH, "forgotten": [FORGOTTEN]}, Level.CRITICAL, "put its newest ledger back"),
         ({**DONE_WITH, "peers": {"b": {**DONE, "receipts": OTHER}}}, Level.OK, ""),
         ({"state": "killed", "process": None}, Level.CRITICAL, "was killed; start it again"),
