@@ -12,6 +12,8 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +36,7 @@ from tests.reference.deployments import (
 from tests.reference.founded_broker import FoundedBroker, free_port
 
 from gossamer.cli import main
-from gossamer.cli.federation.local_federation import LocalFederation
+from gossamer.cli.federation.local_federation import OUTPUT, LocalFederation
 from gossamer.deployment.founding.founding import found
 from gossamer.deployment.founding.invitations import invite, read_signed
 from gossamer.keys.identity import Identity
@@ -257,6 +259,29 @@ def test_a_broker_that_is_not_there(party: Party, capsys: pytest.CaptureFixture[
     (data_set,) = json.loads(capsys.readouterr().out)["data_sets"]
     assert data_set["runs"] == []
     assert data_set["epsilon"] == 0.0
+
+
+def test_a_node_that_fails_says_why_once(party: Party, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --quiet, too: on standard error by the command, and in node.log, which is there as long as a store is."""
+    arguments = party.federation.command(A, "--connect-timeout", "0.1")
+    arguments.remove("--quiet")
+    assert main(arguments) == 1
+    errors = capsys.readouterr().err
+    assert errors.count("is it running there") == 1, errors
+    assert errors.splitlines()[-1].startswith("gossamer: error: ")
+
+
+def test_a_party_that_refuses_says_why_once_to_who_started_them_all(tmp_path: Path) -> None:
+    (tmp_path / A).mkdir()
+    (tmp_path / A / OUTPUT).write_text("gossamer: error: policy.yaml allows no such run\n", encoding="utf-8")
+    ended: Any = SimpleNamespace(is_alive=lambda: False, exitcode=2)
+    nothing: Any = None
+    local = LocalFederation(tmp_path, nothing, nothing, (A,), "", processes={A: ended})
+    said: list[str] = []
+    ended.is_alive = iter((True, False, False)).__next__
+    local._wait(said.append)
+    assert said == [f"{A}: failed"]
+    assert local.outcome().failed == {A: "policy.yaml allows no such run"}
 
 
 def secured(tmp_path: Path) -> Path:

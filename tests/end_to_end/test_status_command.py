@@ -43,6 +43,31 @@ def test_json_has_the_level_and_what_is_wrong(tmp_path: Path, capsys: pytest.Cap
     assert found["problems"][0]["level"] == "warning"
 
 
+def test_receipts_that_contradict_each_other_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own even when its part is over: what its ledger has forgotten counts for the next run, too."""
+    peer = {
+        "state": "up",
+        "seconds": 1.0,
+        "finished": None,
+        "dropped": {"other receipts": 3},
+        "receipts": "c has others",
+    }
+    forked = state(tmp_path / "b", forgotten=["c has countersigned receipt 5 (head 00), and it has 3"])
+    beside = {"state": "stopped", "peers": {"c": peer}}
+    other = state(tmp_path / "d", **beside)
+    assert main(["status", str(forked)]) == 2
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith(
+        "CRITICAL: b this is not its newest ledger: c has countersigned receipt 5 (head 00), and it"
+    )
+    assert main(["status", "--json", str(forked), str(other)]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found[str(forked)]["level"] == "critical"
+    assert found[str(forked)]["forgotten"] == ["c has countersigned receipt 5 (head 00), and it has 3"]
+    assert "takes nothing of c: c has others" in [one["text"] for one in found[str(other)]["problems"]]
+    assert found[str(other)]["peers"]["c"]["receipts"] == "c has others"
+
+
 def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     well = state(tmp_path / "a")
     assert main(["status", str(well), str(tmp_path / "none")]) == 2

@@ -11,11 +11,12 @@ import pytest
 
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
-from tests.reference.witnessed_hosts import RUN, Memory, signed, witnesses
+from tests.reference.witnessed_hosts import RUN, Memory, identity, signed, witnesses
 from tests.sampling import examples
 
 from gossamer.protocol.encoding import decode, encode
-from gossamer.protocol.witnesses import LATE, MORE, MOST_LINKS, OTHER, UNSIGNED, Note, Seen, countersigned, following
+from gossamer.protocol.receipt_notes import MOST_LINKS, PURPOSE, Note, Seen, countersigned, following
+from gossamer.protocol.witnesses import LATE, MORE, OTHER, UNSIGNED
 
 FORGERIES = 10_000
 
@@ -52,6 +53,13 @@ class Chain:
     def claim(self, told: int) -> Note:
         """All that it has, for whoever has seen so many."""
         return Note(len(self.links), self.heads[-1], b"".join(self.links[told:]))
+
+
+def told_by(witness: str, chain: Chain, releases: int) -> Note:
+    """Countersignature of so many receipts of a chain."""
+    seen = Seen(releases, chain.heads[releases])
+    signature = identity(witness).sign(PURPOSE, countersigned(RUN, chain.name, seen))
+    return Note(seen=seen.releases, seen_head=seen.head, signature=signature)
 
 
 @dataclass
@@ -166,6 +174,29 @@ def test_every_forgery_is_noticed_before_anything_is_taken() -> None:
     assert offences > wanted / 2
 
 
+def test_links_that_do_not_reach_what_was_seen_are_no_claim() -> None:
+    """More receipts than links: between the two there could be anything, so the peer is told what was seen instead."""
+    chain, memory = Chain().grow(8), Memory()
+    witness = witnesses("witness", None, memory)
+    assert witness.take("party", chain.of(chain.links[:3]).claim(0)) is None
+    verdict = witness.take("party", chain.claim(4))
+    assert verdict is not None
+    assert (verdict.reason, verdict.drops, verdict.offence) == (LATE, True, False)
+    assert witness.known("party").seen == (3, chain.heads[3])
+    assert witness.take("party", chain.claim(3)) is None
+
+
+def test_what_was_seen_is_on_disk_before_it_is_countersigned() -> None:
+    """Or a witness that is killed in between could follow another chain than the one that it has signed."""
+    chain, memory = Chain().grow(3), Memory()
+    witness = witnesses("witness", None, memory)
+    assert witness.take("party", chain.claim(0)) is None
+    assert witness.urgent
+    assert memory.disk == {}
+    assert witness.note("party") is not None
+    assert memory.disk["party"][0] == (3, chain.heads[3])
+
+
 def test_who_went_on_from_an_older_copy_is_accused_at_the_latest_when_it_has_released_as_much() -> None:
     for back in range(1, 10):
         chain = Chain().grow(10)
@@ -274,8 +305,54 @@ def test_a_party_notices_that_it_has_forgotten_what_was_countersigned() -> None:
         assert verdict is not None
         assert (verdict.reason, verdict.drops, verdict.offence) == (MORE, False, False)
         assert len(alone.forgotten()) == 1
-        assert alone.forgotten(peers=()) == []
         assert other.countersigned == {}
+
+
+def test_a_witness_that_was_put_back_is_sent_links_and_nobody_forgets_what_it_countersigned() -> None:
+    """Where it goes on from becomes less; what it has signed stays, in the file of the ledger and beside it."""
+    chain, memory = Chain().grow(5), Memory()
+    party = witnesses("party", chain, memory)
+    assert party.take("b", told_by("b", chain, 5)) is None
+    assert party.note("b", claims=True) is None
+    assert party.take("b", told_by("b", chain, 3), told=True) is None
+    again = party.note("b", claims=True)
+    assert again is not None
+    assert again == Note(5, chain.heads[5], b"".join(chain.links[3:])), "its links go from what it has now"
+    assert chain.countersigned["b"] == (5, chain.heads[5])
+    party.keep()
+    (line,) = witnesses("party", chain.of(chain.links[:4]), memory).forgotten()
+    assert line.startswith("b has countersigned receipt 5 ")
+    assert witnesses("party", chain, memory).note("b", claims=True) == again
+
+
+def test_what_contradicts_a_ledger_stays_until_the_ledger_has_it() -> None:
+    """Whatever the peer says afterwards, and when the party starts again without it."""
+    chain, memory = Chain().grow(7), Memory()
+    older = chain.of(chain.links[:3])
+    party = witnesses("party", older, memory)
+    for releases, told in ((5, True), (2, True), (3, False)):
+        party.take("b", told_by("b", chain, releases), told=told)
+        assert [line.split(" (")[0] for line in party.forgotten()] == ["b has countersigned receipt 5"]
+    party.keep()
+    again = older.of(older.links).grow(4)
+    party = witnesses("party", again, memory)
+    assert party.take("b", told_by("b", again, 7), told=True) is None, "it was put back, and has followed the other"
+    party.keep()
+    assert len(witnesses("party", again, memory).forgotten()) == 1
+    assert witnesses("party", chain, memory).forgotten() == []
+    assert older.countersigned == {}, "the ledger's file has what is in it"
+
+
+def test_who_has_no_receipts_is_stopped_by_nobody() -> None:
+    """No honest peer countersigns any, so who does is a liar; a server without data must not end by that."""
+    server, memory = Chain(name="server").grow(3), Memory()
+    found = witnesses("server", None, memory)
+    verdict = found.take("b", told_by("b", server, 3), told=True)
+    assert verdict is not None
+    assert verdict.reason == MORE
+    assert found.forgotten() == []
+    found.keep()
+    assert memory.disk == {}
 
 
 @pytest.mark.parametrize("what", ["seen", "seen_head", "signature"])

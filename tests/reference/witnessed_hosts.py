@@ -12,7 +12,8 @@ from gossamer.faults.trials import Ledgers, Trial
 from gossamer.keys.identity import Identity
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.frames import Chunk, Data
-from gossamer.protocol.witnesses import PURPOSE, Known, Note, Seen, Verdict, Witnesses
+from gossamer.protocol.receipt_notes import PURPOSE, Note, Seen
+from gossamer.protocol.witnesses import Known, Verdict, Witnesses
 from gossamer.runtimes.host_inputs import Arrived, Input
 from gossamer.runtimes.storage.receipts import StoredReceipts
 from gossamer.sides.charges import Receipt
@@ -35,13 +36,13 @@ class Memory:
     """A disk: what was kept is there, whoever asks."""
 
     def __init__(self) -> None:
-        self.disk: dict[str, tuple[Seen | None, Seen | None]] = {}
+        self.disk: dict[str, tuple[Seen | None, ...]] = {}
 
     def kept(self) -> Mapping[str, Known]:
         return {name: Known(*one) for name, one in self.disk.items()}
 
     def keep(self, known: Mapping[str, Known]) -> None:
-        self.disk |= {name: (one.seen, one.told) for name, one in known.items()}
+        self.disk |= {name: (one.seen, one.told, one.evidence) for name, one in known.items()}
 
 
 def witnesses(name: str, own: Any, memory: Memory) -> Witnesses:

@@ -20,7 +20,7 @@ from dataclasses import fields
 from types import UnionType
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from gossamer.errors import PeerError
+from gossamer.errors import MalformedMessage, PeerError
 from gossamer.protocol.effects import Effect
 from gossamer.protocol.events import Event, Received
 from gossamer.protocol.messages import Message
@@ -151,8 +151,16 @@ def state_of(node: Node) -> dict[str, Any]:
 
 
 def restore_state(node: Node, values: dict[str, Any]) -> None:
-    """Give a fresh node the state that `state_of` took."""
+    """Give a fresh node the state that `state_of` took.
+
+    Raises
+    ------
+    MalformedMessage
+        If a field is missing, as in what another version took.
+    """
     for item in fields(node.state):
+        if item.name not in values and item.metadata != NEWER:
+            raise MalformedMessage(f"expected {item.name} in the state of {node.name}, found none")
         fresh: Any = getattr(node.state, item.name)
-        value: Any = values.get(item.name) if item.metadata == NEWER else values[item.name]
+        value: Any = values.get(item.name)
         setattr(node.state, item.name, set(value) if isinstance(fresh, set) else value)

@@ -13,92 +13,24 @@ forgotten a release is heard by nobody who has seen the receipt, until it has it
 | has too few links to follow | drops it, and says what it has seen |
 | is as long and another one, or does not follow | drops it: an offence |
 
-A witness signs what it has seen, in what it sends anyhow. The party keeps that: it is how it knows which links to send,
-and how it notices itself, when it starts, that its ledger is older than what it has shown.
+A witness signs what it has seen, in what it sends anyhow. The party keeps two things of that. What the witness has now
+says which links to send, and becomes less where the witness itself was put back. The most that it ever signed is
+*evidence*: it only grows, and by it the party notices itself, when it starts, that its ledger is older than what it has
+shown. Evidence that contradicts the ledger stays until the ledger has it.
 
 Nothing here reads a clock, does I/O or holds a key: `Memory` stores, and functions sign.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from gossamer.protocol.encoding import encode, register
+from gossamer.protocol.receipt_notes import LINK, MOST_LINKS, Note, Seen, countersigned, following
 
-PURPOSE = "witness of receipts"
-"""Purpose of a witness's signature."""
-MOST_LINKS = 256
-"""Most links in a claim; one that needs more is made of several, in messages one after another."""
 OTHER, LATE, UNSIGNED, MORE = "other receipts", "late receipts", "no countersignature", "more receipts than are here"
 """Reasons for verdicts."""
-_BYTES = 32
-_SIGNATURE = 64
-
-
-def following(state: bytes, link: bytes) -> bytes:
-    """State of a chain after a line, whose SHA-256 is ``link``."""
-    return hashlib.sha256(state + link).digest()
-
-
-class Seen(NamedTuple):
-    """Length of a chain, and its state there.
-
-    Attributes
-    ----------
-    releases : int
-        How many receipts it had.
-    head : bytes
-        State after the last of them.
-    """
-
-    releases: int
-    head: bytes
-
-
-@register("receipts.note")
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Claim of the sender about its own receipts, and what it has seen of the receiver's.
-
-    Attributes
-    ----------
-    releases : int
-        Of how many the sender has receipts; 0 where there is no claim.
-    head : bytes
-        State after them [32 bytes]; empty without a claim.
-    links : bytes
-        Of the newest of them, 32 bytes each.
-    seen : int
-        Of how many of the receiver's the sender has seen; 0 for none.
-    seen_head : bytes
-        State after them [32 bytes].
-    signature : bytes
-        The sender's, of `countersigned` [64 bytes].
-    """
-
-    releases: int = 0
-    head: bytes = b""
-    links: bytes = b""
-    seen: int = 0
-    seen_head: bytes = b""
-    signature: bytes = b""
-
-    def __post_init__(self) -> None:
-        for count, head in ((self.releases, self.head), (self.seen, self.seen_head)):
-            if type(count) is not int or count < 0 or type(head) is not bytes or len(head) != _BYTES * bool(count):
-                raise ValueError("expected a number of receipts, and the 32 bytes of the state after them")
-        if type(self.links) is not bytes or len(self.links) % _BYTES or len(self.links) > _BYTES * MOST_LINKS:
-            raise ValueError(f"expected at most {MOST_LINKS} links of {_BYTES} bytes")
-        if type(self.signature) is not bytes or len(self.signature) != _SIGNATURE * bool(self.seen):
-            raise ValueError("expected a signature of 64 bytes with what was seen, and none without")
-
-
-def countersigned(run: str, party: str, seen: Seen) -> bytes:
-    """Content that a witness signs: what it has seen of a party's receipts in a run."""
-    return encode((run, party, *seen))
 
 
 class Own(Protocol):
@@ -115,7 +47,7 @@ class Own(Protocol):
         ...
 
     def witnessed(self, witness: str, seen: Seen, signature: bytes) -> None:
-        """Take note of a countersignature, of receipts that are here."""
+        """Take note of a countersignature of receipts that are here, more than the witness has signed before."""
         ...
 
 
@@ -128,11 +60,14 @@ class Known:
     seen : Seen or None
         Of its receipts.
     told : Seen or None
-        What it has countersigned of this node's.
+        What it has of this node's, as it said last: links are sent from there.
+    evidence : Seen or None
+        The most of this node's that it has ever countersigned.
     """
 
     seen: Seen | None = None
     told: Seen | None = None
+    evidence: Seen | None = None
 
 
 class Memory(Protocol):
@@ -182,8 +117,6 @@ class Witnesses:
         (peer, signature, content) -> whether it is that peer's.
     own : Own or None
         This node's receipts; None while they are not open, and of a node that releases nothing.
-    contradicted : dict of str to Seen
-        Peers that have countersigned what is not here, and what.
     """
 
     run: str
@@ -192,10 +125,10 @@ class Witnesses:
     sign: Callable[[bytes], bytes]
     signed: Callable[[str, bytes, bytes], bool]
     own: Own | None = None
-    contradicted: dict[str, Seen] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._known = dict(self.memory.kept())
+        self._contradictions: dict[str, Seen] = {}  # what peers have countersigned since, and is not here
         self._owed: set[str] = set()  # peers whose claim was not countersigned since it came
         self._changed: set[str] = set()  # and is not kept yet
         self._urgent = False
@@ -261,18 +194,27 @@ class Witnesses:
         seen = Seen(note.seen, note.seen_head)
         if not self.signed(sender, note.signature, countersigned(self.run, self.me, seen)):
             return Verdict(UNSIGNED, f"{sender} says that it has seen receipts, and its signature is none of that")
-        if not self._has(seen):
-            self.contradicted[sender] = seen
+        known, here = self.known(sender), self._has(seen)
+        self._keep_evidence(sender, known, seen, note.signature)
+        if not here:
+            self._contradictions[sender] = seen
             return Verdict(MORE, self._contradiction(sender, seen), drops=False, offence=False)
-        self.contradicted.pop(sender, None)
-        known = self.known(sender)
-        if known.told is None or told or seen.releases > known.told.releases:
-            if known.told != seen:
-                self._changed.add(sender)
-                if self.own is not None:
-                    self.own.witnessed(sender, seen, note.signature)
+        if known.told != seen and (told or known.told is None or seen.releases > known.told.releases):
             known.told = seen
+            self._changed.add(sender)
         return None
+
+    def _keep_evidence(self, sender: str, known: Known, seen: Seen, signature: bytes) -> None:
+        """Keep what was countersigned if it is more than before; what is not here gives way to more of that alone."""
+        before, here = known.evidence, self._has(seen)
+        if self.own is None or (before is not None and seen.releases <= before.releases):
+            return
+        if before is not None and here and not self._has(before):
+            return
+        known.evidence = seen
+        self._changed.add(sender)
+        if here:
+            self.own.witnessed(sender, seen, signature)
 
     def _take_claim(self, sender: str, note: Note) -> Verdict | None:
         known, claim = self.known(sender), Seen(note.releases, note.head)
@@ -305,11 +247,13 @@ class Witnesses:
 
     # This node's own
 
-    def forgotten(self, peers: Collection[str] | None = None) -> list[str]:
-        """Lines on what peers have countersigned, and this node's receipts have not; by default of all, as was kept."""
-        held = {name: known.told for name, known in self._known.items() if known.told is not None}
-        said = self.contradicted if peers is None else {n: s for n, s in self.contradicted.items() if n in peers}
-        return [self._contradiction(name, seen) for name, seen in {**held, **said}.items() if not self._has(seen)]
+    def forgotten(self) -> list[str]:
+        """Lines on what peers have countersigned, now or ever, and this node's receipts have not; none without any."""
+        if self.own is None:
+            return []
+        held = {name: known.evidence for name, known in self._known.items() if known.evidence is not None}
+        lost = {name: seen for name, seen in held.items() if not self._has(seen)}
+        return [self._contradiction(*one) for one in {**self._contradictions, **lost}.items()]
 
     def _has(self, seen: Seen) -> bool:
         heads = () if self.own is None else self.own.heads
@@ -329,11 +273,11 @@ def _followed(sender: str, seen: Seen, claim: Seen, links: bytes) -> Verdict | N
     if more < 0:
         line = f"{where} {after}: late on its way, or its ledger is an older copy"
         return Verdict(LATE, line, offence=False)
-    if more > len(links) // _BYTES:
+    if more > len(links) // LINK:
         return Verdict(LATE, f"{where} {after}, and not what is between them", offence=False)
     state = seen.head
-    for at in range(len(links) - _BYTES * more, len(links), _BYTES):
-        state = following(state, links[at : at + _BYTES])
+    for at in range(len(links) - LINK * more, len(links), LINK):
+        state = following(state, links[at : at + LINK])
     if state == claim.head:
         return None
     return Verdict(

@@ -232,7 +232,7 @@ class LocalFederation:
         try:
             said = StateFolder(self.folder / name / STATE).status()
         except CallerError:
-            return "starting" if process is None or process.is_alive() else f"failed: {self.last_line(name)}"
+            return "starting" if process is None or process.is_alive() else "failed"  # `outcome` says why
         return f"{said['state']} ({said['finished']})" if said.get("finished") else str(said["state"])
 
     def last_line(self, name: str) -> str:

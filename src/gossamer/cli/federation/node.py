@@ -63,7 +63,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add(
         "--believe-store",
         action="store_true",
-        help="go on even if peers know of more messages or receipts than are here; if they are right, charges are lost",
+        help="go on even if peers know of more messages than the store holds; of receipts it overrules nobody",
     )
     add("--connect-timeout", type=seconds, default=60.0, metavar="S", help="for the first connection (default: 60)")
     add("--wait", type=seconds, default=60.0, metavar="S", help="for neighbours, before the start (default: 60)")

@@ -4,7 +4,9 @@
 |---|---|
 | ok | it runs, has the broker and its peers; or it has finished, whatever of the budget that took |
 | warning | it starts, or was stopped; broker, peer or node is silent; papers expire soon; the budget runs low |
+| warning | the receipts of a peer do not go on from those that were seen |
 | critical | it failed or was killed; papers have expired; peers are lost without whom its part in the run cannot end |
+| critical | peers have countersigned receipts that its ledger has not, even if its part is over |
 
 Nothing heavy is imported here: monitoring asks every minute.
 """
@@ -82,8 +84,9 @@ def problems(status: Mapping[str, Any], now: float, limits: Limits = Limits()) -
     """
     state = status["state"]
     if state == "finished":
-        return []
+        return list(_of_ledger(status))
     found = [*_of_process(status), *_of_papers(status, now, limits), *_of_budget(status, limits)]
+    found += [*_of_ledger(status), *_of_receipts(status)]
     if status.get("process") is not None and state not in _STARTING:
         found += [*_of_connection(status, now, limits), *_of_peers(status)]
     return sorted(found, key=lambda problem: -problem.level)
@@ -129,6 +132,22 @@ def _of_budget(status: Mapping[str, Any], limits: Limits) -> Iterator[Problem]:
             f"has epsilon {policy['epsilon_charged']:.4g} charged to the policy, of {policy['epsilon']:.4g} that it "
             f"allows ({share:.0%} of its budget), so hardly another run will be let in",
         )
+
+
+def _of_ledger(status: Mapping[str, Any]) -> Iterator[Problem]:
+    said = status.get("why") or ""  # of a start that was refused for it
+    if forgotten := [line for line in status.get("forgotten", ()) if line not in said]:
+        yield Problem(
+            Level.CRITICAL,
+            f"this is not its newest ledger: {'; '.join(forgotten)}; stop the node and put its newest ledger back; if "
+            "that is lost, take part in no run with these data until their owner has lowered the policy's epsilon",
+        )
+
+
+def _of_receipts(status: Mapping[str, Any]) -> Iterator[Problem]:
+    for name, peer in status.get("peers", {}).items():
+        if why := peer.get("receipts"):
+            yield Problem(Level.WARNING, f"takes nothing of {name}: {why}")
 
 
 def _of_connection(status: Mapping[str, Any], now: float, limits: Limits) -> Iterator[Problem]:

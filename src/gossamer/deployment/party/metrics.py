@@ -114,6 +114,12 @@ METRICS = (
         _one("written"),
     ),
     Metric(
+        "node_receipts_forgotten",
+        "gauge",
+        "Peers that have countersigned receipts which the ledger of the node has not.",
+        lambda s: [({}, len(s["forgotten"]))] if "forgotten" in s else [],
+    ),
+    Metric(
         "node_paper_expires_timestamp_seconds",
         "gauge",
         "When the invitation and the certificate expire (Unix time).",

@@ -110,7 +110,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     witnesses = witnesses_of(invited, folder, held, stack)
     peers = _peers(options, invited, near, clock(), folder, stored, witnesses)
     stopping = _meet(options, Gathering(peers, transport, folder, clock), near, stored, reporter)
-    check_receipts(witnesses, invitation.me.name, options.believe_store)
+    check_receipts(witnesses, invitation.me.name)
     if stopping and not stored.there:
         return _STOPPED  # before it began: nothing is left of that
     host = stored.host()

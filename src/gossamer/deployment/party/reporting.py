@@ -70,7 +70,7 @@ class Reporter:
         """Neighbours are waited for; write the status if it is time."""
         if now >= self._next:
             self._next = now + _EVERY
-            self._status |= {"state": "waiting", **_surroundings(peers.states(now), transport)}
+            self._status |= {"state": "waiting", **_surroundings(peers, peers.states(now), transport)}
             self._folder.publish(self._status)
 
     def begins(self, host: Host, held: DataHeld) -> None:
@@ -103,7 +103,7 @@ class Reporter:
             "planned_releases": self._planned,
             "datagrams": {"sent": loop.counts.sent, "received": loop.counts.received},
             "messages_rejected": loop.counts.rejected,
-            **_surroundings(states, loop.transport),
+            **_surroundings(loop.peers, states, loop.transport),
         }
         self._folder.publish(self._status)
         self._tell_progress(loop, now)
@@ -141,12 +141,15 @@ class Reporter:
         self._publish_end(state)
 
     def failed(self, why: str) -> None:
-        """The process ends with an error, and says what it can: on a full disk the error itself matters more."""
+        """The process ends with an error, and writes down what it can: on a full disk the error itself matters more.
+
+        Who started the process is told by what is raised.
+        """
         node = self._status["node"]
         # Why may quote data; who runs the node decides what of it a log is told.
         self._folder.log(f"{node} failed", logging.ERROR)
         with suppress(OSError):
-            self._folder.tell_owner(f"{node} failed: {why}")
+            self._folder.note(f"{node} failed: {why}")
         with suppress(OSError):
             self._publish_end("failed", why)
 
@@ -169,12 +172,13 @@ def _expiries(invitation: Invitation, certificate: Path | None) -> dict[str, str
     return {what: when.isoformat(timespec="seconds") for what, when in found.items()}
 
 
-def _surroundings(states: Mapping[str, PeerState], transport: Transport) -> dict[str, Any]:
-    """Reach of the node, and the time of that."""
+def _surroundings(peers: Peers, states: Mapping[str, PeerState], transport: Transport) -> dict[str, Any]:
+    """Reach of the node, and what its peers say of its ledger, with the time of that."""
     return {
         "connected": transport.connected,
         "broker_says": None if transport.connected else transport.reason,
         "peers": {name: _described(peer) for name, peer in states.items() if peer.contact or peer.dropped},
+        "forgotten": peers.forgotten(),
         "written": time.time(),
     }
 
@@ -186,4 +190,5 @@ def _described(peer: PeerState) -> dict[str, Any]:
         "seconds": round(peer.seconds, 1),
         "finished": peer.finished or None,
         "dropped": dict(peer.dropped),
+        "receipts": peer.receipts or None,
     }

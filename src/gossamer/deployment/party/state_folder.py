@@ -127,11 +127,14 @@ class StateFolder:
 
     def tell_owner(self, line: str) -> None:
         """Write a line to `node.log` and to standard error alone, as what tells of the data or of samples."""
-        stamped = f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} {' '.join(line.split())}"
         if self._echo:
-            print(stamped, file=sys.stderr, flush=True)
+            print(_stamped(line), file=sys.stderr, flush=True)
+        self.note(line)
+
+    def note(self, line: str) -> None:
+        """Write a line to `node.log` alone."""
         if self._lock is not None:
-            append(self.path / "node.log", f"{stamped}\n")
+            append(self.path / "node.log", f"{_stamped(line)}\n")
 
     def record(self, seconds: float, name: str, value: float) -> None:
         """Write to the node's private log."""
@@ -251,6 +254,11 @@ class StateFolder:
 
 ENDED = ("finished", "stopped", "failed")
 """States of a node whose process has ended as it should, or said why not."""
+
+
+def _stamped(line: str) -> str:
+    """One line, after the time."""
+    return f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} {' '.join(line.split())}"
 
 
 def opened(path: Path, buffering: int = -1) -> Any:

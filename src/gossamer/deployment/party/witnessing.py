@@ -9,7 +9,8 @@ from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.joining import Invited
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
-from gossamer.protocol.witnesses import PURPOSE, Witnesses
+from gossamer.protocol.receipt_notes import PURPOSE
+from gossamer.protocol.witnesses import Witnesses
 from gossamer.runtimes.storage.witnesses import WitnessFile
 
 MEMORY = "witness.sqlite"
@@ -52,8 +53,8 @@ def witnesses_of(invited: Invited, folder: StateFolder, held: DataHeld, stack: E
     return found
 
 
-def check_receipts(witnesses: Witnesses | None, name: str, believe_store: bool) -> None:
-    """Compare a ledger with what was countersigned of it, before anything is charged.
+def check_receipts(witnesses: Witnesses | None, name: str) -> None:
+    """Compare a ledger with what was countersigned of it, before anything is charged; nothing overrules that.
 
     Parameters
     ----------
@@ -61,18 +62,17 @@ def check_receipts(witnesses: Witnesses | None, name: str, believe_store: bool) 
         After the neighbours were met.
     name : str
         The party.
-    believe_store : bool
-        Whether what peers say now is wrong; what they said before was compared when they said it.
 
     Raises
     ------
     OlderLedger
         If the ledger has forgotten something.
     """
-    lines = [] if witnesses is None else witnesses.forgotten(() if believe_store else None)
+    lines = [] if witnesses is None else witnesses.forgotten()
     if lines:
         raise OlderLedger(
             f"{name}: this is not the newest ledger: {'; '.join(lines)}, so it is a backup, or another one, and with "
             "it the node would release again what it has released; nothing was charged. Put the newest ledger back; "
-            "if it is lost, the node's part in this run is over, and the others go on without it"
+            "if it is lost, the node's part in this run is over, and the others go on without it. --believe-store "
+            "overrules none of this; if the peer lies, found the federation anew without it"
         )

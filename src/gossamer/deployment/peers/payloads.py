@@ -1,6 +1,6 @@
 """Payload of a sealed datagram: a frame of the session, or a word from party to party.
 
-The first byte says which; it may say that a note about receipts comes first (`protocol.witnesses`), which rides on
+The first byte says which; it may say that a note about receipts comes first (`protocol.receipt_notes`), which rides on
 whatever is sent anyhow. A frame is for the node's session (`gossamer.protocol.frames`). A *word* is for whoever looks
 after the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There are
 two, the heartbeat and the counters of the messages between the two.
@@ -16,7 +16,7 @@ from gossamer.errors import MalformedMessage
 from gossamer.protocol import encoding
 from gossamer.protocol.frames import Frame, decode_frame, encode_frame
 from gossamer.protocol.messages import HEADER, without_header
-from gossamer.protocol.witnesses import MOST_LINKS, Note
+from gossamer.protocol.receipt_notes import MOST_LINKS, Note
 
 FRAME, WORD, NOTED = 0, 1, 2
 LONGEST_REASON = 80

@@ -59,7 +59,8 @@ from gossamer.keys.errors import Reason, RefusedDatagram
 from gossamer.keys.identity import Identity
 from gossamer.keys.membership import Member
 from gossamer.protocol.frames import Chunk, Data, Frame
-from gossamer.protocol.witnesses import Note, Witnesses
+from gossamer.protocol.receipt_notes import Note
+from gossamer.protocol.witnesses import Witnesses
 
 Outgoing = list[tuple[str, bytes]]
 """Datagrams, each with whom it is for."""
@@ -250,6 +251,10 @@ class Peers:
         """Counters that peers have told of the messages between them and this node, by name."""
         return {name: peer.counters for name, peer in self._peers.items() if peer.counters is not None}
 
+    def forgotten(self) -> list[str]:
+        """Lines on receipts of this node that peers have countersigned, and that it has not."""
+        return [] if self._witnesses is None else self._witnesses.forgotten()
+
     # Channels
 
     def _peer(self, name: str) -> Peer:
@@ -311,6 +316,8 @@ class Peers:
                 peer.heartbeat_at = -math.inf  # it waits to hear that this is known, or does not know yet
             peer.finished, peer.age, peer.knows = printable(content.finished), content.seconds, content.knows
             return []
+        if isinstance(content, Data | Chunk):
+            peer.standing.believe()
         return [(peer.name, content)]
 
     def _believes(self, peer: Peer, note: Note, told: bool, now: float) -> bool:
@@ -318,6 +325,8 @@ class Peers:
         found = None if self._witnesses is None else self._witnesses.take(peer.name, note, told=told)
         if found is None:
             return True
+        if found.drops:
+            peer.standing.disbelieve(found.line, now, offence=found.offence)
         if found.offence:
             self._offence(peer, found.reason, found.line, now)
         elif found.drops:

@@ -76,6 +76,8 @@ class PeerState:
         Seconds since its process began, as it said last.
     knows : bool
         Whether it has heard that this node has finished, as it said last.
+    receipts : str
+        Why its receipts are not believed, and nothing of it is taken; empty while they are.
     """
 
     state: StateName
@@ -85,6 +87,7 @@ class PeerState:
     dropped: Mapping[str, int]
     age: float = 0.0
     knows: bool = False
+    receipts: str = ""
 
     def __str__(self) -> str:
         about = {"silent": f" for {self.seconds:.0f} s", "quarantined": f", {self.seconds:.0f} s left"}
@@ -191,5 +194,13 @@ class Peer:
         seconds = now - (self.began if self.heard is None else self.heard)
         if self.standing.quarantined(now):
             seconds = self.standing.until - now
-        dropped = dict(self.standing.dropped)
-        return PeerState(self.called(now), seconds, self.contact, self.finished, dropped, self.age, self.knows)
+        return PeerState(
+            self.called(now),
+            seconds,
+            self.contact,
+            self.finished,
+            dict(self.standing.dropped),
+            self.age,
+            self.knows,
+            self.standing.disbelieved,
+        )

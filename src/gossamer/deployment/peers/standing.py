@@ -1,6 +1,7 @@
 """Behaviour of a peer: what of it was dropped, whether it is in quarantine, and how much time it may still cost.
 
-Three counters with a limit, and no more for any peer, whatever it sends:
+Whether its receipts are believed is noted too: what contradicts those that were seen is an offence, and what is only
+late is doubted once nothing else has come for a while. Three counters with a limit, and no more for any peer, whatever it sends:
 
 - **offences**, what only the peer itself can have done. So many of them are a quarantine, each twice as long as the one
   before. One offence is forgiven every so often; a peer without any begins anew.
@@ -20,6 +21,7 @@ from gossamer.errors import SpecError
 _LONGEST_LINE = 300
 _FIRST_SILENCE = 60.0
 _LONGEST_SILENCE = 86_400.0
+_LATE = 30.0  # most seconds for which all that comes may be late by the network's fault
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,15 @@ class Standing:
         Datagrams and messages, by reason.
     until : float
         End of the newest quarantine.
+    disbelieved : str
+        Why nothing of it is taken, by its receipts; empty while they are believed.
     """
 
     limits: Limits
     dropped: Counter[str] = field(default_factory=Counter)
     until: float = -math.inf
+    disbelieved: str = ""
+    _late_since: float = math.inf
     _offences: float = 0.0
     _forgiven_at: float = -math.inf
     _quarantines: int = 0
@@ -104,6 +110,16 @@ class Standing:
         self.until = self._forgiven_at = now + seconds
         self._offences = limits.quarantine_after - 1.0
         return seconds
+
+    def disbelieve(self, why: str, now: float, *, offence: bool) -> None:
+        """Something was dropped for its receipts, and nothing was taken since then."""
+        self._late_since = min(self._late_since, now)
+        if offence or now >= self._late_since + _LATE:
+            self.disbelieved = why
+
+    def believe(self) -> None:
+        """Something that may hold a release was taken."""
+        self.disbelieved, self._late_since = "", math.inf
 
     def admits_handshake(self, now: float) -> bool:
         """Whether there is time for one more; it counts, if so."""

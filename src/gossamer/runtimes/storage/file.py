@@ -55,7 +55,8 @@ class Format:
         The statements that make them, as they were in the first version.
     added : mapping of int to tuple of str, optional
         The statements that make what later versions have more, by version. A file of an older version is brought up to
-        date when it is opened, if every version since only added tables or triggers; otherwise it is refused.
+        date when it is opened, if every version since only added tables, with what is in them, or triggers; otherwise
+        it is refused.
     page_size : int
         Bytes of a page. Larger ones are faster for long values.
     log_pages : int

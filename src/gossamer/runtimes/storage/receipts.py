@@ -2,7 +2,7 @@
 
 So there is never a charge without its receipt, nor a receipt without its charge, whenever the process is killed, and no
 line is ever torn. Row 0 of a chain has the lines of the plan, and row n that of its nth release. Who has countersigned
-how many is written with the next receipt, and at the end: losing it costs only that links are sent again.
+how many is written with the next receipt, and at the end; of each witness the most that it ever signed stays.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from gossamer.errors import DataError
-from gossamer.protocol.witnesses import Seen, following
+from gossamer.protocol.receipt_notes import Seen, following
 from gossamer.runtimes.storage.file import File
 from gossamer.sides.charges import Receipt
 from gossamer.sides.ledger import Ledger
@@ -35,7 +35,7 @@ def _nonce() -> str:
 
 
 class Countersigned(NamedTuple):
-    """Countersignature that a party holds.
+    """Countersignature that a party holds: of each witness the largest, whatever that has now.
 
     Attributes
     ----------
@@ -177,8 +177,10 @@ class StoredReceipts:
         return "".join(self.rows()) + last, head, made[0].hex()
 
     def witnessed(self, witness: str, seen: Seen, signature: bytes) -> None:
-        """Take note of a countersignature; it is written down with the next receipt, or at the end."""
-        self._countersigned[witness] = seen, signature
+        """Take note of a countersignature; the largest is written down with the next receipt, or at the end."""
+        before = self._countersigned.get(witness)
+        if before is None or seen.releases > before[0].releases:
+            self._countersigned[witness] = seen, signature
 
     def _write(self, lines: str) -> None:
         self._fresh = lines
@@ -189,7 +191,9 @@ class StoredReceipts:
         while self._countersigned:
             witness, (seen, signature) = self._countersigned.popitem()
             self._file.execute(
-                "INSERT OR REPLACE INTO countersignature VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO countersignature VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (chain, witness) DO UPDATE SET "
+                "releases = excluded.releases, head = excluded.head, signature = excluded.signature, "
+                "noted = excluded.noted WHERE excluded.releases > countersignature.releases",
                 *(self._chain, witness, seen.releases, seen.head.hex(), signature.hex(), noted),
             )
 

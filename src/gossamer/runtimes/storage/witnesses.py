@@ -1,6 +1,7 @@
 """Memory of a witness, in one SQLite file: how far each peer's receipts went, and how far it has countersigned ours.
 
-Both are public to the two. The file is apart from the ledger, so that a ledger that was put back alone is noticed.
+All of it is public to the two. The file is apart from the ledger, so that a ledger that was put back alone is noticed.
+What a peer has now may become less; the most that it ever countersigned never does.
 """
 
 from __future__ import annotations
@@ -8,17 +9,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gossamer.protocol.witnesses import Known, Seen
+from gossamer.protocol.receipt_notes import Seen
+from gossamer.protocol.witnesses import Known
 from gossamer.runtimes.storage.file import File, Format
 
 FORMAT = Format(
     what="what a witness of receipts keeps",
     identifier=int.from_bytes(b"GSMW"),
-    version=1,
+    version=2,
     tables=(
         "CREATE TABLE peer (name TEXT PRIMARY KEY, seen INTEGER NOT NULL, seen_head BLOB NOT NULL, "
         "told INTEGER NOT NULL, told_head BLOB NOT NULL)",
     ),
+    added={
+        2: (
+            "CREATE TABLE evidence (name TEXT PRIMARY KEY, releases INTEGER NOT NULL, head BLOB NOT NULL)",
+            "INSERT INTO evidence SELECT name, told, told_head FROM peer WHERE told > 0",
+        )
+    },
+)
+_KEPT = (
+    "SELECT peer.name, seen, seen_head, told, told_head, IFNULL(releases, 0), IFNULL(head, x'') "
+    "FROM peer LEFT JOIN evidence ON evidence.name = peer.name"
+)
+_GROWN = (
+    "INSERT INTO evidence VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET releases = excluded.releases, "
+    "head = excluded.head WHERE excluded.releases > evidence.releases"
 )
 _NOTHING = Seen(0, b"")
 
@@ -46,8 +62,8 @@ class WitnessFile:
 
     def kept(self) -> Mapping[str, Known]:
         """Return what is known of each peer."""
-        rows = self._file.rows("SELECT name, seen, seen_head, told, told_head FROM peer")
-        return {name: Known(_seen(*one[:2]), _seen(*one[2:])) for name, *one in rows}
+        rows = self._file.rows(_KEPT)
+        return {name: Known(_seen(*one[:2]), _seen(*one[2:4]), _seen(*one[4:])) for name, *one in rows}
 
     def keep(self, known: Mapping[str, Known]) -> None:
         """Keep what is known of some; it is durable when this returns."""
@@ -55,6 +71,8 @@ class WitnessFile:
             for name, one in known.items():
                 row = name, *(one.seen or _NOTHING), *(one.told or _NOTHING)
                 self._file.execute("INSERT OR REPLACE INTO peer VALUES (?, ?, ?, ?, ?)", *row)
+                if one.evidence is not None:
+                    self._file.execute(_GROWN, name, *one.evidence)
 
     def close(self) -> None:
         """Let others have it."""

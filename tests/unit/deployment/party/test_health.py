@@ -13,6 +13,9 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
 UP = {"state": "up", "seconds": 1.0, "finished": None, "dropped": {}}
 DONE = {**UP, "state": "gone", "finished": "quota"}
 GONE, SILENT = {**UP, "state": "gone", "seconds": 400.0}, {**UP, "state": "silent", "seconds": 60.0}
+DONE_WITH = {"state": "finished", "finished": "quota", "process": None}
+OTHER = "b shows receipt 5 (head 00), which does not go on from receipt 5"
+FORGOTTEN = "b has countersigned receipt 5 (head 00), and it has 3"
 USED_UP = {"epsilon": 4.0, "epsilon_charged": 3.99, "share_charged": 1.0}
 WELL = {
     "node": "a",
@@ -59,6 +62,16 @@ WELL = {
         ({"policy": USED_UP, "state": "lingering", "finished": "quota"}, Level.OK, ""),
         ({"policy": USED_UP, "state": "finished", "finished": "quota", "process": None}, Level.OK, ""),
         ({"policy": None}, Level.OK, ""),
+        ({"peers": {"b": {**UP, "receipts": None}}, "forgotten": []}, Level.OK, ""),
+        ({"peers": {"b": {**UP, "receipts": OTHER}, "c": UP}}, Level.WARNING, f"takes nothing of b: {OTHER}"),
+        ({"forgotten": [FORGOTTEN]}, Level.CRITICAL, f"this is not its newest ledger: {FORGOTTEN}"),
+        (
+            {"state": "failed", "process": None, "why": f"a: {FORGOTTEN}", "forgotten": [FORGOTTEN]},
+            Level.CRITICAL,
+            "failed",
+        ),
+        ({**DONE_WITH, "forgotten": [FORGOTTEN]}, Level.CRITICAL, "put its newest ledger back"),
+        ({**DONE_WITH, "peers": {"b": {**DONE, "receipts": OTHER}}}, Level.OK, ""),
         ({"state": "killed", "process": None}, Level.CRITICAL, "was killed; start it again"),
         ({"state": "failed", "process": None, "why": "the disk is full"}, Level.CRITICAL, "failed: the disk is full"),
         ({"state": "unreadable", "process": None, "why": "it is no JSON"}, Level.CRITICAL, "unreadable: it is no JSON"),

@@ -29,6 +29,7 @@ STATUS: dict[str, Any] = {
     "connected": True,
     "datagrams": {"sent": 40, "received": 41},
     "messages_rejected": 2,
+    "forgotten": ["c has countersigned receipt 5 (head 00), and it has 3"],
     "peers": {
         "hospital-b": {"state": "up", "seconds": 3.0, "finished": None, "dropped": {}},
         "c": {"state": "gone", "seconds": 400.0, "finished": None, "dropped": {"malformed": 3, "replayed": 1}},
@@ -57,6 +58,7 @@ def test_every_figure_of_a_status_is_there() -> None:
     assert value(text, "node_process_running") == 1
     assert value(text, "node_broker_connected") == 1
     assert value(text, "node_part_over") == 0
+    assert value(text, "node_receipts_forgotten") == 1
     assert value(text, "node_running_seconds") == 12.5
     assert value(text, "node_updates_total") == 7
     assert (value(text, "node_releases"), value(text, "node_planned_releases")) == (6, 30)
@@ -77,7 +79,7 @@ def test_every_figure_of_a_status_is_there() -> None:
 
 def test_every_metric_has_a_help_and_a_type_that_goes_with_its_name() -> None:
     families = list(parser.text_string_to_metric_families(exposition({"a/state": STATUS})))
-    assert len(families) == 18
+    assert len(families) == 19
     for family in families:
         assert family.documentation.endswith(".")
         counts = all(sample.name.endswith("_total") for sample in family.samples)

@@ -138,6 +138,13 @@ class TestTurns:
         assert loop.counts.computations == 1
         assert '"bad"' in (loop.folder.path / "private.jsonl").read_text()
 
+    def test_what_was_seen_of_receipts_is_on_disk_before_anything_that_came_is_taken(self, loop: Any) -> None:
+        kept: list[int] = []
+        loop.host.turn = lambda inputs: kept.append(loop.peers.kept) or []
+        loop.transport.inbox.append(Datagram("b", b"frame"))
+        loop.turn()
+        assert kept == [1]
+
     def test_raw_figures_are_written_down_after_all_is_sent(self, loop: Any) -> None:
         """Whether there are any depends on the data, and writing them takes its time."""
         log, there = loop.folder.path / "private.jsonl", []

@@ -14,6 +14,7 @@ from tests.oracle.deployed import federation
 
 from gossamer.deployment.party.loop import Counts
 from gossamer.deployment.party.reporting import Reporter
+from gossamer.deployment.peers.peers import PeerState
 
 BASE = {"dataset": "digits", "privacy": {"clip": 0.5, "noise_multiplier": 4.0}}
 CLIENTS = {"nodes": 2, "local_steps": 4, "updates_per_node": 3, "batch_size": 20}
@@ -47,7 +48,7 @@ def test_steps_of_an_update_are_no_updates(
         reporter.begins(host, held)
         loop: Any = SimpleNamespace(
             counts=Counts(computations=computed),
-            peers=SimpleNamespace(states=lambda now: {}),
+            peers=SimpleNamespace(states=lambda now: {}, forgotten=lambda: []),
             transport=SimpleNamespace(connected=True, reason=""),
             host=host,
             ended=None,
@@ -59,16 +60,20 @@ def test_steps_of_an_update_are_no_updates(
         assert (f" {updates} update" in lines) == (updates > 0)
 
 
-def test_why_a_node_failed_is_for_its_owner(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An error about data may quote a row."""
+def test_why_a_node_failed_is_for_its_owner(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error about data may quote a row. Who started the node is told by the command, once."""
     base = {"dataset": "digits", "privacy": {"clip": 0.5, "noise_multiplier": 4.0}}
     with federation({**base, **GOSSIP}, tmp_path / "f") as found:
         folder = found.folders["node-0"]
+        folder._echo = True
         reporter = Reporter(found.invited["node-0"], folder)
         with caplog.at_level("DEBUG", "gossamer"):
             reporter.failed("wards.csv, line 3: expected a number, found 'Smith'")
         assert "Smith" in (folder.path / "node.log").read_text()
         assert "Smith" in folder.status()["why"]
+        assert capsys.readouterr().err == ""
         assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("ERROR", "node-0 failed")]
 
 
@@ -83,3 +88,16 @@ def test_a_server_counts_the_updates_that_it_took(tmp_path: Path) -> None:
         reporter.begins(host, found.held["server"])
         node.state.taken = 8
         assert reporter._updates(SimpleNamespace(host=host, counts=Counts())) == 3
+
+
+def test_the_status_says_what_peers_receipts_and_its_own_contradict(tmp_path: Path) -> None:
+    with federation({**BASE, **GOSSIP}, tmp_path / "f") as found:
+        folder = found.folders["node-0"]
+        reporter = Reporter(found.invited["node-0"], folder)
+        forked = PeerState("up", 1.0, True, "", {}, receipts="node-1 shows others")
+        peers: Any = SimpleNamespace(states=lambda now: {"node-1": forked}, forgotten=lambda: ["has forgotten"])
+        transport: Any = SimpleNamespace(connected=True, reason="")
+        reporter.waits(peers, transport, 100.0)
+        status = folder.status()
+        assert status["forgotten"] == ["has forgotten"]
+        assert status["peers"]["node-1"]["receipts"] == "node-1 shows others"

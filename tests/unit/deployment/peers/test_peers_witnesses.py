@@ -15,7 +15,8 @@ from gossamer.deployment.peers.payloads import NOTED, Counters, decode_noted, en
 from gossamer.deployment.peers.peers import PeerSettings
 from gossamer.errors import MalformedMessage
 from gossamer.protocol.frames import Acknowledge, Data
-from gossamer.protocol.witnesses import LATE, MORE, OTHER, Note
+from gossamer.protocol.receipt_notes import Note
+from gossamer.protocol.witnesses import LATE, MORE, OTHER
 from gossamer.vectors import Released
 
 MODEL = np.zeros(12_500)  # 100 kB
@@ -84,9 +85,32 @@ def test_a_ledger_that_was_put_back_is_noticed_before_its_next_release_is_taken(
     assert other.startswith(f"dropped from a, {OTHER}: a shows receipt 5 (head ")
     assert "which does not go on from receipt 5" in other
     assert pair.memories["b"].disk["a"][0] == (5, chain.heads[5])
+    assert "which does not go on from receipt 5" in pair.peers["b"].states(pair.now)["a"].receipts
     pair.begin("a", chain.grow())  # its newest ledger is back
     pair.send("a", "b", Acknowledge(0)), pair.send("b", "a", Acknowledge(0)), pair.send("a", "b", Acknowledge(0))
     assert pair.says(6)
+    assert pair.peers["b"].states(pair.now)["a"].receipts == ""
+
+
+def test_a_ledger_that_stays_behind_is_no_late_message() -> None:
+    """One frame that comes late is what networks do; nothing but late ones for a while is an older ledger."""
+    chain = Chain(name="a").grow(5)
+    pair = Pair(chain)
+    assert pair.says(1)
+    pair.memories["a"] = Memory()
+    pair.begin("a", chain.of(chain.links[:3]))
+    pair.send("a", "b", Acknowledge(0)), pair.send("b", "a", Acknowledge(0)), pair.send("a", "b", Acknowledge(0))
+
+    def doubt() -> str:
+        return pair.peers["b"].states(pair.now)["a"].receipts
+
+    for _ in range(6):
+        assert not pair.says(2)
+        assert doubt() == ""
+        pair.now += 5.0
+    assert not pair.says(2)
+    assert doubt().startswith("a shows receipt 3 (head ")
+    assert "its ledger is an older copy" in doubt()
 
 
 def test_who_goes_on_showing_other_receipts_is_put_in_quarantine() -> None:
@@ -112,7 +136,8 @@ def test_a_party_is_told_by_its_peers_what_its_ledger_has_forgotten() -> None:
     pair.wait(20.0)
     found = pair.peers["a"]._witnesses
     assert found is not None
-    (line,) = found.forgotten()
+    (line,) = pair.peers["a"].forgotten()
+    assert (found.forgotten(), pair.peers["b"].forgotten()) == ([line], [])
     assert line.startswith("b has countersigned receipt 5 (head ")
     assert line.endswith("and it has 3")
     assert any(line in said for said in pair.lines["a"])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from tests.unit.verify.chains import KINDS, RELEASES, Gradient
 from gossamer.errors import BudgetSpent, DataError
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.protocol.witnesses import Known, Seen, following
+from gossamer.protocol.receipt_notes import Seen, following
+from gossamer.protocol.witnesses import Known
+from gossamer.runtimes.storage.file import File, WrongStore
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.receipts import StoredReceipts
 from gossamer.runtimes.storage.sides import stored_ledger
-from gossamer.runtimes.storage.witnesses import WitnessFile
+from gossamer.runtimes.storage.witnesses import FORMAT, WitnessFile
 from gossamer.sides.charges import Receipt
 from gossamer.sides.client_plans import Curator
 from gossamer.sides.ledger import Ledger, StoredLedger
@@ -154,6 +157,22 @@ def test_who_has_countersigned_is_written_with_the_next_receipt(file: LedgerFile
     assert file.witnessed("run/b") is None
 
 
+def test_a_smaller_countersignature_replaces_no_larger_one(tmp_path: Path, file: LedgerFile) -> None:
+    """Neither before the two are written down nor afterwards, in whatever process."""
+    ledger, receipts = opened(file)
+    for _ in range(3):
+        release(ledger, receipts)
+    for releases in (2, 3, 1):
+        receipts.witnessed("b", Seen(releases, receipts.heads[releases]), bytes([releases]) * 64)
+    release(ledger, receipts)
+    ledger, receipts = opened(file)
+    receipts.witnessed("b", Seen(2, receipts.heads[2]), b"\x02" * 64)
+    release(ledger, receipts)
+    found = file.witnessed("run/a")
+    assert found is not None
+    assert [one[:4] for one in found.countersigned] == [("b", 3, receipts.heads[3].hex(), "03" * 64)]
+
+
 KILLED = """
 import sys
 from tests.unit.runtimes.storage.test_storage_receipts import LedgerFile, Path, opened, release
@@ -193,12 +212,38 @@ def test_a_witness_remembers(tmp_path: Path) -> None:
     with closing(WitnessFile(path, "run", "a")) as memory:
         assert memory.kept() == {}
         memory.keep({"b": Known(Seen(3, bytes(32))), "c": Known(told=Seen(5, b"\x01" * 32))})
-        memory.keep({"b": Known(Seen(4, b"\x02" * 32), Seen(1, bytes(32)))})
+        memory.keep({"b": Known(Seen(4, b"\x02" * 32), Seen(1, bytes(32)), Seen(7, b"\x03" * 32))})
     with closing(WitnessFile(path, "run", "a")) as memory:
         assert memory.kept() == {
-            "b": Known(Seen(4, b"\x02" * 32), Seen(1, bytes(32))),
+            "b": Known(Seen(4, b"\x02" * 32), Seen(1, bytes(32)), Seen(7, b"\x03" * 32)),
             "c": Known(None, Seen(5, b"\x01" * 32)),
         }
+
+
+def test_evidence_only_grows_on_disk(tmp_path: Path) -> None:
+    with closing(WitnessFile(tmp_path / "witness.sqlite", "run", "a")) as memory:
+        for releases in (2, 4, 3, 4):
+            head = bytes([releases]) * 32
+            memory.keep({"b": Known(told=Seen(releases, head), evidence=Seen(releases, head))})
+        assert memory.kept() == {"b": Known(None, Seen(4, b"\x04" * 32), Seen(4, b"\x04" * 32))}
+        memory.keep({"b": Known(told=Seen(1, bytes(32)), evidence=Seen(4, b"\x05" * 32))})
+        assert memory.kept() == {"b": Known(None, Seen(1, bytes(32)), Seen(4, b"\x04" * 32))}
+
+
+def test_a_file_of_the_first_version_goes_on_with_what_it_has_as_evidence(tmp_path: Path) -> None:
+    path = tmp_path / "witness.sqlite"
+    first = replace(FORMAT, version=1, added={})
+    with closing(File(path, first, {"run": "run", "node": "a"}, alone=True)) as old, old.transaction():
+        for row in (("b", 4, b"\x02" * 32, 1, b"\x03" * 32), ("c", 2, b"\x04" * 32, 0, b"")):
+            old.execute("INSERT INTO peer VALUES (?, ?, ?, ?, ?)", *row)
+    for _ in range(2):
+        with closing(WitnessFile(path, "run", "a")) as memory:
+            assert memory.kept() == {
+                "b": Known(Seen(4, b"\x02" * 32), Seen(1, b"\x03" * 32), Seen(1, b"\x03" * 32)),
+                "c": Known(Seen(2, b"\x04" * 32)),
+            }
+    with pytest.raises(WrongStore, match=r"witness\.sqlite was written by a newer version of gossamer"):
+        File(path, first, {"run": "run", "node": "a"}, alone=True)
 
 
 def test_a_transaction_inside_of_another_is_part_of_it(file: LedgerFile) -> None:
