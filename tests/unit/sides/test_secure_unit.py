@@ -82,7 +82,7 @@ def test_a_long_update_keeps_its_direction() -> None:
 def test_sums_of_the_whole_group_fit() -> None:
     """All at the bound, with nine standard deviations of noise each: decoded as they are."""
     for bits in (32, 64):
-        found = unit(0.3, 7, 1, bits=bits, agent_noise=2.0)
+        found = unit(0.3, 7, 1, bits=bits, agent_noise=2.0, confined=True)
         assert found.noise is not None
         each = signed(found.encode(np.array([0.3]), np.random.default_rng(0)))[0]
         assert abs(each) < 0.3 * 2**found.fixed.fraction_bits + 9 * found.noise.scale  # type: ignore[operator]
@@ -93,15 +93,25 @@ def test_sums_of_the_whole_group_fit() -> None:
 
 
 def test_the_sum_is_confined() -> None:
-    found = unit(size=2, fraction_bits=10)
+    found = unit(size=2, fraction_bits=10, confined=True)
     total = MaskedSum(np.array([512, 2**32 - 1024], np.uint32), (1, 3))
     decoded = found.decoded(total)
     assert type(decoded) is Confined
     assert decoded.values.dtype == np.float64
     assert decoded.values.tolist() == [0.5, -1.0]
     assert found.decoded(None).nbytes == 16
-    with pytest.raises(PeerError, match="out of their range"):
-        found.decoded(MaskedSum(np.array([0, 3000], np.uint32), (1, 2)))
+    beyond = MaskedSum(np.array([3000, 2**31], np.uint32), (1, 2))  # two have 2048 at most: 1096 are left of 3000
+    assert found.decoded(beyond).values.tolist() == [1096 / 1024, 0.0]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("noise", [0.0, 3.0])
+def test_integers_of_a_confined_sum_have_room_for_twice_as_many(bits: int, noise: float) -> None:
+    """So a fold of the sum of all is back at zero within the range, and one binary digit more would not fit."""
+    found = unit(0.7, 5, 3, bits=bits, agent_noise=noise, confined=True).fixed
+    assert 2 * 5 * found.limit < 2 ** (bits - 1) <= 4 * 5 * (found.limit + 1)
+    with pytest.raises(ValueError, match="a sum has 1 to 2 vectors, found 5"):
+        unit(0.7, 5, 1).decoded(MaskedSum(np.zeros(1, np.uint32), (1, 2, 3, 4, 5)))
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -115,7 +125,7 @@ def test_a_sum_that_honest_members_can_make_is_released_and_a_longer_one_is_not(
         found.released(MaskedSum(longer, (1, 2, 4)))
     # Neither coordinate is more than three may have, and both together are.
     both = np.array([3 * 2048, 3 * 2048]).astype(found.group.dtype)
-    assert found.decoded(MaskedSum(both, (1, 2, 4))).values.tolist() == [1.5, 1.5]
+    assert found.fixed.decode_sum(both, 3).tolist() == [1.5, 1.5]
     with pytest.raises(PeerError, match=r"found 2\.1213"):
         found.released(MaskedSum(both, (1, 2, 4)))
 
@@ -175,6 +185,7 @@ def test_the_context_of_keys_is_the_unit() -> None:
         ({"threshold": 2}, "more than half of the 4 agents"),
         ({"minimum": 5}, "a minimum lies between the threshold 3 and the 4 agents, found 5"),
         ({"fraction_bits": 31}, "do not fit into 32 bits: use at most 28"),
+        ({"fraction_bits": 28, "confined": True}, "8 numbers of up to 1 with .* into 32 bits: use at most 27"),
         ({"fraction_bits": -1}, "every number up to the clip 1 is zero"),
         ({"fraction_bits": 12, "size": 10_000}, "lose too much of updates of length 1 to rounding"),
         ({"fraction_bits": 3, "size": 1, "agent_noise": 0.01}, "agent_noise 0.01 is 0.08 steps"),

@@ -7,6 +7,18 @@ Each number saturates at ``clip``, and ``group`` of them cannot leave the range 
 
 which is checked when the encoding is made. Integer sums are exact; rounding moves each number by at most 2^-(f+1), the
 sum of m by at most m 2^-(f+1), and the L2 norm of d numbers by at most sqrt(d) 2^-(f+1).
+
+**Folding.** Whoever has a vector in a sum may add any integers. Modulo M = 2^bits the sum s then wraps around, and read
+in two's complement it jumps by M where the others' part moves it over the edge of the range by one step. With R =
+count * floor(clip 2^f), the most that a coordinate of ``count`` vectors can have, and 2 R < M/2, let instead
+
+    fold(s) = 2 clip(s, -R, R) - clip(s, -2R, 2R):   s within R, then back to 0 at 2R, and 0 beyond.
+
+It is s for every sum of vectors in range. At both ends of the range it is 0, so it is a function on the circle of
+integers modulo M, and from one integer to the next it moves by 1 at most. So sums whose honest parts differ by v have
+folds that differ, in each coordinate and in every norm, by no more than v, whatever integers others have added. Less
+room is not enough: the circle has M - 2R steps from R to -R outside of the range, and a fold that goes 2R there in
+steps of 1 needs M >= 4R.
 """
 
 from __future__ import annotations
@@ -133,15 +145,34 @@ class FixedPoint:
             If a coordinate is more than ``count`` vectors in range can give. (A vector out of range is not always
             noticed.)
         """
-        if not 1 <= count <= self.group:
-            raise ValueError(f"a sum has 1 to {self.group} vectors, found {count}")
+        signed, most = self._signed(total, count, self.group), count * self.limit
+        if np.any(signed > most) or np.any(signed < -most):
+            raise PeerError(f"a sum of {count} vectors is out of their range: one of them was not encoded as agreed")
+        return self._number(signed)
+
+    def folded_sum(self, total: UintArray, count: int) -> npt.NDArray[np.float64]:
+        """The same of at most half the group; a coordinate that is too much is folded back instead of refused.
+
+        Raises
+        ------
+        ValueError
+            If ``count`` is more than half the group, or ``total`` has another dtype.
+        """
+        signed, most = self._signed(total, count, self.group // 2), count * self.limit
+        folded: npt.NDArray[np.signedinteger] = 2 * np.clip(signed, -most, most) - np.clip(signed, -2 * most, 2 * most)
+        return self._number(folded)
+
+    def _signed(self, total: UintArray, count: int, most: int) -> npt.NDArray[np.signedinteger]:
+        """A sum of at most ``most`` vectors, in two's complement."""
+        if not 1 <= count <= most:
+            raise ValueError(f"a sum has 1 to {most} vectors, found {count}")
         if total.dtype != DTYPES[self.bits]:
             raise ValueError(f"expected a sum of {DTYPES[self.bits]}, found {total.dtype}")
         signed: npt.NDArray[np.signedinteger] = total.view(np.int64 if self.bits == 64 else np.int32)
-        most = count * self.limit
-        if np.any(signed > most) or np.any(signed < -most):
-            raise PeerError(f"a sum of {count} vectors is out of their range: one of them was not encoded as agreed")
-        return np.ldexp(signed.astype(np.float64), -self._fraction_bits)
+        return signed
+
+    def _number(self, steps: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.float64]:
+        return np.ldexp(steps.astype(np.float64), -self._fraction_bits)
 
 
 def _steps(clip: float, fraction_bits: int) -> int:

@@ -88,6 +88,16 @@ def test_a_sum_out_of_range_is_refused() -> None:
             fixed.decode_sum(np.array(off, np.int32).view(np.uint32), 2)
 
 
+def test_a_fold_by_hand() -> None:
+    """Two of four: up to 512 steps as they are, 600 is 1024 - 600 = 424, beyond 1024 and at both ends nothing is left."""
+    fixed = FixedPoint(1.0, 4, 32, 8)
+    steps = [0, 512, -512, 513, 600, -600, 1023, 1024, 1025, -1024, 2**31 - 1, -(2**31)]
+    folded = fixed.folded_sum(np.array(steps, np.int32).view(np.uint32), 2)
+    assert (folded * 256).tolist() == [0, 512, -512, 511, 424, -424, 1, 0, 0, 0, 0, 0]
+    with pytest.raises(ValueError, match="a sum has 1 to 2 vectors, found 3"):
+        fixed.folded_sum(np.zeros(1, np.uint32), 3)
+
+
 @pytest.mark.parametrize("count", [0, 5])
 def test_a_sum_has_as_many_as_the_group_at_most(count: int) -> None:
     with pytest.raises(ValueError, match="a sum has 1 to 4 vectors"):
