@@ -14,11 +14,11 @@ agent, which noise does not leave.
 
 **False vectors.** A member may mask any integers, and the sum has them in it, modulo 2^bits.
 
-A sum that stays in the unit (`decoded`) has no noise of its own to hide behind, so what is made of it must not depend
-on the others' vectors by more than they move it. Its integers have room for twice as many vectors, and it is folded
-(`masking.fixed_point`): whatever false vectors add, another update of an honest member moves it by no more than
-2 mu B, as it moves the plain sum. Refusing what is out of range would not do: whether a sum is too long may hang on
-one bit of the others'.
+A sum that stays in the unit (`decoded`) need not have any noise in it, so what is made of it must not depend on the
+others' vectors by more than they move it. It is folded (`masking.fixed_point`): whatever false vectors add, another
+update of an honest member moves it by no more than 2 mu B, as it moves the plain sum. Refusing what is out of range
+would not do: whether a sum is too long may hang on one bit of the others'. Honest sums are to stay within half the
+range for that, with room for 16 standard deviations of each agent, which noise does not leave either.
 
 A sum that is released has its members' noise in it (`released`), and what follows from it is post-processing. What is
 known of n honest vectors is the length of their sum: n mu B at most, and with noise of s steps no more than
@@ -52,6 +52,8 @@ from gossamer.vectors import Blank, Confined, Released
 
 TAIL = 64
 """Standard deviations of an agent's noise for which there is room, before it is rounded up to whole steps."""
+HALF_TAIL = 16
+"""The same within half the range, where sums are folded."""
 LEAST = 0.99
 """How much of an update's length rounding must leave."""
 TAIL_BITS = 64
@@ -112,11 +114,11 @@ class SecureUnit:
     def decoded(self, total: MaskedSum | None) -> Confined:
         """The sum [size] of updates, float64, of the integers' sum: raw data of the unit. Nothing gives a blank.
 
-        Needs a ``confined`` unit. No false vector in it makes it hang on others by more than they move a plain sum.
+        False vectors in it do not make it hang on the others by more than they move a plain sum.
         """
         if total is None:
             return Confined(Blank(self.group.length, np.float64))
-        return Confined(self.fixed.folded_sum(total.values, len(total.agents)))
+        return Confined(self.fixed.folded_sum(total.values))
 
     def released(self, total: MaskedSum | None) -> Released:
         """The same where the server is shown the sum and is not trusted: for everybody, with its members' own noise.
@@ -177,7 +179,7 @@ def secure_unit(
     run : str
         Name of a deployed run: agents sign their keys, which depend on it. Empty in a simulation, without identities.
     confined : bool
-        Whether sums stay in the unit: integers have room for them to be folded.
+        Whether sums stay in the unit (`SecureUnit.decoded`), and need room to be folded.
 
     Raises
     ------
@@ -190,8 +192,10 @@ def secure_unit(
         raise SpecError(f"agent_noise must be a finite number, 0 or more, found {agent_noise!r}")
     context = encode((run, name)) if run else name.encode()
     group = Group(sampled, size, bits, threshold, minimum, context, signed=bool(run))
-    room = 2 * sampled if confined else sampled
-    fixed = FixedPoint(reach * (1 + TAIL * agent_noise), room, bits, fraction_bits)
+    most = 1 + TAIL * agent_noise
+    if confined:  # honest sums within half the range
+        most = max(most, 2 * (1 + HALF_TAIL * agent_noise))
+    fixed = FixedPoint(reach * most, sampled, bits, fraction_bits)
     steps = reach / fixed.resolution
     unit = SecureUnit(group, fixed, reach, _noise(steps, size, agent_noise) if agent_noise > 0 else None)
     if unit.longest < LEAST * reach:

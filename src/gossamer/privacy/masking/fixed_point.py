@@ -9,16 +9,15 @@ which is checked when the encoding is made. Integer sums are exact; rounding mov
 sum of m by at most m 2^-(f+1), and the L2 norm of d numbers by at most sqrt(d) 2^-(f+1).
 
 **Folding.** Whoever has a vector in a sum may add any integers. Modulo M = 2^bits the sum s then wraps around, and read
-in two's complement it jumps by M where the others' part moves it over the edge of the range by one step. With R =
-count * floor(clip 2^f), the most that a coordinate of ``count`` vectors can have, and 2 R < M/2, let instead
+in two's complement it jumps by M where the others' part moves it over the edge of the range by one step. Let instead
 
-    fold(s) = 2 clip(s, -R, R) - clip(s, -2R, 2R):   s within R, then back to 0 at 2R, and 0 beyond.
+    fold(s) = s for |s| <= M/4, and back to 0 at both ends of the range: sign(s) (M/2 - |s|).
 
-It is s for every sum of vectors in range. At both ends of the range it is 0, so it is a function on the circle of
-integers modulo M, and from one integer to the next it moves by 1 at most. So sums whose honest parts differ by v have
-folds that differ, in each coordinate and in every norm, by no more than v, whatever integers others have added. Less
-room is not enough: the circle has M - 2R steps from R to -R outside of the range, and a fold that goes 2R there in
-steps of 1 needs M >= 4R.
+That is a triangle wave of period M: a function on the circle of integers modulo M, which moves by 1 from each of them
+to the next. So sums whose honest parts differ by v have folds that differ, in each coordinate and in every norm, by no
+more than v, whatever integers others have added. It is the sum itself where honest ones stay within a quarter of M, and
+that much room is needed: if they reach R, M - 2R steps lead from R to -R outside of their range, and a fold that goes
+2R there in steps of 1 needs M >= 4R.
 """
 
 from __future__ import annotations
@@ -145,27 +144,30 @@ class FixedPoint:
             If a coordinate is more than ``count`` vectors in range can give. (A vector out of range is not always
             noticed.)
         """
-        signed, most = self._signed(total, count, self.group), count * self.limit
+        if not 1 <= count <= self.group:
+            raise ValueError(f"a sum has 1 to {self.group} vectors, found {count}")
+        signed, most = self._signed(total), count * self.limit
         if np.any(signed > most) or np.any(signed < -most):
             raise PeerError(f"a sum of {count} vectors is out of their range: one of them was not encoded as agreed")
         return self._number(signed)
 
-    def folded_sum(self, total: UintArray, count: int) -> npt.NDArray[np.float64]:
-        """The same of at most half the group; a coordinate that is too much is folded back instead of refused.
+    def folded_sum(self, total: UintArray) -> npt.NDArray[np.float64]:
+        """The sum [size] of vectors, any of which may be false, of their integers' sum ``total`` [size] modulo 2^bits.
+
+        Exact as `decode_sum` is, for sums within half the range.
 
         Raises
         ------
         ValueError
-            If ``count`` is more than half the group, or ``total`` has another dtype.
+            If ``total`` has another dtype.
         """
-        signed, most = self._signed(total, count, self.group // 2), count * self.limit
-        folded: npt.NDArray[np.signedinteger] = 2 * np.clip(signed, -most, most) - np.clip(signed, -2 * most, 2 * most)
+        signed, quarter = self._signed(total), 1 << (self.bits - 2)
+        edge = np.clip(signed, -quarter, quarter)
+        folded: npt.NDArray[np.signedinteger] = edge - (signed - edge)
         return self._number(folded)
 
-    def _signed(self, total: UintArray, count: int, most: int) -> npt.NDArray[np.signedinteger]:
-        """A sum of at most ``most`` vectors, in two's complement."""
-        if not 1 <= count <= most:
-            raise ValueError(f"a sum has 1 to {most} vectors, found {count}")
+    def _signed(self, total: UintArray) -> npt.NDArray[np.signedinteger]:
+        """A sum in two's complement."""
         if total.dtype != DTYPES[self.bits]:
             raise ValueError(f"expected a sum of {DTYPES[self.bits]}, found {total.dtype}")
         signed: npt.NDArray[np.signedinteger] = total.view(np.int64 if self.bits == 64 else np.int32)

@@ -89,13 +89,13 @@ def test_a_sum_out_of_range_is_refused() -> None:
 
 
 def test_a_fold_by_hand() -> None:
-    """Two of four: up to 512 steps as they are, 600 is 1024 - 600 = 424, beyond 1024 and at both ends nothing is left."""
-    fixed = FixedPoint(1.0, 4, 32, 8)
-    steps = [0, 512, -512, 513, 600, -600, 1023, 1024, 1025, -1024, 2**31 - 1, -(2**31)]
-    folded = fixed.folded_sum(np.array(steps, np.int32).view(np.uint32), 2)
-    assert (folded * 256).tolist() == [0, 512, -512, 511, 424, -424, 1, 0, 0, 0, 0, 0]
-    with pytest.raises(ValueError, match="a sum has 1 to 2 vectors, found 3"):
-        fixed.folded_sum(np.zeros(1, np.uint32), 3)
+    """Up to 2^30 steps as they are; 2^30 + 5 is 2^30 - 5, and at both ends of the range nothing is left."""
+    fixed, quarter = FixedPoint(1.0, 4, 32, 8), 2**30
+    steps = [0, 512, -512, quarter, quarter + 5, -quarter, -quarter - 5, 2**31 - 1, -(2**31)]
+    folded = fixed.folded_sum(np.array(steps, np.int32).view(np.uint32))
+    assert (folded * 256).tolist() == [0, 512, -512, quarter, quarter - 5, -quarter, 5 - quarter, 1, 0]
+    with pytest.raises(ValueError, match="expected a sum of uint32, found uint64"):
+        fixed.folded_sum(np.zeros(1, np.uint64))
 
 
 @pytest.mark.parametrize("count", [0, 5])
