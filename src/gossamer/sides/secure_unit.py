@@ -115,7 +115,14 @@ class SecureUnit:
         """The sum [size] of updates, float64, of the integers' sum: raw data of the unit. Nothing gives a blank.
 
         False vectors in it do not make it hang on the others by more than they move a plain sum.
+
+        Raises
+        ------
+        ValueError
+            If the unit is not a ``confined`` one, and honest sums have no room.
         """
+        if self.group.size * int(self.reach / self.fixed.resolution) > self.fixed.quarter:
+            raise ValueError("honest sums of these integers leave the range that is not folded; make the unit confined")
         if total is None:
             return Confined(Blank(self.group.length, np.float64))
         return Confined(self.fixed.folded_sum(total.values))

@@ -116,6 +116,11 @@ def test_honest_sums_stay_within_half_the_range_where_they_are_folded(bits: int,
     assert found.decoded(MaskedSum(total, (1, 2, 3, 4, 5))).values[0] == float(most) * found.fixed.resolution
 
 
+def test_a_unit_without_room_confines_nothing() -> None:
+    with pytest.raises(ValueError, match="make the unit confined"):
+        unit(0.7, 5, 1).decoded(MaskedSum(np.zeros(1, np.uint32), (1, 2, 3, 4, 5)))
+
+
 @pytest.mark.parametrize("bits", [32, 64])
 def test_a_sum_that_honest_members_can_make_is_released_and_a_longer_one_is_not(bits: int) -> None:
     """Three updates of length 0.5 in one direction add up to 1.5, and with a step more than that to no honest sum."""

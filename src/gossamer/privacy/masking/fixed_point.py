@@ -112,6 +112,11 @@ class FixedPoint:
         """The integer at which a number saturates."""
         return _steps(self.clip, self._fraction_bits)
 
+    @property
+    def quarter(self) -> int:
+        """The integer from which sums are folded."""
+        return 1 << (self.bits - 2)
+
     def encode(self, values: npt.ArrayLike) -> UintArray:
         """The integers [size] of ``values`` [size].
 
@@ -161,8 +166,8 @@ class FixedPoint:
         ValueError
             If ``total`` has another dtype.
         """
-        signed, quarter = self._signed(total), 1 << (self.bits - 2)
-        edge = np.clip(signed, -quarter, quarter)
+        signed = self._signed(total)
+        edge = np.clip(signed, -self.quarter, self.quarter)
         folded: npt.NDArray[np.signedinteger] = edge - (signed - edge)
         return self._number(folded)
 
