@@ -240,7 +240,7 @@ def curated(pool: Pool, number: int) -> CuratedSum:
 
 
 def masked_group(agent_noise: float) -> SecureUnit:
-    return secure_unit(SERVER, BOUND, len(CLIENTS), SIZE, agent_noise=agent_noise)
+    return secure_unit(SERVER, BOUND, len(CLIENTS), SIZE, agent_noise=agent_noise, confined=True)
 
 
 def masked_plan(agent_noise: float, most: int = MOST, query: UpdateQuery = LOCAL) -> MaskedMember:

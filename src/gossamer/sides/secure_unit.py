@@ -12,14 +12,22 @@ replacing an agent's data moves its integers by at most 2 reach 2^f, which `agen
 Noise is added modulo 2^bits, like the masks. Room for it is left in the range, 32 standard deviations and more for each
 agent, which noise does not leave.
 
-**False vectors.** A member may mask any integers, and the sum has them in it, modulo 2^bits. What is known of a sum of
-n honest vectors is its length: n mu B at most, and with noise of s steps no more than
+**False vectors.** A member may mask any integers, and the sum has them in it, modulo 2^bits.
+
+A sum that stays in the unit (`decoded`) need not have any noise in it, so what is made of it must not depend on the
+others' vectors by more than they move it. It is folded (`masking.fixed_point`): whatever false vectors add, another
+update of an honest member moves it by no more than 2 mu B, as it moves the plain sum. Refusing what is out of range
+would not do: whether a sum is too long may hang on one bit of the others'. Honest sums are to stay within half the
+range for that, with room for 16 standard deviations of each agent, which noise does not leave either.
+
+A sum that is released has its members' noise in it (`released`), and what follows from it is post-processing. What is
+known of n honest vectors is the length of their sum: n mu B at most, and with noise of s steps no more than
 
     n mu B + s 2^-f sqrt(n) (sqrt(d) + sqrt(128 log 2))
 
 but for a probability of 2^-64, since a discrete Gaussian is sub-Gaussian [1, corollary 17] and so is a sum of n, with n
-times the variance [2, theorem 2.1]. A sum that everybody sees and that is longer has a false vector in it for certain,
-and is not used; that tells nothing, as it follows from the sum. One within it may have false vectors all the same.
+times the variance [2, theorem 2.1]. One that is longer has a false vector in it for certain, and is not used. One
+within it may have false vectors all the same.
 
 References
 ----------
@@ -44,6 +52,8 @@ from gossamer.vectors import Blank, Confined, Released
 
 TAIL = 64
 """Standard deviations of an agent's noise for which there is room, before it is rounded up to whole steps."""
+HALF_TAIL = 16
+"""The same within half the range, where sums are folded."""
 LEAST = 0.99
 """How much of an update's length rounding must leave."""
 TAIL_BITS = 64
@@ -104,14 +114,18 @@ class SecureUnit:
     def decoded(self, total: MaskedSum | None) -> Confined:
         """The sum [size] of updates, float64, of the integers' sum: raw data of the unit. Nothing gives a blank.
 
+        False vectors in it do not make it hang on the others by more than they move a plain sum.
+
         Raises
         ------
-        PeerError
-            If it is more than they can add up to: one of them was not encoded as agreed.
+        ValueError
+            If the unit is not a ``confined`` one, and honest sums have no room.
         """
+        if self.group.size * int(self.reach / self.fixed.resolution) > self.fixed.quarter:
+            raise ValueError("honest sums of these integers leave the range that is not folded; make the unit confined")
         if total is None:
             return Confined(Blank(self.group.length, np.float64))
-        return Confined(self._decoded(total))
+        return Confined(self.fixed.folded_sum(total.values))
 
     def released(self, total: MaskedSum | None) -> Released:
         """The same where the server is shown the sum and is not trusted: for everybody, with its members' own noise.
@@ -125,7 +139,7 @@ class SecureUnit:
         """
         if total is None:
             return Released(Blank(self.group.length, np.float64))
-        values = self._decoded(total)
+        values = self.fixed.decode_sum(total.values, len(total.agents))
         found, most = float(np.linalg.norm(values)), self.longest_sum(len(total.agents))
         if found > most:
             raise PeerError(
@@ -133,9 +147,6 @@ class SecureUnit:
                 "of them was not encoded as agreed"
             )
         return Released(values)
-
-    def _decoded(self, total: MaskedSum) -> FloatArray:
-        return self.fixed.decode_sum(total.values, len(total.agents))
 
 
 def secure_unit(
@@ -150,6 +161,7 @@ def secure_unit(
     fraction_bits: int | None = None,
     agent_noise: float = 0.0,
     run: str = "",
+    confined: bool = False,
 ) -> SecureUnit:
     """The parameters of a unit's masked sums, checked before a run.
 
@@ -173,6 +185,8 @@ def secure_unit(
         Standard deviation of the noise that each agent adds to each coordinate, in units of ``reach``; 0 adds none.
     run : str
         Name of a deployed run: agents sign their keys, which depend on it. Empty in a simulation, without identities.
+    confined : bool
+        Whether sums stay in the unit (`SecureUnit.decoded`), and need room to be folded.
 
     Raises
     ------
@@ -185,7 +199,10 @@ def secure_unit(
         raise SpecError(f"agent_noise must be a finite number, 0 or more, found {agent_noise!r}")
     context = encode((run, name)) if run else name.encode()
     group = Group(sampled, size, bits, threshold, minimum, context, signed=bool(run))
-    fixed = FixedPoint(reach * (1 + TAIL * agent_noise), sampled, bits, fraction_bits)
+    most = 1 + TAIL * agent_noise
+    if confined:  # honest sums within half the range
+        most = max(most, 2 * (1 + HALF_TAIL * agent_noise))
+    fixed = FixedPoint(reach * most, sampled, bits, fraction_bits)
     steps = reach / fixed.resolution
     unit = SecureUnit(group, fixed, reach, _noise(steps, size, agent_noise) if agent_noise > 0 else None)
     if unit.longest < LEAST * reach:

@@ -82,7 +82,7 @@ def test_a_long_update_keeps_its_direction() -> None:
 def test_sums_of_the_whole_group_fit() -> None:
     """All at the bound, with nine standard deviations of noise each: decoded as they are."""
     for bits in (32, 64):
-        found = unit(0.3, 7, 1, bits=bits, agent_noise=2.0)
+        found = unit(0.3, 7, 1, bits=bits, agent_noise=2.0, confined=True)
         assert found.noise is not None
         each = signed(found.encode(np.array([0.3]), np.random.default_rng(0)))[0]
         assert abs(each) < 0.3 * 2**found.fixed.fraction_bits + 9 * found.noise.scale  # type: ignore[operator]
@@ -93,15 +93,32 @@ def test_sums_of_the_whole_group_fit() -> None:
 
 
 def test_the_sum_is_confined() -> None:
-    found = unit(size=2, fraction_bits=10)
+    found = unit(size=2, fraction_bits=10, confined=True)
     total = MaskedSum(np.array([512, 2**32 - 1024], np.uint32), (1, 3))
     decoded = found.decoded(total)
     assert type(decoded) is Confined
     assert decoded.values.dtype == np.float64
     assert decoded.values.tolist() == [0.5, -1.0]
     assert found.decoded(None).nbytes == 16
-    with pytest.raises(PeerError, match="out of their range"):
-        found.decoded(MaskedSum(np.array([0, 3000], np.uint32), (1, 2)))
+    beyond = MaskedSum(np.array([2**30 + 1024, 2**31], np.uint32), (1, 2))
+    assert found.decoded(beyond).values.tolist() == [2**20 - 1.0, 0.0]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize(("noise", "tail"), [(0.0, 0.0), (0.01, 16.0), (0.05, 16.0), (3.0, 30.0)])
+def test_honest_sums_stay_within_half_the_range_where_they_are_folded(bits: int, noise: float, tail: float) -> None:
+    """All at the bound, with so many standard deviations of noise each, so sqrt(5) times as many of their sum."""
+    found = unit(0.7, 5, 1, bits=bits, agent_noise=noise, confined=True)
+    scale = 0 if found.noise is None else found.noise.scale
+    most = 5 * (int(0.7 / found.fixed.resolution) + math.floor(tail * scale))
+    assert most <= 2 ** (bits - 2)
+    total = np.array([most % 2**bits], np.uint64).astype(found.group.dtype)
+    assert found.decoded(MaskedSum(total, (1, 2, 3, 4, 5))).values[0] == float(most) * found.fixed.resolution
+
+
+def test_a_unit_without_room_confines_nothing() -> None:
+    with pytest.raises(ValueError, match="make the unit confined"):
+        unit(0.7, 5, 1).decoded(MaskedSum(np.zeros(1, np.uint32), (1, 2, 3, 4, 5)))
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -115,7 +132,7 @@ def test_a_sum_that_honest_members_can_make_is_released_and_a_longer_one_is_not(
         found.released(MaskedSum(longer, (1, 2, 4)))
     # Neither coordinate is more than three may have, and both together are.
     both = np.array([3 * 2048, 3 * 2048]).astype(found.group.dtype)
-    assert found.decoded(MaskedSum(both, (1, 2, 4))).values.tolist() == [1.5, 1.5]
+    assert found.fixed.decode_sum(both, 3).tolist() == [1.5, 1.5]
     with pytest.raises(PeerError, match=r"found 2\.1213"):
         found.released(MaskedSum(both, (1, 2, 4)))
 
@@ -175,6 +192,7 @@ def test_the_context_of_keys_is_the_unit() -> None:
         ({"threshold": 2}, "more than half of the 4 agents"),
         ({"minimum": 5}, "a minimum lies between the threshold 3 and the 4 agents, found 5"),
         ({"fraction_bits": 31}, "do not fit into 32 bits: use at most 28"),
+        ({"fraction_bits": 28, "confined": True}, "4 numbers of up to 2 with .* into 32 bits: use at most 27"),
         ({"fraction_bits": -1}, "every number up to the clip 1 is zero"),
         ({"fraction_bits": 12, "size": 10_000}, "lose too much of updates of length 1 to rounding"),
         ({"fraction_bits": 3, "size": 1, "agent_noise": 0.01}, "agent_noise 0.01 is 0.08 steps"),

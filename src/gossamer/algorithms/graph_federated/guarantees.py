@@ -92,7 +92,6 @@ def graph_guarantees(
             _INSIDE,
             *ASSUMPTIONS,
             *_OF_GRADIENTS[where],
-            *(_OF_MASKS if masked and where is GradientAt.RELEASED else ()),
         ),
         found.proof,
         evidence=found.evidence,
@@ -157,8 +156,6 @@ _OF_GRADIENTS = {
         "agents get no model but the released one, and servers divide by L, however many answer",
     ),
 }
-# Without masks the server shortens what is too long.
-_OF_MASKS = ("the other agents of the unit encode their updates as agreed, which nobody can check behind masks",)
 _HIDDEN_STATE = "agents get the server's own state, and together with its messages that is the exact running sum"
 _SERVER_SEES = {
     (

@@ -45,8 +45,8 @@ def unit_of(
     SpecError
         If clip, agents and the settings of `Masking` do not fit together.
     """
-    reach = settings.step_size * clip
-    return secure_unit(server, reach, sampled, size, **settings.masking.parameters, agent_noise=agent_noise, run=run)
+    reach, terms = settings.step_size * clip, settings.masking.parameters
+    return secure_unit(server, reach, sampled, size, **terms, agent_noise=agent_noise, run=run, confined=True)
 
 
 def masking_nodes(unit: SecureUnit) -> tuple[Callable[..., MaskingServerNode], Callable[..., MaskingAgentNode]]:

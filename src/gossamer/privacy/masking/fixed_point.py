@@ -7,6 +7,17 @@ Each number saturates at ``clip``, and ``group`` of them cannot leave the range 
 
 which is checked when the encoding is made. Integer sums are exact; rounding moves each number by at most 2^-(f+1), the
 sum of m by at most m 2^-(f+1), and the L2 norm of d numbers by at most sqrt(d) 2^-(f+1).
+
+**Folding.** Whoever has a vector in a sum may add any integers. Modulo M = 2^bits the sum s then wraps around, and read
+in two's complement it jumps by M where the others' part moves it over the edge of the range by one step. Let instead
+
+    fold(s) = s for |s| <= M/4, and back to 0 at both ends of the range: sign(s) (M/2 - |s|).
+
+That is a triangle wave of period M: a function on the circle of integers modulo M, which moves by 1 from each of them
+to the next. So sums whose honest parts differ by v have folds that differ, in each coordinate and in every norm, by no
+more than v, whatever integers others have added. It is the sum itself where honest ones stay within a quarter of M, and
+that much room is needed: if they reach R, M - 2R steps lead from R to -R outside of their range, and a fold that goes
+2R there in steps of 1 needs M >= 4R.
 """
 
 from __future__ import annotations
@@ -101,6 +112,11 @@ class FixedPoint:
         """The integer at which a number saturates."""
         return _steps(self.clip, self._fraction_bits)
 
+    @property
+    def quarter(self) -> int:
+        """The integer from which sums are folded."""
+        return 1 << (self.bits - 2)
+
     def encode(self, values: npt.ArrayLike) -> UintArray:
         """The integers [size] of ``values`` [size].
 
@@ -135,13 +151,35 @@ class FixedPoint:
         """
         if not 1 <= count <= self.group:
             raise ValueError(f"a sum has 1 to {self.group} vectors, found {count}")
+        signed, most = self._signed(total), count * self.limit
+        if np.any(signed > most) or np.any(signed < -most):
+            raise PeerError(f"a sum of {count} vectors is out of their range: one of them was not encoded as agreed")
+        return self._number(signed)
+
+    def folded_sum(self, total: UintArray) -> npt.NDArray[np.float64]:
+        """The sum [size] of vectors, any of which may be false, of their integers' sum ``total`` [size] modulo 2^bits.
+
+        Exact as `decode_sum` is, for sums within half the range.
+
+        Raises
+        ------
+        ValueError
+            If ``total`` has another dtype.
+        """
+        signed = self._signed(total)
+        edge = np.clip(signed, -self.quarter, self.quarter)
+        folded: npt.NDArray[np.signedinteger] = edge - (signed - edge)
+        return self._number(folded)
+
+    def _signed(self, total: UintArray) -> npt.NDArray[np.signedinteger]:
+        """A sum in two's complement."""
         if total.dtype != DTYPES[self.bits]:
             raise ValueError(f"expected a sum of {DTYPES[self.bits]}, found {total.dtype}")
         signed: npt.NDArray[np.signedinteger] = total.view(np.int64 if self.bits == 64 else np.int32)
-        most = count * self.limit
-        if np.any(signed > most) or np.any(signed < -most):
-            raise PeerError(f"a sum of {count} vectors is out of their range: one of them was not encoded as agreed")
-        return np.ldexp(signed.astype(np.float64), -self._fraction_bits)
+        return signed
+
+    def _number(self, steps: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.float64]:
+        return np.ldexp(steps.astype(np.float64), -self._fraction_bits)
 
 
 def _steps(clip: float, fraction_bits: int) -> int:

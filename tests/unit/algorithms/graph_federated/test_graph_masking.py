@@ -83,6 +83,34 @@ def test_a_sum_with_a_false_vector_moves_the_server_no_more_than_updates_can() -
     assert np.linalg.norm(found.server.state.own.values - before) == pytest.approx(found.unit.reach)
 
 
+@pytest.mark.parametrize("edge", ["honest", "fold", "range"])
+def test_a_sum_at_an_edge_depends_on_no_bit_of_others(edge: str) -> None:
+    """A fellow brings the sum to the edge; in one of two runs another's update is a step longer, which crosses it.
+
+    Both have a sum, and their servers' states are that step over L apart.
+    """
+    states = []
+    for step in (0, 1):
+        found = unit(rounds=1, agents=3)
+        fixed, dtype = found.unit.fixed, found.unit.group.dtype
+        others = {f"node-{k}": np.full(3, 1000 * k, np.int64) for k in (1, 2)}
+        at = {"honest": 3 * fixed.limit, "fold": 2**30, "range": 2**31 - 1}[edge]
+        others["node-0"] = at - others["node-1"] - others["node-2"]
+        others["node-1"] = others["node-1"] + [step, 0, 0]
+        for name, vector in others.items():
+            masks(found, name, vector.astype(dtype))
+        found.run()
+        assert found.server.sums_refused == 0
+        states.append(found.server.w.values)
+    difference = np.linalg.norm(states[1] - states[0])
+    assert difference <= fixed.resolution / 3 * (1 + 1e-9) + 2.0**-50 * np.linalg.norm(states[0])
+
+
+def masks(found: ShuffledUnit, name: str, vector: np.ndarray) -> None:
+    """Have an agent mask these integers, whatever its update is."""
+    found.sides[name]._encoded = lambda kept: vector  # type: ignore[method-assign]
+
+
 # What a server refuses
 
 

@@ -88,6 +88,16 @@ def test_a_sum_out_of_range_is_refused() -> None:
             fixed.decode_sum(np.array(off, np.int32).view(np.uint32), 2)
 
 
+def test_a_fold_by_hand() -> None:
+    """Up to 2^30 steps as they are; 2^30 + 5 is 2^30 - 5, and at both ends of the range nothing is left."""
+    fixed, quarter = FixedPoint(1.0, 4, 32, 8), 2**30
+    steps = [0, 512, -512, quarter, quarter + 5, -quarter, -quarter - 5, 2**31 - 1, -(2**31)]
+    folded = fixed.folded_sum(np.array(steps, np.int32).view(np.uint32))
+    assert (folded * 256).tolist() == [0, 512, -512, quarter, quarter - 5, -quarter, 5 - quarter, 1, 0]
+    with pytest.raises(ValueError, match="expected a sum of uint32, found uint64"):
+        fixed.folded_sum(np.zeros(1, np.uint64))
+
+
 @pytest.mark.parametrize("count", [0, 5])
 def test_a_sum_has_as_many_as_the_group_at_most(count: int) -> None:
     with pytest.raises(ValueError, match="a sum has 1 to 4 vectors"):
