@@ -20,7 +20,7 @@ from tests.reference.founded_broker import free_port
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Leave, Newest
 from gossamer.algorithms.masking_messages import MaskingReply, Withdrawn
 from gossamer.cli import main
-from gossamer.cli.federation.local_federation import LocalFederation
+from gossamer.cli.federation.local_federation import STATE, LocalFederation
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.deployment.owner.spending import spendings
 from gossamer.privacy.masking import Step
@@ -110,6 +110,13 @@ def test_who_relies_on_nobody_s_noise_has_to_trust_nobody(tmp_path: Path, capsys
     assert "trusted_clients" not in (found.folder / A / "policy.yaml").read_text()
     assert main(found.command(A, "--connect-timeout", "0.1")) == 1
     assert "connect" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("honest", ["", SHARED])
+def test_a_client_that_masks_has_on_disk_what_it_must_not_say_twice(honest: str, tmp_path: Path) -> None:
+    found = nowhere(tmp_path / "f", honest=honest)
+    charge(found, A)
+    assert (found.folder / A / STATE / "side.sqlite").exists()
 
 
 @pytest.mark.parametrize(("honest", "counted"), [(SHARED, 2), ("", 1), (", honest: 1.0", 3)])

@@ -378,7 +378,7 @@ def spec_of(path: Path) -> Experiment:
 
 
 def charge(federation: LocalFederation, name: str) -> None:
-    """Enter a party's plan in the ledger of its data, as its node does once it has met its peers."""
+    """Enter a party's plan in the ledger of its data and open its data side, as once it has met its peers."""
     place = federation.folder / name
     options = PartyOptions(
         invitation=place / "invitation.yaml",
@@ -393,5 +393,6 @@ def charge(federation: LocalFederation, name: str) -> None:
     try:
         with closing(DataHeld(options, accept(options), folder)) as held:
             held.charge()
+            held.open()
     finally:
         folder.give_back()
