@@ -211,7 +211,8 @@ def test_an_agent_that_answers_twice_or_for_an_earlier_round_is_in_a_sum_once() 
     before = node.state.own.values
     for number in (1, 1, 0, 2):
         assert node.handle(Received("a", Contribution(number, update(0.5, 0.0))), 0.0) == []
-    (asked,) = [e for e in node.handle(Received("b", Contribution(1, update(0.0, 0.25))), 0.0) if isinstance(e, Release)]
+    effects = node.handle(Received("b", Contribution(1, update(0.0, 0.25))), 0.0)
+    (asked,) = [e for e in effects if isinstance(e, Release)]
     np.testing.assert_allclose(asked.vector.values - before, [0.25, 0.125], rtol=1e-6)
     assert node.handle(Received("b", Contribution(1, update(9.0, 9.0))), 0.0) == []
 
