@@ -1,7 +1,7 @@
 """Fellow agents that mask any integers: what another agent's data move is no more than they move an honest sum.
 
 Sums are compared in pairs whose honest parts differ by one agent's update. False vectors are drawn near the places
-where a sum could jump: the ends of the range, the most that honest sums have, and twice that.
+where a sum could jump: the ends of the range, its quarters, and the most that honest sums have.
 """
 
 from __future__ import annotations

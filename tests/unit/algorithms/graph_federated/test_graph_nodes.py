@@ -203,6 +203,20 @@ def test_no_agent_moves_the_sum_by_more_than_mu_b(factor: float, reach: Reach) -
     assert np.linalg.norm(asked.vector.values) <= 0.25 * (1 + 1e-12)
 
 
+def test_an_agent_that_answers_twice_or_for_an_earlier_round_is_in_a_sum_once() -> None:
+    """Otherwise its data would move the sum further than 2 mu B/L."""
+    node = server()
+    node.handle(Started(), 0.0)
+    through_a_round(node)
+    before = node.state.own.values
+    for number in (1, 1, 0, 2):
+        assert node.handle(Received("a", Contribution(number, update(0.5, 0.0))), 0.0) == []
+    effects = node.handle(Received("b", Contribution(1, update(0.0, 0.25))), 0.0)
+    (asked,) = [e for e in effects if isinstance(e, Release)]
+    np.testing.assert_allclose(asked.vector.values - before, [0.25, 0.125], rtol=1e-6)
+    assert node.handle(Received("b", Contribution(1, update(9.0, 9.0))), 0.0) == []
+
+
 def test_a_neighbour_that_is_away_counts_with_its_newest_model() -> None:
     node = server()
     node.handle(Started(), 0.0)
