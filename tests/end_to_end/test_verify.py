@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,21 @@ def test_guarantees_of_examples_follow(name: str, tmp_path: Path, monkeypatch: p
     else:
         assert found["follows"]
         assert found["guarantees"][0]["verdict"] == "follows"
+
+
+@pytest.mark.usefixtures("quiet")
+def test_receipts_are_the_same_wherever_data_lie(tmp_path: Path) -> None:
+    """So that whoever makes a run again, elsewhere, gets the head that was published."""
+    found = []
+    for place in (tmp_path / "here", tmp_path / "elsewhere"):
+        (place / "hospitals").mkdir(parents=True)
+        for name in ("hospitals.yaml", "hospitals/hospitals.csv", "hospitals/elsewhere.csv"):
+            shutil.copy(EXAMPLES / name, place / name)
+        settings = ("--set", "algorithm.updates_per_node=5", "--set", "evaluation=false")
+        out = place / "results"
+        assert main(["run", str(place / "hospitals.yaml"), "--out", str(out), "--reproducible", *settings]) == 0
+        found.append((out / "receipts.jsonl").read_bytes())
+    assert found[0] == found[1]
 
 
 @pytest.mark.usefixtures("quiet")

@@ -7,7 +7,7 @@ A spec is a YAML file or the same object in Python. A section may be a bare name
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -243,15 +243,23 @@ def _in_a_line(section: Mapping[str, Any]) -> str:
 
 def resolved(experiment: Experiment, folder: Path) -> Experiment:
     """The experiment with relative paths taken from ``folder``, where its spec lies."""
+    return _with_paths(experiment, lambda path: real_path(folder / path))
 
-    def absolute(value: Any) -> Any:
+
+def placeless(experiment: Experiment) -> Experiment:
+    """The experiment with the names of its files alone: the same wherever they lie."""
+    return _with_paths(experiment, lambda path: Path(path.name))
+
+
+def _with_paths(experiment: Experiment, change: Callable[[Path], Path]) -> Experiment:
+    def changed(value: Any) -> Any:
         if isinstance(value, Path):
-            return real_path(folder / value)
+            return change(value)
         if isinstance(value, BaseModel):
-            found = {name: absolute(getattr(value, name)) for name in type(value).model_fields}
-            changed = {name: item for name, item in found.items() if item is not getattr(value, name)}
-            return value.model_copy(update=changed) if changed else value
+            found = {name: changed(getattr(value, name)) for name in type(value).model_fields}
+            other = {name: item for name, item in found.items() if item is not getattr(value, name)}
+            return value.model_copy(update=other) if other else value
         return value
 
-    result: Experiment = absolute(experiment)
+    result: Experiment = changed(experiment)
     return result

@@ -33,6 +33,7 @@ from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.secrets import samples_seed, secret_seed, test_mark
 from gossamer.experiment.sharding import Sources, check_number, drive_shards, reason_against, sharded
+from gossamer.experiment.spec import placeless
 from gossamer.experiment.tracing import Trace
 from gossamer.experiment.watching import Watched
 from gossamer.protocol.node import Node
@@ -158,8 +159,8 @@ class Run:
         return Coins(noise, samples_seed(prepared.experiment, purpose))
 
     def _name(self) -> str:
-        """A text that tells the run from others, also of the same spec, and nothing of its secret."""
-        return hashlib.sha256(f"{write_spec(self.prepared.experiment)}{self.mark}".encode()).hexdigest()
+        """A text that tells the run from others, also of the same spec, and nothing of secret or machine."""
+        return hashlib.sha256(f"{write_spec(placeless(self.prepared.experiment))}{self.mark}".encode()).hexdigest()
 
     def go(self) -> Result:
         with closing(self.simulator):
