@@ -1,7 +1,9 @@
 """Behaviour of a peer: what of it was dropped, whether it is in quarantine, and how much time it may still cost.
 
 Whether its receipts are believed is noted too: what contradicts those that were seen is an offence, and what is only
-late is doubted once nothing else has come for a while. Three counters with a limit, and no more for any peer, whatever it sends:
+late is doubted once nothing else has come for a while.
+
+Three counters with a limit, and no more for any peer, whatever it sends:
 
 - **offences**, what only the peer itself can have done. So many of them are a quarantine, each twice as long as the one
   before. One offence is forgiven every so often; a peer without any begins anew.
