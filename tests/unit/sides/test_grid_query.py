@@ -129,8 +129,8 @@ def test_the_grid_depends_on_public_numbers_alone() -> None:
 def test_an_answer_is_the_sum_and_the_count_with_noise() -> None:
     """At a multiplier of 1e-4, noise is below 0.01 in each but for a probability of 1e-100.
 
-    Its deviation is of 1,876 steps, so it is 0 once in 4,700 times; in all of three answers, for one of four numbers, with
-    probability 4e-11.
+    Its deviation is of 1,876 steps, so it is 0 once in 4,700 times; in all of three answers, for one of four numbers,
+    with probability 4e-11.
     """
     found, exact = query(0.2, multiplier=1e-4), [3.0, -1.0, 0.5, -1.5]
     total = np.array(exact[:3], np.float32)
