@@ -159,7 +159,7 @@ class Run:
         return Coins(noise, samples_seed(prepared.experiment, purpose))
 
     def _name(self) -> str:
-        """A text that tells the run from others, also of the same spec, and nothing of secret or machine."""
+        """A text that tells the run from others, also of the same spec, and nothing of its secret or its place."""
         return hashlib.sha256(f"{write_spec(placeless(self.prepared.experiment))}{self.mark}".encode()).hexdigest()
 
     def go(self) -> Result:
