@@ -26,7 +26,8 @@ from gossamer.faults.fault_injector import Reaper
 from gossamer.faults.incidents import Incident, Script, duration
 from gossamer.faults.schedules import Schedule
 from gossamer.faults.sides import WatchedSides, lines_of
-from gossamer.faults.specs import SmallRun, whole_run
+from gossamer.faults.specs import SmallRun
+from gossamer.faults.whole_runs import whole_run
 from gossamer.faults.trials import Disk, Ledgers, laboratory
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Answered, Completed
@@ -148,8 +149,8 @@ class Drill:
         CallerError
             If the spec does not fit together, or a party is none of its own.
         """
-        _deadline(experiment)
-        small = whole_run(experiment)
+        deadline_of(experiment)
+        small, _ = whole_run(experiment)
         script.check(small.prepared.names)
         return cls(small, script, recall)
 
@@ -167,7 +168,7 @@ class Drill:
     @property
     def deadline(self) -> float:
         """Most seconds for which a round waits for one who is away; 0 where nobody waits."""
-        return _deadline(self.small.prepared.experiment)
+        return deadline_of(self.small.prepared.experiment)
 
     def run(self, seed: int, tell: Callable[[str], None] | None = None) -> Outcome:
         """Run the drill for a seed; ``tell`` is called with a line about each thing that happens."""
@@ -278,7 +279,7 @@ class Drill:
         return found
 
 
-def _deadline(experiment: Experiment) -> float:
+def deadline_of(experiment: Experiment) -> float:
     settings = experiment.algorithm
     deadline = ALGORITHMS[settings.name].waits(settings)
     if deadline is None:
