@@ -33,7 +33,8 @@ from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.spec import Experiment
-from gossamer.faults.drills import Fate, deadline_of
+from gossamer.faults.drills import deadline_of
+from gossamer.faults.fates import Fate
 from gossamer.faults.incidents import Incident, Script, duration
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker, LocalBroker, Mosquitto
 from gossamer.runtimes.storage.ledger import LedgerFile
