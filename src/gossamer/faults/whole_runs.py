@@ -11,6 +11,7 @@ from typing import Any
 
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.spec import Experiment
+from gossamer.experiment.wording import found_in
 from gossamer.faults.network import Faults
 from gossamer.faults.sides import SIZE
 from gossamer.faults.specs import LABORATORY, SmallRun, made, of_zeros, read
@@ -58,4 +59,6 @@ def _flat(section: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, An
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, list):
+        return found_in(value)
     return "the default" if value is None else str(value)

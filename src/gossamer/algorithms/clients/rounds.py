@@ -42,7 +42,8 @@ class RoundSettings(ClientSettings):
         ``masking`` it runs for each of the five steps of a sum anew.
     late : {"awaited", "skipped"}, optional
         With ``timeout``: whether later rounds wait for a client that was late in one. ``awaited``, the default: each
-        for the whole timeout. ``skipped``: not until it is heard of again, as long as others answer.
+        for the whole timeout. ``skipped``: not until it is heard of again and is asked in the round after that, as long
+        as others answer.
     over_selection : float, optional
         How many times m clients are asked in a round, rounded up; it goes on with the first m that answer, and leaves
         out the others. Every client that is asked is accounted for. With ``public`` cohorts only.

@@ -36,7 +36,8 @@ class RoundState(ServerState):
     waiting : dict of str to int
         Request of each client that waits for a model.
     late : set of str or None
-        Clients that a round ended without, and that were not heard of since; None where rounds wait for these too.
+        Clients that a round ended without, and that were not heard of before this one; None where rounds wait for
+        these too.
     """
 
     task: int = 0
@@ -108,6 +109,8 @@ class RoundServer(ClientServer):
         """Line 2, for those of the cohort who are there."""
         s = self.state
         s.cohort = cohort
+        if s.late is not None:
+            s.late.difference_update(s.waiting)
         for client in cohort:
             if client in s.waiting:
                 yield self.give(client)
@@ -126,11 +129,19 @@ class RoundServer(ClientServer):
         if s.finished:
             yield from super().answer(client, request)
             return
-        if s.late is not None:
-            s.late.discard(client)
         s.waiting[client] = request
-        if s.cohort is not None and client in s.cohort and client not in s.updates:
+        if s.cohort is not None and client in s.cohort and client not in s.updates and not self.joins_later(client):
             yield self.give(client)
+
+    def joins_later(self, client: str) -> bool:
+        """Whether a client was late, and others are at work: asked now, it would hold up a second round."""
+        s = self.state
+        if s.late is None or client not in s.late:
+            return False
+        if set(s.cohort or ()) - s.left - s.late - s.updates.keys():
+            return True
+        s.late.discard(client)
+        return False
 
     @on(Push)
     def pushed(self, sender: str, push: Push, now: float) -> Effects:
