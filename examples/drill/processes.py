@@ -248,19 +248,27 @@ def _watch(run: Run, script: Script | None) -> None:
         time.sleep(0.1)
 
 
+def most_later(party: str, script: Script, deadline: float) -> float:
+    """Most seconds by which a party may end later: its outages and the broker's, with what it takes to go on.
+
+    Where rounds wait, one ``deadline`` for each incident of anybody, too.
+    """
+    mine = [one for one in script.incidents if one.party in (None, party) and not math.isinf(one.lasts)]
+    retries = [START if one.kind in ("killed", "backup") else RECONNECT for one in mine]
+    return SLACK + sum(one.lasts for one in mine) + sum(retries) + len(script.incidents) * deadline
+
+
 def fates(run: Run, quiet: Run, script: Script) -> tuple[list[Fate], list[str]]:
     """What became of each party, and what did not hold."""
     found = []
-    problems = [f"the run is over before {incident} happens; make it longer" for incident in run.missed]
+    problems = [f"the run is over before this happens: {incident}; make it longer" for incident in run.missed]
     deadline = deadline_of(run.federation.prepared.experiment)
     for party in run.federation.members:
         mine = script.of(party)
         gone = any(math.isinf(incident.lasts) for incident in mine)
         took, before = run.took(party), quiet.took(party)
         delay = None if took is None or before is None or gone else took - before
-        outages = [one for one in script.incidents if one.party in (None, party) and not math.isinf(one.lasts)]
-        allowed = SLACK + sum(one.lasts + (START if one.kind in ("killed", "backup") else RECONNECT) for one in outages)
-        allowed += len(script.incidents) * deadline  # where rounds wait, all wait for whom an incident befalls
+        allowed = most_later(party, script, deadline)
         charged, kills = run.charged(party), sum(one.kind in ("killed", "backup", "gone") for one in mine)
         end = "gone" if gone else "finished" if party in run.ended else "goes on"
         words, note = ", ".join(map(str, mine)) or "none", run.said.get(party, "")

@@ -16,7 +16,7 @@ from gossamer.cli import main
 from gossamer.cli.runs.drilling import recall
 from gossamer.errors import SpecError
 from gossamer.experiment.reading import parse_spec, read_spec
-from gossamer.faults.drills import ALL, SINGLE, Drill
+from gossamer.faults.drills import ALL, SINGLE, Drill, deadline_of
 from gossamer.faults.incidents import FAULTS, Incident, Script
 from gossamer.faults.network import Partition
 from gossamer.faults.schedules import Kill
@@ -158,6 +158,20 @@ def test_every_kind_has_its_faults_in_virtual_time_and_with_processes(monkeypatc
     pytest.importorskip("cryptography", reason="needs the extra secure")
     assert set(processes(monkeypatch).ACTIONS) == kinds
     assert {incident.kind for incident in Script.read(HERE / "incidents-processes.yaml").incidents} == kinds
+
+
+def test_with_processes_a_round_may_wait_a_deadline_for_each_incident(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a party as long as it is away itself, with the broker's 1.2 s, and what it takes to go on."""
+    pytest.importorskip("cryptography", reason="needs the extra secure")
+    module, script = processes(monkeypatch), Script.read(HERE / "incidents-processes.yaml")
+    deadline = deadline_of(read_spec(HERE / "graph-processes.yaml"))
+    assert deadline == 36.0
+    assert deadline_of(read_spec(HERE / "gossip-processes.yaml")) == 0.0
+    alone = module.SLACK + 1.2 + module.RECONNECT
+    assert module.most_later("node-0", script, 0.0) == pytest.approx(alone)
+    assert module.most_later("node-0", script, deadline) == pytest.approx(alone + 6 * 36.0)
+    assert module.most_later("node-2", script, 0.0) == pytest.approx(alone + 90.0 + module.RECONNECT)
+    assert module.most_later("node-5", script, 0.0) == pytest.approx(alone + 6.0 + module.START)
 
 
 def test_what_a_script_comes_to() -> None:

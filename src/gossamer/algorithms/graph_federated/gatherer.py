@@ -2,7 +2,8 @@
 
 Nobody waits for agents that are known to be away, have declined, or are late by the timeout: their part of the sum is
 zero. But where all are away it may be the server that nobody reaches: a round of which nobody has answered is held, for
-the first that comes back or until the timeout, if there is one. What becomes of the sum is for `graph_federated.server`, which this is a part of.
+the first that comes back or until the timeout, if there is one. What becomes of the sum is for
+`graph_federated.server`, which this is a part of.
 """
 
 from __future__ import annotations
