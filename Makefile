@@ -51,13 +51,13 @@ fault-seeds: $(READY) ## SEEDS seeds of faults for each algorithm, 2000 by defau
 
 # Nightly: the drill of examples/drill with a thousand seeds of each spec, and twenty times with processes.
 DRILL := examples/drill/incidents.yaml
-drill-seeds: $(READY) ## the drill of eight hospitals: 1,000 seeds for each of three algorithms (nightly, hours)
-	@for name in gossip fedbuff graph; do \
+drill-seeds: $(READY) ## the drill of eight hospitals: 1,000 seeds for each of four algorithms (nightly, hours)
+	@for name in gossip fedbuff fedavg graph; do \
 		$(BIN)/gossamer simulate-faults examples/drill/$$name.yaml --incidents $(DRILL) --seeds 1000 --jobs $(JOBS) || exit 1; \
 	done
 
-drill-processes: $(READY) ## the same 20 times with real processes and a broker, for each of two algorithms (nightly, hours)
-	@for name in gossip fedbuff; do \
+drill-processes: $(READY) ## the same 20 times with real processes and a broker, for each of three algorithms (nightly, hours)
+	@for name in gossip fedbuff graph; do \
 		$(BIN)/python examples/drill/processes.py examples/drill/$$name-processes.yaml --runs 20 || exit 1; \
 	done
 

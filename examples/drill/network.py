@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -21,10 +22,12 @@ class Network:
         Where parties connect.
     broker : callable
         Gives the broker's port.
+    latency : float
+        Seconds from a party to the broker, and from there to a party.
     """
 
-    def __init__(self, broker: Callable[[], int]) -> None:
-        self.broker = broker
+    def __init__(self, broker: Callable[[], int], latency: float = 0.0) -> None:
+        self.broker, self.latency = broker, latency
         self._there = threading.Condition()
         self._cut: set[str] = set()
         self._listener = socket.create_server((HOST, 0))
@@ -71,6 +74,7 @@ class Network:
         """Hand on one direction of a connection until either end closes it."""
         with suppress(OSError):
             while data := source.recv(1 << 16):
+                time.sleep(self.latency)  # what comes meanwhile is handed on together
                 self._wait(party)
                 sink.sendall(data)
         self._wait(party)

@@ -28,11 +28,13 @@ from gossamer.cli.federation.local_federation import POLICY, STATE, LocalFederat
 from gossamer.cli.printing import wrapped
 from gossamer.cli.runs.drilling import shown_as_table
 from gossamer.deployment.owner.policy import read_policy
+from gossamer.deployment.party.data_side import UNIT_LEDGER
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.spec import Experiment
-from gossamer.faults.drills import Fate
+from gossamer.faults.drills import deadline_of
+from gossamer.faults.fates import Fate
 from gossamer.faults.incidents import Incident, Script, duration
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker, LocalBroker, Mosquitto
 from gossamer.runtimes.storage.ledger import LedgerFile
@@ -66,6 +68,8 @@ class Run:
         When each party made its first update, or was seen with it; and when it had finished.
     said : dict of str to str
         What a party said when it did not go on.
+    missed : list of Incident
+        Those that were to happen after the end.
     """
 
     federation: LocalFederation
@@ -74,6 +78,7 @@ class Run:
     began: dict[str, float] = field(default_factory=dict)
     ended: dict[str, float] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
+    missed: list[Incident] = field(default_factory=list)
 
     def state(self, party: str) -> Path:
         return self.federation.folder / party / STATE
@@ -109,11 +114,12 @@ class Run:
         return self.ended[party] - max(self.began.values()) if party in self.ended else None
 
     def charged(self, party: str) -> int | None:
-        """Releases in the ledger of a party's data."""
+        """Releases in the ledger of a party's data, or of its unit; None where nothing is charged for each."""
+        if self.federation.plan.side(party).charges() is None:
+            return None  # its server releases what it gives, or it releases nothing
         policy = self.federation.folder / party / POLICY
-        if not policy.exists():
-            return None
-        with closing(LedgerFile(read_policy(policy).ledger_path)) as file:
+        place = read_policy(policy).ledger_path if policy.exists() else self.state(party) / UNIT_LEDGER
+        with closing(LedgerFile(place)) as file:
             return sum(run.releases for name in file.data_sets for run in file.runs(name))
 
 
@@ -203,7 +209,7 @@ def one_run(experiment: Experiment, folder: Path, script: Script | None) -> Run:
     broker: LocalBroker = Mosquitto() if Mosquitto.missing() is None else EmbeddedBroker()
     with broker:
         port = broker.port
-        network = Network(lambda: port)
+        network = Network(lambda: port, experiment.links.latency / 2)
         run = Run(LocalFederation.found(experiment, folder, f"mqtt://{HOST}:{network.port}"), broker, network)
         try:
             for party in run.federation.members:
@@ -231,6 +237,9 @@ def _watch(run: Run, script: Script | None) -> None:
         run.look()
         while incidents and began + begin(incidents[0]) <= time.monotonic():
             incident = incidents.pop(0)
+            if members - gone <= run.ended.keys():
+                run.missed.append(incident)
+                continue
             under_way.append(threading.Thread(target=ACTIONS[incident.kind], args=(run, incident), daemon=True))
             under_way[-1].start()
         busy = incidents or any(thread.is_alive() for thread in under_way)
@@ -239,16 +248,27 @@ def _watch(run: Run, script: Script | None) -> None:
         time.sleep(0.1)
 
 
+def most_later(party: str, script: Script, deadline: float) -> float:
+    """Most seconds by which a party may end later: its outages and the broker's, with what it takes to go on.
+
+    Where rounds wait, one ``deadline`` for each incident of anybody, too.
+    """
+    mine = [one for one in script.incidents if one.party in (None, party) and not math.isinf(one.lasts)]
+    retries = [START if one.kind in ("killed", "backup") else RECONNECT for one in mine]
+    return SLACK + sum(one.lasts for one in mine) + sum(retries) + len(script.incidents) * deadline
+
+
 def fates(run: Run, quiet: Run, script: Script) -> tuple[list[Fate], list[str]]:
     """What became of each party, and what did not hold."""
-    found, problems = [], []
+    found = []
+    problems = [f"the run is over before this happens: {incident}; make it longer" for incident in run.missed]
+    deadline = deadline_of(run.federation.prepared.experiment)
     for party in run.federation.members:
         mine = script.of(party)
         gone = any(math.isinf(incident.lasts) for incident in mine)
         took, before = run.took(party), quiet.took(party)
         delay = None if took is None or before is None or gone else took - before
-        outages = [one for one in script.incidents if one.party in (None, party) and not math.isinf(one.lasts)]
-        allowed = SLACK + sum(one.lasts + (START if one.kind in ("killed", "backup") else RECONNECT) for one in outages)
+        allowed = most_later(party, script, deadline)
         charged, kills = run.charged(party), sum(one.kind in ("killed", "backup", "gone") for one in mine)
         end = "gone" if gone else "finished" if party in run.ended else "goes on"
         words, note = ", ".join(map(str, mine)) or "none", run.said.get(party, "")

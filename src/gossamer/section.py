@@ -89,6 +89,7 @@ _SAID = {
     **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "expected keys with their values"),
     "int_parsing": "input should be a whole number, such as 1000",
     "int_parsing_size": "input should be a whole number, and no larger one than numbers here can be",
+    **dict.fromkeys(("tuple_type", "list_type"), "expected a list"),
     "path_type": "expected the name of a file or folder",
     "float_parsing": "input should be a valid number",
 }

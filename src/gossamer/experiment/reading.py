@@ -16,7 +16,7 @@ from gossamer.algorithms.registered import loaded
 from gossamer.algorithms.table import MODULES, OWN
 from gossamer.bounded import read_text as text_of
 from gossamer.bounded import real_path
-from gossamer.errors import SpecError, shortened
+from gossamer.errors import SpecError, did_you_mean, shortened
 from gossamer.experiment.others_code import KINDS
 from gossamer.experiment.spec import Experiment, resolved
 from gossamer.experiment.wording import expected_of, found_in, nearest_key, nearest_name, tags_of
@@ -178,38 +178,53 @@ def parse_spec(content: Any, modules: Collection[str] | None = None) -> Experime
         raise SpecError("; ".join(describe(error))) from None
 
 
-def describe(error: ValidationError) -> list[str]:
-    """Say what is wrong, one line a problem, each with the key it is about."""
-    lines = [_line(problem) for problem in error.errors()]
+def describe(error: ValidationError, model: type[BaseModel] = Experiment) -> list[str]:
+    """Say what is wrong in a spec, or in what is read as another ``model``: a line a problem, with its key.
+
+    A list is not called too short where it lacks the items that something is wrong with.
+    """
+    problems = error.errors()
+    places = [place(problem) for problem in problems]
+    lines = [
+        _line(problem, model)
+        for problem, at in zip(problems, places, strict=True)
+        if problem["type"] != "too_short" or not any(other[: len(at)] == at != other for other in places)
+    ]
     return list(dict.fromkeys(lines))
 
 
-def _line(problem: Any) -> str:
+def _line(problem: Any, root: type[BaseModel]) -> str:
     # Validators and members of unions have names such as function-before or tuple[int, ...] that nobody wrote.
     location = [part for part in place(problem) if not re.search(r"^function-|\[", str(part))]
-    models = _models_at(Experiment, location[:-1])
-    key = ".".join(str(part) for part in _without_tags(location, problem["type"] == "value_error"))
+    models = _models_at(root, location[:-1])
+    key = ".".join(str(part) for part in _without_tags(root, location, problem["type"] == "value_error"))
     if problem["type"] in ("extra_forbidden", "invalid_key"):
-        section = str(location[0]) if len(location) > 1 else ""
-        return f"unknown key {key}{nearest_key(str(location[-1]), section, _keys(models))}"
+        section, unknown, keys = str(location[0]) if len(location) > 1 else "", str(location[-1]), _keys(models)
+        # Other programs' names of settings are those of specs.
+        nearest = nearest_key(unknown, section, keys) if root is Experiment else did_you_mean(unknown, keys)
+        return f"unknown key {key}{nearest}"
     if problem["type"] in ("union_tag_invalid", "literal_error"):
         found, expected = _found_and_expected(problem)
         return f"{key}: unknown name {found!r}{nearest_name(key, found, expected)}"
     if problem["type"] == "union_tag_not_found":
         tag = problem["ctx"]["discriminator"].strip("'")
-        fields = [model.model_fields[tag] for model in _models_at(Experiment, location) if tag in model.model_fields]
+        fields = [model.model_fields[tag] for model in _models_at(root, location) if tag in model.model_fields]
         names = [name for field in fields for name in typing.get_args(field.annotation)]
         return f"{key}.{tag} is missing; expected one of {', '.join(names)}"
     if problem["type"] == "missing":
         kind = expected_of(models, str(location[-1]))
         return f"{key} is missing: expected {kind}, found {found_in(problem['input'])}; add {location[-1]}"
-    if problem["type"] == "model_attributes_type" and (tags := tags_of(_models_at(Experiment, location))):
+    if problem["type"] == "model_attributes_type" and (tags := tags_of(_models_at(root, location))):
         return f"{key}: expected {tags}, or one of them with its keys, found {found_in(problem['input'])}; name one"
     message, value = said(problem), problem["input"]
     shown = isinstance(value, (str, int, float, bool)) or (value is None and problem["type"] != "value_error")
-    shown = shown or problem["type"] in ("float_type", "int_type", "string_type", "model_attributes_type")
+    shown = shown or problem["type"] in _SHOWN
     found = f", found {found_in(value)}" if shown else ""
     return f"{key}: {message}{found}" if key else message
+
+
+_SHOWN = {"float_type", "int_type", "string_type", "tuple_type", "list_type", "model_attributes_type"}
+"""Types of problems that lists and mappings were found for."""
 
 
 def _found_and_expected(problem: Any) -> tuple[str, list[str]]:
@@ -259,14 +274,14 @@ def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
     )
 
 
-def _without_tags(location: Sequence[Any], whole: bool) -> list[Any]:
+def _without_tags(root: type[BaseModel], location: Sequence[Any], whole: bool) -> list[Any]:
     """A location as the user wrote it: without the names that pick a member of a union.
 
     A name at the end is what is wrong, unless the problem is with the ``whole`` member that it picked.
     """
     kept: list[Any] = []
     for index, part in enumerate(location):
-        models = _models_at(Experiment, location[:index])
+        models = _models_at(root, location[:index])
         is_tag = len(models) > 1 and any(part in _tags(model) for model in models)
         if not is_tag or (index == len(location) - 1 and not whole):
             kept.append(part)

@@ -69,6 +69,16 @@ def nearest_name(key: str, found: str, options: Sequence[str]) -> str:
 def expected_of(models: Iterable[type[BaseModel]], key: str) -> str:
     """Return what ``key`` takes, in words, in the settings that have it."""
     fields = [model.model_fields[key] for model in models if key in model.model_fields]
+    names = [
+        name
+        for field in fields
+        if typing.get_origin(field.annotation) is typing.Literal
+        for name in typing.get_args(field.annotation)
+    ]
+    if names:
+        return f"one of {', '.join(map(str, names))}"
+    if any(typing.get_origin(field.annotation) in (tuple, list) for field in fields):
+        return "a list"
     kinds = [_KINDS[kind] for field in fields for kind in kinds_of(field.annotation) if kind in _KINDS]
     return kinds[0] if kinds else "keys with their values"
 

@@ -21,12 +21,16 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, ValidationError, mo
 from gossamer.bounded import read_text
 from gossamer.errors import SpecError
 from gossamer.experiment.reading import describe
+from gossamer.experiment.wording import found_in
 from gossamer.faults.network import Partition
 from gossamer.faults.schedules import Fault, Kill
 from gossamer.randomness import stream
 from gossamer.section import Section
 from gossamer.strict_yaml import load_yaml
 
+_STOPPING = ("killed", "gone", "backup")
+"""Kinds that end a process."""
+_EXAMPLE = "write such as incidents: [{kind: network, party: node-1, at: 3600, seconds: 360}]"
 MOST_KEPT = 3
 """Staged inputs that may have reached the disk when a process is killed while it saves: none to two."""
 
@@ -59,9 +63,12 @@ class Incident(Section):
         wanted = {"party": self.kind != "broker", "seconds": self.kind != "gone", "copied": self.kind == "backup"}
         for key, needed in wanted.items():
             if (getattr(self, key) is not None) != needed:
-                raise ValueError(f"{self.kind} {'needs' if needed else 'has no'} {key}")
+                raise ValueError(f"{self.kind} {f'needs {key}; add it' if needed else f'has no {key}; leave it out'}")
         if self.copied is not None and self.copied > self.at:
-            raise ValueError(f"a copy is made in the run, found copied {self.copied:g} s before {self.at:g} s")
+            raise ValueError(
+                f"a copy is made in the run, found copied {self.copied:g} s before {self.at:g} s; lower copied, or "
+                "raise at"
+            )
         return self
 
     @property
@@ -87,6 +94,20 @@ class Script(Section):
     spread: NonNegativeFloat = 0.0
     incidents: tuple[Incident, ...] = Field(min_length=1)
 
+    @model_validator(mode="after")
+    def _nothing_happens_to_whoever_is_away(self) -> Self:
+        stopping = sorted((one for one in self.incidents if one.kind in _STOPPING), key=lambda one: one.at)
+        last: dict[str | None, Incident] = {}
+        for incident in stopping:
+            before = last.get(incident.party)
+            if before is not None and incident.at < before.at + before.lasts:
+                raise ValueError(
+                    f"incidents: {incident.party} has no process that could be hit at {incident.at:g} s ({incident}), "
+                    f"as it is away from {before.at:g} s on ({before}); let one of the two happen at another time"
+                )
+            last[incident.party] = incident
+        return self
+
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a file.
@@ -97,13 +118,17 @@ class Script(Section):
             With one line that names the file and what is wrong there.
         """
         try:
-            return cls.model_validate(load_yaml(read_text(path))[0])
+            content = load_yaml(read_text(path))[0]
+            if not isinstance(content, Mapping):
+                raise SpecError(f"expected the key incidents with a list, found {found_in(content)}; {_EXAMPLE}")
+            return cls.model_validate(content)
         except OSError as error:
             raise SpecError(f"{path}: cannot read the incidents: {error.strerror}") from None
         except ValidationError as error:
-            raise SpecError(f"{path}: {'; '.join(describe(error))}") from None
+            raise SpecError(f"{path}: {'; '.join(describe(error, cls))}") from None
         except SpecError as error:
-            raise SpecError(f"{path}, {error}") from None
+            where = f"{path}, " if str(error).startswith("line ") else f"{path}: "
+            raise SpecError(f"{where}{error}") from None
 
     def moved(self, seed: int) -> Self:
         """The script as a seed has it: each incident a little earlier or later."""
@@ -133,18 +158,21 @@ class Script(Section):
         return [incident for incident in self.incidents if incident.party == party]
 
     def check(self, parties: Sequence[str]) -> None:
-        """Refuse incidents of parties that there are not.
+        """Refuse incidents of parties that there are not, and after which there is none.
 
         Raises
         ------
         SpecError
             Which.
         """
-        for incident in self.incidents:
+        for number, incident in enumerate(self.incidents):
             if incident.party is not None and incident.party not in parties:
                 raise SpecError(
-                    f"incidents: expected a party of {', '.join(parties)}, found {incident.party!r} ({incident.kind})"
+                    f"incidents.{number}.party: expected one with data, {', '.join(parties)}, found "
+                    f"{incident.party!r}; name one of these"
                 )
+        if set(parties) <= {incident.party for incident in self.incidents if math.isinf(incident.lasts)}:
+            raise SpecError(f"incidents: all of {', '.join(parties)} are gone for ever; leave one of them there")
 
     def faults(self, seed: int, parties: Sequence[str]) -> tuple[Fault, ...]:
         """The incidents in virtual time; how torn a write is follows from the seed."""

@@ -38,20 +38,24 @@ from gossamer.sides.pool import Pool
 from gossamer.sides.samples import Shard
 
 MOST_NODES = 6
-EXAMPLES = 8  # of each node
+EXAMPLES = 8  # of each node of a small run
 
-_NONE = {"name": "digits"}
-_COMMON = {
-    "dataset": _NONE,  # examples are zeros, see `faults.sides`
+LABORATORY = {
+    "dataset": {"name": "digits"},  # examples are zeros, see `faults.sides`
     "partition": {"name": "iid"},
     "objective": {"name": "squared", "intercept": False, "dtype": "float64"},
+    "faults": None,
+    "evaluation": {"name": "off"},
+    "compute": None,
+}
+"""Sections of all runs that faults happen to."""
+
+_SMALL = {
+    **LABORATORY,
     "budget": None,
     "speeds": {"name": "constant", "scenario": {"name": "one_slow", "factor": 4}},
     "links": None,
-    "faults": None,
     "stop": None,
-    "evaluation": {"name": "off"},
-    "compute": None,
 }
 
 _LEVELS: Mapping[str, Mapping[str, float]] = {
@@ -165,7 +169,7 @@ def _described(size: Mapping[str, Any]) -> str:
 def _shrunk(content: dict[str, Any], wanted: SmallRuns, size: Mapping[str, Any]) -> tuple[Experiment, list[str]]:
     """The spec of one small run."""
     algorithm = dict(content["algorithm"])
-    sections: dict[str, Any] = {**content, **_COMMON}
+    sections: dict[str, Any] = {**content, **_SMALL}
     algorithm.update(wanted.fitting)
     algorithm.update({key: value for key, value in size.items() if key not in _SECTIONS})
     for key in wanted.bounded:
@@ -197,39 +201,39 @@ def _shorten_waits(section: dict[str, Any], where: str) -> list[str]:
 
 
 def _fitting(sections: Mapping[str, Any]) -> Experiment:
-    experiment = parse_spec({key: value for key, value in sections.items() if value is not None})
+    experiment = read(sections)
     _assembled(experiment)
     return experiment
 
 
+def read(sections: Mapping[str, Any]) -> Experiment:
+    """The experiment of these sections; one that is None is left out."""
+    return parse_spec({key: value for key, value in sections.items() if value is not None})
+
+
 def _assembled(experiment: Experiment) -> Prepared:
-    count = experiment.algorithm.nodes
-    zeros = Split(np.zeros((EXAMPLES * count, SIZE), np.float32), np.zeros(EXAMPLES * count, np.float32))
+    return of_zeros(experiment, {f"node-{number}": EXAMPLES for number in range(experiment.algorithm.nodes)})
+
+
+def of_zeros(experiment: Experiment, sizes: Mapping[str, int]) -> Prepared:
+    """A run whose parties have so many examples, which are zeros."""
+    count = sum(sizes.values())
+    zeros = Split(np.zeros((count, SIZE), np.float32), np.zeros(count, np.float32))
     dataset = Dataset("zeros", zeros, zeros, None, None, None, "nowhere")
-    rows = np.arange(EXAMPLES * count)
-    names = tuple(f"node-{number}" for number in range(count))
-    return assemble(experiment, names, dataset, tuple(np.split(rows, count)))
-
-
-def whole_run(experiment: Experiment) -> SmallRun:
-    """The run of a spec at its full length, with its speeds and links; examples are zeros, see `faults.sides`."""
-    content, wanted = experiment.model_dump(mode="json"), _wanted(experiment)
-    law = content["privacy"]["mechanism"]
-    own = {name: content[name] for name in ("speeds", "links", "stop")}
-    privacy = {**content["privacy"], **_NO_LEVEL, **wanted.levels.get(law, _LEVELS[law])}
-    algorithm = {**content["algorithm"], **wanted.fitting}
-    return _made(_fitting({**content, **_COMMON, **own, "algorithm": algorithm, "privacy": privacy}))
+    shards = np.split(np.arange(count), np.cumsum(list(sizes.values()))[:-1])
+    return assemble(experiment, tuple(sizes), dataset, tuple(shards))
 
 
 def _built(experiment: Experiment) -> SmallRun:
-    found = _made(experiment)
+    found = made(_assembled(experiment))
     if len(found.nodes) > MOST_NODES:
         raise SpecError(f"faults are simulated for at most {MOST_NODES} nodes, found {', '.join(found.nodes)}")
     return found
 
 
-def _made(experiment: Experiment) -> SmallRun:
-    prepared = _assembled(experiment)
+def made(prepared: Prepared) -> SmallRun:
+    """The run, with its plan and nodes."""
+    experiment = prepared.experiment
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RunWarning)  # of runs that are too short to be of use
         plan = plan_run(prepared)

@@ -40,6 +40,10 @@ class RoundSettings(ClientSettings):
     timeout : float, optional
         Seconds after which a round goes on without those who have not answered; without it all are waited for. With
         ``masking`` it runs for each of the five steps of a sum anew.
+    late : {"awaited", "skipped"}, optional
+        With ``timeout``: whether later rounds wait for a client that was late in one. ``awaited``, the default: each
+        for the whole timeout. ``skipped``: not until it is heard of again and is asked in the round after that, as long
+        as others answer.
     over_selection : float, optional
         How many times m clients are asked in a round, rounded up; it goes on with the first m that answer, and leaves
         out the others. Every client that is asked is accounted for. With ``public`` cohorts only.
@@ -52,6 +56,7 @@ class RoundSettings(ClientSettings):
     clients_per_round: int | None = Field(default=None, ge=1, le=1_000_000)
     cohorts: Literal["public", "secret"] = "public"
     timeout: PositiveFloat | None = None
+    late: Annotated[Literal["awaited", "skipped"] | None, NEWER] = None
     over_selection: Annotated[float | None, Field(ge=1, le=1000), NEWER] = None
     weights: Annotated[Literal["equal", "declared", "examples"] | None, NEWER] = None
 
@@ -91,6 +96,8 @@ class RoundSettings(ClientSettings):
                 f"algorithm.over_selection: {self.over_selection:g} times {self.drawn} are {self.asked} clients, and "
                 f"there are {self.nodes}; lower it, or clients_per_round"
             )
+        if self.late is not None and self.timeout is None:
+            yield "algorithm.late: without a timeout nobody is late; leave it out, or say timeout"
         if self.masking is not None:
             yield from self._unmaskable(self.masking)
         elif self.cohorts == "secret" and not self.curated:
@@ -128,6 +135,8 @@ class RoundSettings(ClientSettings):
                 "algorithm.over_selection: nobody who has masked is cut off; leave it out, and say how many are enough "
                 "with masking.minimum"
             )
+        if self.late is not None:
+            yield "algorithm.late: each sum asks all of its clients anew before they mask; leave it out, or masking"
         if self.weights is not None:
             yield "algorithm.weights: masked updates count alike, as the server sees their sum alone; leave it out"
         yield from masking.wrong(self.drawn)

@@ -12,7 +12,7 @@ from gossamer.algorithms.context import Context
 from gossamer.privacy.curated_tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Send, SetTimer
 from gossamer.protocol.events import Answered, Completed, Elapsed, Resumed, Started
-from gossamer.protocol.node import Effects, on
+from gossamer.protocol.node import NEWER, Effects, on
 from gossamer.vectors import Blank, Confined, Released
 
 ROUND = "round"
@@ -35,6 +35,9 @@ class RoundState(ServerState):
         Those that have come.
     waiting : dict of str to int
         Request of each client that waits for a model.
+    late : set of str or None
+        Clients that a round ended without, and that were not heard of before this one; None where rounds wait for
+        these too.
     """
 
     task: int = 0
@@ -42,6 +45,7 @@ class RoundState(ServerState):
     drawn: int = 0
     updates: dict[str, Released | Confined] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
+    late: set[str] | None = field(default=None, metadata=NEWER)
 
 
 class RoundServer(ClientServer):
@@ -51,7 +55,8 @@ class RoundServer(ClientServer):
     settings: RoundSettings
 
     def __init__(self, context: Context, settings: RoundSettings) -> None:
-        super().__init__(RoundState(x=context.initial), context, settings)
+        late = set[str]() if settings.late == "skipped" else None
+        super().__init__(RoundState(x=context.initial, late=late), context, settings)
         self.names, self.public = context.names, public_cohorts(settings, context.seed, context.names)
         self.weights = weights_of(context.shard_sizes, settings.weights == "declared")
         # As many as are expected of the sum of weights: m, where all are 1.
@@ -104,6 +109,8 @@ class RoundServer(ClientServer):
         """Line 2, for those of the cohort who are there."""
         s = self.state
         s.cohort = cohort
+        if s.late is not None:
+            s.late.difference_update(s.waiting)
         for client in cohort:
             if client in s.waiting:
                 yield self.give(client)
@@ -123,8 +130,18 @@ class RoundServer(ClientServer):
             yield from super().answer(client, request)
             return
         s.waiting[client] = request
-        if s.cohort is not None and client in s.cohort and client not in s.updates:
+        if s.cohort is not None and client in s.cohort and client not in s.updates and not self.joins_later(client):
             yield self.give(client)
+
+    def joins_later(self, client: str) -> bool:
+        """Whether a client was late, and others are at work: asked now, it would hold up a second round."""
+        s = self.state
+        if s.late is None or client not in s.late:
+            return False
+        if set(s.cohort or ()) - s.left - s.late - s.updates.keys():
+            return True
+        s.late.discard(client)
+        return False
 
     @on(Push)
     def pushed(self, sender: str, push: Push, now: float) -> Effects:
@@ -156,13 +173,17 @@ class RoundServer(ClientServer):
             return False
         # Of a secret cohort all are waited for: who is cut off would show who was drawn before.
         enough = not self.settings.secret and len(s.updates) >= self.settings.drawn
-        return enough or s.left.union(s.updates).issuperset(s.cohort)
+        # Where nobody has answered it may be the server that nobody reaches: then the timeout decides.
+        skipped = s.late if s.late and s.updates else ()
+        return enough or s.left.union(s.updates, skipped).issuperset(s.cohort)
 
     @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:
         if event.timer != ROUND:
             yield from self.halt("deadline")
         elif self.state.cohort is not None and not self.state.finished:
+            if self.state.late is not None:
+                self.state.late.update(set(self.state.cohort) - self.state.updates.keys())
             yield from self.close()
             yield from self.close_if_whole()
 

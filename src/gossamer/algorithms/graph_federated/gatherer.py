@@ -1,7 +1,9 @@
 """Inside a federated unit: its server samples agents, asks them for updates and sums what comes.
 
 Nobody waits for agents that are known to be away, have declined, or are late by the timeout: their part of the sum is
-zero. What becomes of the sum is for `graph_federated.server`, which this is a part of.
+zero. But where all are away it may be the server that nobody reaches: a round of which nobody has answered is held, for
+the first that comes back or until the timeout, if there is one. What becomes of the sum is for
+`graph_federated.server`, which this is a part of.
 """
 
 from __future__ import annotations
@@ -90,8 +92,35 @@ class GatheringNode(EndingNode):
         for agent in agents:
             if agent in s.waiting:
                 yield Send(agent, Assignment(s.round, s.start))
-        if not s.waiting:
+        if not s.waiting and not self.holds():
             yield from self.heard()
+
+    def holds(self) -> bool:
+        """Whether a round that waits for nobody is held for agents that may come back."""
+        s = self.state
+        away = s.away.intersection(self.sampling.of(s.round)) - s.left
+        if self.timeout is None or s.total is not None or not away:
+            return False
+        s.held = s.round
+        return True
+
+    def back(self, agent: str) -> Effects:
+        """Ask an agent that is there again, if its round was held."""
+        s = self.state
+        if s.phase != "gathering" or s.held != s.round or s.total is not None:
+            return
+        if agent in self.sampling.of(s.round) and agent not in s.left and agent not in s.waiting:
+            s.waiting.add(agent)
+            s.unanswered -= 1
+            yield Send(agent, Assignment(s.round, s.start))
+
+    def time_is_up(self) -> Effects:
+        """Go on without the agents that are late."""
+        s, round = self.state, self.state.round
+        for agent in sorted(s.waiting):
+            yield from self.lost(agent)
+        if (s.phase, s.round) == ("gathering", round) and not s.waiting:
+            yield from self.heard()  # it was held
 
     @on(Contribution)
     def contributed(self, sender: str, contribution: Contribution, now: float) -> Effects:
@@ -112,7 +141,7 @@ class GatheringNode(EndingNode):
         if s.phase == "gathering" and agent in s.waiting:
             s.waiting.discard(agent)
             s.unanswered += 1
-            if not s.waiting:
+            if not s.waiting and not self.holds():
                 yield from self.heard()
 
     def heard(self) -> Effects:

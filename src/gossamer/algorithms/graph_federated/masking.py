@@ -123,6 +123,11 @@ class MaskingServerNode(ServerNode):
             if not s.waiting:
                 yield from self.heard()
 
+    def back(self, agent: str) -> Effects:
+        """Ask an agent that is there again, if its round was held and the others have not masked yet."""
+        if self.state.sum is not None and self.state.sum.step == Step.ANNOUNCE:
+            yield from super().back(agent)
+
     @on(Withdrawn)
     def withdrawn(self, sender: str, message: Withdrawn, now: float) -> Effects:
         self.only_from_agents(sender)

@@ -246,7 +246,7 @@ class ServerNode(GatheringNode):
     @on(PeerUp)
     def peer_up(self, event: PeerUp, now: float) -> Effects:
         self.state.away.discard(event.peer)
-        yield from ()
+        yield from self.back(event.peer)
 
     @on(Leaving)
     def leaving(self, sender: str, message: Leaving, now: float) -> Effects:
@@ -266,8 +266,7 @@ class ServerNode(GatheringNode):
         if event.timer == "deadline":
             yield from self.end("deadline")
         elif event.timer == "agents":
-            for agent in sorted(self.state.waiting):
-                yield from self.lost(agent)
+            yield from self.time_is_up()
         elif event.timer == "probe" and not self.state.finished:
             yield from self.probe()
 

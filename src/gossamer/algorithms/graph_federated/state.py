@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gossamer.algorithms.graph_federated.neighbours import Newest
+from gossamer.protocol.node import NEWER
 from gossamer.vectors import Confined, Model
 
 
@@ -52,6 +53,8 @@ class ServerState:
         The deadline.
     finished : str
         Why it makes no more rounds.
+    held : int or None
+        The newest round in which all agents that were asked were away, and that waited for the first to come back.
     """
 
     own: Model | Confined
@@ -75,3 +78,4 @@ class ServerState:
     patience: float = 0.0
     ends: float | None = None
     finished: str = ""
+    held: int | None = field(default=None, metadata=NEWER)

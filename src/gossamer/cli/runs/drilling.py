@@ -13,7 +13,8 @@ from gossamer.cli.printing import print_json, say, table, wrapped
 from gossamer.deployment.peers.counters import counters_of, forgotten
 from gossamer.errors import counted
 from gossamer.experiment.spec import Experiment
-from gossamer.faults.drills import ALL, Drill, Fate, Outcome
+from gossamer.faults.drills import ALL, Drill, Outcome
+from gossamer.faults.fates import Fate
 from gossamer.faults.incidents import Script, duration
 from gossamer.processes import results
 from gossamer.protocol.link import Link
@@ -53,7 +54,9 @@ def recall(links: Mapping[str, Link], theirs: Mapping[str, Link]) -> str | None:
 def drill(options: argparse.Namespace, experiment: Experiment) -> int:
     """Run the drill; 1 if something did not hold."""
     script, last = Script.read(Path(options.incidents)), options.first + options.seeds
-    Drill.of(experiment, script, recall)  # what cannot be run is said at once
+    replaced = Drill.of(experiment, script, recall).replaced  # what cannot be run is said at once
+    for line in replaced:
+        say(line)
     chunks = [range(start, min(start + _CHUNK, last)) for start in range(options.first, last, _CHUNK)]
     began, found = time.perf_counter(), list[Outcome]()
     with patience("running the drill") as now:
@@ -68,6 +71,7 @@ def drill(options: argparse.Namespace, experiment: Experiment) -> int:
                 "algorithm": experiment.algorithm.name,
                 "first": options.first,
                 "seeds": options.seeds,
+                "replaced": replaced,
                 "failed": {outcome.seed: list(outcome.problems) for outcome in failed},
                 "fates": {title: [asdict(fate) for fate in fates] for title, fates in shown.fates.items()},
                 "latest": _latest(found),

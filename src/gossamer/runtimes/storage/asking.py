@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import gossamer.privacy.tasks  # noqa: F401  gives mechanisms and sampling schemes their encodings
@@ -113,6 +114,7 @@ def known(value: Any, what: str = "a divergence") -> float:
 _CASTS: dict[Any, Any] = {"float": float, "int": int}  # by the names of types in annotations
 
 
+@lru_cache(maxsize=1024)
 def encoded(kind: ReleaseKind) -> bytes:
     """Kinds that are equal, such as of a clip 1 and a clip 1.0, are the same bytes: one count for both."""
     parts = (_cast(kind.mechanism), _cast(kind.sampling), int(kind.size))
@@ -125,6 +127,7 @@ def _cast(part: Any) -> Any:
     return replace(part, **{name: cast(getattr(part, name)) for name, cast in casts.items()})
 
 
+@lru_cache(maxsize=1024)
 def decoded(kind: bytes) -> ReleaseKind:
     """The kind behind `encoded`."""
     return ReleaseKind(*decode(kind))

@@ -29,9 +29,10 @@ from gossamer.privacy.mechanisms import Gaussian, NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import Compute, Effect, Finish, Send
+from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Answered, Completed, Elapsed, Received, Refused, Resumed, Started
 from gossamer.protocol.messages import Message
-from gossamer.protocol.node import Node
+from gossamer.protocol.node import Node, restore_state, state_of
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Confined, Public, Released
@@ -112,6 +113,59 @@ def test_whoever_comes_late_is_not_taken_and_joins_its_next_round() -> None:
     assert told(node, "node-1", Push(3, 1, update(0, 0, 0))) == []
     assert told(node, "node-1", Push(4, 1, update(9, 9, 9))) == []  # one update a round counts
     assert node.state.updates["node-1"] == update(0, 0, 0)
+
+
+def test_whoever_was_late_is_waited_for_in_each_round_or_until_it_is_heard_of_again() -> None:
+    rounds = {}
+    for late in (None, "awaited", "skipped"):
+        node = server(timeout=5.0, late=late, rounds=9)
+        node.handle(Started(), 0.0)
+        for name in ("node-0", "node-1", "node-2"):
+            told(node, name, Fetch(1))
+        told(node, "node-0", Push(2, 0, update(0, 0, 0)))
+        told(node, "node-1", Push(2, 0, update(0, 0, 0)))
+        node.handle(Elapsed("round"), 5.0)  # without node-2
+        assert node.state.t == 1
+        told(node, "node-0", Push(3, 1, update(0, 0, 0)))
+        told(node, "node-1", Push(3, 1, update(0, 0, 0)))
+        rounds[late] = node.state.t
+    assert rounds == {None: 1, "awaited": 1, "skipped": 2}
+    assert given(told(node, "node-2", Push(2, 0, update(9, 9, 9)))) == []  # it is back, and would hold up this round
+    told(node, "node-0", Push(4, 2, update(0, 0, 0)))
+    assert given(told(node, "node-1", Push(4, 2, update(0, 0, 0)))) == ["node-0", "node-1", "node-2"]
+    told(node, "node-0", Push(5, 3, update(0, 0, 0)))
+    told(node, "node-1", Push(5, 3, update(0, 0, 0)))
+    assert node.state.t == 3, "it is waited for again"
+    told(node, "node-2", Push(3, 3, update(0, 0, 0)))
+    assert node.state.t == 4
+    np.testing.assert_array_equal(node.state.x.values, [1.0, -1.0, 2.0])
+
+
+def test_where_all_were_late_a_round_waits_for_the_first_that_answers() -> None:
+    """A server that nobody reaches goes through rounds by its timeout, and not as fast as it can."""
+    node = server(timeout=5.0, late="skipped", rounds=9)
+    node.handle(Started(), 0.0)
+    for second in (5.0, 10.0):
+        node.handle(Elapsed("round"), second)
+    assert node.state.t == 2
+    assert given(told(node, "node-1", Fetch(1))) == ["node-1"]
+    assert node.state.t == 2
+    told(node, "node-1", Push(2, 2, update(3, 0, 0)))
+    assert node.state.t == 3
+    np.testing.assert_allclose(node.state.x.values, [4.0, -1.0, 2.0])
+
+
+def test_who_was_late_is_remembered_over_a_restart() -> None:
+    node = server(timeout=5.0, late="skipped")
+    node.handle(Started(), 0.0)
+    told(node, "node-0", Fetch(1))
+    told(node, "node-0", Push(2, 0, update(0, 0, 0)))
+    node.handle(Elapsed("round"), 5.0)
+    back = server(timeout=5.0, late="skipped")
+    restore_state(back, decode(encode(state_of(node))))
+    assert back.state == node.state
+    assert back.state.late == {"node-1", "node-2"}
+    assert "late" not in state_of(server(timeout=5.0)), "stores of other runs stay as they were"
 
 
 def test_nobody_waits_for_clients_that_left() -> None:
@@ -320,6 +374,8 @@ def test_without_noise_it_learns() -> None:
         ({"algorithm": {"cohorts": "secret", "clients_per_round": 3}}, "secret coins are those of a server"),
         ({"algorithm": {"clients_per_round": 7}}, "at most the 6 clients that there are, found 7"),
         ({"algorithm": {"updates_per_node": 3}}, "leave it out, and say rounds"),
+        ({"algorithm": {"late": "skipped"}}, "without a timeout nobody is late; leave it out, or say timeout"),
+        ({"algorithm": {"late": "skipped", "timeout": 9.0, "masking": "secure"}}, "each sum asks all of its clients"),
         ({"algorithm": TRUSTED, "privacy": {"noise_multiplier": [1, 2, 3, 4, 5, 6]}}, "a server adds one noise"),
         (
             {"privacy": {"neighboring_relation": "add_or_remove_one"}},

@@ -181,6 +181,41 @@ def test_a_round_without_any_agent_is_noised_and_sent_too() -> None:
     assert not asked.vector.values.any()
 
 
+@pytest.mark.parametrize("at", ["the start of a round", "its middle"])
+def test_where_all_agents_are_away_a_round_waits_for_who_comes_back(at: str) -> None:
+    """A broker that is restarted parts a server from all its agents: that must not cost it all its rounds."""
+    node = server(timeout=5.0)
+    if at == "the start of a round":
+        for agent in AGENTS:
+            node.handle(PeerDown(agent, "silent"), 0.0)
+        assert not sent(node.handle(Started(), 0.0), Assignment)
+    else:
+        node.handle(Started(), 0.0)
+        for agent in AGENTS:
+            assert node.handle(PeerDown(agent, "silent"), 1.0) == []
+    assert (node.state.phase, node.state.unanswered) == ("gathering", 2)
+    for agent in AGENTS:
+        assert sent(node.handle(PeerUp(agent), 2.0), Assignment) == {agent: Assignment(0, node.state.start)}
+    assert node.state.unanswered == 0
+    node.handle(Received("a", Contribution(0, update(0.5, 0.0))), 3.0)
+    effects = node.handle(Received("b", Contribution(0, update(0.5, 0.0))), 3.0)
+    assert [e for e in effects if isinstance(e, Release)] == [Release(0, Confined(np.array([0.5, 0.0])))]
+
+
+def test_where_nobody_comes_back_a_round_ends_by_its_timeout_and_without_one_at_once() -> None:
+    node = server(timeout=5.0)
+    node.handle(Started(), 0.0)
+    for agent in AGENTS:
+        node.handle(PeerDown(agent, "gone"), 0.0)
+    effects = node.handle(Elapsed("agents"), 5.0)
+    assert [e.id for e in effects if isinstance(e, Release)] == [0]
+    assert not node.state.own.values.any()
+    node = server()
+    node.handle(Started(), 0.0)
+    node.handle(PeerDown("a", "gone"), 0.0)
+    assert [e.id for e in node.handle(PeerDown("b", "gone"), 0.0)] == [0]
+
+
 def test_late_agents_are_given_up_after_the_timeout() -> None:
     node = server(timeout=5.0)
     effects = node.handle(Started(), 0.0)

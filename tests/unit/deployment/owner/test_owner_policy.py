@@ -105,7 +105,7 @@ def test_paths_are_taken_from_the_policys_folder(policy: Any, tmp_path: Path) ->
             "roles: unknown name 'king'; expected one of agent, aggregator, client,",
         ),
         (f"{DATA}roles: [workr]", "roles: unknown name 'workr'; did you mean worker?"),
-        (f"{DATA}algorithms: gossip", "line 5: algorithms: input should be a valid tuple"),
+        (f"{DATA}algorithms: gossip", "line 5: algorithms: expected a list"),
         (DATA.replace("4", ".nan"), "line 3: data.wards.epsilon: input should be a finite number"),
         (DATA.replace("4", ".inf"), "line 3: data.wards.epsilon: input should be a finite number"),
         (DATA.replace("4", "nan"), "line 3: data.wards.epsilon: input should be a finite number"),
