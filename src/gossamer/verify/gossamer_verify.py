@@ -26,7 +26,6 @@ import json
 import math
 import sys
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,6 @@ PROTECTED = {  # by observer, whose words say how data leave: from nodes, from u
     "other units and agents: all other units together, malicious ones included, anyone on the wires between, and the "
     "other agents of the agent's own unit": "agent",
 }
-READ = {*SLACK, *"format guarantees receipts privacy would_be unit observer delta rows_per_person".split()}
 Pair = tuple[str, float, float]
 Found = dict[str, Any]
 
@@ -65,10 +63,6 @@ def expect(true: Any, what: str) -> None:
         raise Unreadable(what)
 
 
-def reason(error: Exception) -> str:
-    return ("" if isinstance(error, Unreadable) else f"{type(error).__name__} ") + str(error)[:200]
-
-
 def sound(digits: str) -> float:
     """A number of a file: not negative, and neither infinite nor next to nothing."""
     value = float(digits)
@@ -76,7 +70,7 @@ def sound(digits: str) -> float:
     return int(digits) if digits.isdecimal() else value
 
 
-parsed = partial(json.loads, parse_int=sound, parse_float=sound, parse_constant=sound)
+DECODER = json.JSONDecoder(parse_int=sound, parse_float=sound, parse_constant=sound)
 
 
 def tails(pair: Pair, back: bool, x: Any) -> tuple[Any, Any]:
@@ -103,7 +97,7 @@ def highest(pair: Pair, back: bool) -> float:
     return float(losses[np.argmax(rare)])
 
 
-def tilt(pair: Pair, back: bool, h: float, t: float) -> tuple[Any, int, float, float, float]:
+def tilt(pair: Pair, back: bool, h: float, t: float) -> tuple[Any, int, Any]:
     """Probabilities of one release, tilted by exp(t loss), the first loss's step; log of M(t), mean and variance."""
     sides = []
     for way in (back, not back):  # losses above 0, and below it: turned round, where Q has exp(-loss) of P's mass
@@ -118,17 +112,16 @@ def tilt(pair: Pair, back: bool, h: float, t: float) -> tuple[Any, int, float, f
     mass[n] = max(mass[n] + 1 - mass.sum() - over, 0)
     total = mass @ np.exp(t * x)
     weight = mass * np.exp(t * x) / total
-    mean = weight @ x
-    return weight, -n, math.log(total), mean, weight @ (x - mean) ** 2
+    return weight, -n, np.array([math.log(total), weight @ x, weight @ (x - weight @ x) ** 2])
 
 
 def bounds(laws: dict[Pair, int], back: bool, h: float, size: int, t: float, steps: Any) -> Any:
     """Upper bounds of delta at the losses h ``steps``, tight near the one that ``t`` belongs to."""
     log, releases, spectrum = 0.0, sum(laws.values()), np.zeros(size // 2 + 1, complex)
     for pair, count in laws.items():
-        weight, first, logs, _, _ = tilt(pair, back, h, t)
+        weight, first, moments = tilt(pair, back, h, t)
         spectrum += count * np.log(rfft(np.bincount((np.arange(weight.size) + first) % size, weight, size)) + 1e-300)
-        log += count * logs
+        log += count * moments[0]
     z = t - 2j * math.pi * np.arange(size // 2 + 1) / (size * h)
     terms = np.exp(spectrum - z * h) * -math.expm1(-h) / (np.expm1(-z * h) * np.expm1(-(z + 1) * h))
     found = irfft(terms, size)[steps % size] + 8e-16 * (releases + 100) * np.abs(terms).sum() / size
@@ -140,39 +133,34 @@ def tilts(laws: dict[Pair, int], back: bool, delta: float) -> Any:
     """Of t from where all is seen to where ``delta`` is: t, a width, a deviation; what epsilon is at most (Markov)."""
     top, t, chance = max(highest(pair, way) for pair in laws for way in (back, not back)), 0.0, 1.0
     while t < 600 / top and chance > delta:
-        log, mean, variance = sum(count * np.array(tilt(pair, back, top / 1000, t)[2:]) for pair, count in laws.items())
+        log, mean, variance = sum(count * tilt(pair, back, top / 1000, t)[2] for pair, count in laws.items())
         if t:
             yield t, max(20 * math.sqrt(variance) + top, 70 / t), math.sqrt(variance), (log - math.log(delta)) / t
             chance = math.exp(log - t * mean)
         t = 3 * t or min(1 / math.sqrt(variance), 60 / top)
 
 
-def mu(losses: Any, deltas: Any) -> float:
-    """The least whose N(mu) and N(0) are as easy to tell apart, by tests with errors from `LEAST` up."""
-    hits = deltas + np.exp(losses) * LEAST
-    e, d = (one[: int(np.argmin(hits)) + 1] for one in (losses, deltas))  # tangents further on have fewer false alarms
-    least = bisect(lambda m: np.min(ndtr(m / 2 - e / m) - np.exp(e + log_ndtr(-m / 2 - e / m)) - d), 1e-9, 100.0)
-    return max(least, float(ndtri(min(hits.min(), 1.0)) - ndtri(LEAST)))
-
-
 def proved(laws: dict[Pair, int], delta: float) -> Found:
-    """Epsilon at ``delta``, mu and the share of right guesses, of a count of each pair."""
+    """Epsilon at ``delta``, the share of right guesses, mu: the least with N(mu) and N(0) as easy to tell apart."""
     plan = [(int(back), one) for back in (False, True) for one in tilts(laws, back, min(delta, 1e-14))]
     most = max(min(one[3] for way, one in plan if way == back) for back in (0, 1))
-    losses, epsilon = most * np.linspace(0, 1, 20_000) ** 3, math.inf
+    e, epsilon = most * np.linspace(0, 1, 20_000) ** 3, math.inf
     for fine in (10, 40, 160, 640, 2560):  # steps of a lattice in the deviation of a release, while that helps
-        found, before = np.ones((2, losses.size)), epsilon
+        found, before = np.ones((2, e.size)), epsilon
         for back, (t, width, deviation, _) in plan:
             size = 1 << min(22, max(12, math.ceil(math.log2(width / deviation * sum(laws.values()) ** 0.5 * fine))))
-            h, at = width / size, np.floor(losses / width * size).astype(int)
-            left, right = bounds(laws, bool(back), h, size, t, np.stack([at, at + 1]))
-            chord = left + (right - left) * np.expm1(losses - h * at) / math.expm1(h)  # deltas are below it
-            found[back] = np.minimum(found[back], chord)
+            h, at = width / size, np.floor(e / width * size).astype(int)
+            left, right = bounds(laws, bool(back), h, size, t, np.stack([at, at + 1]))  # deltas are below the chord
+            found[back] = np.minimum(found[back], left + (right - left) * np.expm1(e - h * at) / math.expm1(h))
         deltas = found.max(axis=0)
-        epsilon = float(losses[np.argmax(deltas <= delta)]) if deltas[-1] <= delta else math.inf
+        epsilon = float(e[np.argmax(deltas <= delta)]) if deltas[-1] <= delta else math.inf
         if before - epsilon <= 5e-4 * epsilon:
             break
-    return {"epsilon": epsilon, "mu": mu(losses, deltas), "best_guess": (1 + float(deltas[0])) / 2}
+    hits = deltas + np.exp(e) * LEAST  # mu is about tests with errors from `LEAST` up
+    e, d = (one[: int(np.argmin(hits)) + 1] for one in (e, deltas))  # tangents further on have fewer false alarms
+    mu = bisect(lambda m: np.min(ndtr(m / 2 - e / m) - np.exp(e + log_ndtr(-m / 2 - e / m)) - d), 1e-9, 100.0)
+    mu = max(mu, float(ndtri(min(hits.min(), 1.0)) - ndtri(LEAST)))
+    return {"epsilon": epsilon, "mu": mu, "best_guess": (1 + float(deltas[0])) / 2}
 
 
 def pair_of(law: Found, replaced: bool) -> Pair:
@@ -186,60 +174,55 @@ def pair_of(law: Found, replaced: bool) -> Pair:
         m = law["moved"] / law["standard_deviation"] * float(np.linalg.norm(np.cumsum(kernel)))
     elif kind in ("Gaussian", "BallGaussian") and (sampling == "Poisson" or (replaced and sampling == "FixedSize")):
         q = law["probability"] if sampling == "Poisson" else law["batch_size"] / law["dataset_size"]
-        m = (2 if replaced and kind == "Gaussian" and (q == 1 or sampling != "Poisson") else 1) / law[
-            "noise_multiplier"
-        ]
+        twice = replaced and kind == "Gaussian" and (q == 1 or sampling == "FixedSize")
+        m = (1 + twice) / law["noise_multiplier"]
     else:
         raise ArithmeticError(f"nothing is proved here of {law.get('law', '')} {kind}, {sampling} under this relation")
     expect(0 < q <= 1 and 0 < m < math.inf, f"expected a rate in (0, 1], and noise of what is hidden, found {law}")
-    fixed = sampling == "FixedSize" or kind == "BallGaussian"
-    return "one" if q == 1 or not replaced else "fixed" if fixed else "both", q, m
+    return "one" if q == 1 or not replaced else "both" if (kind, sampling) == ("Gaussian", "Poisson") else "fixed", q, m
 
 
 def read(path: Path) -> Found:
     """The chain in a file: laws, plans and end, who signed it (the key's fingerprint), whether plans were kept to."""
-    state, time, counts, laws, parties = bytes(32), 0.0, Counter[Any](), list[Found](), dict[str, Found]()
+    state, counts, laws, parties = bytes(32), Counter[Any](), list[Found](), dict[str, Found]()
     found: Found = {"laws": laws, "parties": parties, "end": None, "signer": None, "wrong": []}
     for at, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
         try:
-            one = parsed(line)
+            one = DECODER.decode(line.decode())
+            expect(at > 1 or one["receipts"] == FORMAT, f"expected receipts of format {FORMAT}; get a newer verifier")
+            expect(one["chain"] == state.hex()[:16] and not found["end"], "the chain is broken before it")
             if at == 1:
-                expect(one["receipts"] == FORMAT, f"receipts of format {one['receipts']}; get a newer verifier")
                 found |= {"run": one["run"], "key": one["key"]}
-            expect(
-                one["chain"] == state.hex()[:16] and not found["end"], "the chain is broken: not the line after that"
-            )
-            if isinstance(one.get("law"), dict):
+            elif isinstance(one.get("law"), dict):
                 laws.append(one["law"])
             elif "party" in one:
-                most = one["most"] or {}
-                sound = not counts and one["party"] not in parties and {*most} <= {str(law) for law in range(len(laws))}
-                sound = sound and all(type(count) is int for count in most.values())
-                expect(sound, "expected a plan of each party, in whole numbers, after its laws and before releases")
+                most, known = one["most"] or {}, {str(law) for law in range(len(laws))}
+                whole = {*most} <= known and all(type(count) is int for count in most.values())
+                expect(whole and not counts and one["party"] not in parties, "expected one plan, of laws before it")
                 parties[one["party"]] = one
             elif "head" in one:
-                sound = (one["head"], one["releases"]) == (state.hex(), sum(counts[name] for name in parties))
-                expect(sound, "the head is not that of the lines before it")
                 found["end"] = {name: value for name, value in one.items() if name != "chain"}
+                whole = (one["head"], one["releases"]) == (state.hex(), sum(counts[name] for name in parties))
+                expect(whole, "the head is not that of the lines before it")
                 if found["key"] is not None:
                     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
                     key = bytes.fromhex(found["key"])
                     Ed25519PublicKey.from_public_bytes(key).verify(bytes.fromhex(one["signature"]), SIGNED + state)
                     found["signer"] = "-".join(hashlib.sha256(key).hexdigest()[i : i + 4] for i in range(0, 32, 4))
-            elif at > 1:
-                of, law, party, now = one["of"], one["law"], parties[one["of"]], one["time"]
-                owners, whose = (one_of.get("owners", [of]) for one_of in ({**party, **one}, party))
+            else:
+                of, law, party = one["of"], one["law"], parties[one["of"]]
                 counts[of] += 1
-                expect(one["number"] == counts[of] and time <= (now or time), f"the release of {of} is out of order")
+                expect(one["number"] == counts[of], f"a release of {of} is out of order")
                 expect("Gaussian" not in laws[law]["mechanism"] or one["clip"] > 0, f"a release of {of} has no clip")
-                expect(owners and {*owners} <= {*whose}, f"{of} releases what is not in its plan")
-                counts.update((of, owner, law) for owner in owners)
-                most, time = max(counts[of, owner, law] for owner in owners), now or time
-                if party["most"] is not None and most > party["most"].get(str(law), 0):
-                    found["wrong"] = [f"{of} releases more than it planned, at line {at}"]
+                owners = one.get("owners", party.get("owners", [of]))
+                expect(owners and {*owners} <= {*party.get("owners", [of])}, f"{of} does not release data of {owners}")
+                for owner in owners:
+                    counts[of, owner, law] += 1
+                    if party["most"] is not None and counts[of, owner, law] > party["most"].get(str(law), 0):
+                        found["wrong"] = found["wrong"] or [f"{of} releases more than it planned, at line {at}"]
         except Exception as error:  # of JSON, of types, of signatures: whatever is wrong with a line
-            raise Unreadable(f"line {at} is no receipt: {reason(error)}") from None
+            raise Unreadable(f"line {at}: {type(error).__name__}: {error}") from None
         state = hashlib.sha256(state + hashlib.sha256(line).digest()).digest()
     expect(found["end"], "the chain has no end: its last lines are missing, or the run was killed")
     return found | {"alone": "" if found["key"] is None else f", for {', '.join(parties)} alone"}
@@ -247,24 +230,26 @@ def read(path: Path) -> Found:
 
 def judge(entry: Found, receipts: Found) -> Found:
     """Verdict on one entry of a guarantee, by the plans of those who release to its observer."""
-    said: Found = {name: entry[name] for name in ("unit", "observer", "delta", "epsilon", "mu")} | {"plans": []}
-    unit, observer, delta, plans = entry["unit"], entry["observer"], entry["delta"], dict[Any, list[str]]()
-    promised = {name: entry[name] for name in SLACK if entry.get(name) is not None}
-    if entry.get("privacy") == "none":
+    keys, plans = ("unit", "observer", "delta", "neighboring_relation", "rows_per_person"), dict[Any, list[str]]()
+    unit, observer, delta, relation, rows = (entry.pop(key) for key in keys)  # what is left has not been checked
+    said: Found = {"unit": unit, "observer": observer, "delta": delta, "plans": [], "verdict": "promises nothing"}
+    promised = {name: most for name in SLACK if (most := entry.pop(name, None)) is not None}
+    if entry.pop("privacy", None) == "none":
         expect(not promised, "expected no figures of what promises nothing")
-        found = judge(entry["would_be"], receipts) if entry.get("would_be") else said | {"verdict": "promises nothing"}
-        return found | {"verdict": found["verdict"] + ", if the noise were secret" * ("would_be" in entry)}
-    expect(0 < delta < 1, f"expected a delta between 0 and 1, found {delta}")
-    replaced = {"add_or_remove_one": False, "replace_one": True}[entry["neighboring_relation"]]
-    way = "trusted server" in observer, observer.startswith("other units")
+        then = entry.get("would_be")
+        return judge(then, receipts | {"alone": ", if the noise were secret"}) if then else said
+    replaced = relation == "replace_one"
+    expect((replaced or relation == "add_or_remove_one") and 0 < delta < 1, f"no relation, or no delta: {delta}")
+    way, word = ("trusted server" in observer, observer.startswith("other units")), unit.split()[0]
     try:
-        if PROTECTED.get(observer) != unit or entry["rows_per_person"] != (1 if unit[:7] == "example" else None):
-            raise ArithmeticError("the observer is not known here, or persons have several examples")
+        if not promised or PROTECTED.get(observer) != unit or rows != (1 if word == "example" else None):
+            raise ArithmeticError(
+                "nothing is known here of this observer, of several examples of a person, or no figure"
+            )
         for name, party in receipts["parties"].items():
-            if "to" in party and way[1]:
+            if way[1] and "to" in party:
                 continue  # it speaks to its own server alone
-            protects = unit.split()[0] in " ".join(party["protects"]).split()
-            if not protects or not party["most"] or not promised or ("owners" in party, "moved" in party) != way:
+            if word not in str(party["protects"]) or ("owners" in party, "moved" in party) != way or not party["most"]:
                 raise ArithmeticError(f"{name} has no plan that protects each {unit} from this observer")
             laws = Counter[Pair]()
             for index, most in party["most"].items():
@@ -286,18 +271,21 @@ def verify(place: Path, card: Path | None = None) -> Found:
     """Verdict of receipts on the guarantee beside them, or in another file."""
     path, card = (place / "receipts.jsonl", card or place / "guarantee.json") if place.is_dir() else (place, card)
     try:
-        receipts, stated = read(path), {"guarantees": []} if card is None else parsed(card.read_bytes())
-        promises = card is None or (stated["format"] == FORMAT and stated["guarantees"])
-        expect(promises, f"expected a guarantee of format {FORMAT} that promises something")
-        found = [judge(one, receipts) for one in stated["guarantees"]]
-        unread = {*stated, *(key for one in stated["guarantees"] for key in one.get("would_be") or one)} - READ
-    except Exception as error:  # of files, of JSON, of types: whatever is wrong with them
-        raise Unreadable(f"{path} and {card}: {reason(error)}") from None
-    other = card is not None and stated.get("receipts") != receipts["end"]
-    wrong = receipts["wrong"] + ["the guarantee is about other receipts"] * other
-    good = all(one["verdict"].startswith(("follows", "promises nothing")) for one in found) and not wrong
-    said = {**receipts["end"], **{name: receipts[name] for name in ("run", "key", "signer")}, "guarantees": found}
-    return {**said, "parties": [*receipts["parties"]], "not_checked": sorted(unread), "wrong": wrong, "follows": good}
+        chain = read(path)
+        nothing = {"guarantees": [], "receipts": chain["end"], "format": FORMAT}
+        stated = DECODER.decode(card.read_text("utf-8")) if card else nothing
+        entries, other = stated.pop("guarantees"), stated.pop("receipts", None) != chain["end"]
+        expect(
+            stated.pop("format") == FORMAT and (entries or not card), f"{card}: expected promises of format {FORMAT}"
+        )
+        found = [judge(one, chain) for one in entries]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, MemoryError) as error:
+        raise Unreadable(f"{path} and {card}: {type(error).__name__}: {error}") from None
+    wrong = chain["wrong"] + ["the guarantee is about other receipts"] * other
+    good = not wrong and all(one["verdict"].startswith(("follows", "promises nothing")) for one in found)
+    unread = sorted({*stated, *(key for one in entries for key in one.get("would_be") or one)})
+    said = {**chain["end"], **{name: chain[name] for name in ("run", "key", "signer")}, "guarantees": found}
+    return {**said, "parties": [*chain["parties"]], "not_checked": unread, "wrong": wrong, "follows": good}
 
 
 def main(arguments: list[str]) -> int:
