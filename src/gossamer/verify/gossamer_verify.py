@@ -1,4 +1,4 @@
-"""Check a privacy guarantee from receipts: python gossamer_verify.py RESULTS|RECEIPTS [GUARANTEE] [--json]
+"""Check a privacy guarantee from receipts: python gossamer_verify.py RESULTS|RECEIPTS [GUARANTEE]
 
 It needs numpy, scipy and, for signatures, cryptography, and shares no code with the library that wrote the receipts.
 It ends with 0 if what is promised of the parties in RECEIPTS follows, 1 if it does not, 2 if a file cannot be read.
@@ -243,9 +243,7 @@ def judge(entry: Found, receipts: Found) -> Found:
     way, word = ("trusted server" in observer, observer.startswith("other units")), unit.split()[0]
     try:
         if not promised or PROTECTED.get(observer) != unit or rows != (1 if word == "example" else None):
-            raise ArithmeticError(
-                "nothing is known here of this observer, of several examples of a person, or no figure"
-            )
+            raise ArithmeticError("no figure, an observer that is not known here, or several examples of a person")
         for name, party in receipts["parties"].items():
             if way[1] and "to" in party:
                 continue  # it speaks to its own server alone
@@ -280,7 +278,7 @@ def verify(place: Path, card: Path | None = None) -> Found:
         )
         found = [judge(one, chain) for one in entries]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, MemoryError) as error:
-        raise Unreadable(f"{path} and {card}: {type(error).__name__}: {error}") from None
+        raise Unreadable(f"{path}, {card or 'no guarantee'}: {type(error).__name__}: {error}") from None
     wrong = chain["wrong"] + ["the guarantee is about other receipts"] * other
     good = not wrong and all(one["verdict"].startswith(("follows", "promises nothing")) for one in found)
     unread = sorted({*stated, *(key for one in entries for key in one.get("would_be") or one)})

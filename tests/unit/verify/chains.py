@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gossamer.privacy.guarantees import OTHER_NODES
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
@@ -76,7 +77,7 @@ def card(head: Head, epsilon: float, delta: float = 1e-5, mu: float | None = Non
     entry = {
         "unit": "example of a node's shard",
         "neighboring_relation": "add_or_remove_one",
-        "observer": "all other nodes together",
+        "observer": OTHER_NODES,
         "epsilon": epsilon,
         "delta": delta,
         "mu": mu,
