@@ -167,10 +167,10 @@ def pair_of(law: Found, replaced: bool) -> Pair:
     """The pair of one release of a law, or of all records of a stream."""
     kind, sampling, q = law["mechanism"], law.get("sampling"), 1.0
     if kind == "stream" and law["law"] == "gaussian" and law["moved"] is not None and replaced:
-        j = np.arange(law["records"])
+        j = np.arange(law["records"] // 1)
         root = np.cumprod(np.where(j > 0, (2 * j - 1) / np.maximum(2 * j, 1), 1.0))  # coefficients of (1 - x)^(-1/2)
         kernels = {"independent": j >= 0, "random_walk": j < 1, "sqrt_toeplitz": root}
-        kernel = {**kernels, "banded": root * (j < law.get("bands", 0))}[law["temporal"]]
+        kernel = {**kernels, "banded": root * (j < law.get("bands", 0) // 1)}[law["temporal"]]
         m = law["moved"] / law["standard_deviation"] * float(np.linalg.norm(np.cumsum(kernel)))
     elif kind in ("Gaussian", "BallGaussian") and (sampling == "Poisson" or (replaced and sampling == "FixedSize")):
         q = law["probability"] if sampling == "Poisson" else law["batch_size"] / law["dataset_size"]
@@ -178,7 +178,7 @@ def pair_of(law: Found, replaced: bool) -> Pair:
         m = (1 + twice) / law["noise_multiplier"]
     else:
         raise ArithmeticError(f"nothing is proved here of {law.get('law', '')} {kind}, {sampling} under this relation")
-    expect(0 < q <= 1 and 0 < m < math.inf, f"expected a rate in (0, 1], and noise of what is hidden, found {law}")
+    expect(0 < q <= 1 and 0 < m < math.inf and law.get("batch_size", 1) % 1 == 0, f"no rate, or no noise: {law}")
     return "one" if q == 1 or not replaced else "both" if (kind, sampling) == ("Gaussian", "Poisson") else "fixed", q, m
 
 

@@ -61,7 +61,7 @@ def chained(contents: list[dict[str, Any]]) -> Written:
     """A chain of other contents, with links and a head that fit: by somebody who knows how chains are made."""
     chain, lines = Chain(), []
     for content in contents:
-        lines.append(chain.of({key: value for key, value in content.items() if key != "chain"}))
+        lines.append(chain.line(json.dumps({key: value for key, value in content.items() if key != "chain"})[1:]))
     releases = sum("of" in content for content in contents)
     head = Head(releases, chain.state.hex())
     return Written([*lines, chain.of(head._asdict())], head)
