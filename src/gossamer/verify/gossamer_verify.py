@@ -81,7 +81,7 @@ def tails(pair: Pair, back: bool, x: Any) -> tuple[Any, Any]:
             a = m * m / 2 + np.log1p(-q) - math.log(q) + x / 2 + np.log(-np.expm1(-x) / 2)
             o = (x / 2 + np.logaddexp(a, np.logaddexp(2 * a, 0) / 2)) / m
             return (1 - q) * ndtr(-o) + q * ndtr(m - o), (1 - q) * ndtr(-o) + q * ndtr(-m - o)
-        if shape == "one" and back:
+        if shape == "one" and back and q < 1:  # of all examples, both directions are one
             o = np.log(np.maximum(1 + np.expm1(-x) / q, 0)) / m + m / 2
             return ndtr(o), (1 - q) * ndtr(o) + q * ndtr(o - m)
     o = np.log1p(np.expm1(x) / q) / m + m / 2
@@ -154,7 +154,7 @@ def proved(laws: dict[Pair, int], delta: float) -> Found:
             found[back] = np.minimum(found[back], left + (right - left) * np.expm1(e - h * at) / math.expm1(h))
         deltas = found.max(axis=0)
         epsilon = float(e[np.argmax(deltas <= delta)]) if deltas[-1] <= delta else math.inf
-        if before - epsilon <= 5e-4 * epsilon:
+        if before - epsilon <= 1e-3 * epsilon:
             break
     hits = deltas + np.exp(e) * LEAST  # mu is about tests with errors from `LEAST` up
     e, d = (one[: int(np.argmin(hits)) + 1] for one in (e, deltas))  # tangents further on have fewer false alarms

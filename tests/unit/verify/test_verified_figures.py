@@ -79,6 +79,15 @@ def test_full_batches_have_the_closed_form(m: float, delta: float) -> None:
     assert second.proved({("one", 1.0, m): 1}, delta)["mu"] == pytest.approx(m, rel=1e-3)
 
 
+@pytest.mark.parametrize("back", [False, True])
+def test_large_losses_of_full_batches_are_kept_in_both_directions(back: bool) -> None:
+    """Where exp(-loss) is below the rounding of 1, too: P(loss > x) = Phi(m/2 - x/m), Q(loss > x) = Phi(-m/2 - x/m)."""
+    m, x = 12.0, np.array([0.0, 30.0, 38.0, 70.0, 120.0])
+    p, q = second.tails(("one", 1.0, m), back, x)
+    np.testing.assert_allclose(p, norm.cdf(m / 2 - x / m), rtol=1e-12)
+    np.testing.assert_allclose(q, norm.cdf(-m / 2 - x / m), rtol=1e-12)
+
+
 def test_one_sampled_release_has_the_closed_form() -> None:
     """delta(e) = q delta_N(log(1 + (exp(e) - 1)/q)), of fixed size: Balle, Barthe and Gaboardi, theorem 9."""
     q, m, e = 0.1, 1.5, 0.7
