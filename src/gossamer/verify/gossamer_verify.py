@@ -130,7 +130,7 @@ def bounds(laws: dict[Pair, int], back: bool, h: float, size: int, t: float, ste
 
 
 def tilts(laws: dict[Pair, int], back: bool, delta: float) -> Any:
-    """Of t from where all is seen to where ``delta`` is: t, a width, a deviation; what epsilon is at most (Markov)."""
+    """Tilts t, from where all is seen to where ``delta`` is, with a width, a deviation, a bound of epsilon (Markov)."""
     top, t, chance = max(highest(pair, way) for pair in laws for way in (back, not back)), 0.0, 1.0
     while t < 600 / top and chance > delta:
         log, mean, variance = sum(count * tilt(pair, back, top / 1000, t)[2] for pair, count in laws.items())

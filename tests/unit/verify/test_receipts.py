@@ -294,7 +294,7 @@ def test_the_command_says_what_follows(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["verify", str(folder)]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"36 receipts, head {chain.head.head}, unsigned")
-    assert f"\nrun {'5e' * 32}, parties: a, b, c\n" in said
+    assert f"\nrun {'5e' * 32} with receipts of a, b, c\n" in said
     assert f"\nfollows: example of a node's shard, against {OTHER_NODES}\n  epsilon " in said
     assert said.endswith("\n")
     other = tmp_path / "promise.json"

@@ -49,7 +49,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     if found["signer"] is not None:
         signed = f"signed by the key with fingerprint {found['signer']}"
     yield f"{found['releases']} receipts, head {found['head']}, {signed}"
-    yield f"run {found['run']}, parties: {_some(found['parties'])}"
+    yield f"run {found['run']} with receipts of {_some(found['parties'])}"
     if found["signer"] is not None:
         yield f"receipts of other parties are not here: what follows is about {_some(found['parties'])} alone"
     yield from found["wrong"]
