@@ -108,7 +108,7 @@ def test_receipts_are_whole_after_kills_and_an_old_ledger_is_noticed(
         lines[-1] = json.dumps(signed | {"signature": signed["signature"][::-1]})
         (broken := tmp_path / "broken.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
         assert main(["verify", str(broken)]) == 2
-        assert f"line {len(lines)} : InvalidSignature" in capsys.readouterr().err
+        assert f"line {len(lines)}: InvalidSignature" in capsys.readouterr().err
         assert main(["data", "show", str(ledger(there, A).with_name("policy.yaml"))]) == 0
         shown = capsys.readouterr().out
         assert f"/{A}: {receipts(there, A)}\n" in shown, shown
