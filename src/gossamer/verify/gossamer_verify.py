@@ -245,7 +245,7 @@ def judge(entry: Found, receipts: Found) -> Found:
         if not promised or PROTECTED.get(observer) != unit or rows != (1 if word == "example" else None):
             raise ArithmeticError("no figure, an observer that is not known here, or several examples of a person")
         for name, party in receipts["parties"].items():
-            if way[1] and "to" in party:
+            if way[1] and "to" in party and "moved" not in party:
                 continue  # it speaks to its own server alone
             if word not in str(party["protects"]) or ("owners" in party, "moved" in party) != way or not party["most"]:
                 raise ArithmeticError(f"{name} has no plan that protects each {unit} from this observer")
@@ -292,7 +292,7 @@ def main(arguments: list[str]) -> int:
     except (Unreadable, TypeError) as why:
         print("gossamer verify:", repr(str(why))[1:-1], file=sys.stderr)  # a stranger's names may have any characters
         return 2
-    print(json.dumps(found, indent=2))
+    print(json.dumps(found, indent=2).replace(": Infinity", ": null"))  # there is no infinity in JSON
     return 0 if found["follows"] else 1
 
 

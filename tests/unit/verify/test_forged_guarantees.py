@@ -127,6 +127,7 @@ def test_what_a_stream_hides_is_said_by_the_plan_alone(tmp_path: Path) -> None:
     assert of_units(tmp_path / "a", STREAM, moved=3.0).startswith("does not follow")
     assert of_units(tmp_path / "a", STREAM | {"moved": 0.001}, moved=3.0).startswith("does not follow")
     assert of_units(tmp_path / "a", STREAM, moved=None).startswith("not verified")
+    assert of_units(tmp_path / "a", STREAM, to="own server", moved=3.0).startswith("does not follow: epsilon is 2")
 
 
 @pytest.mark.parametrize(
@@ -234,6 +235,13 @@ def test_a_delta_lies_between_0_and_1(delta: float, tmp_path: Path, capsys: pyte
     said = card(chain.head, GENEROUS, delta)
     assert main(["verify", str(stored(tmp_path / "a", chain.text, said))]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_file_alone_prints_json_of_an_infinite_mu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chain = chain_of(GAUSSIAN | {"noise_multiplier": 0.07}, 1, *releases(1))
+    assert second.main([str(stored(tmp_path / "a", chain.text, card(chain.head, 400.0)))]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["guarantees"][0]["plans"][0]["mu"] is None
 
 
 @pytest.mark.parametrize("delta", [1e-29, 1e-60])
