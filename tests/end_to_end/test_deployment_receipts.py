@@ -18,6 +18,7 @@ from tests.reference.deployments import Parties, experiment, parties, until
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import LocalFederation
 from gossamer.deployment.party.witnessing import MEMORY
+from gossamer.keys.identity import Identity
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker
 
 GOSSIP = """
@@ -96,9 +97,11 @@ def test_receipts_are_whole_after_kills_and_an_old_ledger_is_noticed(
             assert main(["verify", str(there.folder(name).path), "--json"]) == 0
             found = json.loads(capsys.readouterr().out)
             card = json.loads((there.folder(name).path / "guarantee.json").read_text(encoding="utf-8"))
-            assert found["signed"]
+            fingerprint = Identity.load(there.federation.folder / name / "identity.key").public_key.fingerprint
+            assert found["signer"] == fingerprint
+            assert found["parties"] == [name]
             assert (found["head"], found["releases"]) == (card["receipts"]["head"], receipts(there, name))
-            assert [one["verdict"] for one in found["guarantees"]] == ["follows"]
+            assert [one["verdict"] for one in found["guarantees"]] == [f"follows, for {name} alone"]
             assert "other receipts" not in there.output(name)
         lines = (there.folder(A).path / "receipts.jsonl").read_text(encoding="utf-8").splitlines()
         one = json.loads(lines[-2])
@@ -108,7 +111,7 @@ def test_receipts_are_whole_after_kills_and_an_old_ledger_is_noticed(
         lines[-1] = json.dumps(signed | {"signature": signed["signature"][::-1]})
         (broken := tmp_path / "broken.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
         assert main(["verify", str(broken)]) == 2
-        assert f"line {len(lines)} is no receipt: InvalidSignature" in capsys.readouterr().err
+        assert f"line {len(lines)}: InvalidSignature" in capsys.readouterr().err
         assert main(["data", "show", str(ledger(there, A).with_name("policy.yaml"))]) == 0
         shown = capsys.readouterr().out
         assert f"/{A}: {receipts(there, A)}\n" in shown, shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,24 @@ def test_a_run_without_a_secret_is_repeated_by_its_spec(capsys: pytest.CaptureFi
     assert "gossamer run first/spec.yaml repeats it" in line
     assert main(["run", "first/spec.yaml", "--out", "again"]) == 0
     assert files(Path("first")) == files(Path("again"))
+
+
+def test_an_audit_overwrites_audits_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither the results of a run, nor what a run that was killed has left; with noise that is reproducible, too."""
+    once = {"canaries": 20, "guesses": 4}
+    for kept in (spec(), spec(privacy={"noise_multiplier": 1.0, "noise_secret": "reproducible"})):
+        for folder in (Path("run"), Path("audit")):
+            shutil.rmtree(folder, ignore_errors=True)
+        gs.run(kept, "run")
+        for left in ("whole", "killed"):
+            if left == "killed":
+                (Path("run") / "summary.json").unlink()
+            before = files(Path("run"))
+            with pytest.raises(SpecError, match=r"^run has a run that was no audit, .*; choose another --out$"):
+                audit_run(kept, "run", overwrite=True, **once)
+            assert files(Path("run")) == before
+        for _ in range(2):
+            audit_run(kept, "audit", overwrite=True, **once)
 
 
 def test_an_audit_is_not_repeated_as_a_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +24,7 @@ from gossamer.attacks.one_run import Family, best_guesses, epsilon_one_run, reje
 from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.eavesdropper import Listener, rows_of
-from gossamer.experiment.noise_secret import NoiseSecret
+from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
@@ -92,7 +93,9 @@ def audit_run(
         loss under the run's model alone.
     confidence : float
         Of the bound.
-    overwrite, progress, secret
+    overwrite : bool
+        Replace what another audit wrote to the folder; results of a run that was none stay.
+    progress, secret
         As for `run`.
 
     Returns
@@ -107,6 +110,7 @@ def audit_run(
     """
     check_level(experiment.delta, confidence)
     with results_folder(out, overwrite=overwrite) as folder:
+        _check_own(folder)
         prepared = prepare(experiment)
         check_not_private(prepared, "an audit with canaries")
         if experiment.terms.unit != EXAMPLE and score == "gradient":
@@ -145,6 +149,24 @@ def audit_run(
         found = {**_found(bound, *asked), "canary": _kind(prepared, kind), "score": score, **_proved(result.guarantee)}
         _publish(result.summary, "one_run", {**found, "refuted": refuted}, folder)
         return result
+
+
+def _check_own(folder: ResultsFolder | None) -> None:
+    """Raise unless a folder is new or empty, or an audit has written it: models of other runs are not replaced."""
+    if folder is None or not folder.path.exists() or not any(folder.path.iterdir()) or _by_an_audit(folder.path):
+        return
+    raise SpecError(
+        f"{folder.path} has a run that was no audit, so an audit does not overwrite it; choose another --out"
+    )
+
+
+def _by_an_audit(path: Path) -> bool:
+    """Whether an audit has written results, or begun to; one with reproducible noise is known once it has ended."""
+    with suppress(DataError):
+        return KeptSecret.read(path).made_by == "audit"
+    with suppress(DataError):
+        return "one_run" in read_summary(path)["privacy"].get("audits", {})
+    return False
 
 
 def _purpose(kind: CanaryChoice, planted: Canaries) -> str:

@@ -1,7 +1,7 @@
-"""Check a privacy guarantee from receipts: python gossamer_verify.py RESULTS|RECEIPTS [GUARANTEE] [--json]
+"""Check a privacy guarantee from receipts: python gossamer_verify.py RESULTS|RECEIPTS [GUARANTEE]
 
-It needs Python 3.11, numpy, scipy and, for signatures, cryptography, and shares no code with the library that wrote the
-receipts. It ends with 0 if all that is promised follows, 1 if something does not, 2 if a file cannot be read.
+It needs numpy, scipy and, for signatures, cryptography, and shares no code with the library that wrote the receipts.
+It ends with 0 if what is promised of the parties in RECEIPTS follows, 1 if it does not, 2 if a file cannot be read.
 1. Are the receipts whole? s_0 is 32 zero bytes, s_(i+1) the SHA-256 of s_i and line i's SHA-256. Each line has 16
    digits of s_i, the last all, signed if the first names a key. 2. Did each party keep to its plan? All of it counts.
 3. What follows from the plans? One release is dominated by a pair (P, Q) of laws on the line, and pairs compose (Zhu,
@@ -31,20 +31,46 @@ from typing import Any
 
 import numpy as np
 from scipy.fft import irfft, rfft
-from scipy.optimize import minimize_scalar
+from scipy.optimize import bisect
 from scipy.special import log_ndtr, ndtr, ndtri
 
-FORMAT, SLACK, ROUNDING = 1, 1e-3, 1e-6  # of both files; relative: between two computations, on delta by rounding
-TAIL, LEAST = 1e-30, 1e-10  # what counts as infinite losses; errors of the tests that mu is about
-DELTAS = (0.3, 0.1, *10.0 ** -np.arange(2, 15))  # where mu's bounds are tight
+FORMAT, TAIL, LEAST = 1, 1e-30, 1e-10  # of files; what counts as infinite losses; errors of the tests that mu is about
+SLACK = {"epsilon": 1e-3, "mu": 1e-2, "best_guess": 1e-4}  # relative, between two computations
 SIGNED = b"t\x03\0\0\0s\x08\0\0\0gossamers\x08\0\0\0receiptsb \0\0\0"  # before the head that a party's key signs
-KNOWN = "Gaussian BallGaussian stream L2Laplace Laplace PaperNoise NoNoise none discrete_gaussian"
+WIRES = ", malicious ones included, and anyone on the wires"
+PROTECTED = {  # by observer, whose words say how data leave: from nodes, from units, or through a trusted server
+    "all other nodes together" + WIRES: "example of a node's shard",
+    "whoever sees all models of the node": "example of a node's shard",
+    "whoever sees all models of a node, all other nodes together included": "example of a node's shard",
+    "the server and all other clients together" + WIRES: "client with all of its data",
+    "all other clients together" + WIRES + ", but not the trusted server": "client with all of its data",
+    "all other clients together, malicious ones included, and whoever sees what is released, but neither the trusted "
+    "server nor anyone who sees whom it talks to, and when": "client with all of its data",
+    "other units: all of them together" + WIRES + " between": "federated unit",
+    "other units and agents: all other units together, malicious ones included, anyone on the wires between, and the "
+    "other agents of the agent's own unit": "agent",
+}
 Pair = tuple[str, float, float]
 Found = dict[str, Any]
 
 
 class Unreadable(Exception):
     """No chain of receipts, or no guarantee."""
+
+
+def expect(true: Any, what: str) -> None:
+    if not true:
+        raise Unreadable(what)
+
+
+def sound(digits: str) -> float:
+    """A number of a file: not negative, and neither infinite nor next to nothing."""
+    value = float(digits)
+    expect(value == 0 or 1e-100 <= value <= 1e100, f"expected numbers of 0, or 1e-100 to 1e100, found {digits[:20]}")
+    return int(digits) if digits.isdecimal() else value
+
+
+DECODER = json.JSONDecoder(parse_int=sound, parse_float=sound, parse_constant=sound)
 
 
 def tails(pair: Pair, back: bool, x: Any) -> tuple[Any, Any]:
@@ -55,7 +81,7 @@ def tails(pair: Pair, back: bool, x: Any) -> tuple[Any, Any]:
             a = m * m / 2 + np.log1p(-q) - math.log(q) + x / 2 + np.log(-np.expm1(-x) / 2)
             o = (x / 2 + np.logaddexp(a, np.logaddexp(2 * a, 0) / 2)) / m
             return (1 - q) * ndtr(-o) + q * ndtr(m - o), (1 - q) * ndtr(-o) + q * ndtr(-m - o)
-        if shape == "one" and back:
+        if shape == "one" and back and q < 1:  # of all examples, both directions are one
             o = np.log(np.maximum(1 + np.expm1(-x) / q, 0)) / m + m / 2
             return ndtr(o), (1 - q) * ndtr(o) + q * ndtr(o - m)
     o = np.log1p(np.expm1(x) / q) / m + m / 2
@@ -64,235 +90,209 @@ def tails(pair: Pair, back: bool, x: Any) -> tuple[Any, Any]:
 
 def highest(pair: Pair, back: bool) -> float:
     """A loss that is exceeded with probability `TAIL` at most."""
-    shape, q, m = pair
-    mo = m * (ndtri(TAIL) if shape == "one" and back else m - ndtri(TAIL))
-    up, down = (v if q == 1 else math.log1p(q * math.expm1(min(v, 700))) for v in (mo - m * m / 2, -mo - m * m / 2))
-    found = up - down if shape == "both" else abs(up)
-    if not 0 < found < 600:
+    losses = np.geomspace(1e-9, 600, 2000)
+    rare = tails(pair, back, losses)[0] <= TAIL
+    if not rare[-1]:
         raise ArithmeticError("there is next to no noise")
-    return found
+    return float(losses[np.argmax(rare)])
 
 
-def tilt(pair: Pair, back: bool, h: float, t: float) -> tuple[float, Any, int, float]:
-    """Log of M(t) of one release; its probabilities tilted by exp(t loss), the first loss's step, the variance."""
-    n, top = (max(1, math.ceil(highest(pair, way) / h)) for way in (not back, back))
-    mass, x = np.zeros(n + 1 + top), h * np.arange(top + 1)
-    p, q = tails(pair, back, x)
-    inside = p[:-1] - p[1:]
-    upper = np.clip((inside - (q[:-1] - q[1:]) * np.exp(x[:-1])) / -math.expm1(-h), 0, inside)
-    mass[n + 1 :] += upper
-    mass[n:-1] += inside - upper
-    q, below = tails(pair, not back, x := h * np.arange(n + 1))  # of the loss turned round
-    inside = below[:-1] - below[1:]
-    lower = np.clip(((q[:-1] - q[1:]) * np.exp(-x[:-1]) - inside) / math.expm1(h), 0, inside)
-    mass[n:0:-1] += inside - lower
-    mass[n - 1 :: -1] += lower
-    mass[0] += below[-1]
-    mass[n] = max(mass[n] + 1 - mass.sum() - p[-1], 0)
-    x = h * np.arange(-n, top + 1)
+def tilt(pair: Pair, back: bool, h: float, t: float) -> tuple[Any, int, Any]:
+    """Probabilities of one release, tilted by exp(t loss), the first loss's step; log of M(t), mean and variance."""
+    sides = []
+    for way in (back, not back):  # losses above 0, and below it: turned round, where Q has exp(-loss) of P's mass
+        x = h * np.arange(max(1, math.ceil(highest(pair, way) / h)) + 1)
+        p, q = tails(pair, way, x)
+        inside = p[:-1] - p[1:]
+        far = np.clip((inside - (q[:-1] - q[1:]) * np.exp(x[:-1])) / -math.expm1(-h), 0, inside)
+        sides.append((np.append(inside - far, 0) + np.append(0, far), p[-1]))
+    (above, over), (below, _) = sides
+    n, x = below.size - 1, h * np.arange(1 - below.size, above.size)
+    mass = np.append(below[:0:-1] * np.exp(x[:n]), above)
+    mass[n] = max(mass[n] + 1 - mass.sum() - over, 0)
     total = mass @ np.exp(t * x)
     weight = mass * np.exp(t * x) / total
-    return math.log(total), weight, -n, weight @ (x - weight @ x) ** 2
+    return weight, -n, np.array([math.log(total), weight @ x, weight @ (x - weight @ x) ** 2])
 
 
 def bounds(laws: dict[Pair, int], back: bool, h: float, size: int, t: float, steps: Any) -> Any:
     """Upper bounds of delta at the losses h ``steps``, tight near the one that ``t`` belongs to."""
     log, releases, spectrum = 0.0, sum(laws.values()), np.zeros(size // 2 + 1, complex)
     for pair, count in laws.items():
-        logs, weight, first, _ = tilt(pair, back, h, t)
+        weight, first, moments = tilt(pair, back, h, t)
         spectrum += count * np.log(rfft(np.bincount((np.arange(weight.size) + first) % size, weight, size)) + 1e-300)
-        log += count * logs
+        log += count * moments[0]
     z = t - 2j * math.pi * np.arange(size // 2 + 1) / (size * h)
     terms = np.exp(spectrum - z * h) * -math.expm1(-h) / (np.expm1(-z * h) * np.expm1(-(z + 1) * h))
     found = irfft(terms, size)[steps % size] + 8e-16 * (releases + 100) * np.abs(terms).sum() / size
-    found = np.exp(np.minimum(log - t * h * steps, 700)) * np.maximum(found, 0) * (1 + ROUNDING)
+    found = np.exp(np.minimum(log - t * h * steps, 700)) * np.maximum(found, 0) * (1 + 1e-6)  # so much for rounding
     return np.minimum(found + releases * TAIL, 1.0)
 
 
-def plan(laws: dict[Pair, int], back: bool, delta: float) -> tuple[float, float, float, float]:
-    """The t at which Markov's inequality gives the least epsilon for ``delta``; that epsilon, a width, a step."""
-    top = max(highest(pair, way) for pair in laws for way in (back, not back))
-
-    def at(log_t: float) -> tuple[float, float]:
-        t = math.exp(log_t)
-        found = [(count, tilt(pair, back, top / 1000, t)) for pair, count in laws.items()]
-        moment = sum(count * one[0] for count, one in found) - math.log(delta)
-        return (moment + t * math.log(t) - (1 + t) * math.log1p(t)) / t, sum(count * one[3] for count, one in found)
-
-    log_t = minimize_scalar(lambda v: at(v)[0], bounds=(-5, math.log(600 / top)), method="bounded").x
-    (most, variance), t = at(log_t), math.exp(log_t)
-    width = max(20 * math.sqrt(variance) + top, (30 - math.log(delta)) / t)
-    return t, max(most, 0.0), width, math.sqrt(variance / sum(laws.values())) / 20
+def tilts(laws: dict[Pair, int], back: bool, delta: float) -> Any:
+    """Tilts t, from where all is seen to where ``delta`` is, with a width, a deviation, a bound of epsilon (Markov)."""
+    top, t, chance = max(highest(pair, way) for pair in laws for way in (back, not back)), 0.0, 1.0
+    while t < 600 / top and chance > delta:
+        log, mean, variance = sum(count * tilt(pair, back, top / 1000, t)[2] for pair, count in laws.items())
+        if t:
+            yield t, max(20 * math.sqrt(variance) + top, 70 / t), math.sqrt(variance), (log - math.log(delta)) / t
+            chance = math.exp(log - t * mean)
+        t = 3 * t or min(1 / math.sqrt(variance), 60 / top)
 
 
-def epsilon(laws: dict[Pair, int], delta: float) -> float:
-    """The smallest epsilon proved here at ``delta``, of a count of each pair: lattices are refined while that helps."""
-    best = [math.inf, math.inf]
-    for back in (False, True):
-        t, most, width, _ = plan(laws, back, delta)
-        for size in (1 << k for k in range(12, 23)):
-            h, before = width / size, best[back]
-            steps = np.arange(size) + max(0, math.ceil(most / h) + 3 - size)
-            found = bounds(laws, back, h, size, t, steps)
-            k = int(np.argmax(found <= delta))
-            share = (delta - found[k]) / (found[k - 1] - found[k]) if k else 0.0  # of a chord in exp(loss), above delta
-            if found[k] <= delta:
-                best[back] = min(before, max(h * steps[k] + math.log1p(share * math.expm1(-h)), 0.0))
-            if before - best[back] <= 2e-4 * best[back]:
-                break
-    return max(best)
-
-
-def mu(laws: dict[Pair, int]) -> float:
-    """The least whose N(mu) and N(0) are as easy to tell apart, by tests with errors from `LEAST` up; at 400 losses."""
-    points, deltas = np.linspace(0, min(epsilon(laws, DELTAS[-1]), -math.log(LEAST)), 400), np.zeros(400)
-    for back in (False, True):
-        found = np.ones(400)
-        for t, _, width, step in (plan(laws, back, delta) for delta in DELTAS):
-            size = 1 << min(20, max(13, math.ceil(math.log2(width / step))))
-            h, at = width / size, np.floor(points * size / width).astype(int)
-            left, right = bounds(laws, back, h, size, t, np.stack([at, at + 1]))
-            found = np.minimum(found, left + (right - left) * np.expm1(points - h * at) / math.expm1(h))  # their chord
-        deltas = np.maximum(deltas, found)
-    hits, low, high = deltas + np.exp(points) * LEAST, np.zeros(400), np.full(400, 100.0)
-    last = int(np.argmin(hits))  # tangents further on have fewer false alarms
-    for _ in range(60):
-        m = (low + high) / 2
-        enough = ndtr(m / 2 - points / m) - np.exp(points + log_ndtr(-m / 2 - points / m)) >= deltas
-        low, high = np.where(enough, low, m), np.where(enough, m, high)
-    return max(float(high[: last + 1].max()), float(ndtri(min(hits[last], 1.0)) - ndtri(LEAST)))
+def proved(laws: dict[Pair, int], delta: float) -> Found:
+    """Epsilon at ``delta``, the share of right guesses, mu: the least with N(mu) and N(0) as easy to tell apart."""
+    plan = [(int(back), one) for back in (False, True) for one in tilts(laws, back, min(delta, 1e-14))]
+    most = max(min(one[3] for way, one in plan if way == back) for back in (0, 1))
+    e, epsilon = most * np.linspace(0, 1, 20_000) ** 3, math.inf
+    for fine in (10, 40, 160, 640, 2560):  # steps of a lattice in the deviation of a release, while that helps
+        found, before = np.ones((2, e.size)), epsilon
+        for back, (t, width, deviation, _) in plan:
+            size = 1 << min(22, max(12, math.ceil(math.log2(width / deviation * sum(laws.values()) ** 0.5 * fine))))
+            h, at = width / size, np.floor(e / width * size).astype(int)
+            left, right = bounds(laws, bool(back), h, size, t, np.stack([at, at + 1]))  # deltas are below the chord
+            found[back] = np.minimum(found[back], left + (right - left) * np.expm1(e - h * at) / math.expm1(h))
+        deltas = found.max(axis=0)
+        epsilon = float(e[np.argmax(deltas <= delta)]) if deltas[-1] <= delta else math.inf
+        if before - epsilon <= 1e-3 * epsilon:
+            break
+    hits = deltas + np.exp(e) * LEAST  # mu is about tests with errors from `LEAST` up
+    e, d = (one[: int(np.argmin(hits)) + 1] for one in (e, deltas))  # tangents further on have fewer false alarms
+    mu = bisect(lambda m: np.min(ndtr(m / 2 - e / m) - np.exp(e + log_ndtr(-m / 2 - e / m)) - d), 1e-99, 100.0)
+    mu = max(mu, float(ndtri(min(hits.min(), 1.0)) - ndtri(LEAST)))
+    return {"epsilon": epsilon, "mu": mu, "best_guess": (1 + float(deltas[0])) / 2}
 
 
 def pair_of(law: Found, replaced: bool) -> Pair:
     """The pair of one release of a law, or of all records of a stream."""
-    if law["mechanism"] == "stream" and law["law"] == "gaussian" and law["moved"] is not None and replaced:
-        j, last = np.arange(law["records"]), {"random_walk": 1, "banded": law.get("bands")}.get(law["temporal"])
+    kind, sampling, q = law["mechanism"], law.get("sampling"), 1.0
+    if kind == "stream" and law["law"] == "gaussian" and law["moved"] is not None and replaced:
+        j = np.arange(law["records"] // 1)
         root = np.cumprod(np.where(j > 0, (2 * j - 1) / np.maximum(2 * j, 1), 1.0))  # coefficients of (1 - x)^(-1/2)
-        kernel = np.where(j < (last or j.size), 1.0 if law["temporal"] == "independent" else root, 0.0)
-        return "one", 1.0, abs(law["moved"] / law["standard_deviation"]) * float(np.linalg.norm(np.cumsum(kernel)))
-    kind, sampling = law["mechanism"], law.get("sampling")
-    if "Gaussian" not in kind or sampling not in (("Poisson", "FixedSize") if replaced else ("Poisson",)):
+        kernels = {"independent": j >= 0, "random_walk": j < 1, "sqrt_toeplitz": root}
+        kernel = {**kernels, "banded": root * (j < law.get("bands", 0) // 1)}[law["temporal"]]
+        m = law["moved"] / law["standard_deviation"] * float(np.linalg.norm(np.cumsum(kernel)))
+    elif kind in ("Gaussian", "BallGaussian") and (sampling == "Poisson" or (replaced and sampling == "FixedSize")):
+        q = law["probability"] if sampling == "Poisson" else law["batch_size"] / law["dataset_size"]
+        twice = replaced and kind == "Gaussian" and (q == 1 or sampling == "FixedSize")
+        m = (1 + twice) / law["noise_multiplier"]
+    else:
         raise ArithmeticError(f"nothing is proved here of {law.get('law', '')} {kind}, {sampling} under this relation")
-    q = law["probability"] if sampling == "Poisson" else law["batch_size"] / law["dataset_size"]
-    m = (2 if replaced and kind == "Gaussian" and (q == 1 or sampling == "FixedSize") else 1) / law["noise_multiplier"]
-    if not (0 < q <= 1 and 0 < m < math.inf):
-        raise Unreadable(f"expected a rate in (0, 1] and a noise multiplier above 0, found {law}")
-    fixed = sampling == "FixedSize" or kind == "BallGaussian"
-    return "one" if q == 1 or not replaced else "fixed" if fixed else "both", q, m
+    expect(0 < q <= 1 and 0 < m < math.inf and law.get("batch_size", 1) % 1 == 0, f"no rate, or no noise: {law}")
+    return "one" if q == 1 or not replaced else "both" if (kind, sampling) == ("Gaussian", "Poisson") else "fixed", q, m
 
 
 def read(path: Path) -> Found:
-    """The chain in a file: its laws, its parties, its head, whether it is signed, and where a plan was not kept to."""
-    state, time, counts = bytes(32), -math.inf, Counter[Any]()
-    found: Found = {"parties": {}, "broken": [], "head": None}
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+    """The chain in a file: laws, plans and end, who signed it (the key's fingerprint), whether plans were kept to."""
+    state, counts, laws, parties = bytes(32), Counter[Any](), list[Found](), dict[str, Found]()
+    found: Found = {"laws": laws, "parties": parties, "end": None, "signer": None, "wrong": []}
+    for at, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
         try:
-            one = json.loads(line)
-            if number == 1 and int(one["receipts"]) > FORMAT:
-                raise Unreadable(f"receipts of format {one['receipts']}, newer than {FORMAT}; get a newer verifier")
-            if one["chain"] != state.hex()[:16] or found["head"]:
-                raise Unreadable(f"the chain is broken at line {number}, which does not follow the line before")
-            if number == 1:
-                found |= {"laws": [], "key": one["key"]}
+            one = DECODER.decode(line.decode())
+            expect(at > 1 or one["receipts"] == FORMAT, f"expected receipts of format {FORMAT}; get a newer verifier")
+            expect(one["chain"] == state.hex()[:16] and not found["end"], "the chain is broken before it")
+            if at == 1:
+                found |= {"run": one["run"], "key": one["key"]}
             elif isinstance(one.get("law"), dict):
-                found["laws"].append(one["law"])
-                if one["law"]["mechanism"] not in KNOWN.split():
-                    raise Unreadable(f"unknown mechanism {one['law']['mechanism']!r} at line {number}")
-            elif "party" in one and not counts and one["party"] not in found["parties"]:
-                if not all(law.isdecimal() and type(m) is int and m >= 0 for law, m in (one["most"] or {}).items()):
-                    raise Unreadable(f"line {number}: expected whole numbers of releases, found {one['most']}")
-                found["parties"][one["party"]] = one
+                laws.append(one["law"])
+            elif "party" in one:
+                most, known = one["most"] or {}, {str(law) for law in range(len(laws))}
+                whole = {*most} <= known and all(type(count) is int for count in most.values())
+                expect(whole and not counts and one["party"] not in parties, "expected one plan, of laws before it")
+                parties[one["party"]] = one
             elif "head" in one:
-                if (one["head"], one["releases"]) != (state.hex(), sum(counts[name] for name in found["parties"])):
-                    raise Unreadable("the head in the last line is not that of the lines before it")
-                found |= {"head": state.hex(), "releases": one["releases"], "signed": found["key"] is not None}
-                if found["signed"]:
+                found["end"] = {name: value for name, value in one.items() if name != "chain"}
+                whole = (one["head"], one["releases"]) == (state.hex(), sum(counts[name] for name in parties))
+                expect(whole, "the head is not that of the lines before it")
+                if found["key"] is not None:
                     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-                    key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(found["key"]))
-                    key.verify(bytes.fromhex(one["signature"]), SIGNED + state)
+                    key = bytes.fromhex(found["key"])
+                    Ed25519PublicKey.from_public_bytes(key).verify(bytes.fromhex(one["signature"]), SIGNED + state)
+                    found["signer"] = "-".join(hashlib.sha256(key).hexdigest()[i : i + 4] for i in range(0, 32, 4))
             else:
-                of, law, now = one["of"], str(int(one["law"])), time if one["time"] is None else float(one["time"])
+                of, law, party = one["of"], one["law"], parties[one["of"]]
                 counts[of] += 1
-                if one["number"] != counts[of] or not now >= time:
-                    raise Unreadable(f"the release of {of} at line {number} is out of order")
-                time, most = now, found["parties"][of]["most"]
-                for owner in one.get("owners", found["parties"][of].get("owners", [""])):
+                expect(one["number"] == counts[of], f"a release of {of} is out of order")
+                expect("Gaussian" not in laws[law]["mechanism"] or one["clip"] > 0, f"a release of {of} has no clip")
+                owners = one.get("owners", party.get("owners", [of]))
+                expect(owners and {*owners} <= {*party.get("owners", [of])}, f"{of} does not release data of {owners}")
+                for owner in owners:
                     counts[of, owner, law] += 1
-                    if most is not None and counts[of, owner, law] > most.get(law, 0):
-                        found["broken"].append(f"{of} releases more than it planned, at line {number}")
-        except (Unreadable, ImportError):
-            raise
-        except Exception as error:  # of JSON, of numbers, of signatures: whatever is wrong with a line
-            raise Unreadable(f"line {number} is no receipt: {type(error).__name__} {str(error)[:60]}") from None
+                    if party["most"] is not None and counts[of, owner, law] > party["most"].get(str(law), 0):
+                        found["wrong"] = found["wrong"] or [f"{of} releases more than it planned, at line {at}"]
+        except Exception as error:  # of JSON, of types, of signatures: whatever is wrong with a line
+            raise Unreadable(f"line {at}: {type(error).__name__}: {error}") from None
         state = hashlib.sha256(state + hashlib.sha256(line).digest()).digest()
-    if not found["head"]:
-        raise Unreadable("the chain has no end: its last lines are missing, or the run was killed")
-    return found
+    expect(found["end"], "the chain has no end: its last lines are missing, or the run was killed")
+    return found | {"alone": "" if found["key"] is None else f", for {', '.join(parties)} alone"}
 
 
-def judge(entry: Found, receipts: Found, when: str) -> Found:
+def judge(entry: Found, receipts: Found) -> Found:
     """Verdict on one entry of a guarantee, by the plans of those who release to its observer."""
-    said: Found = {name: entry[name] for name in ("unit", "observer", "delta", "epsilon", "mu")} | {"plans": []}
-    replaced = {"add_or_remove_one": False, "replace_one": True}[entry["neighboring_relation"]]
-    if entry.get("privacy") == "none":
-        return said | {"verdict": "promises nothing"}
+    keys, plans = ("unit", "observer", "delta", "neighboring_relation", "rows_per_person"), dict[Any, list[str]]()
+    unit, observer, delta, relation, rows = (entry.pop(key) for key in keys)  # what is left has not been checked
+    said: Found = {"unit": unit, "observer": observer, "delta": delta, "plans": [], "verdict": "promises nothing"}
+    promised = {name: most for name in SLACK if (most := entry.pop(name, None)) is not None}
+    if entry.pop("privacy", None) == "none":
+        expect(not promised, "expected no figures of what promises nothing")
+        then = entry.get("would_be")
+        return judge(then, receipts | {"alone": ", if the noise were secret"}) if then else said
+    replaced = relation == "replace_one"
+    expect((replaced or relation == "add_or_remove_one") and 0 < delta < 1, f"no relation, or no delta: {delta}")
+    way, word = ("trusted server" in observer, observer.startswith("other units")), unit.split()[0]
     try:
-        plans: dict[Any, list[str]] = {}
+        if not promised or PROTECTED.get(observer) != unit or rows != (1 if word == "example" else None):
+            raise ArithmeticError("no figure, an observer that is not known here, or several examples of a person")
         for name, party in receipts["parties"].items():
-            if entry["observer"].startswith("own server") == ("to" in party):
-                if party["most"] is None or not entry["unit"].startswith(tuple(party["protects"])):
-                    raise ArithmeticError(f"{name} has no plan, or protects another unit than each {entry['unit']}")
-                laws = Counter[Pair]()
-                for index, most in party["most"].items():
-                    law = {"moved": party.get("moved"), **receipts["laws"][int(index)]}
-                    laws[pair_of(law, replaced)] += most if "sampling" in law or law["records"] != most else 1
-                plans.setdefault(frozenset((+laws).items()), []).append(name)
-        if not plans or entry["rows_per_person"] not in (None, 1) or entry["epsilon"] is entry["mu"] is None:
-            raise ArithmeticError("no receipts are about this observer, persons with several examples, or no number")
-        for each, names in ((dict(each), names) for each, names in plans.items()):
-            said["plans"].append({"parties": names, "epsilon": epsilon(each, entry["delta"]), "mu": mu(each)})
+            if way[1] and "to" in party and "moved" not in party:
+                continue  # it speaks to its own server alone
+            if word not in str(party["protects"]) or ("owners" in party, "moved" in party) != way or not party["most"]:
+                raise ArithmeticError(f"{name} has no plan that protects each {unit} from this observer")
+            laws = Counter[Pair]()
+            for index, most in party["most"].items():
+                law = {**receipts["laws"][int(index)], "moved": party.get("moved")}
+                laws[pair_of(law, replaced)] += most if "sampling" in law or law["records"] != most else 1
+            plans.setdefault(frozenset((+laws).items()), []).append(name)
+        with np.errstate(all="raise", under="ignore"):
+            said["plans"] = [{"parties": names, **proved(dict(laws), delta)} for laws, names in plans.items()]
     except ArithmeticError as why:
         return said | {"verdict": f"not verified: {why}"}
-    for name, slack in (("epsilon", SLACK), ("mu", 10 * SLACK)):
-        proved = said[f"proved_{name}"] = max(one[name] for one in said["plans"])
-        if entry[name] is not None and not proved <= entry[name] * (1 + slack):
-            return said | {"verdict": f"does not follow: {name} is {proved:.6g}, promised {entry[name]:.6g}"}
-    return said | {"verdict": f"follows{when}"}
+    for name, most in promised.items():
+        least = said[f"proved_{name}"] = max((one[name] for one in said["plans"]), default=math.inf)
+        if not least <= most * (1 + SLACK[name]):
+            return said | {"verdict": f"does not follow: {name} is {least:.6g}, promised {most:.6g}"}
+    return said | {"verdict": "follows" + receipts["alone"]}
 
 
 def verify(place: Path, card: Path | None = None) -> Found:
     """Verdict of receipts on the guarantee beside them, or in another file."""
     path, card = (place / "receipts.jsonl", card or place / "guarantee.json") if place.is_dir() else (place, card)
     try:
-        receipts, stated = read(path), {"guarantees": []} if card is None else json.loads(card.read_bytes())
-        if card is not None and (stated["format"] != FORMAT or not stated["guarantees"]):
-            raise Unreadable(f"{card}: expected a guarantee of format {FORMAT} that promises something")
-        both = [(one, one.get("would_be")) for one in stated["guarantees"]]
-        found = [judge(then or one, receipts, ", if the noise were secret" if then else "") for one, then in both]
-        other = card is not None and (stated.get("receipts") or {}).get("head") != receipts["head"]
+        chain = read(path)
+        nothing = {"guarantees": [], "receipts": chain["end"], "format": FORMAT}
+        stated = DECODER.decode(card.read_text("utf-8")) if card else nothing
+        entries, other = stated.pop("guarantees"), stated.pop("receipts", None) != chain["end"]
+        expect(
+            stated.pop("format") == FORMAT and (entries or not card), f"{card}: expected promises of format {FORMAT}"
+        )
+        found = [judge(one, chain) for one in entries]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, MemoryError) as error:
-        raise Unreadable(f"{path} and {card}: {type(error).__name__} {error}") from None
-    said = {name: receipts[name] for name in ("head", "releases", "signed", "key")} | {"guarantees": found}
-    said["wrong"] = receipts["broken"][:1] + ["the guarantee is about other receipts"] * other
-    good = all(one["verdict"].startswith(("follows", "promises nothing")) for one in found)
-    return said | {"follows": good and not said["wrong"]}
+        raise Unreadable(f"{path}, {card or 'no guarantee'}: {type(error).__name__}: {error}") from None
+    wrong = chain["wrong"] + ["the guarantee is about other receipts"] * other
+    good = not wrong and all(one["verdict"].startswith(("follows", "promises nothing")) for one in found)
+    unread = sorted({*stated, *(key for one in entries for key in one.get("would_be") or one)})
+    said = {**chain["end"], **{name: chain[name] for name in ("run", "key", "signer")}, "guarantees": found}
+    return {**said, "parties": [*chain["parties"]], "not_checked": unread, "wrong": wrong, "follows": good}
 
 
 def main(arguments: list[str]) -> int:
     try:
-        found = verify(*(Path(one) for one in arguments if one != "--json"))
+        found = verify(*map(Path, arguments))
     except (Unreadable, TypeError) as why:
         print("gossamer verify:", repr(str(why))[1:-1], file=sys.stderr)  # a stranger's names may have any characters
         return 2
-    signed = f"signed by {found['key']}" if found["key"] else "unsigned, so that whoever has the file can write another"
-    lines = [f"{found['releases']} receipts, head {found['head']}, {signed}", *found["wrong"]]
-    for one in found["guarantees"]:
-        lines.append(f"{one['verdict']}: {one['unit']}, against {one['observer']}")
-        for each in one["plans"]:
-            names = ", ".join(each["parties"][:3]) + ", ..." * (len(each["parties"]) > 3)
-            lines.append(f"  epsilon {each['epsilon']:.6g} at delta {one['delta']:g}, mu {each['mu']:.5g}: {names}")
-    print(json.dumps(found) if "--json" in arguments else "\n".join(repr(line)[1:-1] for line in lines))
+    print(json.dumps(found, indent=2).replace(": Infinity", ": null"))  # there is no infinity in JSON
     return 0 if found["follows"] else 1
 
 

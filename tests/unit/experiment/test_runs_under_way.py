@@ -132,7 +132,12 @@ def test_the_command_says_so_in_a_line(tmp_path: Path, capsys: pytest.CaptureFix
     def tried() -> None:
         spec = tmp_path / "spec.yaml"
         spec.write_text((out / "spec.yaml").read_text())
-        for command in (["run", "--resume", str(out)], ["run", str(spec), "--out", str(out), "--overwrite"]):
+        for command in (
+            ["run", "--resume", str(out)],
+            ["run", str(spec), "--out", str(out), "--overwrite"],
+            ["report", str(out)],
+            ["report", str(out), "--figures"],
+        ):
             capsys.readouterr()
             assert main(command) == 2
             said = capsys.readouterr()
@@ -141,6 +146,22 @@ def test_the_command_says_so_in_a_line(tmp_path: Path, capsys: pytest.CaptureFix
             assert said.out == ""
 
     other = Meanwhile(tried)
+    gs.run(SPEC, out, progress=other)
+    assert other.done
+    assert not (out / "report.html").exists()
+    assert main(["report", str(out)]) == 0
+
+
+def test_a_report_of_a_run_under_way_goes_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It reads the run's folder, and writes into another one."""
+    out, page = tmp_path / "out", tmp_path / "page"
+    page.mkdir()
+    other = Meanwhile(lambda: check(main(["report", str(out), "--out", str(page)])))
+
+    def check(code: int) -> None:
+        assert code == 0
+        assert (page / "report.html").exists()
+
     gs.run(SPEC, out, progress=other)
     assert other.done
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gossamer.privacy.guarantees import OTHER_NODES
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
@@ -60,7 +61,7 @@ def chained(contents: list[dict[str, Any]]) -> Written:
     """A chain of other contents, with links and a head that fit: by somebody who knows how chains are made."""
     chain, lines = Chain(), []
     for content in contents:
-        lines.append(chain.of({key: value for key, value in content.items() if key != "chain"}))
+        lines.append(chain.line(json.dumps({key: value for key, value in content.items() if key != "chain"})[1:]))
     releases = sum("of" in content for content in contents)
     head = Head(releases, chain.state.hex())
     return Written([*lines, chain.of(head._asdict())], head)
@@ -76,7 +77,7 @@ def card(head: Head, epsilon: float, delta: float = 1e-5, mu: float | None = Non
     entry = {
         "unit": "example of a node's shard",
         "neighboring_relation": "add_or_remove_one",
-        "observer": "all other nodes together",
+        "observer": OTHER_NODES,
         "epsilon": epsilon,
         "delta": delta,
         "mu": mu,

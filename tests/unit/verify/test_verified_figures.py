@@ -31,7 +31,10 @@ def laws_of(ledger: GeneratedLedger) -> dict[second.Pair, int]:
 def test_epsilon_is_that_of_the_library(seed: int) -> None:
     """At most 1e-3 above it, relatively, and never below what dp-accounting knows to be too little."""
     ledger = generated(seed)
-    found, proved = second.epsilon(laws_of(ledger), ledger.delta), epsilon(ledger.counts, ledger.delta, ledger.relation)
+    found, proved = (
+        second.proved(laws_of(ledger), ledger.delta)["epsilon"],
+        epsilon(ledger.counts, ledger.delta, ledger.relation),
+    )
     assert found <= proved.epsilon * (1 + 1e-3) + 1e-9
     if ledger.poisson:
         finer = np.clip(0.01 / sum(ledger.counts.values()), 1e-5, 1e-4)  # losses are rounded down, each release's
@@ -53,11 +56,11 @@ def test_mu_is_that_of_the_library(seed: int) -> None:
     found = profile([(ledger.counts, 1)], ledger.relation)
     mu = found.mu
     if mu < math.inf and found.deltas[0] > 1 - 1e-5:
-        assert second.mu(laws_of(ledger)) <= mu * 1.01
+        assert second.proved(laws_of(ledger), ledger.delta)["mu"] <= mu * 1.01
     elif mu == math.inf:  # of what tests with errors of 1e-10 tell apart for certain
-        assert second.mu(laws_of(ledger)) >= -2 * norm.ppf(second.LEAST)
+        assert second.proved(laws_of(ledger), ledger.delta)["mu"] >= -2 * norm.ppf(second.LEAST)
     else:
-        assert second.mu(laws_of(ledger)) == pytest.approx(mu, rel=0.01, abs=1e-4)
+        assert second.proved(laws_of(ledger), ledger.delta)["mu"] == pytest.approx(mu, rel=0.01, abs=1e-4)
 
 
 @pytest.mark.parametrize("m", [0.05, 1.0, 4.0])
@@ -69,11 +72,29 @@ def test_full_batches_have_the_closed_form(m: float, delta: float) -> None:
         excess = lambda e: norm.cdf(m / 2 - e / m) - math.exp(e) * norm.cdf(-m / 2 - e / m) - delta  # noqa: E731
         return float(brentq(excess, 0.0, m * (m / 2 + 8), xtol=1e-12))
 
-    found = second.epsilon({("one", 1.0, 0.6 * m): 1, ("one", 1.0, 0.4 * m): 4}, delta)
+    found = second.proved({("one", 1.0, 0.6 * m): 1, ("one", 1.0, 0.4 * m): 4}, delta)["epsilon"]
     assert found >= exact(m) * (1 - 1e-9)
     assert found == pytest.approx(exact(m), rel=5e-4)
     assert found != pytest.approx(exact(1.01 * m), rel=5e-4)
-    assert second.mu({("one", 1.0, m): 1}) == pytest.approx(m, rel=1e-3)
+    assert second.proved({("one", 1.0, m): 1}, delta)["mu"] == pytest.approx(m, rel=1e-3)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_large_losses_of_full_batches_are_kept_in_both_directions(back: bool) -> None:
+    """Where exp(-loss) is below the rounding of 1, too: P(loss > x) = Phi(m/2 - x/m), Q(loss > x) = Phi(-m/2 - x/m)."""
+    m, x = 12.0, np.array([0.0, 30.0, 38.0, 70.0, 120.0])
+    p, q = second.tails(("one", 1.0, m), back, x)
+    np.testing.assert_allclose(p, norm.cdf(m / 2 - x / m), rtol=1e-12)
+    np.testing.assert_allclose(q, norm.cdf(-m / 2 - x / m), rtol=1e-12)
+
+
+@pytest.mark.parametrize("m", [1e-12, 1e-9, 1e-6])
+def test_next_to_no_loss_has_figures_too(m: float) -> None:
+    """Where noise is so large that nothing can be told apart: mu is not too small, and no search fails."""
+    found = second.proved({("one", 1.0, m): 1}, 1e-5)
+    assert found["epsilon"] == 0
+    assert m * (1 - 1e-9) <= found["mu"] <= m + 1e-10
+    assert 0.5 <= found["best_guess"] <= 0.5 + m + 1e-10
 
 
 def test_one_sampled_release_has_the_closed_form() -> None:
@@ -81,7 +102,7 @@ def test_one_sampled_release_has_the_closed_form() -> None:
     q, m, e = 0.1, 1.5, 0.7
     inner = math.log1p(math.expm1(e) / q)
     delta = q * (norm.cdf(m / 2 - inner / m) - math.exp(inner) * norm.cdf(-m / 2 - inner / m))
-    assert second.epsilon({("fixed", q, m): 1}, delta) == pytest.approx(e, rel=5e-4)
+    assert second.proved({("fixed", q, m): 1}, delta)["epsilon"] == pytest.approx(e, rel=5e-4)
 
 
 @pytest.mark.parametrize("temporal", [*Temporal])
@@ -110,10 +131,10 @@ def test_a_lattice_dominates_its_pair(pair: second.Pair, back: bool) -> None:
     if back:
         up, down = down, up
     h, t = 0.05, 1e-9
-    log, weight, first, _ = second.tilt(pair, back, h, t)
+    weight, first, moments = second.tilt(pair, back, h, t)
     losses = h * (np.arange(weight.size) + first)
     for e in (0.0, 0.13, 0.5, 1.0):
-        own = float(weight @ np.maximum(1 - np.exp(e - losses), 0)) * math.exp(log)
+        own = float(weight @ np.maximum(1 - np.exp(e - losses), 0)) * math.exp(moments[0])
         if shape == "fixed":
             inner = math.log1p(math.expm1(e) / q)
             exact = q * (norm.cdf(m / 2 - inner / m) - math.exp(inner) * norm.cdf(-m / 2 - inner / m))

@@ -46,7 +46,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         action=FileName,
         help="folder for the results (default: runs/<spec>-audit-seed<seed>,<what --set says>)",
     )
-    command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
+    command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier audit in --out")
     command.set_defaults(command=audit_command)
 
 

@@ -3,25 +3,71 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gossamer.cli.printing import print_json, say
 
 DESCRIPTION = (
     "Check receipts, and what a guarantee promises, without data and without the library's own accounting: exit code 0 "
-    "if all that is promised follows, 1 if something does not, 2 if a file cannot be read. The code is one file, "
-    "gossamer/verify/gossamer_verify.py, which runs by itself."
+    "if all follows that is promised of the parties whose receipts these are, 1 if something does not, 2 if a file "
+    "cannot be read. The code is one file, gossamer/verify/gossamer_verify.py, which runs by itself."
 )
+_MOST = 5
+"""Names of parties in a line."""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    command.add_argument("place", metavar="RESULTS", help="a results folder, or a file with receipts")
-    command.add_argument("guarantee", metavar="GUARANTEE", nargs="?", help="a guarantee.json (default: the folder's)")
+    command.add_argument("place", type=Path, metavar="RESULTS", help="a results folder, or a file with receipts")
+    command.add_argument(
+        "guarantee", type=Path, metavar="GUARANTEE", nargs="?", help="a guarantee.json (default: the folder's)"
+    )
     command.add_argument("--json", action="store_true", help="what was found, as JSON")
     command.set_defaults(command=verify_command)
 
 
 def verify_command(options: argparse.Namespace) -> int:
     """Print what follows."""
-    from gossamer.verify.gossamer_verify import main
+    from gossamer.verify.gossamer_verify import Unreadable, verify
 
-    places = [options.place, *([options.guarantee] if options.guarantee else [])]
-    return main([*places, *(["--json"] if options.json else [])])
+    try:
+        found = verify(options.place, options.guarantee)
+    except Unreadable as why:
+        say(_plain(f"gossamer verify: {why}"))
+        return 2
+    if options.json:
+        print_json(found)
+    else:
+        print("\n".join(map(_plain, _lines(found))))
+    return 0 if found["follows"] else 1
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    signed = "unsigned, so that whoever has the file can write another"
+    if found["signer"] is not None:
+        signed = f"signed by the key with fingerprint {found['signer']}"
+    yield f"{found['releases']} receipts, head {found['head']}, {signed}"
+    yield f"run {found['run']} with receipts of {_some(found['parties'])}"
+    if found["signer"] is not None:
+        yield f"receipts of other parties are not here: what follows is about {_some(found['parties'])} alone"
+    yield from found["wrong"]
+    if not found["guarantees"]:
+        yield "no guarantee was given to check"
+    for one in found["guarantees"]:
+        yield f"{one['verdict']}: {one['unit']}, against {one['observer']}"
+        for each in one["plans"]:
+            figures = f"epsilon {each['epsilon']:.6g} at delta {one['delta']:g}, mu {each['mu']:.5g}"
+            yield f"  {figures}, best guess {each['best_guess']:.4g}: {_some(each['parties'])}"
+    if found["not_checked"]:
+        yield f"not checked: {', '.join(found['not_checked'])}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join([*names[:_MOST], "..."] if len(names) > _MOST else names)
+
+
+def _plain(line: str) -> str:
+    """A line that strangers' names write nothing else into."""
+    return repr(line)[1:-1]

@@ -48,16 +48,20 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def report_command(options: argparse.Namespace) -> int:
     """Write the report, and say where it is."""
+    from gossamer.locks import held
     from gossamer.report.page import write_figures, write_page
 
-    page, folder = page_of(options.results, options.public), options.out or options.results[0]
     with door_for(options) as door:
         if door is not None:
+            page_of(options.results, options.public)  # what cannot be shown is refused before anything is served
             _serve(door, options)
             return 0
-    print(write_page(page, folder))
-    if options.figures:
-        print(write_figures(page, folder))
+    folder = options.out or options.results[0]
+    with held(folder):
+        page = page_of(options.results, options.public)
+        print(write_page(page, folder))
+        if options.figures:
+            print(write_figures(page, folder))
     return 0
 
 
