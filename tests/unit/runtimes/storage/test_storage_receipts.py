@@ -62,7 +62,9 @@ def read(folder: Path, receipts: StoredReceipts) -> dict[str, Any]:
     text, head, signature = receipts.ended(lambda state: identity("a").sign(PURPOSE, state))
     (path := folder / "receipts.jsonl").write_text(text, encoding="utf-8")
     found = second.read(path)
-    assert (found["head"], found["releases"], found["signed"]) == (head.head, head.releases, True)
+    end = found["end"]
+    assert found["signer"] == identity("a").public_key.fingerprint
+    assert (end["head"], end["releases"]) == (head.head, head.releases)
     assert head.head == receipts.heads[-1].hex()
     assert identity("a").public_key.signed(bytes.fromhex(signature), PURPOSE, receipts.heads[-1])
     return found
@@ -88,7 +90,7 @@ def test_a_chain_goes_on_in_the_next_process_and_is_verified(tmp_path: Path, fil
         state = following(state, link(line))
         assert state == head
     release(*opened(file))  # a run that ended goes on, and ends again
-    assert read(tmp_path, opened(file)[1])["releases"] == 13
+    assert read(tmp_path, opened(file)[1])["end"]["releases"] == 13
 
 
 def test_no_two_receipts_are_alike(tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_what_is_refused_has_no_receipt(tmp_path: Path, file: LedgerFile) -> Non
         release(ledger, receipts)
     assert len(receipts.links) == len(receipts.rows()) - 1 == ledger.releases == RELEASES
     release(ledger, receipts, 1)  # the other kind
-    assert read(tmp_path, receipts)["releases"] == RELEASES + 1
+    assert read(tmp_path, receipts)["end"]["releases"] == RELEASES + 1
 
 
 def test_a_curator_charges_all_or_none_of_those_in_a_sum(tmp_path: Path, file: LedgerFile) -> None:
@@ -128,7 +130,7 @@ def test_a_curator_charges_all_or_none_of_those_in_a_sum(tmp_path: Path, file: L
     ledger, receipts = opened(file, plan)
     assert ledger.releases == 5
     release(ledger, receipts, owners=("y",))
-    assert read(tmp_path, receipts)["releases"] == 3
+    assert read(tmp_path, receipts)["end"]["releases"] == 3
     assert opened(file, plan)[0].releases == 6
 
 
@@ -202,7 +204,7 @@ def test_a_process_that_is_killed_has_a_receipt_of_each_charge(tmp_path: Path) -
             ledger, receipts = opened(file)
             assert isinstance(ledger, StoredLedger)
             assert heard <= ledger.releases <= heard + 1
-            assert read(tmp_path, receipts)["releases"] == ledger.releases
+            assert read(tmp_path, receipts)["end"]["releases"] == ledger.releases
         if ledger.releases > RELEASES:
             break
 
