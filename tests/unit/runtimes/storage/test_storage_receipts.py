@@ -83,7 +83,7 @@ def test_a_chain_goes_on_in_the_next_process_and_is_verified(tmp_path: Path, fil
         for number in range(3):
             release(ledger, receipts, number)
     found = read(tmp_path, receipts)
-    assert found["releases"] == 12
+    assert found["end"]["releases"] == 12
     assert found["laws"] == [kind.describe() for kind in KINDS]
     state = receipts.heads[0]
     for line, head in zip(receipts.rows()[1:], receipts.heads[1:], strict=True):
