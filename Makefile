@@ -51,8 +51,8 @@ fault-seeds: $(READY) ## SEEDS seeds of faults for each algorithm, 2000 by defau
 
 # Nightly: the drill of examples/drill with a thousand seeds of each spec, and twenty times with processes.
 DRILL := examples/drill/incidents.yaml
-drill-seeds: $(READY) ## the drill of eight hospitals: 1,000 seeds for each of four algorithms (nightly, hours)
-	@for name in gossip fedbuff fedavg graph; do \
+drill-seeds: $(READY) ## the drill of eight hospitals: 1,000 seeds for each of five specs (nightly, hours)
+	@for name in gossip fedbuff fedavg fedavg-masked graph; do \
 		$(BIN)/gossamer simulate-faults examples/drill/$$name.yaml --incidents $(DRILL) --seeds 1000 --jobs $(JOBS) || exit 1; \
 	done
 

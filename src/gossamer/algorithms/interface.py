@@ -135,8 +135,8 @@ class SmallRuns:
         Whether a run waits for every node, however long that is away: then one that never comes back ends progress.
     chunk : int
         Bytes of a frame that cuts messages into two to six chunks.
-    unanswered : int
-        Updates of each server that are made of no answer of a data side.
+    unanswered : int or None
+        Updates of each server that are made of no answer of a data side; None where all of its plan are.
     levels : mapping of str to mapping
         Amounts of noise in the section ``privacy``, for laws whose amount is another than usual.
     """
@@ -146,7 +146,7 @@ class SmallRuns:
     bounded: tuple[str, ...] = ()
     waits: bool = False
     chunk: int = 112
-    unanswered: int = 0
+    unanswered: int | None = 0
     levels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 

@@ -12,7 +12,7 @@ from gossamer.faults.drilled_hosts import DrilledHosts, Recall
 from gossamer.faults.fault_injector import Reaper
 from gossamer.faults.incidents import Script, duration
 from gossamer.faults.schedules import Schedule
-from gossamer.faults.sides import WatchedSides, lines_of
+from gossamer.faults.sides import WatchedSides
 from gossamer.faults.specs import SmallRun
 from gossamer.faults.trials import Disk, Ledgers, laboratory
 from gossamer.protocol.effects import Compute
@@ -88,7 +88,7 @@ class Course:
         small, steps, reaper = self.small, list[Step](), Reaper()
         experiment, names = small.prepared.experiment, small.prepared.names
         ledgers = Ledgers(self._disk, small, reaper)
-        sides = WatchedSides(small.pool(laboratory(ledgers), Side), ledgers.charged, small.private)
+        sides = WatchedSides(small.pool(laboratory(ledgers), Side), ledgers.charged, small.private, small.lines)
         speeds = _Noted(Speeds(experiment.speeds, len(small.nodes), seed))
         hosts = DrilledHosts(
             small.nodes,
@@ -102,7 +102,7 @@ class Course:
             tell=tell,
             recall=self.recall,
         )
-        algorithm, counted = small.prepared.algorithm, _Counted(small.nodes)
+        algorithm, counted = small.prepared.algorithm, _Counted(small.nodes, small.lines)
         checks: list[Callable[[Sequence[Step]], str | None]] = [
             sides,
             Delivery(hosts),
@@ -138,19 +138,27 @@ class Course:
 class _Counted:
     """Counts of what nodes were given, as lines of their ledgers."""
 
-    def __init__(self, nodes: Iterable[str]) -> None:
-        self.given = dict.fromkeys(nodes, 0)
+    def __init__(self, nodes: Iterable[str], lines: Callable[[str, Any], int]) -> None:
+        self.given, self.lines = dict.fromkeys(nodes, 0), lines
         self.steps = 0  # of the longest task
-        self._lines: dict[tuple[str, int], int] = {}
+        self._worth: dict[tuple[str, int], int] = {}
+        self._seen: set[tuple[str, int]] = set()
 
     def __call__(self, step: Step) -> None:
         if isinstance(step.event, Completed | Answered):
-            self.given[step.node] += self._lines.get((step.node, step.event.id), 1)
+            self._count(step.node, step.event)
         for effect in step.effects:
             if isinstance(effect, Compute):
                 task: Any = effect.task
                 self.steps = max(self.steps, task.steps)
-                self._lines[step.node, task.id] = lines_of(task)
+                self._worth[step.node, task.id] = self.lines(step.node, task)
+
+    def _count(self, node: str, event: Completed | Answered) -> None:
+        """Note what a node was given: once, however often it asked again, and nothing where it was refused."""
+        refused = isinstance(event, Answered) and not event.vector.size
+        if not refused and (node, event.id) not in self._seen:
+            self._seen.add((node, event.id))
+            self.given[node] += self._worth.get((node, event.id), 1)
 
 
 class _Noted:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from gossamer.faults.fault_injector import Killed
-from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.protocol.trace import Step
 from gossamer.sides.answers import Answer
 from gossamer.sides.home import DRAWING
@@ -35,10 +34,18 @@ class WatchedSides:
         How many releases of a party the ledger on disk has; None if it has none.
     private : bool
         Whether there is noise.
+    lines : callable
+        How many lines of a party's ledger a task is worth.
     """
 
-    def __init__(self, pool: Pool, charged: Callable[[str], int | None], private: bool) -> None:
-        self.pool, self.charged, self.private = pool, charged, private
+    def __init__(
+        self,
+        pool: Pool,
+        charged: Callable[[str], int | None],
+        private: bool,
+        lines: Callable[[str, Any], int] = lambda node, task: 1,
+    ) -> None:
+        self.pool, self.charged, self.private, self.lines = pool, charged, private, lines
         self.problems: list[str] = []
         self.drawn: dict[str, set[int]] = defaultdict(set)  # releases of each, in all its lives
         self.asked: Counter[str] = Counter()  # lines of ledgers that tasks are worth
@@ -49,7 +56,7 @@ class WatchedSides:
     def admit(self, node: str, task: Any) -> Any:
         ticket = self.pool.admit(node, task)
         self._tasks[id(ticket)] = node, task, ticket
-        self.asked[node] += lines_of(task)
+        self.asked[node] += self.lines(node, task)
         return ticket
 
     def amended(self, ticket: Any, task: Any) -> Any:
@@ -104,11 +111,6 @@ class WatchedSides:
                 return f"the ledger of {node} has {charged} releases, and noise was drawn for {drawn}"
         self._unchecked.clear()
         return self.problems[0] if self.problems else None
-
-
-def lines_of(task: Any) -> int:
-    """Number of lines of a ledger that a task is worth: one, but of a sum one for each client whose update is in it."""
-    return len(task.owners) if isinstance(task, CuratedSum) else 1
 
 
 def _known_by(noise: Any) -> bytes:

@@ -99,6 +99,10 @@ class SmallRun:
         """Plans of what leaves each party, at most."""
         return {name: self.plan.side(name) for name in self.names}
 
+    def lines(self, name: str, task: Any) -> int:
+        """Return how many lines of a party's ledger a task is worth."""
+        return self.sides[name].lines(task)
+
     def pool(self, home: Home, machine: Machine) -> Pool:
         """The data sides of all parties."""
         prepared = self.prepared
@@ -123,7 +127,8 @@ class SmallRun:
     @property
     def averaged(self) -> int:
         """Updates of servers that are made of no answer."""
-        return _wanted(self.prepared.experiment).unanswered * len(self.prepared.cast.servers)
+        each = _wanted(self.prepared.experiment).unanswered
+        return (self.plan.updates if each is None else each) * len(self.prepared.cast.servers)
 
     @property
     def names(self) -> tuple[str, ...]:

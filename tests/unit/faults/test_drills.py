@@ -42,10 +42,10 @@ def test_seeds_hold(name: str, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SPECS)
-def test_many_seeds_hold(name: str) -> None:
+@pytest.mark.parametrize(("name", "seeds"), [*((name, 50) for name in SPECS), ("fedavg-masked", 12)])
+def test_many_seeds_hold(name: str, seeds: int) -> None:
     """The thousand of each is `make drill-seeds`."""
-    for seed in range(4, 54):
+    for seed in range(4, 4 + seeds):
         found = drill(name).run(seed)
         assert found.problems == (), (name, seed)
 
@@ -58,6 +58,18 @@ def test_rounds_are_delayed_by_a_deadline_at_most(name: str, seed: int) -> None:
     for title, fates in found.fates.items():
         if title.endswith("alone"):
             assert max(fate.delay or 0.0 for fate in fates) <= 3600.0
+
+
+def test_sums_under_masks_wait_once_for_whoever_is_late_and_sum_without_whoever_is_gone() -> None:
+    """Its ledger has one line a sum, of five messages; and after 2.5 h a hospital is in the sums that are left."""
+    pytest.importorskip("cryptography", reason="needs the extra secure")
+    found = drill("fedavg-masked").run(0)
+    assert found.problems == ()
+    assert max(fate.delay or 0.0 for fate in found.fates["node-4 alone"]) <= 3600.0
+    charged = {fate.party: fate.charged or 0 for fate in found.fates["node-2 alone"]}
+    assert charged["node-0"] == 24
+    assert 24 - 2.5 * 3600 / 1800 <= charged["node-2"] < 24
+    assert {fate.party: fate.charged for fate in found.fates[ALL]}["node-4"] == 3
 
 
 def test_a_seed_gives_the_same_again_and_another_another() -> None:

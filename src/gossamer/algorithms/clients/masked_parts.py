@@ -18,7 +18,8 @@ from gossamer.protocol.node import Node
 
 def masked_rounds(settings: RoundSettings, seed: int, names: tuple[str, ...]) -> MaskedRounds:
     """The rounds of clients that mask."""
-    return MaskedRounds(public_cohorts(settings, seed, names), settings.drawn, settings.rounds, settings.timeout)
+    cohorts, skips = public_cohorts(settings, seed, names), settings.late == "skipped"
+    return MaskedRounds(cohorts, settings.drawn, settings.rounds, settings.timeout, skips=skips)
 
 
 def masked_nodes(settings: ClientSettings, context: Context, rounds: MaskedRounds) -> dict[str, Node]:
@@ -60,4 +61,4 @@ def masked_runs(masking: Masking, fitting: Mapping[str, Any], sizes: tuple[Mappi
     """Small runs for simulated faults, of these ``sizes``."""
     small = {**masking.model_dump(), "threshold": None, "minimum": None, "fraction_bits": None}
     # Messages about masks are longer than others. Sums are made at the server, of answers that are no releases.
-    return SmallRuns(sizes, {**fitting, "masking": small}, ("timeout",), chunk=480, unanswered=2)
+    return SmallRuns(sizes, {**fitting, "masking": small}, ("timeout",), chunk=480, unanswered=None)

@@ -34,6 +34,8 @@ class MaskedRounds:
         Seconds after which a step of a sum goes on without those who have not answered.
     divisor : int, optional
         What each sum is divided by, however many updates are in it; by how many are where it is left out.
+    skips : bool
+        Whether a round does not wait for clients that were late and not heard of before it.
     """
 
     cohort: Callable[[int], tuple[str, ...]]
@@ -41,6 +43,7 @@ class MaskedRounds:
     count: int
     timeout: float | None = None
     divisor: int | None = None
+    skips: bool = False
 
 
 def masked_unit(masking: Masking, clients: int, law: Mechanism, size: int, run: str) -> SecureUnit:

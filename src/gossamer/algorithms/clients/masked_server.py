@@ -3,11 +3,13 @@
 A round takes the five steps of a masked sum (`algorithms.masking_messages`). A step ends when all that were asked have
 replied, have left or withdrawn, or are late by the timeout, which runs for each step anew: who has not replied by then
 has vanished from this sum. Where too few are left nothing is unmasked, and the round leaves the model as it is. So it
-does where the sum is longer than honest clients can make it (`SecureUnit.longest_sum`), which is counted.
+does where the sum is longer than honest clients can make it (`SecureUnit.longest_sum`), which is counted. Where late
+clients are skipped, those who vanished are neither asked nor waited for until they are heard of again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +25,7 @@ from gossamer.privacy.masking import MaskedSum, Step
 from gossamer.privacy.masking.packed_server import server_of, start_sum
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.events import Elapsed, Resumed, Started
-from gossamer.protocol.node import Effects, on
+from gossamer.protocol.node import NEWER, Effects, on
 from gossamer.sides.secure_unit import SecureUnit
 from gossamer.vectors import Blank, Public, Released
 
@@ -51,6 +53,8 @@ class MaskedState(ServerState):
         Updates in all sums.
     sums_out_of_range : int
         Sums that are longer than honest clients can make them, which changed nothing.
+    late : dict of str to bool, or None
+        Clients that a step ended without, and whether they were heard of since; None where rounds wait for these too.
     """
 
     sum: Any = None
@@ -60,6 +64,7 @@ class MaskedState(ServerState):
     sums_refused: int = 0
     summed: int = 0
     sums_out_of_range: int = 0
+    late: dict[str, bool] | None = field(default=None, metadata=NEWER)
 
 
 class MaskedServer(ClientServer):
@@ -78,7 +83,7 @@ class MaskedServer(ClientServer):
     state: MaskedState
 
     def __init__(self, context: Context, settings: ClientSettings, rounds: MaskedRounds, unit: SecureUnit) -> None:
-        super().__init__(MaskedState(x=context.initial), context, settings)
+        super().__init__(MaskedState(x=context.initial, late={} if rounds.skips else None), context, settings)
         self.rounds, self.unit = rounds, unit
 
     @on(Started)
@@ -101,6 +106,8 @@ class MaskedServer(ClientServer):
     def draw(self) -> Effects:
         """Begin the next round of which a sum can come, if there is one."""
         s = self.state
+        if s.late is not None:
+            s.late = {client: False for client, heard in s.late.items() if not heard}
         while True:
             if s.t == self.rounds.count:
                 yield from self.halt("rounds")
@@ -115,12 +122,30 @@ class MaskedServer(ClientServer):
 
     def ask(self) -> Effects:
         """Ask those who have not replied, for an update first: those of them who are there."""
-        s = self.state
-        for client in sorted(s.waiting):
+        s, skipped = self.state, self.skipped
+        for client in sorted(s.waiting - skipped):
             if s.sum.step != Step.ANNOUNCE:
                 yield Send(client, MaskingRequest(s.t, s.sum.step, s.asked[client]))
             elif client in s.there:
                 yield Send(client, Newest(s.there[client], s.t, s.x))
+
+    @property
+    def skipped(self) -> Set[str]:
+        """Late clients whom nobody waits for in this round, and who join with the next one that they are heard before.
+
+        Asked in the one under way they would hold up a second round. Nobody, where too few others are left for a sum:
+        then it may be the server that nobody reaches.
+        """
+        s = self.state
+        if not s.late or s.sum is None or s.sum.step != Step.ANNOUNCE:
+            return frozenset()
+        others = set(self.rounds.cohort(s.t)) - s.left - s.late.keys()
+        return s.late.keys() if len(others) >= self.unit.group.minimum else frozenset()
+
+    def hear(self, client: str) -> None:
+        """Note that a late client is there again."""
+        if self.state.late and client in self.state.late:
+            self.state.late[client] = True
 
     def answer(self, client: str, request: int) -> Effects:
         """Give a model to whoever is in the round and has not announced itself; others wait until they are drawn."""
@@ -129,7 +154,8 @@ class MaskedServer(ClientServer):
             yield from super().answer(client, request)
             return
         s.there[client] = request
-        if client in s.waiting and s.sum.step == Step.ANNOUNCE:
+        self.hear(client)
+        if client in s.waiting - self.skipped and s.sum.step == Step.ANNOUNCE:
             yield Send(client, Newest(request, s.t, s.x))
 
     @on(Push)
@@ -141,6 +167,7 @@ class MaskedServer(ClientServer):
         s = self.state
         self.only_from_clients(sender)
         check_reply(reply, self.unit.group)
+        self.hear(sender)
         if s.finished or s.sum is None or (reply.round, reply.step) < (s.t, s.sum.step):
             return  # it came too late, or again
         if (reply.round, reply.step) != (s.t, s.sum.step):
@@ -154,6 +181,7 @@ class MaskedServer(ClientServer):
     @on(Withdrawn)
     def withdrawn(self, sender: str, message: Withdrawn, now: float) -> Effects:
         self.only_from_clients(sender)
+        self.hear(sender)
         if message.round == self.state.t:
             yield from self.lost(sender)
 
@@ -168,6 +196,8 @@ class MaskedServer(ClientServer):
         if event.timer != STEP:
             yield from self.halt("deadline")
         elif not self.state.finished:
+            if self.state.late is not None:
+                self.state.late |= dict.fromkeys(self.state.waiting - self.skipped, False)
             self.state.waiting = set()
             yield from self.heard()
 
@@ -180,7 +210,7 @@ class MaskedServer(ClientServer):
         s = self.state
         if client in s.waiting and not s.finished:
             s.waiting.discard(client)
-            if not s.waiting:
+            if not s.waiting - self.skipped:
                 yield from self.heard()
 
     def heard(self) -> Effects:

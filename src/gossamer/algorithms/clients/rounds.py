@@ -43,7 +43,7 @@ class RoundSettings(ClientSettings):
     late : {"awaited", "skipped"}, optional
         With ``timeout``: whether later rounds wait for a client that was late in one. ``awaited``, the default: each
         for the whole timeout. ``skipped``: not until it is heard of again and is asked in the round after that, as long
-        as others answer.
+        as others answer, or with ``masking`` are enough for a sum.
     over_selection : float, optional
         How many times m clients are asked in a round, rounded up; it goes on with the first m that answer, and leaves
         out the others. Every client that is asked is accounted for. With ``public`` cohorts only.
@@ -135,8 +135,6 @@ class RoundSettings(ClientSettings):
                 "algorithm.over_selection: nobody who has masked is cut off; leave it out, and say how many are enough "
                 "with masking.minimum"
             )
-        if self.late is not None:
-            yield "algorithm.late: each sum asks all of its clients anew before they mask; leave it out, or masking"
         if self.weights is not None:
             yield "algorithm.weights: masked updates count alike, as the server sees their sum alone; leave it out"
         yield from masking.wrong(self.drawn)

@@ -375,7 +375,6 @@ def test_without_noise_it_learns() -> None:
         ({"algorithm": {"clients_per_round": 7}}, "at most the 6 clients that there are, found 7"),
         ({"algorithm": {"updates_per_node": 3}}, "leave it out, and say rounds"),
         ({"algorithm": {"late": "skipped"}}, "without a timeout nobody is late; leave it out, or say timeout"),
-        ({"algorithm": {"late": "skipped", "timeout": 9.0, "masking": "secure"}}, "each sum asks all of its clients"),
         ({"algorithm": TRUSTED, "privacy": {"noise_multiplier": [1, 2, 3, 4, 5, 6]}}, "a server adds one noise"),
         (
             {"privacy": {"neighboring_relation": "add_or_remove_one"}},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +34,20 @@ from gossamer.experiment.running import run
 from gossamer.faults.memory_journal import MemoryJournal
 from gossamer.faults.schedules import SETTINGS
 from gossamer.privacy.masking import MaskedSum
+from gossamer.privacy.masking import Step as MaskingStep
+from gossamer.privacy.masking.packed_server import reply_bytes
 from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.encoding import decode, encode
-from gossamer.protocol.events import Received, Resumed, Started
+from gossamer.protocol.events import Elapsed, Received, Resumed, Started
+from gossamer.protocol.node import restore_state, state_of
 from gossamer.runtimes.host import Host, HostBroken
 from gossamer.sides.masked_side import MaskedSide
 from gossamer.sides.plan import Trust
 from gossamer.sides.secure_unit import SecureUnit
+from gossamer.vectors import Blank, Masked, Public
 
 CLIP, SIZE = 10.0, 650
+ALL_SIX = [f"node-{number}" for number in range(6)]
 FELLOW = "node-1"
 GONE = [{"node": 1, "start": 0.0}, {"node": 4, "start": 0.0}]
 
@@ -270,8 +275,8 @@ def test_what_does_not_go_with_masks_is_refused_in_one_line(
     assert expected in line
 
 
-def nodes() -> dict[str, Any]:
-    prepared = prepare(spec("secure"))
+def nodes(**algorithm: Any) -> dict[str, Any]:
+    prepared = prepare(spec("secure", **algorithm))
     return nodes_of(prepared, plan_run(prepared))
 
 
@@ -290,6 +295,103 @@ def test_a_server_that_comes_back_before_it_began_begins() -> None:
     effects = node.handle(Resumed(1.0), 1.0)
     assert [effect.to for effect in effects if isinstance(effect, Send)] == ["node-0"]
     assert len(node.state.waiting) == 6
+
+
+def waiting_server(late: str | None = "skipped", *, blank: bool = True) -> Any:
+    """A server that all six clients have asked, and whose messages have no content."""
+    node = nodes(timeout=5.0, late=late, rounds=9)[SERVER]
+    node.state.x = Public(Blank(SIZE)) if blank else node.state.x
+    node.handle(Started(), 0.0)
+    for name in ALL_SIX:
+        node.handle(Received(name, Fetch(1)), 0.0)
+    return node
+
+
+def reply(node: Any) -> MaskingReply:
+    """A reply to the step under way, as long as it is."""
+    group, asked = node.unit.group, node.state.sum
+    size = reply_bytes(group, asked.step, asked.speakers)
+    if asked.step == MaskingStep.MASK:
+        return MaskingReply(node.state.t, asked.step, Masked(Blank(size // (group.bits // 8), group.dtype)))
+    return MaskingReply(node.state.t, asked.step, Public(Blank(size, np.uint8)))
+
+
+def told(node: Any, name: str) -> list[str]:
+    """Have a client reply at the step under way; who is given a model then."""
+    effects = node.handle(Received(name, reply(node)), 0.0)
+    return [effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Newest)]
+
+
+def whole_round(node: Any, names: Sequence[str]) -> list[str]:
+    """Have these clients take all five steps; who is given a model in the next round."""
+    asked = [told(node, name) for _ in range(5) for name in names]
+    return asked[-1]
+
+
+def test_a_client_that_was_late_is_waited_for_in_each_sum_or_until_it_is_heard_of_again() -> None:
+    others = ALL_SIX[:5]
+    for late in (None, "awaited", "skipped"):
+        node = waiting_server(late)
+        for name in others:
+            told(node, name)
+        node.handle(Elapsed("step"), 5.0)  # without node-5
+        assert node.state.sum.step == MaskingStep.SHARE
+        asked = [told(node, name) for _ in range(4) for name in others][-1]
+        assert node.state.t == 1
+        assert asked == (others if late == "skipped" else ALL_SIX)
+        for name in others:
+            told(node, name)
+        assert node.state.sum.step == (MaskingStep.SHARE if late == "skipped" else MaskingStep.ANNOUNCE)
+    assert node.handle(Received("node-5", Fetch(2)), 6.0) == []  # it is back, and would hold up this round
+    assert [told(node, name) for _ in range(4) for name in others][-1] == ALL_SIX
+    for name in others:
+        told(node, name)
+    assert node.state.sum.step == MaskingStep.ANNOUNCE, "it is waited for again"
+    told(node, "node-5")
+    assert node.state.sum.step == MaskingStep.SHARE
+
+
+def test_a_reply_that_comes_too_late_is_a_sign_of_life() -> None:
+    node = waiting_server()
+    for name in ALL_SIX[:5]:
+        told(node, name)
+    announced = reply(node)
+    node.handle(Elapsed("step"), 5.0)
+    assert node.handle(Received("node-5", announced), 6.0) == []
+    assert [told(node, name) for _ in range(4) for name in ALL_SIX[:5]][-1] == ALL_SIX
+
+
+def test_where_too_few_others_are_left_for_a_sum_all_are_asked_and_the_timeout_decides() -> None:
+    """A server that nobody reaches: six clients are late, and four are needed."""
+    node = waiting_server()
+    for second in (5.0, 10.0):
+        node.handle(Elapsed("step"), second)
+    assert (node.state.t, node.state.sums_refused) == (2, 2)
+    assert set(node.state.late) == set(ALL_SIX)
+    assert whole_round(node, ALL_SIX) == ALL_SIX
+    assert (node.state.t, node.state.taken, node.state.late) == (3, 1, {})
+
+
+def test_who_was_late_for_a_sum_is_remembered_over_a_restart() -> None:
+    node = waiting_server(blank=False)
+    node.handle(Elapsed("step"), 5.0)
+    node.handle(Received("node-2", Fetch(2)), 6.0)
+    back = nodes(timeout=5.0, late="skipped", rounds=9)[SERVER]
+    restore_state(back, decode(encode(state_of(node))))
+    assert back.state.late == {name: name == "node-2" for name in ALL_SIX}
+    assert "late" not in state_of(waiting_server(None)), "stores of other runs stay as they were"
+
+
+def test_clients_that_are_gone_cost_one_timeout_and_the_model_is_that_of_waiting() -> None:
+    """Two of six are away for all of six rounds: 50 s once, and not in each. Models are equal to twice the rounding
+    of integers that is derived above, of six rounds.
+    """
+    masking, options = {"name": "secure", "fraction_bits": 16}, {"timeout": 50.0, "rounds": 6}
+    awaited, skipped = (run(spec(masking, gone=GONE, late=late, **options)) for late in ("awaited", "skipped"))
+    seconds = [each.summary["virtual_seconds"] for each in (awaited, skipped, run(spec(masking, **options)))]
+    assert seconds[0] - seconds[1] >= 5 * (50.0 - seconds[2] / 6)
+    off = model(skipped) - model(awaited)
+    assert np.linalg.norm(off) <= 2 * 1.01 * 3 * math.sqrt(SIZE) * 2.0**-16
 
 
 def test_masks_need_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
