@@ -260,6 +260,55 @@ def test_a_best_guess_follows_as_an_epsilon_does(tmp_path: Path) -> None:
     )
 
 
+def test_a_key_is_there_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two epsilons a person reads the first, and most programs the last."""
+    chain = chain_of(GAUSSIAN, 1, *releases(1))
+    folder = stored(tmp_path / "a", chain.text, card(chain.head, GENEROUS))
+    said = (folder / "guarantee.json").read_text()
+    (folder / "guarantee.json").write_text(said.replace('"epsilon": ', '"epsilon": 0.1, "epsilon": '))
+    assert main(["verify", str(folder)]) == 2
+    assert "expected each key once, found " in capsys.readouterr().err
+    text = chain.text.replace('"noise_multiplier": ', '"noise_multiplier": 99.0, "noise_multiplier": ')
+    assert main(["verify", str(stored(tmp_path / "b", text))]) == 2
+    assert "line 2: Unreadable: expected each key once, found " in capsys.readouterr().err
+
+
+def test_no_entry_follows_from_a_broken_plan_or_other_receipts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken, whole = chain_of(GAUSSIAN, 1, *releases(2)), chain_of(GAUSSIAN, 1, *releases(1))
+    for chain, head, why in (
+        (broken, broken.head, "a releases more than it planned, at line 5"),
+        (whole, broken.head, "the guarantee is about other receipts"),
+    ):
+        assert main(["verify", str(stored(tmp_path / "a", chain.text, card(head, GENEROUS)))]) == 1
+        shown = capsys.readouterr().out
+        assert f"\ndoes not follow: {why}: example of " in shown
+        assert "\nfollows" not in shown
+
+
+@pytest.mark.parametrize("privacy", ["perfect", True, 0])
+def test_privacy_is_none_or_not_said(privacy: Any, tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="expected privacy none"):
+        found_of(tmp_path / "a", chain_of(GAUSSIAN, 1, *releases(1)), privacy=privacy)
+
+
+def test_what_stands_beside_would_be_is_named(tmp_path: Path) -> None:
+    """It is read by people as the rest is, and was left out of the line of what is not checked."""
+    chain = chain_of(GAUSSIAN, 1, *releases(1))
+    true = card(chain.head, GENEROUS)["guarantees"][0]
+    beside = found_of(tmp_path / "a", chain, remarks="it never leaks", would_be=true)
+    assert beside["not_checked"] == ["remarks", "would_be"]
+    nothing = dict.fromkeys(("epsilon", "delta", "mu"))
+    would_be = {**true, "proof": "by hand"}
+    found = found_of(tmp_path / "a", chain, **nothing, privacy="none", remarks="it never leaks", would_be=would_be)
+    assert found["not_checked"] == ["proof", "remarks"]
+
+
+def test_a_plan_of_no_release_does_not_follow(tmp_path: Path) -> None:
+    assert verdict_of(tmp_path / "a", chain_of(GAUSSIAN, 0)).startswith("does not follow")
+
+
 def test_what_is_not_checked_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chain = chain_of(GAUSSIAN, 1, *releases(1))
     said = card(chain.head, GENEROUS) | {"registry": {"epsilon": 0.1}}

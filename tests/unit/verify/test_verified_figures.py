@@ -88,6 +88,15 @@ def test_large_losses_of_full_batches_are_kept_in_both_directions(back: bool) ->
     np.testing.assert_allclose(q, norm.cdf(-m / 2 - x / m), rtol=1e-12)
 
 
+@pytest.mark.parametrize("pair", [("fixed", 0.1, 1.5), ("one", 0.2, 2.0), ("both", 0.2, 1.3), ("one", 1.0, 0.3)])
+def test_mu_is_no_less_where_it_is_looked_for_at_few_losses(pair: second.Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two losses it is an upper bound, so fewer of them make it larger."""
+    fine, linspace = second.proved({pair: 1}, 1e-5)["mu"], np.linspace
+    for losses in (50, 400):
+        monkeypatch.setattr(second.np, "linspace", lambda start, stop, _, count=losses: linspace(start, stop, count))
+        assert second.proved({pair: 1}, 1e-5)["mu"] >= fine * (1 - 1e-9)
+
+
 @pytest.mark.parametrize("m", [1e-12, 1e-9, 1e-6])
 def test_next_to_no_loss_has_figures_too(m: float) -> None:
     """Where noise is so large that nothing can be told apart: mu is not too small, and no search fails."""
