@@ -42,7 +42,7 @@ def settings(number: int) -> list[tuple[float, float, int]]:
     return found
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("multiplier", "rate", "releases"), settings(200))
 def test_mu_is_that_of_gdpnum(multiplier: float, rate: float, releases: int) -> None:
     found = of({gaussian(multiplier, rate): releases}).mu
@@ -144,6 +144,7 @@ PLANS: list[tuple[Counts, NeighboringRelation, int]] = [
 ]
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("counts", "relation", "rows"), PLANS)
 def test_a_profile_is_that_of_the_accountant(counts: Counts, relation: NeighboringRelation, rows: int) -> None:
     found = of(counts, relation, rows)
