@@ -77,7 +77,7 @@ def spoilt(record: Record) -> Record:
     }
 
 
-@pytest.mark.some(8)
+@pytest.mark.some(4)
 @pytest.mark.parametrize("study", EACH, ids=of_each)
 def test_specs_are_sound(study: Study) -> None:
     for size in (study, Study(study.paper, study.name, full=True)):

@@ -93,6 +93,7 @@ def best_accuracy(single: float, releases: int) -> float:
     return right
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("single", "releases"), [(0.5, 1), (0.3, 5), (1.0, 4), (2.0, 3), (0.05, 10)])
 def test_the_best_attackers_accuracy_is_that_of_brute_force(single: float, releases: int) -> None:
     response = ReleaseKind(Laplace(1.0, 2 / single), FixedSize(10, 10), 1)  # counted as randomized response
