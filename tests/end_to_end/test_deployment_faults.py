@@ -92,6 +92,7 @@ def command(*arguments: object) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("called_here")
 def test_kill_stop_and_a_broker_that_goes(
     tmp_path: Path, broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]

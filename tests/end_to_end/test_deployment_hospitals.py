@@ -55,6 +55,7 @@ def check_privacy(parties: dict[str, Any], simulated: dict[str, Any]) -> None:
         assert epsilon * (1 - 1e-12) <= summary["privacy"]["epsilon"] <= epsilon * (1 + 1e-3)
 
 
+@pytest.mark.slow
 def test_up_is_what_run_is(simulated: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     """Five processes and the embedded broker, by one command."""
     assert main(["up", str(SPEC), "--out", "up", "--json", "--log-file", "up.log", "--log-format", "json"]) == 0

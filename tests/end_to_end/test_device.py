@@ -52,6 +52,7 @@ def model(result: gs.Result) -> Any:
 SILENT = ("privacy={mechanism: none, clip: 0.5}",)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("noise", [(), SILENT], ids=["noise", "silent"])
 @pytest.mark.parametrize(
     "settings",

@@ -321,6 +321,7 @@ def test_the_reading_is_of_the_node_that_spent_most_whatever_its_noise() -> None
     assert result.metrics[-1]["epsilon_so_far"] == result.guarantee.epsilon == spent[1]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("update", ["batch", "clipped_sum"])
 @pytest.mark.parametrize("parts", [1, 4])
 def test_an_audit_of_a_run_stays_below_what_is_proved(update: str, parts: int) -> None:

@@ -98,6 +98,7 @@ def party(tmp_path: Path) -> tuple[Path, list[str]]:
     return made.folder / "node-1", [part for part in made.command("node-1") if part != "--quiet"]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("ended_by", ["stop", "interrupt", "kill"])
 def test_a_node_shows_itself_and_its_address_is_told_its_owner_alone(
     party: tuple[Path, list[str]], ended_by: str

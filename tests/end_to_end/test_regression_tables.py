@@ -49,6 +49,7 @@ def lost(name: str, seed: int) -> float:
     return float(plain.score(tested.features, tested.targets)) - found["r2"]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", MADE)
 def test_a_private_regression_of_ones_own_table(name: str) -> None:
     """One table of each kind for every day; the limit is as below."""

@@ -57,7 +57,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "timing.json"}
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_repeat_has_the_bytes_of_the_run_and_another_run_has_not(name: str) -> None:
     if "masks" in name:

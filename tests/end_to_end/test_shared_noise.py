@@ -95,7 +95,10 @@ def test_changed_speeds_change_the_noise(tmp_path: Path, alike: dict[str, Any]) 
     assert unlike(*found)
 
 
-@pytest.mark.parametrize("clip", [1.0, {"policy": "quantile"}], ids=["fixed", "quantile"])
+@pytest.mark.parametrize(
+    "clip",
+    [pytest.param(1.0, id="fixed", marks=pytest.mark.slow), pytest.param({"policy": "quantile"}, id="quantile")],
+)
 def test_an_audit_sees_through_the_unit_of_a_moving_clip(clip: Any) -> None:
     """With little noise nearly all coins are guessed, whichever policy. By chance 50 of 60 right has p = 1e-7."""
     algorithm = {"name": "audp", "nodes": 4, "learning_rate": 0.5}

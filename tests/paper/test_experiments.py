@@ -77,7 +77,7 @@ def spoilt(record: Record) -> Record:
     }
 
 
-@pytest.mark.some(8)
+@pytest.mark.some(4)
 @pytest.mark.parametrize("study", EACH, ids=of_each)
 def test_specs_are_sound(study: Study) -> None:
     for size in (study, Study(study.paper, study.name, full=True)):
@@ -99,7 +99,7 @@ def test_the_results_that_are_shown_are_as_expected(study: Study) -> None:
     assert verdict.problems([spoilt(record) for record in records])
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("study", EACH, ids=of_each)
 def test_results_are_drawn_from_records_alone(study: Study, tmp_path: Path) -> None:
     """A figure of the records that are kept; of what the figure shows, eyes must judge."""
@@ -119,7 +119,7 @@ def test_condensed_records_are_condensed_already(study: Study) -> None:
     assert study.of.placed(study.name, records) == records
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("study", EACH, ids=of_each)
 def test_a_run_begins_as_its_record_says(study: Study, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cheapest of each study: to the last bit on the kind of machine that made it, to a thousandth elsewhere."""

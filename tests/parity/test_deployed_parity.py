@@ -75,7 +75,7 @@ TIMED = {"fedasync"}
 Deployed clients do not start together. Whoever is there first makes its whole quota alone, so that nothing is stale and
 each update moves the model by `mixing` of itself, and what is learnt and noise alike come to be up to 3.7 times of what
 they are where these four clients take turns (`tests/unit/algorithms/fedasync/test_order.py`)."""
-FAST = ("gossip", "audp")
+FAST = ("gossip",)
 CASES = [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in SPECS]
 
 

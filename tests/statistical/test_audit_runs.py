@@ -54,6 +54,7 @@ def test_a_run_is_as_private_as_proved(privacy: dict[str, Any]) -> None:
     assert not found["refuted"]
 
 
+@pytest.mark.slow
 def test_noise_that_is_missing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan claims epsilon 0.3; the noise is a hundredth of what it should be."""
     law = Gaussian.noise

@@ -137,8 +137,13 @@ def tree(file: str) -> ast.Module:
     return ast.parse((ROOT / file).read_text(encoding="utf-8"), file)
 
 
-def imported(file: str) -> Iterator[str]:
+@cache
+def imported(file: str) -> tuple[str, ...]:
     """The absolute name of every import in a file, inside functions too."""
+    return tuple(_imported(file))
+
+
+def _imported(file: str) -> Iterator[str]:
     package = ["gossamer", *Path(file).parts[:-1]]
     for node in ast.walk(tree(file)):
         if isinstance(node, ast.Import):

@@ -69,7 +69,7 @@ def words(text: str) -> set[str]:
 CASES = [(path.stem, {}) for path in EXAMPLES] + list(VARIANTS.values())
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("example", "changes"), CASES, ids=[path.stem for path in EXAMPLES] + list(VARIANTS))
 @pytest.mark.filterwarnings("ignore")
 def test_every_figure_of_a_run_stands_on_the_page(example: str, changes: dict[str, Any], tmp_path: Path) -> None:

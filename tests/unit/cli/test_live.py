@@ -79,6 +79,7 @@ def test_time_left_is_said_between_start_and_end() -> None:
     assert any(re.match(r" *\d+%, \d+:\d\d left", drawing[0]) for drawing in drawings)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("width", "height"), [(20, 24), (40, 8), (1, 1), (300, 3)])
 def test_a_small_terminal_has_no_line_too_many_or_too_long(width: int, height: int) -> None:
     many = {**SPEC, "algorithm": {**SPEC["algorithm"], "nodes": 30, "updates_per_node": 4}}

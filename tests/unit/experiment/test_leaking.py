@@ -61,6 +61,7 @@ def test_a_private_scale_is_a_release_like_others(tmp_path: Path) -> None:
     assert found.releases == 16 * NODES * 4  # a scale and three gradients of each node
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
 def test_networks(relation: str) -> None:
     pytest.importorskip("torch", reason="needs the extra torch")

@@ -93,7 +93,7 @@ RUNS["none"] = {
 }
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_that_was_killed_three_times_ends_with_the_same_bytes(
     name: str, killing: Killing, tmp_path: Path
@@ -145,7 +145,7 @@ SHARDED = {
 }
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", SHARDED)
 def test_a_run_on_shards_that_was_killed_three_times_ends_with_the_bytes_of_one_process(
     name: str, killing: Killing, tmp_path: Path

@@ -11,7 +11,7 @@ import pytest
 import gossamer as gs
 
 
-@pytest.mark.parametrize("algorithm", ["gossip", "fedavg", "increasing"])
+@pytest.mark.parametrize("algorithm", ["gossip", "fedavg", pytest.param("increasing", marks=pytest.mark.slow)])
 def test_a_run_leaves_nothing_in_memory(algorithm: str) -> None:
     """A loop over runs would hold the examples of each until Python looks for circles, which it does rarely."""
     kept: list[Any] = []

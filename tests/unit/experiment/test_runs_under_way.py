@@ -74,6 +74,7 @@ OTHERS: dict[str, Callable[[Path, Path], object]] = {
 }
 
 
+@pytest.mark.some(7)
 @pytest.mark.parametrize("there", [False, True], ids=["new", "overwritten"])
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_run_under_way_is_left_alone(name: str, there: bool, whole: Path, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def drill(name: str) -> Drill:
     return Drill.of(read_spec(HERE / f"{name}.yaml"), SCRIPT, recall)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("name", "seed"), [*(("gossip", n) for n in range(4)), *(("fedbuff", n) for n in range(4))])
 def test_seeds_hold(name: str, seed: int) -> None:
     """Nobody waits for a party that something befalls, and it comes back with no more than its outage and a retry."""
@@ -50,6 +51,7 @@ def test_many_seeds_hold(name: str, seeds: int) -> None:
         assert found.problems == (), (name, seed)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("name", "seed"), [("graph", 0), ("graph", 1), ("fedavg", 0), ("fedavg", 19)])
 def test_rounds_are_delayed_by_a_deadline_at_most(name: str, seed: int) -> None:
     found = drill(name).run(seed)

@@ -51,6 +51,7 @@ def points(dtype: type) -> np.ndarray:
     return -found.astype(dtype)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", LOOPS)
 def test_they_are_right_to_what_is_derived(name: str, dtype: type) -> None:

@@ -79,7 +79,7 @@ def steps_of(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return WAYS[request.param]
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(6)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("name", "classes"), LOSSES)
 def test_sums_are_those_of_one_example_after_another(

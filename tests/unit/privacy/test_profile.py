@@ -42,7 +42,7 @@ def settings(number: int) -> list[tuple[float, float, int]]:
     return found
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("multiplier", "rate", "releases"), settings(200))
 def test_mu_is_that_of_gdpnum(multiplier: float, rate: float, releases: int) -> None:
     found = of({gaussian(multiplier, rate): releases}).mu
@@ -93,6 +93,7 @@ def best_accuracy(single: float, releases: int) -> float:
     return right
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("single", "releases"), [(0.5, 1), (0.3, 5), (1.0, 4), (2.0, 3), (0.05, 10)])
 def test_the_best_attackers_accuracy_is_that_of_brute_force(single: float, releases: int) -> None:
     response = ReleaseKind(Laplace(1.0, 2 / single), FixedSize(10, 10), 1)  # counted as randomized response
@@ -144,6 +145,7 @@ PLANS: list[tuple[Counts, NeighboringRelation, int]] = [
 ]
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("counts", "relation", "rows"), PLANS)
 def test_a_profile_is_that_of_the_accountant(counts: Counts, relation: NeighboringRelation, rows: int) -> None:
     found = of(counts, relation, rows)

@@ -89,6 +89,7 @@ SPECS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.some(14)
 @pytest.mark.parametrize("name", SPECS)
 def test_shards_give_the_bytes_of_one_process(name: str, tmp_path: Path) -> None:
     secret = None if name == "no noise" else SECRET
@@ -190,7 +191,7 @@ def test_a_shard_that_is_lost_loses_nothing(name: str, tmp_path: Path) -> None:
     assert files(tmp_path / "lost") == files(tmp_path / "plain")
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(6)
 @pytest.mark.filterwarnings("ignore:shard . was lost")
 @pytest.mark.parametrize("name", SPECS)
 def test_a_shard_that_is_lost_goes_on_from_its_last_snapshot(name: str, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def state(simulator: Simulator) -> bytes:
     return encode(simulator.snapshot())
 
 
-@pytest.mark.some(14)
+@pytest.mark.some(8)
 @pytest.mark.parametrize("name", ALL)
 def test_a_restored_simulator_goes_on_with_the_same_bytes(name: str) -> None:
     made = _Made(ALL[name])

@@ -140,12 +140,13 @@ def test_a_sum_that_honest_members_can_make_is_released_and_a_longer_one_is_not(
 def test_noise_of_honest_members_is_released_and_half_as_much_again_is_not() -> None:
     """A sum of 4 has noise of 3 sqrt(4) = 6 in each of 900 numbers, 180 long, and at most 4 + 6 (30 + 9.4) = 240.5.
 
-    Of 200 sums each is longer with a probability of at most 2^-64; 1.5 times as much noise is 270 long, 6.4 sd more.
+    Of 200 sums (50 by default) each is longer with a probability of at most 2^-64; 1.5 times as much noise is 270
+    long, 6.4 sd more.
     """
     found = unit(1.0, 5, 900, agent_noise=3.0)
     generator = np.random.default_rng(4)
     assert found.longest_sum(4) == pytest.approx(4 + 6 * (30 + math.sqrt(128 * math.log(2))), rel=1e-6)
-    for _ in range(200):
+    for _ in range(examples(200)):
         each = [found.encode(np.full(900, 9.0), generator) for _ in range(4)]
         found.released(MaskedSum(np.sum(each, axis=0, dtype=np.uint32), (1, 2, 3, 4)))
     wide = generator.normal(0, 9, 900) / found.fixed.resolution

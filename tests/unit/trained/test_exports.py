@@ -89,7 +89,7 @@ GRAPHS = [
 """Graphs of ONNX take seconds each."""
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(3)
 @pytest.mark.parametrize(("kind", "to"), GRAPHS)
 @pytest.mark.filterwarnings("ignore:values outside")
 def test_a_graph_takes_raw_numbers_of_a_table(kind: str, to: str, tmp_path: Path) -> None:

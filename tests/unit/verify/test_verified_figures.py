@@ -26,7 +26,7 @@ def laws_of(ledger: GeneratedLedger) -> dict[second.Pair, int]:
     return dict(found)
 
 
-@pytest.mark.some(20)
+@pytest.mark.some(11)
 @pytest.mark.parametrize("seed", range(LEDGERS))
 def test_epsilon_is_that_of_the_library(seed: int) -> None:
     """At most 1e-3 above it, relatively, and never below what dp-accounting knows to be too little."""

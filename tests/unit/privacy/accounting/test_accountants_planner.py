@@ -82,7 +82,7 @@ def test_a_full_batch_needs_what_the_analytic_mechanism_needs() -> None:
 
 def test_the_worst_of_many_nodes_decides() -> None:
     """Twenty epochs each, at a fixed batch size: no node exceeds another in both rate and count."""
-    schedules: list[Schedule] = [{Poisson(16 / n): 20 * n // 16} for n in range(40, 400, 7)]
+    schedules: list[Schedule] = [{Poisson(16 / n): 20 * n // 16} for n in range(40, 400, 28)]
     found = calibrate_noise_multiplier(2.0, 1e-5, ADD, schedules)
     assert worst(schedules, found.noise_multiplier, 1e-5) == pytest.approx(found.epsilon, rel=1e-12)
     assert found.epsilon <= 2.0

@@ -27,7 +27,7 @@ def point(nodes: list[Counts]) -> tuple[float, float]:
     [
         [node(2.0, 0.1, 10), node(2.0, 0.1, 300), node(2.0, 0.05, 100)],
         [node(2.0, 0.02, 500), node(1.0, 0.5, 1)],
-        [node(2.0, rate, round(2 / rate)) for rate in np.linspace(0.02, 0.3, 12)],
+        pytest.param([node(2.0, rate, round(2 / rate)) for rate in np.linspace(0.02, 0.3, 12)], marks=pytest.mark.slow),
         [node(2.0 + rate, rate, round(2 / rate)) for rate in np.linspace(0.05, 0.3, 9)],
     ],
 )
@@ -45,6 +45,7 @@ def test_nodes_that_release_less_cost_nothing() -> None:
     assert worst_profile([[(c, 1)] for c in [*less, worst]], ADD, (9.0, 0.1)) == profile([(worst, 1)], ADD)
 
 
+@pytest.mark.slow
 def test_many_that_differ_are_covered_closely() -> None:
     """Twelve nodes with as many epochs each: the most sampled one decides, and covers are of neighbouring rates."""
     nodes = [node(4.0, rate, round(2 / rate)) for rate in np.linspace(0.02, 0.3, 12)]
