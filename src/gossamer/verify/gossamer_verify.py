@@ -13,12 +13,11 @@ It ends with 0 if what is promised of the parties in RECEIPTS follows, 1 if it d
           of sums clipped as a whole, any two at most C apart (BallGaussian), m = C/sd, on Poisson samples, too
    q = 1  all examples, m = C/sd or 2 C/sd: N(m) and N(0); and a whole stream of normal noise B z, B K the matrix of
           ones, each update moved by D at most: m = D |K 1|/sd (Denisov et al., NeurIPS 2022)
-   Losses log(P/Q) are put on a lattice of step h. P's mass between a and a + h goes to both, so that P's and Q's
-   masses stay, which only raises H ("connect the dots", Doroshenko et al., PoPETs 2022); what is above the last point
-   counts as infinite, what is below the first one as that. With L the sum of all losses, M(z) = E exp(z L), t > 0:
-   the sequence exp(t e) delta(e), e = j h, has the transform M(z) K(z), z = t - i s, K = x (1-y)/((1-x)(1-x y)),
-   x = exp(-z h), y = exp(-h). From N frequencies comes the sequence summed over all j that agree modulo N. No term is
-   negative: it is an upper bound whatever t, h and N are. They make it tight; rounding of the sums is added.
+   Losses log(P/Q) go on a lattice of step h: P's mass between a and a + h to both, so P's and Q's masses stay, which
+   only raises H ("connect the dots", Doroshenko et al., PoPETs 2022); above the last point it is infinite, below the
+   first it is that. L is the sum of losses, M(z) = E exp(z L), t > 0: exp(t e) delta(e), e = j h, has the transform
+   M(z) K(z), z = t - i s, K = x (1-y)/((1-x)(1-x y)), x = exp(-z h), y = exp(-h). N frequencies give it summed over j
+   that agree modulo N; no term is negative, so it is an upper bound whatever t, h and N. Rounding of sums is added.
 """
 
 import hashlib
@@ -108,7 +107,7 @@ def tilt(pair: Pair, back: bool, h: float, t: float) -> tuple[Any, int, Any]:
         x = h * np.arange(max(1, math.ceil(highest(pair, way) / h)) + 1)
         p, q = tails(pair, way, x)
         inside = p[:-1] - p[1:]
-        far = np.clip((inside - (q[:-1] - q[1:]) * np.exp(x[:-1])) / -math.expm1(-h), 0, inside)
+        far = np.clip((inside - (q[:-1] - q[1:]) * np.exp(x[:-1]) + 1e-15 * p[:-1]) / -math.expm1(-h), 0, inside)
         sides.append((np.append(inside - far, 0) + np.append(0, far), p[-1]))
     (above, over), (below, _) = sides
     n, x = below.size - 1, h * np.arange(1 - below.size, above.size)
@@ -135,24 +134,25 @@ def bounds(laws: dict[Pair, int], back: bool, h: float, size: int, t: float, ste
 
 def tilts(laws: dict[Pair, int], back: bool, delta: float) -> Any:
     """Tilts t, from where all is seen to where ``delta`` is, with a width, a deviation, a bound of epsilon (Markov)."""
-    top, t, chance = max(highest(pair, way) for pair in laws for way in (back, not back)), 0.0, 1.0
-    while t < 600 / top and chance > delta:
-        log, mean, variance = sum(count * tilt(pair, back, top / 1000, t)[2] for pair, count in laws.items())
-        if t:
-            yield t, max(20 * math.sqrt(variance) + top, 70 / t), math.sqrt(variance), (log - math.log(delta)) / t
-            chance = math.exp(log - t * mean)
-        t = 3 * t or min(1 / math.sqrt(variance), 60 / top)
+    top, t, ahead, depth = max(highest(pair, way) for pair in laws for way in (back, not back)), 0.0, 0.0, 0.0
+    while ahead < 600 / top and depth < -math.log(delta):
+        log, mean, variance = sum(count * tilt(pair, back, top / 1000, ahead)[2] for pair, count in laws.items())
+        deeper, deviation = ahead * mean - log, math.sqrt(variance)  # minus the log of a chance
+        if not ahead or (deeper > 9 * depth + 5 and ahead > 1.01 * t):  # what lies between would be missed
+            ahead = math.sqrt(t * ahead) if t else ahead / 3 or min(1 / deviation, 60 / top)
+        else:
+            yield ahead, max(20 * deviation + top, 70 / ahead), deviation, (log - math.log(delta)) / ahead
+            t, ahead, depth = ahead, 3 * ahead, deeper
 
 
 def proved(laws: dict[Pair, int], delta: float) -> Found:
     """Epsilon at ``delta``, the share of right guesses, mu: the least with N(mu) and N(0) as easy to tell apart."""
-    plan = [(int(back), one) for back in (False, True) for one in tilts(laws, back, min(delta, 1e-14))]
-    most = max(min(one[3] for way, one in plan if way == back) for back in (0, 1))
-    e, epsilon = most * np.linspace(0, 1, 60_000) ** 3, math.inf
-    for fine in (10, 40, 160, 640, 2560):  # steps of a lattice in the deviation of a release, while that helps
+    plan, epsilon = [(back, one) for back in (0, 1) for one in tilts(laws, bool(back), min(delta, 1e-14))], math.inf
+    e = max(min(one[3] for way, one in plan if way == back) for back in (0, 1)) * np.linspace(0, 1, 60_000) ** 3
+    for fine in (4, 6, 8, 10, 12):  # 2^fine steps of a lattice in the deviation of a release, while that helps
         found, before = np.ones((2, e.size)), epsilon
         for back, (t, width, deviation, _) in plan:
-            size = 1 << min(22, max(12, math.ceil(math.log2(width / deviation * sum(laws.values()) ** 0.5 * fine))))
+            size = 1 << min(22, max(8, math.ceil(math.log2(width / deviation * sum(laws.values()) ** 0.5))) + fine)
             h, at = width / size, np.floor(e / width * size).astype(int)
             left, right = bounds(laws, bool(back), h, size, t, np.stack([at, at + 1]))  # deltas are below the chord
             found[back] = np.minimum(found[back], left + (right - left) * np.expm1(e - h * at) / math.expm1(h))
