@@ -46,7 +46,7 @@ def test_epsilon_is_that_of_the_library(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [147, 247, 467])
 def test_epsilon_is_close_where_large_losses_are_rare(seed: int) -> None:
-    """There tilts that are far apart miss what lies between (26 for 1.33 in ledger 247), and coarse lattices look done."""
+    """There tilts far apart miss what lies between (26 for 1.33 in ledger 247), and coarse lattices look done."""
     ledger = generated(seed)
     found = second.proved(laws_of(ledger), ledger.delta)
     proved = epsilon(ledger.counts, ledger.delta, ledger.relation).epsilon
