@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, ValidationError, model_validator
@@ -31,6 +31,8 @@ from gossamer.strict_yaml import load_yaml
 _STOPPING = ("killed", "gone", "backup")
 """Kinds that end a process."""
 _EXAMPLE = "write such as incidents: [{kind: network, party: node-1, at: 3600, seconds: 360}]"
+LONGEST = 1e7
+"""Seconds that an incident with an end may last: four months of retries, which a drill goes through one by one."""
 MOST_KEPT = 3
 """Staged inputs that may have reached the disk when a process is killed while it saves: none to two."""
 
@@ -55,7 +57,7 @@ class Incident(Section):
     kind: Literal["network", "broker", "killed", "gone", "backup"]
     party: str | None = None
     at: NonNegativeFloat
-    seconds: PositiveFloat | None = None
+    seconds: Annotated[float, Field(gt=0, le=LONGEST)] | None = None
     copied: PositiveFloat | None = None
 
     @model_validator(mode="after")
@@ -97,13 +99,15 @@ class Script(Section):
     @model_validator(mode="after")
     def _nothing_happens_to_whoever_is_away(self) -> Self:
         stopping = sorted((one for one in self.incidents if one.kind in _STOPPING), key=lambda one: one.at)
+        moved = f", and a seed moves each by up to {self.spread:g} s" if self.spread else ""
         last: dict[str | None, Incident] = {}
         for incident in stopping:
             before = last.get(incident.party)
-            if before is not None and incident.at < before.at + before.lasts:
+            if before is not None and incident.at - before.at - before.lasts < 2 * self.spread:
                 raise ValueError(
                     f"incidents: {incident.party} has no process that could be hit at {incident.at:g} s ({incident}), "
-                    f"as it is away from {before.at:g} s on ({before}); let one of the two happen at another time"
+                    f"as it is away from {before.at:g} s on ({before}){moved}; let one of the two happen at another "
+                    "time"
                 )
             last[incident.party] = incident
         return self

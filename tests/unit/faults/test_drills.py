@@ -264,6 +264,15 @@ ONE = "kind: network, party: node-1, at: 10, seconds: 5"
             ": incidents: a has no process that could be hit at 9 s (killed while it saves, 3 s), as it is away from "
             "1 s on (gone for ever); let one of the two happen at another time",
         ),
+        (
+            "spread: 90\nincidents: [{kind: killed, at: 1, seconds: 3, party: a}, {kind: gone, at: 9, party: a}]",
+            ": incidents: a has no process that could be hit at 9 s (gone for ever), as it is away from 1 s on (killed "
+            "while it saves, 3 s), and a seed moves each by up to 90 s; let one of the two happen at another time",
+        ),
+        (
+            "incidents: [{kind: network, at: 1, seconds: 1.0e+300, party: a}]",
+            ": incidents.0.seconds: input should be less than or equal to 10000000, found 1e+300",
+        ),
         (f"incidents: [{{{ONE}, at: 3}}]", ", line 1: 'at' is given twice, first in line 1; keep one"),
     ],
 )

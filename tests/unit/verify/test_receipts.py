@@ -348,9 +348,28 @@ def test_bad_guarantees_are_refused_in_a_line(content: str, tmp_path: Path, caps
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_no_folder_and_no_file_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", str(tmp_path / "nothing")]) == 2
-    assert "FileNotFoundError" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("removed", "given", "said"),
+    [
+        ((), ["nothing"], "{0}/nothing: there is no such file or folder; name the results folder of a run"),
+        (("receipts.jsonl",), ["a"], "{0}/a: expected receipts.jsonl there, found none; name the results folder of a"),
+        (("guarantee.json",), ["a"], "{0}/a: expected guarantee.json there, found none; name one as GUARANTEE, or "),
+        ((), ["a", "nothing"], "{0}/nothing: expected a guarantee.json, found no such file; name the one of the run"),
+        ((), ["a", "a"], "{0}/a: expected a guarantee.json, found a folder; name the one of the run"),
+    ],
+)
+def test_what_is_not_there_is_said_and_what_to_do(
+    removed: tuple[str, ...], given: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = written()
+    folder = stored(tmp_path / "a", chain.text, card(chain.head, PROMISED))
+    for name in removed:
+        (folder / name).unlink()
+    assert main(["verify", *(str(tmp_path / name) for name in given)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"gossamer verify: {said.format(tmp_path)}")
+    assert captured.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

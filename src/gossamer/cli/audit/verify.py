@@ -32,6 +32,9 @@ def verify_command(options: argparse.Namespace) -> int:
     """Print what follows."""
     from gossamer.verify.gossamer_verify import Unreadable, verify
 
+    if missing := _missing(options.place, options.guarantee):
+        say(_plain(f"gossamer verify: {missing}"))
+        return 2
     try:
         found = verify(options.place, options.guarantee)
     except Unreadable as why:
@@ -42,6 +45,23 @@ def verify_command(options: argparse.Namespace) -> int:
     else:
         print("\n".join(map(_plain, _lines(found))))
     return 0 if found["follows"] else 1
+
+
+def _missing(place: Path, guarantee: Path | None) -> str | None:
+    """A line about a file that is to be read and is not there; None if all are."""
+    if not place.exists():
+        return f"{place}: there is no such file or folder; name the results folder of a run, or a file with receipts"
+    if place.is_dir() and not (place / "receipts.jsonl").exists():
+        return f"{place}: expected receipts.jsonl there, found none; name the results folder of a run that has ended"
+    if guarantee is not None and (guarantee.is_dir() or not guarantee.exists()):
+        found = "a folder" if guarantee.is_dir() else "no such file"
+        return f"{guarantee}: expected a guarantee.json, found {found}; name the one of the run"
+    if place.is_dir() and guarantee is None and not (place / "guarantee.json").exists():
+        return (
+            f"{place}: expected guarantee.json there, found none; name one as GUARANTEE, or receipts.jsonl in place of "
+            "the folder"
+        )
+    return None
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
