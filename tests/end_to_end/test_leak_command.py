@@ -38,6 +38,25 @@ def test_nothing_differs(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Nothing but noise told the two data sets of a pair apart." in printed
 
 
+def test_releases_without_noise_are_not_said_to_hide_anything(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "leak", spec, "--pairs", "3", "--set", "privacy=none"]) == 0
+    printed = capsys.readouterr().out
+    assert "Nothing but releases told the two data sets of a pair apart, and they have no noise." in printed
+    assert "Nothing but noise" not in printed
+
+
+def test_that_no_row_that_differs_was_released_is_said(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = "No release was of a row that differs: raise --pairs or --updates."
+    assert main(["audit", "leak", spec, "--pairs", "1", "--updates", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "of these, with a row that differs     0" in printed
+    assert said in printed
+    assert main(["audit", "leak", spec, "--pairs", "20"]) == 0
+    printed = capsys.readouterr().out
+    assert "of these, with a row that differs     0" not in printed
+    assert said not in printed
+
+
 def test_fewer_updates_make_shorter_runs(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "leak", spec, "--pairs", "2", "--updates", "4", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

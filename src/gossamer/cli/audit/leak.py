@@ -44,13 +44,13 @@ def leak_command(options: argparse.Namespace) -> int:
     if options.json:
         print_json(found.as_dict() | {"again": again})
     else:
-        print(_report(found))
+        print(_report(found, noisy=experiment.privacy.mechanism != "none"))
         if again is not None:
             print(f"again: {again}")
     return 0 if found.leak is None else 1
 
 
-def _report(found: LeakAudit) -> str:
+def _report(found: LeakAudit, *, noisy: bool) -> str:
     rows = [
         ("pairs of neighbouring data sets", f"{found.pairs:,}"),
         ("releases compared", f"{found.releases:,}"),
@@ -59,7 +59,11 @@ def _report(found: LeakAudit) -> str:
         ("differences outside of data sides", "0" if found.leak is None else "1, and it ended there"),
     ]
     if found.leak is None:
-        return f"{table(rows)}\n\nNothing but noise told the two data sets of a pair apart."
+        told = "noise told the two data sets of a pair apart."
+        if not noisy:
+            told = "releases told the two data sets of a pair apart, and they have no noise."
+        unseen = "" if found.differing else "\nNo release was of a row that differs: raise --pairs or --updates."
+        return f"{table(rows)}\n\nNothing but {told}{unseen}"
     row = f" ({found.neighbours} in the place of a row)" if found.neighbours else ""
     return f"{table(rows)}\n\nLeak in pair {found.pairs}{row}: {found.leak}"
 
