@@ -269,7 +269,7 @@ def test_a_key_is_there_once(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["verify", str(folder)]) == 2
     assert "expected each key once, found " in capsys.readouterr().err
     text = chain.text.replace('"noise_multiplier": ', '"noise_multiplier": 99.0, "noise_multiplier": ')
-    assert main(["verify", str(stored(tmp_path / "b", text))]) == 2
+    assert main(["verify", str(stored(tmp_path / "b", text) / "receipts.jsonl")]) == 2
     assert "line 2: Unreadable: expected each key once, found " in capsys.readouterr().err
 
 
