@@ -73,7 +73,7 @@ class Administrator:
         with Path(f"{self.name}.log").open("a") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True)
 
-    def ends(self, patience: float = LONG) -> int:
+    def ends(self, patience: float = 5 * LONG) -> int:  # 4,000 updates take minutes where much else goes on
         assert self.process is not None
         return self.process.wait(patience)
 
