@@ -41,17 +41,20 @@ def results(work: Sequence[Callable[[], Result]], jobs: int, *, in_order: bool =
         return
     others = {*active_children()}
     with ProcessPoolExecutor(min(jobs, max(1, len(work))), mp_context=get_context("spawn")) as pool:
+        asked: list[Future[Result]] = []
         try:
             with _deaf_children(), _single_threaded():
-                asked: list[Future[Result]] = [pool.submit(piece) for piece in work]
+                for piece in work:
+                    asked.append(pool.submit(piece))
             yield from (found.result() for found in (asked if in_order else as_completed(asked)))
         except BrokenProcessPool:
             raise CallerError(
                 f"one of {jobs} processes was killed, as happens where memory runs out; take fewer --jobs"
             ) from None
         except (KeyboardInterrupt, GeneratorExit):  # what they are at takes longer than anybody waits
-            for process in {*active_children()} - others:
-                process.terminate()
+            if not all(future.done() for future in asked):
+                for process in {*active_children()} - others:
+                    process.terminate()
             raise
         finally:
             pool.shutdown(cancel_futures=True)
