@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,7 +17,7 @@ pytest.importorskip("paho", reason="needs the extra mqtt")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.reference.founded_broker import FoundedBroker, free_port
-from tests.reference.mqtt_client import HOST, Client, talk
+from tests.reference.mqtt_client import HOST, LONG, Client, talk
 from tests.reference.reissued import reissue
 
 from gossamer.deployment.founding.founding import found
@@ -117,8 +120,52 @@ def test_unlisted_topics(folder: Path, broker: FoundedBroker) -> None:
     run = read_signed(folder / "federation.yaml").run
     with Client(broker.port, tls(folder, "a")) as a:
         assert a.publish(topic(run, "b", "a")) in ("Success", "No matching subscribers")
-        for where in (topic(run, "a", "b"), topic("0" * 32, "b", "a"), f"gossamer/{run}/presence/b", "elsewhere"):
+        for where in (topic(run, "a", "b"), topic("0" * 32, "b", "a"), topic(run, "nobody", "a"), "elsewhere"):
             assert a.publish(where) == "Not authorized", where
+
+
+def test_a_member_cuts_nobody_off(folder: Path, broker: FoundedBroker) -> None:
+    """Party b connects under the client identifier of a, as its transport says it and as the broker knows it."""
+    with transport(folder, "a") as a, transport(folder, "server") as server:
+        for name in (f"{a.run}/a", "a"):
+            with Client(broker.port, tls(folder, "b"), client_id=name):
+                talk(a, server)
+                talk(server, a)
+        assert (a.counts["disconnected"], server.counts["disconnected"]) == (0, 0)
+
+
+@pytest.mark.parametrize("flags", [{"qos": 1, "retain": True}, {"qos": 2}])
+def test_a_member_has_the_broker_keep_nothing(folder: Path, broker: FoundedBroker, flags: dict[str, Any]) -> None:
+    """Who sends what is to be kept is disconnected."""
+    with transport(folder, "a") as a, Client(broker.port, tls(folder, "b")) as b:
+        ended = threading.Event()
+        b.client.on_disconnect = lambda *_: ended.set()
+        b.client.publish(topic(a.run, "a", "b"), b"x", **flags)
+        assert ended.wait(LONG)
+        assert a.receive(0.1) is None
+
+
+def test_a_member_fills_no_room_of_others(folder: Path, broker: FoundedBroker) -> None:
+    """Party a sends 300 MB to b, which takes none of it: the broker keeps b's share, and the others go on."""
+    with transport(folder, "a") as a, transport(folder, "b") as b, transport(folder, "server") as server:
+        sent = 0
+        while sent < 300:
+            sent += a.send("b", bytes(1 << 20))
+            time.sleep(0)  # until the broker has some of it
+        a.flush(LONG)
+        talk(server, a)
+        talk(a, server)
+        assert "Outgoing messages are being dropped for client b" in broker.log()
+        assert memory(broker) < 300 << 20
+        assert b.receive(LONG) is not None
+        assert {each.counts["disconnected"] for each in (a, b, server)} == {0}
+
+
+def memory(broker: FoundedBroker) -> int:
+    """Bytes that a broker has in memory."""
+    assert broker.process is not None
+    (line,) = (line for line in Path(f"/proc/{broker.process.pid}/status").read_text().splitlines() if "VmRSS" in line)
+    return int(line.split()[1]) << 10
 
 
 def test_a_party_that_joins_is_let_in_after_a_restart(folder: Path, broker: FoundedBroker) -> None:

@@ -21,7 +21,7 @@ from tests.reference.mqtt_client import HOST, LONG, Client, talk
 from gossamer.deployment.founding.founding import found
 from gossamer.deployment.founding.invitations import read_signed
 from gossamer.deployment.founding.shared_broker import join, share
-from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings, presence_topic, topic
+from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings, topic
 from gossamer.runtimes.mqtt.broker import LocalBroker, Mosquitto
 from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
 
@@ -119,16 +119,17 @@ def _other_neither_reads_nor_writes(home: Path, a: MqttTransport, server: MqttTr
     seen: queue.Queue[str] = queue.Queue()
     with Client(port(home), tls(home, "other", "server"), client_id=f"{one}/server") as client:  # as transports name it
         client.client.on_message = lambda client, _, message: seen.put(message.topic)
-        for where in ("#", topic(one, "server", "+"), presence_topic(one, "+")):
+        for where in ("#", topic(one, "server", "+")):
             client.subscribe(where)
         talk(a, server)
-        for where in (topic(one, "a", "server"), presence_topic(one, "server"), topic(one, "server", "a")):
+        for where in (topic(one, "a", "server"), topic(one, "server", "server"), topic(one, "server", "a")):
             assert client.publish(where) == "Not authorized", where
         # What it may read comes after everything before, so that nothing can still be on its way.
-        assert client.publish(presence_topic(other, "server")) in ("Success", "No matching subscribers")
+        client.subscribe(topic(other, "server", "+"))
+        assert client.publish(topic(other, "server", "server")) in ("Success", "No matching subscribers")
         topics = {seen.get(timeout=LONG)}
         topics |= {seen.get() for _ in range(seen.qsize())}
-    assert topics == {presence_topic(other, "server")}
+    assert topics == {topic(other, "server", "server")}
     assert (a.counts["disconnected"], server.counts["disconnected"]) == (0, 0)
 
 

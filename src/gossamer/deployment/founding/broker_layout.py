@@ -24,16 +24,19 @@ _NOTE_TLS = """\
 # Mosquitto lets every client with a certificate subscribe to everything, and holds back on delivery what acl forbids.
 """
 
+_FEWEST = 8  # members that a broker has room for
 
-def configuration(broker: str) -> dict[str, bytes]:
-    """``mosquitto.conf`` for the broker at a URL."""
+
+def configuration(broker: str, members: int) -> dict[str, bytes]:
+    """``mosquitto.conf`` for the broker at a URL, and so many members or somewhat more."""
+    members = max(members, _FEWEST)
     parts = urlsplit(broker)
     host, port = host_and_port(parts)
     listen = host if is_loopback(host) else ""
     if not has_tls(broker):
-        return {f"{papers.BROKER}/mosquitto.conf": (_NOTE + mosquitto_config(port, listen)).encode()}
+        return {f"{papers.BROKER}/mosquitto.conf": (_NOTE + mosquitto_config(port, listen, members=members)).encode()}
     tls = ServerTls(Path("ca.crt"), Path("broker.crt"), Path("broker.key"))
-    text = _NOTE + _NOTE_TLS + mosquitto_config(port, listen, tls, Path("acl"))
+    text = _NOTE + _NOTE_TLS + mosquitto_config(port, listen, tls, Path("acl"), members=members)
     return {f"{papers.BROKER}/mosquitto.conf": text.encode()}
 
 

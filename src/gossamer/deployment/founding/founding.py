@@ -141,7 +141,7 @@ def draft(
         **({papers.ORGANISER_KEY: signer.pem} if organiser is None else {}),
         **({} if authority is None else _kept(authority)),
         **{f"{name}/{papers.IDENTITY}": identity.pem for name, identity in made.items()},
-        **configuration(broker),
+        **configuration(broker, len(members)),
         **issued_files(invitations, authority),
     }
     return Founded(invitation, tuple(made), files)

@@ -33,6 +33,7 @@ from gossamer.runtimes.mqtt.certificates import Authority, user_name
 
 FEDERATIONS = "federations"
 PARTIES = "parties"
+_FEWEST = 64  # members that a broker has room for, since other federations come later
 
 _NOTE = """\
 # For Mosquitto 2.0 or later, which several federations share. Start it from anywhere:
@@ -119,7 +120,7 @@ def share(folders: Iterable[Path], out: Path, place: Path | None = None) -> Shar
         papers.BROKER_KEY: broker.key,
         f"{papers.BROKER}/broker.crt": broker.certificate,
         f"{papers.BROKER}/ca.crt": authority.certificate,
-        f"{papers.BROKER}/mosquitto.conf": _configuration(host, port, _place(place or out / papers.BROKER)),
+        f"{papers.BROKER}/mosquitto.conf": _configuration(host, port, _place(place or out / papers.BROKER), new),
         **_issued(new, authority),
         **_access(new),
     }
@@ -246,10 +247,12 @@ def _place(folder: Path) -> Path:
     return place
 
 
-def _configuration(host: str, port: int, place: Path) -> bytes:
+def _configuration(host: str, port: int, place: Path, served: Mapping[str, Served]) -> bytes:
     tls = ServerTls(place / "ca.crt", place / "broker.crt", place / "broker.key", whole_subject=True)
     listen = host if is_loopback(host) else ""
-    return (_NOTE.format(place=place) + mosquitto_config(port, listen, tls, place / "acl")).encode()
+    members = max(_FEWEST, sum(len(one.invitation.members) for one in served.values()))
+    text = mosquitto_config(port, listen, tls, place / "acl", members=members)
+    return (_NOTE.format(place=place) + text).encode()
 
 
 def _issued(new: Mapping[str, Served], authority: Authority) -> dict[str, bytes]:

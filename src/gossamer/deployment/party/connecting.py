@@ -29,9 +29,7 @@ def connected(options: PartyOptions, invitation: Invitation, folder: StateFolder
     CallerError
         If a file is missing.
     """
-    limits = TransportSettings(
-        connect_timeout=options.connect_timeout, largest_datagram=LARGEST_DATAGRAM, presence=False
-    )
+    limits = TransportSettings(connect_timeout=options.connect_timeout, largest_datagram=LARGEST_DATAGRAM)
     address = broker_address(options, invitation)
     folder.say(f"connects to {address}")
     transport = MqttTransport(invitation.run, invitation.me.name, address, limits, folder.warn)

@@ -53,8 +53,6 @@ class TransportSettings:
         Most bytes of one payload, either way.
     most_incoming, most_outgoing : int
         Most bytes that wait for the node, and for the broker.
-    presence : bool
-        Whether to hear who else is connected: of n nodes that come and go, the broker passes on n^2 messages.
     """
 
     connect_timeout: float = 30.0
@@ -64,7 +62,6 @@ class TransportSettings:
     largest_datagram: int = 1 << 20
     most_incoming: int = 64 << 20
     most_outgoing: int = 64 << 20
-    presence: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -102,8 +99,3 @@ def check_name(name: str, what: str) -> str:
 def topic(run: str, to: str, sender: str) -> str:
     """Return the topic on which ``sender`` publishes what is for ``to``; either may be ``+``, for all."""
     return f"gossamer/{run}/to/{to}/from/{sender}"
-
-
-def presence_topic(run: str, node: str) -> str:
-    """Return the topic on which it is said whether ``node`` is connected; ``+`` for all nodes."""
-    return f"gossamer/{run}/presence/{node}"

@@ -13,8 +13,9 @@ paho, and `MqttTransport.receive` waits no longer than it is told.
 The broker is told that a datagram has arrived when the node takes it, not before. So it holds back once a few dozen
 are on their way, and a node that is slow makes the broker's queue grow and not its own.
 
-`gossamer/<run>/presence/<node>` says who is connected, by a retained message and a last will. It comes from the broker,
-so it is a hint for a status line and nothing that a decision may rest on.
+A connection counts once a datagram that the node has sent to itself is back, since brokers drop in silence what they do
+not allow. Nothing is retained and there is no last will: the broker keeps nothing that others could fill or forge, and
+who is there is known from what the peers seal (`gossamer.deployment.peers`).
 """
 
 from __future__ import annotations
@@ -42,12 +43,10 @@ from gossamer.runtimes.mqtt.addresses import (
     TransportSettings,
     check_name,
     is_name,
-    presence_topic,
     topic,
 )
 from gossamer.runtimes.mqtt.inbox import ITEM_OVERHEAD, Datagram, Inbox
 
-_HERE, _GONE = b"here ", b"gone "
 _TEMPORARY = "Server unavailable"
 _DEFAULTS = TransportSettings()
 
@@ -94,10 +93,7 @@ class MqttTransport:
         self.broker, self.settings, self._say = broker, settings, say
         self.counts: Counter[str] = Counter()
         self._inbox = Inbox(settings.most_incoming)
-        self._token = secrets.token_hex(8).encode()  # of this process, among those with its name
-        self._announcement: paho.MQTTMessageInfo | None = None
-        self._announced = False  # before the connection that there is now
-        self._present: dict[str, bool] = {}
+        self._echo = secrets.token_bytes(16)  # of this process, among those with its name
         self._prefix = topic(run, node, "")
         self._unpublished: deque[tuple[paho.MQTTMessageInfo, int]] = deque()
         self._outgoing = 0
@@ -142,11 +138,7 @@ class MqttTransport:
             time.sleep(0.01)
 
     def close(self) -> None:
-        """Say that the node is gone and disconnect."""
-        if self._connected:
-            said = self._client.publish(presence_topic(self.run, self.node), _GONE + self._token, qos=1, retain=True)
-            if said.rc == paho.MQTT_ERR_SUCCESS:  # or else the connection ended just now, and nobody can be told
-                said.wait_for_publish(1.0)
+        """Disconnect."""
         self._stop()
 
     def send(self, to: str, payload: bytes) -> bool:
@@ -210,10 +202,6 @@ class MqttTransport:
         """The reason why there is no connection, as far as it is known."""
         return self._fatal or self._reason
 
-    def present(self) -> dict[str, bool]:
-        """Nodes that are or were connected, as far as the broker says; empty without ``presence``."""
-        return dict(self._present)
-
     def __enter__(self) -> Self:
         return self.open()
 
@@ -228,7 +216,6 @@ class MqttTransport:
         )
         if self.broker.tls is not None:
             _use_tls(client, self.broker.tls)
-        client.will_set(presence_topic(self.run, self.node), _GONE + self._token, qos=1, retain=True)
         client.reconnect_delay_set(1, self.settings.longest_retry)
         client.max_queued_messages_set(0)  # the limit is on bytes, in `send`
         client.on_connect, client.on_connect_fail = self._on_connect, self._on_connect_fail
@@ -280,9 +267,7 @@ class MqttTransport:
                 self._fail(self._reason)
             return
         self._connection += 1
-        self._announced = self._announcement is not None and self._announcement.is_published()
-        heard = "+" if self.settings.presence else self.node
-        client.subscribe([(topic(self.run, self.node, "+"), 1), (presence_topic(self.run, heard), 1)])
+        client.subscribe(topic(self.run, self.node, "+"), 1)
 
     def _on_subscribe(self, client: paho.Client, _: Any, mid: int, codes: list[ReasonCode], properties: Any) -> None:
         if any(code.is_failure for code in codes):
@@ -290,9 +275,7 @@ class MqttTransport:
             return
         # Brokers drop in silence what they do not allow, so a connection counts when this comes back.
         self._reason = f"it passes nothing on; is {self.node!r} in its access list, and in this node's certificate?"
-        announcement = client.publish(presence_topic(self.run, self.node), _HERE + self._token, qos=1, retain=True)
-        if not self._announced and announcement.rc == paho.MQTT_ERR_SUCCESS:
-            self._announcement = announcement
+        client.publish(topic(self.run, self.node, self.node), self._echo, qos=1)
 
     def _on_connect_fail(self, client: paho.Client, _: Any) -> None:
         error = sys.exc_info()[1]  # paho calls this while it handles the error
@@ -318,9 +301,9 @@ class MqttTransport:
 
     def _on_message(self, client: paho.Client, _: Any, message: paho.MQTTMessage) -> None:
         name = message.topic.rpartition("/")[2]
-        if message.topic == presence_topic(self.run, name):
+        if name == self.node and message.payload == self._echo:
             client.ack(message.mid, message.qos)
-            self._on_presence(name, message)
+            self._establish()
             return
         dropped = self._take(message, name)
         if dropped is not None:
@@ -335,16 +318,6 @@ class MqttTransport:
             return "dropped_too_large"
         datagram = Datagram(sender, bytes(message.payload), (self._connection, message.mid))
         return None if self._inbox.put(datagram) else "dropped_incoming"
-
-    def _on_presence(self, node: str, message: paho.MQTTMessage) -> None:
-        if node != self.node:
-            if is_name(node):
-                self._present[node] = message.payload.startswith(_HERE)
-        elif message.payload == _HERE + self._token:
-            self._establish()
-        elif not message.payload.endswith(self._token) and self._announced and message.retain:
-            # What the broker kept from before this process had its say is no one else's; this is from after it.
-            self._fail(f"another process is connected to it as {self.node!r}; end one of them")
 
     def _establish(self) -> None:
         if not self._connected:
