@@ -377,10 +377,8 @@ def test_a_node_that_shall_forget(party: Party) -> None:
 
 @pytest.mark.slow
 def test_a_second_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the same store it is refused at once; with another one, the first one is told and ends, and can go on.
-
-    The second one hears from its peers that its store is not the newest, and ends before it is charged anything.
-    """
+    """With the same store it is refused at once. With another one it hears from its peers that its store is not the
+    newest, and ends before it is charged anything; the first one, which the broker cuts off meanwhile, goes on."""
     if (reason := Mosquitto.missing()) is not None:
         pytest.skip(reason)
     with Mosquitto() as broker:
@@ -395,15 +393,9 @@ def test_a_second_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
             assert f"process {first.pid} runs this node; stop it first" in line
 
             there.start(A, more=("--store", str(tmp_path / "twin")))
-            first.join(LONG)
-            assert first.exitcode == 1
             assert there.join(A) == {A: 2}
-            said = there.output(A)
-            assert "another process is connected to it as 'node-0'; end one of them" in said
-            assert "twin: this is not the newest state of the node" in said
-            assert there.status(A)["state"] == "failed"
-
-            there.start(A)
+            assert "twin: this is not the newest state of the node" in there.output(A)
+            federation.processes[A] = first
             there.finish()
             lives = {name: life(there, name) for name in there.names}
             check_answers(lives)

@@ -182,7 +182,7 @@ class SecureChannel(MemoryOnly):
         renewal = self.hello() if session.sealed % RENEW_EVERY == 0 else []
         return [*unheard, frame, *renewal]
 
-    def open(self, datagram: bytes, admit: Callable[[], bool] = lambda: True) -> Opened:
+    def open(self, datagram: bytes, admit: Callable[[], bool] = lambda: True, *, alive: bool = True) -> Opened:
         """Open a datagram that came for this node, perhaps from the peer.
 
         Parameters
@@ -192,6 +192,8 @@ class SecureChannel(MemoryOnly):
         admit : callable
             Whether there is time for a handshake; asked where one is about to cost as much as thousands of small
             frames, before anything is known to be authentic.
+        alive : bool
+            Whether the peer's node that has the session is taken to be there: then none that it replaced comes back.
 
         Raises
         ------
@@ -204,7 +206,7 @@ class SecureChannel(MemoryOnly):
             case Hello() as hello:
                 return Opened([], [self._answer(hello, admit)])
             case Confirm() as confirm:
-                return Opened([], self._accept(confirm, datagram, admit))
+                return Opened([], self._accept(confirm, datagram, admit, alive))
 
     def _open_frame(self, frame: Frame) -> bytes:
         session = self._session
@@ -238,7 +240,7 @@ class SecureChannel(MemoryOnly):
         digest, pieces = self._agree(hello.instance, hello.ephemeral)
         return self._confirm(hello.ephemeral, digest, pieces)
 
-    def _accept(self, confirm: Confirm, datagram: bytes, admit: Callable[[], bool]) -> list[bytes]:
+    def _accept(self, confirm: Confirm, datagram: bytes, admit: Callable[[], bool], alive: bool) -> list[bytes]:
         """Take a session that the peer has confirmed, and what to answer."""
         self._check_channel(confirm.channel)
         if self._session is not None and datagram == self._session.accepted:
@@ -251,7 +253,8 @@ class SecureChannel(MemoryOnly):
         signature = unlock(theirs, confirm.sealed)
         if signature is None or not self._peer_key.signed(signature, "confirm", self._confirm_text(self.peer, digest)):
             raise self._refused(Reason.NOT_AUTHENTIC, "a confirm was changed or forged")
-        self._check_instance(confirm.instance)
+        if alive:
+            self._check_instance(confirm.instance)
         answer = self._confirm(confirm.ephemeral, digest, pieces)
         self._begin(confirm, pieces, answer, datagram)
         return [answer]

@@ -23,7 +23,8 @@ it names, and if it counted against the peer, any such attacker could silence an
   fallen silent. It comes back on probation, because a fault may have been mended; with its key stolen, or in bad
   faith, it soon spends its days in quarantine.
 - What is late, repeated, or of a session that has ended happens between honest nodes, which crash and restart over
-  links that repeat and delay. It is counted, and that is all. Two nodes with one identity are the organiser's to part.
+  links that repeat and delay. It is counted, and that is all. Of two nodes with one identity the newer counts as
+  long as it is heard, so a copy that ends leaves its place to the node whose copy it was; their owner has to part them.
 
 **Who is there.** A peer counts as heard when something of its opens, which cannot be an old recording. Each contact, a
 peer that was named as one or with whom anything was exchanged, is sent a heartbeat at fixed intervals, with the reason
@@ -184,7 +185,8 @@ class Peers:
         channel = self._channel(peer)
         before = channel.session
         try:
-            opened = channel.open(datagram, lambda: standing.admits_handshake(now))
+            alive = peer.called(now) == "up"  # a copy that took a node's place and ended leaves it to the node again
+            opened = channel.open(datagram, lambda: standing.admits_handshake(now), alive=alive)
         except RefusedDatagram as refusal:
             self._drop(peer, refusal.reason.value, str(refusal), now)
             unknown = refusal.reason is Reason.UNKNOWN_SESSION

@@ -550,6 +550,24 @@ def test_a_restarted_party_is_heard_again_without_doing_anything() -> None:
     assert pair.dropped("a", "b") == {"unknown session": 1}
 
 
+def test_a_copy_that_ends_leaves_its_place_to_the_node_whose_copy_it_was() -> None:
+    """Of two processes with one key the newer is the peer while it is heard, and no longer."""
+    pair = joined()
+    original = pair.peers["a"]
+    pair.start("a")
+    pair.send("a", "b", FRAME), pair.send("a", "b", FRAME)
+    assert pair.arrived["b"] == [("a", FRAME)]
+    pair.peers["a"] = original  # the copy ended without a word
+    pair.wait(SETTINGS.silence - 1.0)
+    pair.send("a", "b", FRAME)
+    assert pair.dropped("a", "b")["two nodes with one identity"] > 0
+    assert pair.arrived["b"] == [("a", FRAME)]
+    pair.wait(SETTINGS.silence)
+    pair.send("a", "b", FRAME)
+    assert pair.arrived["b"] == [("a", FRAME)] * 2
+    assert pair.state("a", "b") == pair.state("b", "a") == "up"
+
+
 def test_frames_of_unknown_sessions_are_answered_once_in_a_while() -> None:
     pair = Linked("a", "b")
     pair.away = {"a"}
