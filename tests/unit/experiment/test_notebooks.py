@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -18,6 +19,7 @@ from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.privacy.guarantees import planned, reproducible
 from gossamer.privacy.mechanisms import NeighboringRelation
 
+ROOT = Path(__file__).resolve().parents[3]
 EVIL = '<script>alert("1")</script>'
 
 
@@ -109,6 +111,16 @@ def test_a_chart_has_the_figures_of_the_run(result: gs.Result) -> None:
     spec = result.plot("most_releases", across="updates").to_dict()
     rows = [(row["at"], row["value"]) for row in spec["data"]["values"]]
     assert rows == list({row["updates"]: (row["updates"], row["most_releases"]) for row in result.metrics}.values())
+
+
+def test_a_chart_saved_as_the_page_says_loads_nothing_from_a_network(result: gs.Result, tmp_path: Path) -> None:
+    pytest.importorskip("altair", reason="needs the extra report")
+    assert 'chart.save("run.html", inline=True)' in (ROOT / "docs" / "how-to" / "python.md").read_text("utf-8")
+    loads = re.compile(r"<(?:script|link|img)[^>]*(?:src|href)\s*=\s*[\"']?http")
+    result.plot().save(tmp_path / "run.html", inline=True)
+    assert not loads.search((tmp_path / "run.html").read_text("utf-8"))
+    result.plot().save(tmp_path / "else.html")
+    assert loads.search((tmp_path / "else.html").read_text("utf-8"))  # what is looked for is what Altair writes
 
 
 # metrics.csv
