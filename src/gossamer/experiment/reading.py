@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import types
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,19 +11,17 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from gossamer.algorithms.registered import loaded
-from gossamer.algorithms.table import MODULES, OWN
+from gossamer.algorithms.table import MODULES
 from gossamer.bounded import read_text as text_of
 from gossamer.bounded import real_path
-from gossamer.errors import SpecError, did_you_mean, shortened
-from gossamer.experiment.others_code import KINDS
+from gossamer.errors import SpecError, did_you_mean
+from gossamer.experiment.overriding import overridden
+from gossamer.experiment.overriding import override as override
+from gossamer.experiment.places import models_at, tags
 from gossamer.experiment.spec import Experiment, resolved
 from gossamer.experiment.wording import expected_of, found_in, nearest_key, nearest_name, tags_of
 from gossamer.section import place, said
-from gossamer.strict_yaml import MOST_DEPTH, load_yaml
-
-_BARE_KEYS = {"privacy": "mechanism"}
-"""What a section's bare name stands for, where it is not its ``name``."""
+from gossamer.strict_yaml import load_yaml
 
 
 def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
@@ -50,7 +47,7 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
     except SpecError as error:
         raise SpecError(f"{path}, {error}") from None
     try:
-        found = resolved(parse_spec(_overridden(content or {}, settings)), real_path(path).parent)
+        found = resolved(parse_spec(overridden(content or {}, settings)), real_path(path).parent)
         return found.model_copy(update={"dataset": found.dataset.complete()})
     except SpecError as error:
         raise SpecError(f"{path}: {error}") from None
@@ -87,71 +84,7 @@ def read_text(text: str, settings: Sequence[str] = (), modules: Collection[str] 
     SpecError
         As `read_spec`.
     """
-    return parse_spec(_overridden(load_yaml(text)[0] or {}, settings), modules)
-
-
-def override(content: Any, settings: Sequence[str]) -> Any:
-    """``content`` with overrides such as ``algorithm.nodes=16``."""
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        keys = key.strip().split(".")
-        if not equals or not all(keys) or len(keys) > MOST_DEPTH:
-            raise SpecError(f"expected key=value, such as algorithm.nodes=16, found {shortened(setting)}")
-        content = _set(_with_default_name(content, keys), keys, _value(key, value), "")
-    return content
-
-
-def _value(key: str, text: str) -> Any:
-    """The value of a setting, which has no lines."""
-    try:
-        return load_yaml(text)[0]
-    except SpecError as error:
-        setting = f"{key}={text}"
-        shown = setting if len(setting) <= 60 else f"{setting[:60]}..."
-        raise SpecError(f"--set {shown}: {str(error).removeprefix('line 1: ')}") from None
-
-
-def _overridden(content: Any, settings: Sequence[str]) -> Any:
-    """``content`` with overrides; refused where these rename its algorithm and leave the keys of the old one."""
-    found = override(content, settings)
-    _check_renamed(_algorithm_in(content), _algorithm_in(found))
-    return found
-
-
-def _algorithm_in(content: Any) -> Any:
-    found = content.get("algorithm") if isinstance(content, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
-def _check_renamed(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Refuse another name for an algorithm in the spec whose keys, which stay, are not those of the new one."""
-    old, new = str(before.get("name")), str(after.get("name"))
-    if old == new or old not in OWN or new not in OWN:
-        return
-    known, taken = (OWN[name].Settings.model_fields for name in (old, new))
-    if foreign := [key for key in after if key in before and key in known and key not in taken]:
-        raise SpecError(
-            f"algorithm.name={new} keeps the spec's keys of {old}, and {new} has no {' and no '.join(foreign)}; say "
-            f"--set algorithm={new}, which leaves all of {old} behind, and then what {new} needs"
-        )
-
-
-def _with_default_name(content: Any, keys: Sequence[str]) -> Any:
-    """``content`` with the section that ``keys`` reach into, under the name it has where a spec leaves it out."""
-    field = Experiment.model_fields.get(keys[0])
-    name = getattr(field.default, "name", None) if field is not None else None
-    if len(keys) == 1 or name is None or not isinstance(content, Mapping) or keys[0] in content:
-        return content
-    return {**content, keys[0]: name}
-
-
-def _set(content: Any, keys: Sequence[str], value: Any, section: str) -> Any:
-    if not keys:
-        return value
-    if isinstance(content, str):
-        content = {_BARE_KEYS.get(section, "name"): content}
-    inside = dict(content) if isinstance(content, Mapping) else {}
-    return {**inside, keys[0]: _set(inside.get(keys[0]), keys[1:], value, keys[0])}
+    return parse_spec(overridden(load_yaml(text)[0] or {}, settings), modules)
 
 
 def parse_spec(content: Any, modules: Collection[str] | None = None) -> Experiment:
@@ -196,7 +129,7 @@ def describe(error: ValidationError, model: type[BaseModel] = Experiment) -> lis
 def _line(problem: Any, root: type[BaseModel]) -> str:
     # Validators and members of unions have names such as function-before or tuple[int, ...] that nobody wrote.
     location = [part for part in place(problem) if not re.search(r"^function-|\[", str(part))]
-    models = _models_at(root, location[:-1])
+    models = models_at(root, location[:-1])
     key = ".".join(str(part) for part in _without_tags(root, location, problem["type"] == "value_error"))
     if problem["type"] in ("extra_forbidden", "invalid_key"):
         section, unknown, keys = str(location[0]) if len(location) > 1 else "", str(location[-1]), _keys(models)
@@ -208,13 +141,13 @@ def _line(problem: Any, root: type[BaseModel]) -> str:
         return f"{key}: unknown name {found!r}{nearest_name(key, found, expected)}"
     if problem["type"] == "union_tag_not_found":
         tag = problem["ctx"]["discriminator"].strip("'")
-        fields = [model.model_fields[tag] for model in _models_at(root, location) if tag in model.model_fields]
+        fields = [model.model_fields[tag] for model in models_at(root, location) if tag in model.model_fields]
         names = [name for field in fields for name in typing.get_args(field.annotation)]
         return f"{key}.{tag} is missing; expected one of {', '.join(names)}"
     if problem["type"] == "missing":
         kind = expected_of(models, str(location[-1]))
         return f"{key} is missing: expected {kind}, found {found_in(problem['input'])}; add {location[-1]}"
-    if problem["type"] == "model_attributes_type" and (tags := tags_of(_models_at(root, location))):
+    if problem["type"] == "model_attributes_type" and (tags := tags_of(models_at(root, location))):
         return f"{key}: expected {tags}, or one of them with its keys, found {found_in(problem['input'])}; name one"
     message, value = said(problem), problem["input"]
     shown = isinstance(value, (str, int, float, bool)) or (value is None and problem["type"] != "value_error")
@@ -239,41 +172,6 @@ def _keys(models: Iterable[type[BaseModel]]) -> list[str]:
     return [key for model in models for key in model.model_fields]
 
 
-def _models_at(model: type[BaseModel], location: Sequence[Any]) -> list[type[BaseModel]]:
-    """The settings classes that a place in the spec may hold."""
-    candidates = [model]
-    for part in location:
-        inner = [
-            found
-            for candidate in candidates
-            if part in candidate.model_fields
-            for found in _classes(candidate.model_fields[part].annotation)
-        ]
-        if candidates == [Experiment] and part == "algorithm":
-            inner += [algorithm.Settings for algorithm in loaded()]
-        inner += [made for kind in KINDS if kind.own[0] in inner for _, made in kind.loaded.values()]
-        # What is no field is the tag of a union, which narrows it down.
-        candidates = inner or [c for c in candidates if part in _tags(c)] or candidates
-    return candidates
-
-
-def _classes(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated, tuple, dict):
-        return [found for member in typing.get_args(annotation) for found in _classes(member)]
-    return []
-
-
-def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
-    return tuple(
-        tag
-        for field in model.model_fields.values()
-        if typing.get_origin(field.annotation) is typing.Literal
-        for tag in typing.get_args(field.annotation)
-    )
-
-
 def _without_tags(root: type[BaseModel], location: Sequence[Any], whole: bool) -> list[Any]:
     """A location as the user wrote it: without the names that pick a member of a union.
 
@@ -281,8 +179,8 @@ def _without_tags(root: type[BaseModel], location: Sequence[Any], whole: bool) -
     """
     kept: list[Any] = []
     for index, part in enumerate(location):
-        models = _models_at(root, location[:index])
-        is_tag = len(models) > 1 and any(part in _tags(model) for model in models)
+        models = models_at(root, location[:index])
+        is_tag = len(models) > 1 and any(part in tags(model) for model in models)
         if not is_tag or (index == len(location) - 1 and not whole):
             kept.append(part)
     return kept

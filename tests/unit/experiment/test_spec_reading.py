@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 
 import gossamer as gs
 import gossamer.deployment.owner.policy  # its settings are among those that are looked at
-from gossamer.errors import SpecError
+from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.reading import override, parse_spec, read_spec, read_text, write_spec
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.section import TRUTH_VALUE, Section, place
@@ -196,6 +197,72 @@ def test_overrides_reach_into_bare_names() -> None:
     }
 
 
+FEDAVG = {"name": "fedavg", "nodes": 6, "rounds": 7, "batch_size": 128, "local_steps": 2, "local_learning_rate": 0.2}
+
+
+def test_another_algorithm_keeps_the_keys_that_both_have_and_names_the_others() -> None:
+    """Batches of 128 stay such: with those by default, 32, a run of as many passes has four times the updates."""
+    spec = yaml.safe_dump({**PRIVATE, "algorithm": {**FEDAVG, "timeout": 9}})
+    with pytest.warns(RunWarning) as told:
+        found = read_text(spec, ["algorithm=gossip"]).algorithm
+    assert (found.name, found.nodes, found.batch_size) == ("gossip", 6, 128)
+    assert [str(one.message) for one in told] == [
+        "algorithm=gossip leaves behind what the spec says of fedavg: local_learning_rate, local_steps, rounds, "
+        "timeout; the other keys stay"
+    ]
+    found = read_text(spec, ["algorithm=fedavg"]).algorithm  # the same name is no other
+    assert (found.rounds, found.timeout) == (7, 9)
+    with pytest.warns(RunWarning, match="algorithm=fedbuff leaves behind what the spec says of fedavg: rounds; "):
+        found = read_text(spec, ["algorithm.batch_size=50", "algorithm=fedbuff"]).algorithm
+    assert (found.batch_size, found.local_steps, found.timeout, found.local_learning_rate) == (50, 2, 9, 0.2)
+    spec = yaml.safe_dump({**PRIVATE, "algorithm": {"name": "gossip", "updates_per_node": 300, "nodes": 6}})
+    with pytest.warns(
+        RunWarning, match="algorithm=fedavg leaves behind what the spec says of gossip: updates_per_node;"
+    ):
+        assert read_text(spec, ["algorithm=fedavg"]).algorithm.nodes == 6  # which ends after rounds
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "stays", "behind"),
+    [
+        ({"objective": {"name": "softmax", "l2": 0.1}}, "objective=hinge", {"name": "hinge", "l2": 0.1}, ""),
+        ({"objective": {"module": "a:B", "l2": 0.1}}, "objective=mlp", {"name": "mlp", "l2": 0.1}, ": module; the "),
+        (
+            {"privacy": {"mechanism": "l2_laplace", "epsilon": 0.1, "clip": 3.0, "noise_secret": "reproducible"}},
+            "privacy=gaussian",
+            {"mechanism": "gaussian", "clip": 3.0, "noise_secret": "reproducible"},
+            "privacy=gaussian leaves behind what the spec says of l2_laplace: epsilon; the other keys stay",
+        ),
+        ({"privacy": {"clip": 3.0}}, "privacy=none", "none", "privacy=none leaves behind what the spec says: clip$"),
+        (
+            {"dataset": {"name": "mine", "path": "mine.csv", "target": "y", "task": "classification"}},
+            "dataset=digits",
+            "digits",
+            "dataset=digits leaves behind what the spec says of mine: path, target$",
+        ),
+        (
+            {"partition": {"name": "dirichlet", "alpha": 0.1, "min_size": 3}},
+            "partition=iid",
+            {"name": "iid", "min_size": 3},
+            "partition=iid leaves behind what the spec says of dirichlet: alpha; the other keys stay",
+        ),
+        ({"evaluation": {"name": "on", "nodes": 2}}, "evaluation=off", {"name": "off", "nodes": 2}, ""),
+        (
+            {"algorithm": {"name": "gossip", "topology": {"name": "regular", "degree": 4}}},
+            "algorithm.topology=ring",
+            {"name": "gossip", "topology": "ring"},
+            r"algorithm\.topology=ring leaves behind what the spec says of regular: degree$",
+        ),
+    ],
+)
+def test_another_name_of_any_section_names_what_it_leaves_behind(
+    section: dict[str, Any], setting: str, stays: Any, behind: str
+) -> None:
+    name = next(iter(section))
+    with nullcontext() if not behind else pytest.warns(RunWarning, match=behind):
+        assert override(section, [setting])[name] == stays
+
+
 def test_an_override_of_the_algorithms_name_does_not_mix_the_keys_of_two() -> None:
     """Keys that both have stay as they are; those of the old one alone are named, and not as if they were misspelt."""
     content = {**PRIVATE, "algorithm": {"name": "fedbuff", "nodes": 20, "buffer": 4, "staleness_exponent": 1}}
@@ -203,8 +270,10 @@ def test_an_override_of_the_algorithms_name_does_not_mix_the_keys_of_two() -> No
         read_text(yaml.safe_dump(content), ["algorithm.name=fedavg"])
     assert str(caught.value) == (
         "algorithm.name=fedavg keeps the spec's keys of fedbuff, and fedavg has no buffer and no staleness_exponent; "
-        "say --set algorithm=fedavg, which leaves all of fedbuff behind, and then what fedavg needs"
+        "say --set algorithm=fedavg, which leaves these behind and keeps the others"
     )
+    with pytest.warns(RunWarning, match=r"algorithm=fedavg leaves behind what the spec says of fedbuff: buffer, stal"):
+        assert read_text(yaml.safe_dump(content), ["algorithm=fedavg", "algorithm.rounds=3"]).algorithm.nodes == 20
     content["algorithm"] = {"name": "fedbuff", "nodes": 20, "local_steps": 3}
     found = read_text(yaml.safe_dump(content), ["algorithm.name=fedavg", "algorithm.rounds=3"]).algorithm
     assert (found.name, found.nodes, found.local_steps, found.rounds) == ("fedavg", 20, 3, 3)

@@ -1,0 +1,149 @@
+"""Overrides of a spec, such as ``--set algorithm.nodes=16``: a key, a section, or another name for a section.
+
+Another name leaves the keys that go with it as they are: ``--set algorithm=gossip`` over ``fedavg`` with batches of
+128 is gossip with batches of 128. What the new name has no place for is left behind, and a warning says so.
+"""
+
+from __future__ import annotations
+
+import typing
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from gossamer.algorithms.table import OWN, registered_as
+from gossamer.errors import RunWarning, SpecError, shortened
+from gossamer.experiment.places import models_at
+from gossamer.experiment.sections import on_or_off
+from gossamer.experiment.spec import Experiment
+from gossamer.section import said
+from gossamer.strict_yaml import MOST_DEPTH, load_yaml
+
+_BARE_KEYS = {"privacy": "mechanism"}
+"""What a section's bare name stands for, where it is not its ``name``."""
+_OF_ITS_OWN = "dataset"
+"""The section whose keys are about what it names, and about nothing else of that kind."""
+
+
+def override(content: Any, settings: Sequence[str]) -> Any:
+    """``content`` with overrides such as ``algorithm.nodes=16``; see this module for those that name a section."""
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        keys = key.strip().split(".")
+        if not equals or not all(keys) or len(keys) > MOST_DEPTH:
+            raise SpecError(f"expected key=value, such as algorithm.nodes=16, found {shortened(setting)}")
+        content = _set(_with_default_name(content, keys), keys, _value(key, value), (), content)
+    return content
+
+
+def _value(key: str, text: str) -> Any:
+    """The value of a setting, which has no lines."""
+    try:
+        return load_yaml(text)[0]
+    except SpecError as error:
+        setting = f"{key}={text}"
+        shown = setting if len(setting) <= 60 else f"{setting[:60]}..."
+        raise SpecError(f"--set {shown}: {str(error).removeprefix('line 1: ')}") from None
+
+
+def overridden(content: Any, settings: Sequence[str]) -> Any:
+    """``content`` with overrides; refused where these rename its algorithm and leave the keys of the old one."""
+    found = override(content, settings)
+    _check_renamed(_algorithm_in(content), _algorithm_in(found))
+    return found
+
+
+def _algorithm_in(content: Any) -> Any:
+    found = content.get("algorithm") if isinstance(content, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _check_renamed(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Refuse another name for an algorithm in the spec whose keys, which stay, are not those of the new one."""
+    old, new = str(before.get("name")), str(after.get("name"))
+    if old == new or old not in OWN or new not in OWN:
+        return
+    known, taken = (OWN[name].Settings.model_fields for name in (old, new))
+    if foreign := [key for key in after if key in before and key in known and key not in taken]:
+        raise SpecError(
+            f"algorithm.name={new} keeps the spec's keys of {old}, and {new} has no {' and no '.join(foreign)}; say "
+            f"--set algorithm={new}, which leaves these behind and keeps the others"
+        )
+
+
+def _with_default_name(content: Any, keys: Sequence[str]) -> Any:
+    """``content`` with the section that ``keys`` reach into, under the name it has where a spec leaves it out."""
+    field = Experiment.model_fields.get(keys[0])
+    name = getattr(field.default, "name", None) if field is not None else None
+    if len(keys) == 1 or name is None or not isinstance(content, Mapping) or keys[0] in content:
+        return content
+    return {**content, keys[0]: name}
+
+
+def _set(content: Any, keys: Sequence[str], value: Any, at: tuple[str, ...], spec: Any) -> Any:
+    section = at[-1] if at else ""
+    if not keys:
+        value = on_or_off(value) if section == "evaluation" else value
+        return _renamed(content, value, at, spec) if isinstance(value, str) and isinstance(content, Mapping) else value
+    if isinstance(content, str):
+        content = {_BARE_KEYS.get(section, "name"): content}
+    inside = dict(content) if isinstance(content, Mapping) else {}
+    return {**inside, keys[0]: _set(inside.get(keys[0]), keys[1:], value, (*at, keys[0]), spec)}
+
+
+def _renamed(section: Mapping[str, Any], name: str, at: tuple[str, ...], spec: Mapping[str, Any]) -> Any:
+    """``section`` under another ``name``, with the keys that this takes; a warning names those that it does not."""
+    key = _BARE_KEYS.get(at[-1], "name")
+    if section.get(key) == name:
+        return section
+    given = {one: value for one, value in section.items() if one != key and value is not None}
+    old, new = (_settings_of(at, key, called) for called in (section.get(key), name))
+    found: dict[str, Any] = {key: name}
+    behind = []
+    for one, value in given.items():
+        if old is not None and one not in old.model_fields:
+            found[one] = value  # a mistake in the spec stays one
+        elif new is None or name == "none" or at == (_OF_ITS_OWN,) or not _takes(new, found, one, value):
+            behind += [one] if old is None or value != old.model_fields[one].default else []
+        else:
+            found[one] = value
+    while at == ("algorithm",) and (one := _blamed(spec, found)) in given:
+        behind.append(one)
+        del found[one]
+    if behind:
+        rest = "; the other keys stay" if len(found) > 1 else ""
+        was = f" of {section[key]}" if isinstance(section.get(key), str) else ""
+        line = f"{'.'.join(at)}={name} leaves behind what the spec says{was}: {', '.join(behind)}{rest}"
+        warnings.warn(line, RunWarning, stacklevel=4)
+    return found if len(found) > 1 else name
+
+
+def _settings_of(at: Sequence[str], key: str, name: Any) -> type[BaseModel] | None:
+    """Class of the settings that a section has under a ``name``; None where that cannot be told."""
+    if tuple(at) == ("algorithm",) and name not in OWN and isinstance(name, str):
+        if (one := registered_as(name)) is not None:
+            return one.load().Settings
+        return None
+    found = [model for model in models_at(Experiment, at) if key in model.model_fields]
+    named = [model for model in found if name in typing.get_args(model.model_fields[key].annotation)]
+    return named[0] if named else found[0] if len(found) == 1 else None
+
+
+def _takes(model: type[BaseModel], found: Mapping[str, Any], key: str, value: Any) -> bool:
+    """Whether settings may have one more key, whatever else they still need."""
+    try:
+        model.model_validate({**found, key: value})
+    except ValidationError as error:
+        return key in model.model_fields and all(one["type"] == "missing" for one in error.errors())
+    return True
+
+
+def _blamed(spec: Mapping[str, Any], algorithm: Mapping[str, Any]) -> str:
+    """The key that an algorithm refuses though its settings have it, such as the updates of one that ends by rounds."""
+    try:
+        Experiment.model_validate({**spec, "algorithm": algorithm})
+    except ValidationError as error:
+        return next((said(one)[10:].partition(":")[0] for one in error.errors() if said(one)[:10] == "algorithm."), "")
+    return ""
