@@ -65,7 +65,8 @@ class Tracking(NullProgress):
 
     def looked(self, row: Row) -> None:
         """Tell all trackers; one that fails is told no more, since releases that are charged cannot be taken back."""
-        known = {key: float(value) for key, value in row.items() if value is not None}
+        # As in metrics.jsonl: trackers differ in what they make of infinity, and one keeps the largest float for it.
+        known = {key: float(value) for key, value in row.items() if value is not None and math.isfinite(value)}
         for name, (run, allowed) in list(self._told.items()):
             figures = {key: value for key, value in known.items() if allowed is None or key in allowed}
             try:

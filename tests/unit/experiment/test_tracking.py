@@ -17,6 +17,7 @@ import pytest
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.experiment import trackers
+from gossamer.experiment.tracking import Tracking
 
 SPEC = {"algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 4}, "privacy": {"noise_multiplier": 2}}
 SPEC_FILE = "algorithm: {name: gossip, nodes: 3, updates_per_node: 4}\nprivacy: {noise_multiplier: 2}\n"
@@ -287,3 +288,11 @@ def test_tensorboard_needs_a_folder() -> None:
     pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
     with pytest.raises(gs.CallerError, match="tensorboard writes into the results folder, found no folder; give one"):
         gs.run(SPEC, track="tensorboard")
+
+
+def test_trackers_are_not_told_what_is_infinite_or_not_a_number() -> None:
+    told: list[dict[str, float]] = []
+    run = trackers.Told(lambda figures, step: told.append(figures), lambda whole: None)
+    row: Any = {"updates": 3, "test_loss": float("inf"), "epsilon_so_far": float("nan"), "bytes": 10, "loss": None}
+    Tracking({"one": (run, None)}).looked(row)
+    assert told == [{"updates": 3.0, "bytes": 10.0}]
