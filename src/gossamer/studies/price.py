@@ -89,6 +89,7 @@ class Price:
             "guarantee": self.guarantee.as_dict(),
             "variants": {name: one.as_dict() for name, one in self.scores.items()},
             "left_out": dict(self.left_out),
+            "warning": self.study.added_up(),
             "runs": self.study.described(),
         }
 

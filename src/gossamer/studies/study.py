@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from gossamer.experiment.reading import override, parse_spec, read_spec
 from gossamer.experiment.spec import Experiment, resolved
 from gossamer.files import make_own_folder, to_json, write_own
 from gossamer.locks import held
+from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.page import write_report
 from gossamer.report.records import read_records
 from gossamer.report.sections import Section
@@ -92,6 +94,18 @@ class Study:
             by_setting.setdefault(one.setting, []).append(one)
         return {name: self._scores(runs) for name, runs in by_setting.items()}
 
+    def added_up(self) -> str:
+        """Say in one line to what the budgets of all runs that have a guarantee add up: basic composition."""
+        released = [one.summary()["privacy"]["guarantee"] for one in self.finished]
+        released = [one for one in released if one.get("epsilon") is not None]
+        if not released:
+            return "No run here has a guarantee."
+        said = f"And if the {counted(len(released), 'run')} with a guarantee are on the same data, their budgets add up"
+        if len({(one.get("unit"), one.get("neighboring_relation")) for one in released}) > 1:
+            return f"{said}."
+        epsilon, delta = (_sum([one[key] for one in released]) for key in ("epsilon", "delta"))
+        return f"{said}, to epsilon {rounded_up(epsilon)} at delta {rounded_up(delta, 3)}."
+
     def write(self, name: str, document: Mapping[str, Any]) -> None:
         """Write what came of it beside the runs' folders."""
         write_own(self.out / name, to_json({"gossamer": __version__, **document}, indent=2) + "\n")
@@ -124,6 +138,11 @@ class Study:
         found = self._scores([one])
         mean = found.score.mean
         return f"{found.kind} {'none' if mean is None else f'{mean:.4g}'}"
+
+
+def _sum(values: Sequence[float]) -> float:
+    """Add as decimals: three times 0.1 is 0.3, and not a little more, which would be rounded up."""
+    return float(sum(Decimal(repr(value)) for value in values))
 
 
 def experiment_of(spec: Spec, settings: Sequence[str]) -> Experiment:

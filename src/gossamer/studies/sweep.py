@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import counted
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.studies.checking import Remarks, checked
 from gossamer.studies.grid import Setting, as_grid, check_runs, settings_of
@@ -60,7 +58,7 @@ class Sweep:
     @property
     def warning(self) -> str:
         """One line on privacy: of choosing by scores, and of several runs on the same data."""
-        return f"{_CHOOSING} {self._together()}"
+        return f"{_CHOOSING} {self.study.added_up()}"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as in ``sweep.json``."""
@@ -78,27 +76,6 @@ class Sweep:
     def _whole(self, name: str) -> bool:
         made = sum(one.setting == name for one in self.study.runs)
         return len(self.scores[name].statuses) == made
-
-    def _together(self) -> str:
-        """Budgets of all runs, which add up: basic composition."""
-        released = [one.summary()["privacy"]["guarantee"] for one in self.study.finished]
-        many = counted(len(released), "run")
-        epsilons = [one.get("epsilon") for one in released]
-        if not any(epsilon is not None for epsilon in epsilons):
-            return "No run here has a guarantee."
-        alike = len({(one.get("unit"), one.get("neighboring_relation")) for one in released}) == 1
-        if not alike or None in epsilons:
-            return f"And if the {many} are on the same data, their budgets add up."
-        epsilon, delta = _sum(epsilons), _sum([one["delta"] for one in released])
-        return (
-            f"And if the {many} are on the same data, their budgets add up, to epsilon {rounded_up(epsilon)} at delta "
-            f"{rounded_up(delta, 3)}."
-        )
-
-
-def _sum(values: Sequence[float]) -> float:
-    """Add as decimals: three times 0.1 is 0.3, and not a little more, which would be rounded up."""
-    return float(sum(Decimal(repr(value)) for value in values))
 
 
 _CHOOSING = "Choosing a setting by scores on private test examples spends privacy that no epsilon counts."

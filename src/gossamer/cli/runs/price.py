@@ -51,7 +51,7 @@ def price_command(options: argparse.Namespace) -> int:
         print_json(found.as_dict())
     else:
         print(f"{table(rows(found))}\n\n" + "\n".join(wrapped(f"  - {line}") for line in in_words(found)))
-    warn([PRIVATE])
+    warn([PRIVATE, study.added_up()])
     try:
         figure = found.figure()
     except DataError:
