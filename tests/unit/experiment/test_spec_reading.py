@@ -212,7 +212,8 @@ def test_another_algorithm_keeps_the_keys_that_both_have_and_names_the_others() 
     ]
     found = read_text(spec, ["algorithm=fedavg"]).algorithm  # the same name is no other
     assert (found.rounds, found.timeout) == (7, 9)
-    with pytest.warns(RunWarning, match="algorithm=fedbuff leaves behind what the spec says of fedavg: rounds, timeout; "):
+    left = "algorithm=fedbuff leaves behind what the spec says of fedavg: rounds, timeout; "
+    with pytest.warns(RunWarning, match=left):
         found = read_text(spec, ["algorithm.batch_size=50", "algorithm=fedbuff"]).algorithm
     assert (found.batch_size, found.local_steps, found.local_learning_rate) == (50, 2, 0.2)
     spec = yaml.safe_dump({**PRIVATE, "algorithm": {"name": "gossip", "updates_per_node": 300, "nodes": 6}})

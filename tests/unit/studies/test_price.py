@@ -90,7 +90,8 @@ def test_the_price_of_a_small_federation(spec: Path, tmp_path: Path, capsys: pyt
     found = json.loads((out / "price.json").read_text())
     assert found["warning"] in printed.err
     spent = float(found["warning"].split("to epsilon ")[1].split()[0])
-    assert 0.9 * 12 < spent <= 12  # two seeds of 5 and 1, once each; the runs without noise have no guarantee that could add up
+    # Two seeds of 5 and of 1; the runs without noise have no guarantee that could add up.
+    assert 0.9 * 12 < spent <= 12
     assert found["warning"].endswith("at delta 0.0004.")
     assert list(found["variants"]) == ["in-one-place", "without-noise", "with-noise", "epsilon=1", "alone"]
     epsilons = {name: one["epsilon"] for name, one in found["variants"].items()}
