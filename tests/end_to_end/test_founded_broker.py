@@ -182,7 +182,7 @@ def test_what_expired_is_renewed(folder: Path) -> None:
     """The old certificate of the broker is refused, and the new one, for the same key, is not."""
     key, yesterday = (folder / "broker" / "broker.key").read_bytes(), datetime.now(UTC) - timedelta(minutes=1)
     (folder / "broker" / "broker.crt").write_bytes(
-        authority(folder).server("broker", [HOST], yesterday, key).certificate
+        authority(folder).renewed((folder / "broker" / "broker.crt").read_bytes(), yesterday)
     )
     line = r"its certificate is not the one expected \(.*expired"
     with FoundedBroker(folder), pytest.raises(BrokerUnreachable, match=line):

@@ -40,14 +40,16 @@ def configuration(broker: str, members: int) -> dict[str, bytes]:
     return {f"{papers.BROKER}/mosquitto.conf": text.encode()}
 
 
-def for_broker(invitation: Invitation, authority: Authority, key: bytes | None = None) -> dict[str, bytes]:
-    """A new certificate for the broker, its key unless it has one already, and who may do what there."""
-    host, _ = host_and_port(urlsplit(invitation.broker))
-    broker = authority.server("broker", [host], invitation.expires, key)
-    made = {papers.BROKER_KEY: broker.key} if key is None else {}
+def for_broker(invitation: Invitation, authority: Authority, certificate: bytes | None = None) -> dict[str, bytes]:
+    """A new certificate for the broker, its key unless it has a certificate already, and who may do what there."""
+    if certificate is None:
+        host, _ = host_and_port(urlsplit(invitation.broker))
+        broker = authority.server("broker", [host], invitation.expires)
+        made = {papers.BROKER_KEY: broker.key, papers.BROKER_CERTIFICATE: broker.certificate}
+    else:
+        made = {papers.BROKER_CERTIFICATE: authority.renewed(certificate, invitation.expires)}
     return {
         **made,
-        f"{papers.BROKER}/broker.crt": broker.certificate,
         f"{papers.BROKER}/ca.crt": authority.certificate,
         f"{papers.BROKER}/acl": access_list(invitation.run, [m.name for m in invitation.members]).encode(),
     }

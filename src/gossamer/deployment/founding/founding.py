@@ -160,7 +160,7 @@ def _kept(authority: Authority) -> dict[str, bytes]:
 
 
 def issued_files(
-    invitations: Mapping[str, str], authority: Authority | None, broker_key: bytes | None = None
+    invitations: Mapping[str, str], authority: Authority | None, broker: bytes | None = None
 ) -> dict[str, bytes]:
     """Files that are written anew whenever invitations are: these, certificates, and the organiser's record of them.
 
@@ -170,14 +170,14 @@ def issued_files(
         By name.
     authority : Authority or None
         Who signs certificates; None without TLS.
-    broker_key : bytes, optional
-        The broker's, if it has one already.
+    broker : bytes, optional
+        Certificate of the broker, if it has one already.
     """
     record = next(iter(invitations.values())).encode()
     files: dict[str, bytes] = {}
     if authority is not None:
         invitation = parse_signed(record)
-        files |= for_broker(invitation, authority, broker_key)
+        files |= for_broker(invitation, authority, broker)
         for member in invitation.members:
             certificate = authority.client_of(member.name, member.key, invitation.expires)
             files[f"{member.name}/{papers.AUTHORITY}"] = authority.certificate

@@ -16,6 +16,7 @@ A party's certificate is for its identity, so ``identity.key`` is the key that g
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -30,7 +31,7 @@ RECORD = "federation.yaml"
 START = "start.safetensors"
 SCALE = "scale.yaml"
 BROKER = "broker"
-BROKER_KEY = f"{BROKER}/broker.key"
+BROKER_KEY, BROKER_CERTIFICATE = f"{BROKER}/broker.key", f"{BROKER}/broker.crt"
 RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, START, SCALE, BROKER)
 """Names in the folder that no party can have."""
 
@@ -49,6 +50,17 @@ def check_empty(folder: Path, what: str = "a new federation") -> None:
     """Raise CallerError if ``folder`` exists and is not an empty folder."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise CallerError(f"{folder}: exists and is not an empty folder; choose another one for {what}")
+
+
+def check_own(folder: Path) -> None:
+    """Raise CallerError if one of the folders in a folder cannot be read and written, since another user has it."""
+    for place in [folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())]:
+        if not os.access(place, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
+            mine = f"sudo chown -R {os.geteuid()} {shlex.quote(str(folder))}"
+            raise CallerError(
+                f"{place}: belongs to user {place.stat().st_uid}, and nothing was written; take the folder back "
+                f"({mine}), and give its parts to their users again afterwards"
+            )
 
 
 def write(folder: Path, files: Files) -> None:
@@ -70,3 +82,6 @@ def _is_key(place: str) -> bool:
 def _replace(path: Path, content: bytes, mode: int) -> None:
     with replaced(path, durable=True, opener=lambda beside, flags: os.open(beside, flags, mode)) as file:
         file.write(content)
+        if os.geteuid() == 0:  # root writes for those to whom it has given the folders
+            owner = path.parent.stat()
+            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)

@@ -55,6 +55,8 @@ def draft_again(
         If the folder is not one of a federation, or a name or a number does not fit.
     """
     folder, keys = Path(folder), {} if keys is None else keys
+    if folder.is_dir():
+        papers.check_own(folder)
     signer = organiser or _signer(folder)
     before = _record(folder, signer)
     check_known("keys", keys, parties)
@@ -68,10 +70,11 @@ def draft_again(
     )
     issued = max(datetime.now(UTC), before.issued + _MOMENT)
     invitations = invite(signer, before.broker, members, spec, issued + valid, issued, before.run)
-    authority, broker_key = _authority(folder, before.broker)
+    authority = kept_authority(folder) if has_tls(before.broker) else None
+    certificate = folder / papers.BROKER_CERTIFICATE
     files = {
         **{f"{name}/{papers.IDENTITY}": identity.pem for name, identity in made.items()},
-        **issued_files(invitations, authority, broker_key),
+        **issued_files(invitations, authority, read_file(certificate) if certificate.exists() else None),
     }
     return Founded(parse_signed(files[papers.RECORD]), tuple(made), files)
 
@@ -121,12 +124,3 @@ def kept_authority(folder: Path) -> Authority:
             f"{folder / papers.AUTHORITY_CERTIFICATE}: cannot read the authority's certificate: {error.strerror}"
         ) from None
     return Authority.load(certificate, read_private(folder / papers.AUTHORITY_KEY))
-
-
-def _authority(folder: Path, broker: str) -> tuple[Authority | None, bytes | None]:
-    """Find the authority that signs certificates, and the broker's key if it is still here."""
-    if not has_tls(broker):
-        return None, None
-    authority = kept_authority(folder)
-    key = folder / papers.BROKER_KEY
-    return authority, read_private(key) if key.exists() else None

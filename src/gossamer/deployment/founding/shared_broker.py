@@ -118,7 +118,7 @@ def share(folders: Iterable[Path], out: Path, place: Path | None = None) -> Shar
         papers.AUTHORITY_KEY: authority.key,
         papers.AUTHORITY_CERTIFICATE: authority.certificate,
         papers.BROKER_KEY: broker.key,
-        f"{papers.BROKER}/broker.crt": broker.certificate,
+        papers.BROKER_CERTIFICATE: broker.certificate,
         f"{papers.BROKER}/ca.crt": authority.certificate,
         f"{papers.BROKER}/mosquitto.conf": _configuration(host, port, _place(place or out / papers.BROKER), new),
         **_issued(new, authority),

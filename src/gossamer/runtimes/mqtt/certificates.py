@@ -119,29 +119,42 @@ class Authority:
         """The end of its validity."""
         return self._own.not_valid_after_utc
 
-    def server(
-        self, name: str, hosts: Iterable[str], until: datetime.datetime | None = None, key: bytes | None = None
-    ) -> Certificate:
-        """A certificate for a broker that is reached by these names or addresses.
+    def server(self, name: str, hosts: Iterable[str], until: datetime.datetime | None = None) -> Certificate:
+        """A certificate for a broker that is reached by these names or addresses, with a new key.
 
         Parameters
         ----------
         name, hosts : str, iterable of str
-            Of the broker.
+            Name of the broker, and of its machine.
         until : datetime, optional
             When it expires; by default with the authority.
-        key : bytes, optional
-            Of the certificate that this one renews; by default a new one.
 
         Raises
         ------
         SpecError
             If it would outlive the authority.
         """
-        private = ec.generate_private_key(ec.SECP256R1()) if key is None else _private_key(key)
+        private = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([_host(host) for host in hosts])
         issued = self._issue(_subject(name), private.public_key(), ExtendedKeyUsageOID.SERVER_AUTH, until, names)
         return Certificate(issued, _key_pem(private))
+
+    def renewed(self, certificate: bytes, until: datetime.datetime) -> bytes:
+        """A broker's certificate in PEM format with another end: for the same key, which only the broker has to have.
+
+        Raises
+        ------
+        SpecError
+            If there is no certificate of a broker to renew, or it would outlive the authority.
+        """
+        try:
+            old = x509.load_pem_x509_certificate(certificate)
+            names = old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except (ValueError, x509.ExtensionNotFound):
+            raise SpecError("expected a broker's certificate in PEM format, found something else") from None
+        key = old.public_key()
+        assert isinstance(key, ec.EllipticCurvePublicKey)  # this authority made it
+        return self._issue(old.subject, key, ExtendedKeyUsageOID.SERVER_AUTH, until, names)
 
     def client(self, name: str, until: datetime.datetime | None = None) -> Certificate:
         """A certificate for the node of this name, which the broker knows it by, with a key of its own."""

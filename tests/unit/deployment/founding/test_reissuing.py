@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import stat
+import subprocess
+import tempfile
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +17,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from cryptography import x509
 from tests.reference.reissued import reissue
 
+from gossamer.cli import main
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.founding import found
 from gossamer.deployment.founding.invitations import Invitation, read_signed
@@ -128,6 +133,57 @@ def test_folders_that_were_handed_over_come_back_without_their_keys(folder: Path
     assert {path.name for path in (folder / "b").iterdir()} == {"invitation.yaml", "tls.crt", "ca.crt"}
     # A broker whose key is elsewhere gets a new one, which goes with its new certificate.
     assert {path.name for path in (folder / "broker").iterdir()} == {"acl", "ca.crt", "broker.crt", "broker.key"}
+
+
+BROKERS_USER, NODES_USER, ORGANISER = 1883, 10001, 4711
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+def given_away(folder: Path) -> None:
+    """Have a federation's folders as deploy/README.md says, the broker's and one party's belong to their users."""
+    for place, user in (("broker", BROKERS_USER), ("a", NODES_USER)):
+        for path in [folder / place, *(folder / place).iterdir()]:
+            os.chown(path, user, user)
+
+
+@as_root
+def test_what_was_given_away_is_written_for_its_users(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given_away(folder)
+    key = (folder / "broker" / "broker.key").read_bytes()
+    for command in (("renew",), ("add", "--node", "d", "--examples", "d=300")):
+        assert main(["federation", command[0], str(folder), *command[1:]]) == 0, capsys.readouterr().err
+    for place, user in (("broker", BROKERS_USER), ("a", NODES_USER), ("b", 0), ("d", 0)):
+        assert {path.stat().st_uid for path in (folder / place).iterdir()} == {user}
+    assert mode(folder / "broker" / "acl") == 0o600
+    assert (folder / "broker" / "broker.key").read_bytes() == key
+
+
+@as_root
+def test_what_was_given_away_has_to_be_taken_back_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """By an organiser who is not root: nothing is half written, and what the line names is what helps."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)  # so that another user comes through
+        folder = Path(name) / "f"
+        found(folder, spec=SPEC, parties=PARTIES, broker=BROKER, keys=public("a"))
+        for path in [folder, *folder.rglob("*")]:
+            os.chown(path, ORGANISER, ORGANISER)
+        given_away(folder)
+        before = files(folder)
+        try:
+            os.seteuid(ORGANISER)
+            assert main(["federation", "renew", str(folder)]) == 2
+        finally:
+            os.seteuid(0)
+        assert files(folder) == before
+        said = capsys.readouterr().err
+        assert f"{folder / 'a'}: belongs to user {NODES_USER}, and nothing was written" in said
+        remedy = said.partition("(sudo ")[2].partition(")")[0]
+        subprocess.run(shlex.split(remedy), check=True)
+        try:
+            os.seteuid(ORGANISER)
+            assert main(["federation", "renew", str(folder)]) == 0
+        finally:
+            os.seteuid(0)
 
 
 def test_an_organiser_whose_key_lies_elsewhere(tmp_path: Path) -> None:

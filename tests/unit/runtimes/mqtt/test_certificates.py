@@ -95,11 +95,25 @@ def test_brokers_are_known_by_their_hosts() -> None:
 
 
 def test_a_brokers_certificate_is_renewed_for_its_key() -> None:
-    first = AUTHORITY.server("broker", ["h"])
-    again = AUTHORITY.server("broker", ["h"], key=first.key)
-    assert again.key == first.key
-    assert loaded(again.certificate).public_key() == loaded(first.certificate).public_key()
+    first = AUTHORITY.server("broker", ["broker.example.org", "127.0.0.1"])
+    again = AUTHORITY.renewed(first.certificate, SOON)
+    assert loaded(again).not_valid_after_utc == SOON.replace(microsecond=0)
+    for part in ("public_key", "subject"):
+        old, new = (getattr(loaded(pem), part) for pem in (first.certificate, again))
+        assert (old() == new()) if callable(old) else (old == new)
+    names = [
+        loaded(pem).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        for pem in (first.certificate, again)
+    ]
+    assert names[0] == names[1]
+    assert purposes(again) == [ExtendedKeyUsageOID.SERVER_AUTH]
     assert AUTHORITY.server("broker", ["h"]).key != first.key
+
+
+@pytest.mark.parametrize("found", [b"", b"no certificate", AUTHORITY.client("a").certificate])
+def test_what_is_no_brokers_certificate_is_not_renewed(found: bytes) -> None:
+    with pytest.raises(SpecError, match="expected a broker's certificate"):
+        AUTHORITY.renewed(found, SOON)
 
 
 def test_an_authority_that_was_kept() -> None:
