@@ -34,5 +34,11 @@ class Transport:
         self.clock.now += timeout
         return None
 
+    def refusal(self, to: str) -> str:
+        return ""
+
+    def reconnect(self, why: str) -> None:
+        pass
+
     def wake(self) -> None:
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -141,16 +142,20 @@ class ComputeSettings(Section):
         return self
 
 
-def _deadline(value: Any) -> Any:
-    """One line for what is none of all that a deadline may be."""
-    value = on_or_off(value)
-    try:
-        known = value in ("auto", "on", "off") or 0 < float(value) <= _LONGEST
-    except (TypeError, ValueError, OverflowError):
-        known = False
-    if not known:
-        raise ValueError(f"expected auto, on, off, or seconds above 0 and at most {_LONGEST}")
-    return value
+def _seconds_or(*words: str) -> BeforeValidator:
+    """One line for what is neither seconds nor one of these words."""
+
+    def check(value: Any) -> Any:
+        value = on_or_off(value)
+        try:
+            known = value in words or 0 < float(value) <= _LONGEST
+        except (TypeError, ValueError, OverflowError):
+            known = False
+        if not known:
+            raise ValueError(f"expected {', '.join(words)}, or seconds above 0 and at most {_LONGEST}")
+        return value
+
+    return BeforeValidator(check)
 
 
 class DeploymentSettings(Section):
@@ -158,6 +163,9 @@ class DeploymentSettings(Section):
 
     Attributes
     ----------
+    alone_after : {"off"} or float
+        Seconds after which a node of which no peer has acknowledged anything charges nothing more until one does. It
+        begins nothing either before it has reached a neighbour. ``off``: it spends its budget alone.
     release_deadline : {"auto", "on", "off"} or float
         Whether a node gets the answers of its data side at multiples of a deadline, so that their times do not tell how
         many examples were sampled. ``auto``: for networks. ``on``: for linear models too. A number of
@@ -165,9 +173,15 @@ class DeploymentSettings(Section):
         otherwise it is as measured.
     """
 
+    alone_after: Annotated[Literal["off"] | Annotated[float, Field(gt=0, le=_LONGEST)], _seconds_or("off")] = 30.0
     release_deadline: Annotated[
-        Literal["auto", "on", "off"] | Annotated[float, Field(gt=0, le=_LONGEST)], BeforeValidator(_deadline)
+        Literal["auto", "on", "off"] | Annotated[float, Field(gt=0, le=_LONGEST)], _seconds_or("auto", "on", "off")
     ] = "auto"
+
+    @property
+    def alone_seconds(self) -> float:
+        """Seconds after which a node that reaches nobody charges nothing more; infinite for never."""
+        return math.inf if self.alone_after == "off" else self.alone_after
 
 
 class PersonalisationSettings(Section):

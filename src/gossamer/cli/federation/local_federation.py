@@ -263,7 +263,7 @@ class LocalFederation:
                 status = folder.status()
             except CallerError:
                 status = {"state": "failed", "why": self.last_line(name)}
-            if status["state"] == "finished":
+            if status["state"] == "finished" and not status.get("why"):
                 summaries[name] = json.loads((folder.path / "summary.json").read_text(encoding="utf-8"))
             else:
                 failed[name] = status.get("why") or status["state"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName, seconds
 from gossamer.cli.pages import add_live, door_for, live, tell
+from gossamer.errors import GossamerError
 
 if TYPE_CHECKING:
     from gossamer.deployment.party.state_folder import StateFolder
@@ -84,8 +85,8 @@ def node_command(options: argparse.Namespace) -> int:
     chosen = {name: value for name, value in vars(options).items() if name in PartyOptions.__dataclass_fields__}
     party = PartyOptions(**chosen | {"quiet": options.quiet or options.log_file == STDERR})
     with logged(options), door_for(options) as door:
-        run_party(party, partial(_shown, door, party.quiet))
-    return 0
+        ended = run_party(party, partial(_shown, door, party.quiet))
+    return GossamerError.exit_code if ended == "alone" else 0
 
 
 @contextmanager

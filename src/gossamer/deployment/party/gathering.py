@@ -1,17 +1,20 @@
 """Meeting of a node's neighbours, before it draws or charges anything.
 
-A new node says hello, so that it begins together with the others. Any node hears what its peers know of the messages
+A new node says hello, and probes whether a message of the run's size gets through, so that it begins together with the
+others, and not before it has reached one. Any node hears what its peers know of the messages
 between them: a store that has forgotten some of these is an older copy, or another one, and with it the node would
 release anew what it has released, and be refused by its peers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gossamer.deployment.party.loop import Transport
+from gossamer.deployment.party.reach import Reach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.counters import forgotten
 from gossamer.deployment.peers.peers import Peers
@@ -40,6 +43,8 @@ class Gathering:
         For the log.
     clock : callable
         Seconds.
+    reach : Reach
+        Who takes what the node sends.
     look : callable
         Called again and again.
     stopping : str
@@ -50,6 +55,7 @@ class Gathering:
     transport: Transport
     folder: StateFolder
     clock: Callable[[], float]
+    reach: Reach
     look: Callable[[float], object] = field(default=lambda now: None)
     stopping: str = ""
 
@@ -58,21 +64,50 @@ class Gathering:
         self.stopping = self.stopping or why
         self.transport.wake()
 
-    def gather(self, neighbours: Iterable[str], patience: float) -> None:
+    def recall(self, neighbours: Iterable[str], patience: float) -> None:
         """Wait until all neighbours have said what they know of this node, at most so many seconds."""
         wanted, until = set(neighbours), self.clock() + patience
         while not self.stopping and (missing := wanted - self.peers.counters().keys()):
             now = self.clock()
             if now >= until:
-                silent = self._unheard(missing, now)
-                if silent:
+                if silent := self._unheard(missing, now):
                     self.folder.warn(f"goes ahead without {', '.join(sorted(silent))}, not heard within {patience:g} s")
                 return
             self._turn(min(0.5, until - now), now)
 
+    def gather(self, neighbours: Iterable[str], patience: float) -> None:
+        """Wait until all neighbours have answered a probe, at most so many seconds, and for one of them for ever.
+
+        A node whose reach has no limit goes ahead without any.
+        """
+        wanted, until, told = set(neighbours), self.clock() + patience, False
+        while not self.stopping and (missing := self._unreached(wanted)):
+            now = self.clock()
+            alone = missing == wanted and math.isfinite(self.reach.limit)
+            if now >= until and not told:
+                self.folder.warn(self._without(missing, now, patience, alone))
+                told = True
+            if now >= until and not alone:
+                return
+            self._publish(self.reach.probe(missing, now))
+            self._turn(min(0.5, until - now) if now < until else 0.5, now)
+
+    def _unreached(self, wanted: Collection[str]) -> set[str]:
+        states, told = self.peers.states(self.clock()), self.peers.counters()
+        return {name for name in wanted if name not in told or not states[name].passed}
+
+    def _without(self, missing: Collection[str], now: float, patience: float, alone: bool) -> str:
+        unheard = self._unheard(missing, now)
+        heard = [f"{name} takes nothing: {self.reach.reason(name)}" for name in sorted(set(missing) - unheard)]
+        parts = [f"{', '.join(sorted(unheard))} not heard"] * bool(unheard) + heard
+        said = f"within {patience:g} s {'; '.join(parts)}"
+        if alone:
+            return f"has reached nobody, charges nothing, and waits: {said}"
+        return f"goes ahead without {', '.join(sorted(missing))}: {said}"
+
     def _turn(self, patience: float, now: float) -> None:
         """Send what is due, and take what comes; frames among it come again, since nothing acknowledges them."""
-        self._publish(self.peers.wake(now))
+        self._publish([*self.peers.wake(now), *self.reach.look({}, now)])
         datagram = self.transport.receive(patience)
         if datagram is not None:
             self._publish(self.peers.open(datagram.sender, datagram.payload, self.clock())[1])

@@ -4,8 +4,10 @@
 |---|---|
 | ok | it runs, has the broker and its peers; or it has finished, whatever of the budget that took |
 | warning | it starts, or was stopped; broker, peer or node is silent; papers expire soon; the budget runs low |
+| warning | a peer is heard, and acknowledges nothing that it is sent |
 | warning | the receipts of a peer do not go on from those that were seen |
 | critical | it failed or was killed; papers have expired; peers are lost without whom its part in the run cannot end |
+| critical | no peer has acknowledged anything for long, or had at its end: whatever it learns is its own |
 | critical | peers have countersigned receipts that its ledger has not, even if its part is over |
 
 Nothing heavy is imported here: monitoring asks every minute.
@@ -84,9 +86,12 @@ def problems(status: Mapping[str, Any], now: float, limits: Limits = Limits()) -
     """
     state = status["state"]
     if state == "finished":
-        return list(_of_ledger(status))
+        alone = [Problem(Level.CRITICAL, status["why"])] if status.get("why") else []
+        return [*alone, *_of_ledger(status)]
     found = [*_of_process(status), *_of_papers(status, now, limits), *_of_budget(status, limits)]
     found += [*_of_ledger(status), *_of_receipts(status)]
+    if status.get("process") is not None:
+        found += _of_reach(status)
     if status.get("process") is not None and state not in _STARTING:
         found += [*_of_connection(status, now, limits), *_of_peers(status)]
     return sorted(found, key=lambda problem: -problem.level)
@@ -148,6 +153,22 @@ def _of_receipts(status: Mapping[str, Any]) -> Iterator[Problem]:
     for name, peer in status.get("peers", {}).items():
         if why := peer.get("receipts"):
             yield Problem(Level.WARNING, f"takes nothing of {name}: {why}")
+
+
+def _of_reach(status: Mapping[str, Any]) -> Iterator[Problem]:
+    peers, late = status.get("peers", {}), status.get("unacknowledged", {})
+    if status.get("alone") is not None:
+        spends = not (status["state"] in _STARTING or status.get("holds") or status.get("finished"))
+        then = "it goes on, and spends its budget alone" if spends else "it charges nothing more until one does"
+        who = "; ".join(f"{name} ({peer['why']})" for name, peer in late.items())
+        yield Problem(Level.CRITICAL, f"no peer has acknowledged anything for {status['alone']:.0f} s: {who}; {then}")
+        return
+    for name, peer in late.items():
+        if peers.get(name, {}).get("state") == "up":
+            yield Problem(
+                Level.WARNING,
+                f"{name} is heard, and has acknowledged nothing for {peer['seconds']:.0f} s: {peer['why']}",
+            )
 
 
 def _of_connection(status: Mapping[str, Any], now: float, limits: Limits) -> Iterator[Problem]:

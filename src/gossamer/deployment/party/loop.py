@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from gossamer.deployment.party.reach import ALONE, Reach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.tasks import Worker
 from gossamer.deployment.peers.peers import Peers, PeerState
-from gossamer.protocol.effects import Record
+from gossamer.protocol.effects import Record, Request
 from gossamer.protocol.session import Transmit
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.host_inputs import Arrived, DataSideAnswer, Ended, Input, Note, Outcome, Rejected, Task, Wake
@@ -36,6 +37,8 @@ class Transport(Protocol):
     @property
     def reason(self) -> str: ...
     def send(self, to: str, payload: bytes) -> bool: ...
+    def refusal(self, to: str) -> str: ...
+    def reconnect(self, why: str) -> None: ...
     def receive(self, timeout: float) -> Datagram | None: ...
     def wake(self) -> None: ...
 
@@ -102,6 +105,8 @@ class NodeLoop:
         Whether the node has no data, and so nothing to do where those who are left have finished.
     look : callable
         Called after each turn, and once a second or more often.
+    reach : Reach, optional
+        Who takes what the node sends; its data side is asked nothing while nobody does.
     stopping : str
         Why the loop is to end before the node's part in the run is over.
     """
@@ -116,12 +121,14 @@ class NodeLoop:
     gone_after: float = 300.0
     serves: bool = False
     look: Callable[[], object] = lambda: None
+    reach: Reach | None = None
     counts: Counts = field(default_factory=Counts)
     began: float = 0.0
     ended: float | None = None
     stopping: str = ""
     _reason: str = ""
     _notes: list[tuple[float, Record]] = field(default_factory=list)
+    _held: list[Request] = field(default_factory=list)  # back from the data side, while nobody is reached
     _untold: set[str] | None = None  # that the node has finished
     _was_connected: bool = True
     _changed_at: float = -math.inf  # when the connection last came or went
@@ -181,7 +188,25 @@ class NodeLoop:
         self._publish(self.peers.wake(now))
         self._note()
         self._say_of_broker()
+        self._look_for_peers(now)
         self.look()
+
+    def _look_for_peers(self, now: float) -> None:
+        """Ask the data side what was held back, once a peer is reached."""
+        if self.reach is None:
+            return
+        self._publish(self.reach.look(self.host.session.links, now))
+        if self._held and not self.reach.holds(now):
+            held, self._held = self._held, []
+            for effect in held:
+                self.worker.ask(effect)
+
+    def _ask(self, effect: Request, now: float) -> None:
+        """Ask the data side, unless nobody would have what comes of it; what is held back is asked for again later."""
+        if self._held or (self.reach is not None and self.reach.holds(now)):
+            self._held.append(effect)
+        else:
+            self.worker.ask(effect)
 
     def _answers(self) -> list[tuple[Input, float]]:
         """Answers that the data side has given since the last turn."""
@@ -239,7 +264,7 @@ class NodeLoop:
                 case Transmit(to, frame):
                     self._publish(self.peers.seal(to, frame, now))
                 case Task(effect):
-                    self.worker.ask(effect)
+                    self._ask(effect, now)
                 case Note(record):
                     self.folder.record(now - self.began, record.name, record.value)
                 case Rejected(sender, reason):
@@ -294,6 +319,9 @@ class NodeLoop:
         lost = {name for name, peer in states.items() if peer.state == "quarantined"}
         if now - self._changed_at > self.gone_after:
             lost |= {name for name, peer in states.items() if peer.state == "gone"}
+        if self.reach is not None and self.ended is not None:
+            since = max(self.ended, self._changed_at) + max(self.gone_after, ALONE)
+            lost |= {name for name, owed in self.reach.owed.items() if now > since and now - owed > ALONE}
         return lost
 
     def _unacknowledged(self) -> set[str]:

@@ -114,6 +114,18 @@ METRICS = (
         _one("written"),
     ),
     Metric(
+        "node_alone_seconds",
+        "gauge",
+        "Seconds for which no peer has acknowledged anything, from 30 on.",
+        lambda s: [({}, s.get("alone") or 0.0)] if "alone" in s else [],
+    ),
+    Metric(
+        "peer_unacknowledged_seconds",
+        "gauge",
+        "Seconds for which a peer has acknowledged nothing, from 15 on.",
+        lambda s: [({"peer": name}, peer["seconds"]) for name, peer in s.get("unacknowledged", {}).items()],
+    ),
+    Metric(
         "node_receipts_forgotten",
         "gauge",
         "Peers that have countersigned receipts which the ledger of the node has not.",

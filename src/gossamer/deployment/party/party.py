@@ -15,6 +15,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from gossamer.deployment.founding.layout import CERTIFICATE
+from gossamer.deployment.party.agreement import LARGEST_FRAME, Agreed
 from gossamer.deployment.party.connecting import connected
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.gathering import RECALL, Gathering, check_memory
@@ -22,6 +23,7 @@ from gossamer.deployment.party.joining import Invited, accept
 from gossamer.deployment.party.loop import Clock, NodeLoop
 from gossamer.deployment.party.neighbours import neighbours
 from gossamer.deployment.party.options import PartyOptions
+from gossamer.deployment.party.reach import Reach
 from gossamer.deployment.party.renewing import Newer, check_newer, fitting
 from gossamer.deployment.party.reporting import Reporter
 from gossamer.deployment.party.results import write_results
@@ -34,8 +36,10 @@ from gossamer.deployment.peers.counters import counters_of
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import CallerError, GossamerError
 from gossamer.protocol.witnesses import Witnesses
+from gossamer.runtimes.mqtt.transport import MqttTransport
 
-_STOPPED, _RENEWED, _LEFT = "stopped", "renewed", "left"
+_STOPPED, _RENEWED, _LEFT, _ALONE = "stopped", "renewed", "left", "alone"
+_BESIDE = 1 << 10  # bytes of a message beside its vector, about
 _FLUSH = 5.0  # most seconds for the last datagrams to get to the broker
 
 
@@ -56,7 +60,7 @@ def run_party(options: PartyOptions, beside: Beside | None = None) -> str:
     Returns
     -------
     str
-        ``finished`` or ``stopped``.
+        ``finished``, ``stopped``, or ``alone``: finished, while no peer took what it sent.
 
     Raises
     ------
@@ -109,7 +113,8 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     clock, near = Clock(), neighbours(agreed.prepared, invitation.me.name)
     witnesses = witnesses_of(invited, folder, held, stack)
     peers = _peers(options, invited, near, clock(), folder, stored, witnesses)
-    stopping = _meet(options, Gathering(peers, transport, folder, clock), near, stored, reporter)
+    reach = _reach(peers, transport, folder, agreed, clock())
+    stopping = _meet(options, Gathering(peers, transport, folder, clock, reach), near, stored, reporter)
     check_receipts(witnesses, invitation.me.name)
     if stopping and not stored.there:
         return _STOPPED  # before it began: nothing is left of that
@@ -131,6 +136,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
         linger=options.wait,
         gone_after=options.gone_after,
         serves=not agreed.terms.holds_data,
+        reach=reach,
         stopping=stopping,
     )
 
@@ -152,11 +158,12 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
         return _RENEWED
     worker.stop()  # what it still charged would have no receipt below
     reporter.write(loop, clock())
+    alone = reach.ended(host.session.links, clock()) if host.finished else ""
     transport.close()  # how long this party trains and tests for itself is nobody else's business
-    write_results(folder, held.agreed, host, held)
+    write_results(folder, held.agreed, host, held, alone)
     state = "finished" if host.finished else _STOPPED
-    reporter.ended(state)
-    return state
+    reporter.ended(state, alone)
+    return _ALONE if alone else state
 
 
 def _meet(
@@ -164,15 +171,22 @@ def _meet(
 ) -> str:
     """Meet the neighbours, and hear what they know of this node; why the node is to stop, if it is."""
     links = stored.links
-    gathering.look = lambda now: reporter.waits(gathering.peers, gathering.transport, now)
+    gathering.look = lambda now: reporter.waits(gathering.peers, gathering.transport, gathering.reach, now)
     with _stopped_by_signals(gathering):
         if not stored.begun:
             gathering.gather(near, options.wait)
         elif not stored.finished:
-            gathering.gather([name for name in near if name in links], min(RECALL, options.wait))
+            gathering.recall([name for name in near if name in links], min(RECALL, options.wait))
     if not options.believe_store:
         check_memory(links, gathering.peers, options.state)
     return gathering.stopping
+
+
+def _reach(peers: Peers, transport: MqttTransport, folder: StateFolder, agreed: Agreed, now: float) -> Reach:
+    objective = agreed.prepared.objective
+    size = min(objective.size * objective.dtype.itemsize + _BESIDE, LARGEST_FRAME)
+    limit = agreed.prepared.experiment.deployment.alone_seconds
+    return Reach(peers, size, limit, transport.refusal, transport.reconnect, folder.warn, folder.say, now)
 
 
 def _peers(

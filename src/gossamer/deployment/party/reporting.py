@@ -15,6 +15,7 @@ from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.health import LOST
 from gossamer.deployment.party.joining import Invited
 from gossamer.deployment.party.loop import NodeLoop, Transport
+from gossamer.deployment.party.reach import Reach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Peers, PeerState
 from gossamer.errors import SpecError, counted
@@ -66,11 +67,14 @@ class Reporter:
         self._status["state"] = "connecting"
         self._folder.publish(self._status)
 
-    def waits(self, peers: Peers, transport: Transport, now: float) -> None:
+    def waits(self, peers: Peers, transport: Transport, reach: Reach, now: float) -> None:
         """Neighbours are waited for; write the status if it is time."""
         if now >= self._next:
             self._next = now + _EVERY
-            self._status |= {"state": "waiting", **_surroundings(peers, peers.states(now), transport)}
+            self._status |= {
+                "state": "waiting",
+                **_surroundings(peers, peers.states(now), transport),
+            } | reach.described(now)
             self._folder.publish(self._status)
 
     def begins(self, host: Host, held: DataHeld) -> None:
@@ -104,6 +108,7 @@ class Reporter:
             "datagrams": {"sent": loop.counts.sent, "received": loop.counts.received},
             "messages_rejected": loop.counts.rejected,
             **_surroundings(loop.peers, states, loop.transport),
+            **({} if loop.reach is None else loop.reach.described(now)),
         }
         self._folder.publish(self._status)
         self._tell_progress(loop, now)
@@ -130,15 +135,17 @@ class Reporter:
             self._folder.say(f"{counted(updates, 'update')} since this process began")
             self._told, self._next_line = updates, now + _LINE_EVERY
 
-    def ended(self, state: str) -> None:
-        """The process ends; of a node that has finished it is said who was lost on the way."""
+    def ended(self, state: str, alone: str = "") -> None:
+        """The process ends; of a node that has finished it is said who was lost on the way, and if it was alone."""
         peers = self._status.get("peers", {})
         lost = [name for name, peer in peers.items() if peer["state"] in LOST and not peer["finished"]]
         if state == "finished" and lost:
             self._status["without"] = lost
             self._folder.warn(f"ends without {', '.join(lost)}, lost before they had finished")
+        if alone:
+            self._folder.warn(alone)
         self._folder.say(f"{self._status['node']} {state}")
-        self._publish_end(state)
+        self._publish_end(state, alone)
 
     def failed(self, why: str) -> None:
         """The process ends with an error, and writes down what it can: on a full disk the error itself matters more.

@@ -30,8 +30,8 @@ SPENDING = "spending.json"
 """File with what all runs have taken of the budget of a party's data, as they were at the end of this one."""
 
 
-def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHeld) -> dict[str, Any]:
-    """Write model and summary as they are now; what the summary says."""
+def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHeld, alone: str) -> dict[str, Any]:
+    """Write model and summary as they are now; what the summary says. ``alone`` says why it was, if it was."""
     prepared = agreed.prepared
     model = np.asarray(prepared.algorithm.model_of(host.node).values)
     card = card_of(prepared, owners=agreed.terms.names)
@@ -44,6 +44,7 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
         "role": agreed.terms.me.role,
         **algorithm_of(prepared),
         "finished": host.finished or None,
+        "alone": alone or None,
         "parameters": prepared.objective.size,
         "privacy": held.describe(),
         "metrics": _tested(held, model),

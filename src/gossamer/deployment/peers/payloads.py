@@ -1,9 +1,10 @@
-"""Payload of a sealed datagram: a frame of the session, or a word from party to party.
+"""Payload of a sealed datagram: a frame of the session, a word from party to party, or a probe.
 
 The first byte says which; it may say that a note about receipts comes first (`protocol.receipt_notes`), which rides on
 whatever is sent anyhow. A frame is for the node's session (`gossamer.protocol.frames`). A *word* is for whoever looks
 after the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There are
-two, the heartbeat and the counters of the messages between the two.
+three, the heartbeat, the counters of the messages between the two, and the answer to a *probe*: as many zeros as a
+message of the run is long, which show whether such a message gets through before anything is charged.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gossamer.protocol.frames import Frame, decode_frame, encode_frame
 from gossamer.protocol.messages import HEADER, without_header
 from gossamer.protocol.receipt_notes import MOST_LINKS, Note
 
-FRAME, WORD, NOTED = 0, 1, 2
+FRAME, WORD, NOTED, PROBE = 0, 1, 2, 3
 LONGEST_REASON = 80
 """Most characters of the reason that a heartbeat gives."""
 LARGEST_NOTE = 3 + 32 * MOST_LINKS + 256
@@ -80,7 +81,33 @@ class Counters:
                 raise ValueError(f"expected a number of messages, 0 or more, found {value!r}")
 
 
-Word = Heartbeat | Counters
+@encoding.register("peer.passed")
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A probe has come.
+
+    Attributes
+    ----------
+    size : int
+        Number of bytes that it had.
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if type(self.size) is not int or self.size < 0:
+            raise ValueError(f"expected a number of bytes, 0 or more, found {self.size!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """So many zeros, for which the peer has no other use than to say that they came."""
+
+    size: int
+
+
+Word = Heartbeat | Counters | Passed
+Content = Frame | Word | Probe
 
 
 def noted(content: bytes, note: Note | None) -> bytes:
@@ -91,14 +118,16 @@ def noted(content: bytes, note: Note | None) -> bytes:
     return b"".join((bytes([NOTED]), _LENGTH.pack(len(first)), first, content))
 
 
-def encode_content(content: Frame | Word) -> bytes:
+def encode_content(content: Content) -> bytes:
     """Encode what is sealed, without a note."""
+    if isinstance(content, Probe):
+        return bytes([PROBE]) + bytes(content.size)
     if isinstance(content, Word):
         return bytes([WORD]) + HEADER + encoding.encode(content)
     return bytes([FRAME]) + encode_frame(content)
 
 
-def decode_noted(sealed: bytes, largest: int) -> tuple[Frame | Word, Note | None]:
+def decode_noted(sealed: bytes, largest: int) -> tuple[Content, Note | None]:
     """Decode what was sealed, of at most ``largest`` bytes without its note, and the note.
 
     Raises
@@ -116,7 +145,7 @@ def decode_noted(sealed: bytes, largest: int) -> tuple[Frame | Word, Note | None
     return decode_content(sealed[end:], largest), note
 
 
-def decode_content(sealed: bytes, largest: int) -> Frame | Word:
+def decode_content(sealed: bytes, largest: int) -> Content:
     """Decode what was sealed without a note, of at most ``largest`` bytes.
 
     Raises
@@ -127,8 +156,10 @@ def decode_content(sealed: bytes, largest: int) -> Frame | Word:
     kind, rest = sealed[:1], memoryview(sealed)[1:]
     if kind == bytes([FRAME]):
         return decode_frame(rest, largest)
+    if kind == bytes([PROBE]) and len(rest) <= largest:
+        return Probe(len(rest))
     if kind != bytes([WORD]):
-        raise MalformedMessage(f"expected a frame (0) or a word (1), found kind {kind.hex() or 'nothing'}")
+        raise MalformedMessage(f"expected a frame (0), a word (1) or a probe (3), found kind {kind.hex() or 'nothing'}")
     word = encoding.decode(without_header(rest, _LARGEST_WORD), most_values=4)
     if not isinstance(word, Word):
         raise MalformedMessage(f"expected a word, found {type(word).__name__}")

@@ -46,6 +46,8 @@ from gossamer.deployment.peers.payloads import (
     LONGEST_REASON,
     Counters,
     Heartbeat,
+    Passed,
+    Probe,
     Word,
     decode_noted,
     encode_content,
@@ -72,6 +74,8 @@ MALFORMED, REJECTED = "malformed content", "rejected by the node"
 
 RENEW_AFTER = 3600.0
 """Seconds after which a session is renewed, so that a node's memory has the keys of no more than that."""
+PROBE_EVERY = 5.0
+"""Least seconds between two probes of a peer."""
 _KEEP_EVERY = 5.0  # most seconds for which countersignatures are not on disk, which costs only links
 _STATES_EVERY = 60.0  # least seconds between two lines about the state of a peer
 
@@ -161,6 +165,18 @@ class Peers:
             raise CallerError(f"expected at most {most} bytes to seal, found {len(content)}; cut it in chunks")
         note = self._note(to, claims=isinstance(frame, Data | Chunk))
         return _addressed(to, self._channel(peer).seal(noted(content, note)))
+
+    def probe(self, name: str, size: int, now: float) -> Outgoing:
+        """A datagram as long as a message of ``size`` bytes, which the peer answers if it gets there.
+
+        None while there is no session, or where one was sent within `PROBE_EVERY`.
+        """
+        peer = self._peer(name)
+        if not peer.has_session or peer.standing.quarantined(now) or now < peer.probe_at:
+            return []
+        peer.probe_at = now + PROBE_EVERY
+        peer.probed_at = now if peer.probed_at is None else peer.probed_at
+        return _addressed(name, self._channel(peer).seal(encode_content(Probe(min(size, self.settings.largest)))))
 
     def open(self, sender: str, datagram: bytes, now: float) -> tuple[list[tuple[str, Frame]], Outgoing]:
         """Open a datagram: what it holds for the node, with whom it is from; and what to publish at once.
@@ -290,6 +306,9 @@ class Peers:
         words: list[Word] = [] if self._counters is None else [self._counters(peer.name)]
         age = max(0.0, now - self._began)
         words.append(Heartbeat(age, self._finished if peer.told else "", bool(peer.finished)))
+        if peer.probe_came is not None:
+            words.append(Passed(peer.probe_came))
+            peer.probe_came = None
         return [sealed for word in words for sealed in _addressed(peer.name, self._sealed(peer, word))]
 
     def _sealed(self, peer: Peer, word: Word) -> Iterable[bytes]:
@@ -312,6 +331,12 @@ class Peers:
             return []
         if isinstance(content, Counters):
             peer.counters = content
+            return []
+        if isinstance(content, Probe):
+            peer.probe_came, peer.heartbeat_at = content.size, -math.inf  # which has the answer, at once
+            return []
+        if isinstance(content, Passed):
+            peer.passed, peer.probed_at = True, None
             return []
         if isinstance(content, Heartbeat):
             if bool(content.finished) != bool(peer.finished) or (peer.told and not content.knows):

@@ -78,6 +78,10 @@ class PeerState:
         Whether it has heard that this node has finished, as it said last.
     receipts : str
         Why its receipts are not believed, and nothing of it is taken; empty while they are.
+    passed : bool
+        Whether it has answered a probe of this process.
+    owes : float, optional
+        Seconds since a probe that it has not answered; None while it owes no answer.
     """
 
     state: StateName
@@ -88,6 +92,8 @@ class PeerState:
     age: float = 0.0
     knows: bool = False
     receipts: str = ""
+    passed: bool = False
+    owes: float | None = None
 
     def __str__(self) -> str:
         about = {"silent": f" for {self.seconds:.0f} s", "quarantined": f", {self.seconds:.0f} s left"}
@@ -125,6 +131,12 @@ class Peer:
         What its last heartbeat said.
     counters : Counters or None
         What it has said of the messages between the two.
+    passed : bool
+        Whether it has answered a probe.
+    probed_at, probe_at : float or None, float
+        When the first probe was sent that it has not answered, and when the next may be.
+    probe_came : int or None
+        Number of bytes of a probe of its own that is still to be answered.
     said, said_at : str, float
         Its state as the log has it, and since when.
     """
@@ -146,6 +158,10 @@ class Peer:
     age: float = 0.0
     knows: bool = False
     counters: Counters | None = None
+    passed: bool = False
+    probed_at: float | None = None
+    probe_at: float = -math.inf
+    probe_came: int | None = None
     said: str = "never heard"
     said_at: float = -math.inf
 
@@ -203,4 +219,6 @@ class Peer:
             self.age,
             self.knows,
             self.standing.disbelieved,
+            self.passed,
+            None if self.probed_at is None else now - self.probed_at,
         )

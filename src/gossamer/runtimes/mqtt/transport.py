@@ -6,9 +6,10 @@ the way or for want of room, is the session's business (`protocol.session`), so 
 the broker (a clean session), and a full queue drops and counts instead of growing or blocking.
 
 Two threads: paho's does the network, and answers the broker's pings while the node computes for minutes; the node's
-sends and receives. A node handles one event at a time and is busy with numbers in between, so an event loop would
-not serve it, and would miss those pings. Neither thread waits for the other: `MqttTransport.send` hands bytes to
-paho, and `MqttTransport.receive` waits no longer than it is told.
+sends and receives. MQTT 5 is spoken where the broker knows it: its acknowledgements say why something went no further,
+and its greeting how long a message may be (an older one drops both in silence). A node handles one event at a time and
+is busy with numbers in between, so an event loop would not serve it, and would miss those pings. Neither thread waits
+for the other: `MqttTransport.send` hands bytes to paho, and `MqttTransport.receive` waits no longer than it is told.
 
 The broker is told that a datagram has arrived when the node takes it, not before. So it holds back once a few dozen
 are on their way, and a node that is slow makes the broker's queue grow and not its own.
@@ -29,11 +30,13 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, LogLevel
+from paho.mqtt.enums import CallbackAPIVersion, LogLevel, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from gossamer.errors import GossamerError, SpecError
@@ -47,6 +50,11 @@ from gossamer.runtimes.mqtt.addresses import (
 )
 from gossamer.runtimes.mqtt.inbox import ITEM_OVERHEAD, Datagram, Inbox
 
+_NO_MATCH, _NOT_AUTHORIZED = 0x10, 0x87
+_OLDER = "Unsupported protocol version"
+_UNCONFIRMED = 5.0  # seconds
+_OF_SIZE = ("Packet too large", "Protocol error")  # the second is what Mosquitto says of its message_size_limit
+_TOPIC = 256  # bytes that MQTT puts around a payload, at most: two names of a node, one of a run
 _TEMPORARY = "Server unavailable"
 _DEFAULTS = TransportSettings()
 
@@ -95,8 +103,13 @@ class MqttTransport:
         self._inbox = Inbox(settings.most_incoming)
         self._echo = secrets.token_bytes(16)  # of this process, among those with its name
         self._prefix = topic(run, node, "")
-        self._unpublished: deque[tuple[paho.MQTTMessageInfo, int]] = deque()
-        self._outgoing = 0
+        self._unpublished: deque[tuple[paho.MQTTMessageInfo, int, str]] = deque()
+        self._outgoing, self._confirmed = 0, time.monotonic()
+        self._refusals: dict[str, str] = {}
+        self._codes: dict[int, int] = {}  # of acknowledgements, by message, if they are not the usual
+        self._largest: int | None = None  # that the broker takes, as it says
+        self._over = 0  # bytes of the last message that was longer
+        self._cut = 0  # bytes of the largest message that was on its way when the broker last ended the connection
         # Changed by paho's thread, each in one assignment.
         self._connection = 0
         self._connected = False
@@ -105,7 +118,7 @@ class MqttTransport:
         self._said = ""  # why there is no connection, as somebody was told
         self._fatal: str | None = None
         self._settled = threading.Event()
-        self._client = self._make_client()
+        self._client = self._make_client(paho.MQTTv5)
 
     def open(self) -> Self:
         """Connect, however often it takes.
@@ -117,11 +130,13 @@ class MqttTransport:
         """
         _keep_memory()
         self._down_since = time.monotonic()
-        self._client.connect_async(self.broker.host, self.broker.port, self.settings.keepalive)
-        self._client.loop_start()
-        timeout = self.settings.connect_timeout
         try:
-            self._settled.wait(None if math.isinf(timeout) else timeout)
+            if self._connect() == _OLDER:
+                self._stop()
+                self._client = self._make_client(paho.MQTTv311)
+                self._fatal = None
+                self._settled.clear()
+                self._connect()
         except BaseException:  # an interrupt
             self._stop()
             raise
@@ -129,6 +144,16 @@ class MqttTransport:
             self._stop()
             raise BrokerUnreachable(self._complaint())
         return self
+
+    def _connect(self) -> str | None:
+        """Wait for a first connection; why there can be none, if that is so."""
+        client, timeout = self._client, self.settings.connect_timeout
+        usual = paho.MQTT_CLEAN_START_FIRST_ONLY
+        clean = True if client.protocol == paho.MQTTv5 else usual
+        client.connect_async(self.broker.host, self.broker.port, self.settings.keepalive, clean_start=clean)
+        client.loop_start()
+        self._settled.wait(None if math.isinf(timeout) else timeout)
+        return self._fatal
 
     def flush(self, timeout: float) -> None:
         """Wait until the broker has all that was sent, at most so many seconds."""
@@ -159,12 +184,18 @@ class MqttTransport:
             self.counts["dropped_unconnected"] += 1
             return False
         self._forget_published()
+        if self._largest is not None and len(payload) + _TOPIC > self._largest:  # it would end the connection for it
+            self._over = len(payload)
+            self.counts["dropped_outgoing"] += 1
+            return False
         if self._outgoing + size > self.settings.most_outgoing:
             self.counts["dropped_outgoing"] += 1
             return False
+        if not self._unpublished:
+            self._confirmed = time.monotonic()
         info = self._client.publish(topic(self.run, check_name(to, "node"), self.node), payload, qos=1)
         if info.rc == paho.MQTT_ERR_SUCCESS:  # or else the connection ended just now, and paho keeps it for the next
-            self._unpublished.append((info, size))
+            self._unpublished.append((info, size, to))
             self._outgoing += size
         self.counts["sent"] += 1
         return True
@@ -188,6 +219,29 @@ class MqttTransport:
             raise BrokerUnreachable(self._complaint())
         return None
 
+    def refusal(self, to: str) -> str:
+        """Why what was last sent to a node went no further, as far as the broker says; empty if it does not."""
+        self._forget_published()
+        if self._largest is not None and self._over + _TOPIC > self._largest:
+            return f"too large: a message has {self._over} bytes, and the broker takes {self._largest} in all"
+        if self._cut:
+            return f"perhaps too large: the broker ended the connection over a message of {self._cut} bytes"
+        if not self._connected:
+            return f"there is no connection to the broker ({self.reason})"
+        if said := self._refusals.get(to):
+            return said
+        if self._unpublished and time.monotonic() - self._confirmed > _UNCONFIRMED:
+            return f"the broker has not acknowledged anything for {time.monotonic() - self._confirmed:.0f} s"
+        return ""
+
+    def reconnect(self, why: str) -> None:
+        """Make the connection anew: what is amiss may be of this one alone."""
+        connection = self._client.socket()
+        if self._connected and isinstance(connection, socket.socket):
+            self._say(f"connects to the broker anew: {why}")
+            with suppress(OSError):
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)  # paho's thread sees that it has ended
+
     def wake(self) -> None:
         """Have the `receive` that waits, or else the next one, return at once; from any thread."""
         self._inbox.wake()
@@ -210,9 +264,13 @@ class MqttTransport:
     ) -> None:
         self.close()
 
-    def _make_client(self) -> paho.Client:
+    def _make_client(self, protocol: MQTTProtocolVersion) -> paho.Client:
         client = paho.Client(
-            CallbackAPIVersion.VERSION2, client_id=f"{self.run}/{self.node}", clean_session=True, manual_ack=True
+            CallbackAPIVersion.VERSION2,
+            client_id=f"{self.run}/{self.node}",
+            clean_session=None if protocol == paho.MQTTv5 else True,
+            protocol=protocol,
+            manual_ack=True,
         )
         if self.broker.tls is not None:
             _use_tls(client, self.broker.tls)
@@ -221,7 +279,7 @@ class MqttTransport:
         client.on_connect, client.on_connect_fail = self._on_connect, self._on_connect_fail
         client.on_disconnect, client.on_log = self._on_disconnect, self._on_log
         client.on_subscribe, client.on_message = self._on_subscribe, self._on_message
-        client.on_socket_open = _send_at_once
+        client.on_publish, client.on_socket_open = self._on_publish, _send_at_once
         return client
 
     def _stop(self) -> None:
@@ -251,7 +309,23 @@ class MqttTransport:
 
     def _forget_published(self) -> None:
         while self._unpublished and self._unpublished[0][0].is_published():
-            self._outgoing -= self._unpublished.popleft()[1]
+            info, size, to = self._unpublished.popleft()
+            self._outgoing -= size
+            self._cut = 0 if size >= self._cut else self._cut
+            self._note_code(to, self._codes.pop(info.mid, 0))
+            self._confirmed = time.monotonic()
+
+    def _note_code(self, to: str, code: int) -> None:
+        if code == _NOT_AUTHORIZED:
+            self._refusals[to] = (
+                f"not allowed: the broker's access list lets {self.node} send nothing to {to} in this run"
+            )
+        elif code == _NO_MATCH:
+            self._refusals[to] = f"{to} is not connected to the broker, or may receive nothing there"
+        elif code:
+            self._refusals[to] = f"the broker refused it: {ReasonCode(PacketTypes.PUBACK, identifier=code)}"
+        else:
+            self._refusals.pop(to, None)
 
     # What follows is called by paho's thread.
 
@@ -263,10 +337,14 @@ class MqttTransport:
     def _on_connect(self, client: paho.Client, _: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
         if code.is_failure:
             self._reason = f"it answers {str(code).lower()!r}"
+            if str(code) == _OLDER and client.protocol == paho.MQTTv5:
+                self._fail(_OLDER)  # `open` asks in the older way
+                return
             if not self.counts["connected"] and str(code) != _TEMPORARY:
                 self._fail(self._reason)
             return
         self._connection += 1
+        self._largest = getattr(properties, "MaximumPacketSize", None)
         client.subscribe(topic(self.run, self.node, "+"), 1)
 
     def _on_subscribe(self, client: paho.Client, _: Any, mid: int, codes: list[ReasonCode], properties: Any) -> None:
@@ -276,6 +354,10 @@ class MqttTransport:
         # Brokers drop in silence what they do not allow, so a connection counts when this comes back.
         self._reason = f"it passes nothing on; is {self.node!r} in its access list, and in this node's certificate?"
         client.publish(topic(self.run, self.node, self.node), self._echo, qos=1)
+
+    def _on_publish(self, client: paho.Client, _: Any, mid: int, code: ReasonCode, properties: Any) -> None:
+        if code.value:
+            self._codes[mid] = code.value  # before the message counts as published
 
     def _on_connect_fail(self, client: paho.Client, _: Any) -> None:
         error = sys.exc_info()[1]  # paho calls this while it handles the error
@@ -293,6 +375,8 @@ class MqttTransport:
     def _on_disconnect(self, client: paho.Client, _: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
         if self._connected:
             self._reason, self._down_since = f"it ended: {str(code).lower()}", time.monotonic()
+            if client.protocol != paho.MQTTv5 or str(code) in _OF_SIZE:
+                self._cut = max((size for _, size, _ in list(self._unpublished)), default=0)
             self._connected = False
             self.counts["disconnected"] += 1
             self._inbox.wake()  # the wait has an end now

@@ -11,6 +11,7 @@ import pytest
 from tests.reference.scripted_transport import Clock, Transport
 
 from gossamer.deployment.party.gathering import Gathering, OlderStore, check_memory
+from gossamer.deployment.party.reach import Reach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.counters import counters_of, forgotten
 from gossamer.deployment.peers.payloads import Counters
@@ -27,6 +28,12 @@ class Peers:
 
     names: tuple[str, ...] = ("b", "c")
     said: dict[str, Counters] = field(default_factory=dict)
+    deaf: set[str] = field(default_factory=set)
+    probed: list[tuple[str, int]] = field(default_factory=list)
+
+    def probe(self, name: str, size: int, now: float) -> list[tuple[str, bytes]]:
+        self.probed.append((name, size))
+        return []
 
     def wake(self, now: float) -> list[tuple[str, bytes]]:
         return [(name, b"hello") for name in self.names]
@@ -39,7 +46,13 @@ class Peers:
         return self.said
 
     def states(self, now: float) -> dict[str, PeerState]:
-        return {n: PeerState("up" if n in self.said else "never heard", 0.0, True, "", {}) for n in self.names}
+        def state(name: str) -> PeerState:
+            heard = name in self.said
+            passed = heard and name not in self.deaf
+            owes = now - 100.0 if heard and not passed else None
+            return PeerState("up" if heard else "never heard", now - 100.0, True, "", {}, passed=passed, owes=owes)
+
+        return {name: state(name) for name in self.names}
 
 
 @pytest.fixture
@@ -47,7 +60,9 @@ def gathering(tmp_path: Path) -> Iterator[Any]:
     clock, folder = Clock(), StateFolder(tmp_path)
     folder.take()
     folder.keep()
-    yield Gathering(Peers(), Transport(clock), folder, clock)  # type: ignore[arg-type]
+    peers: Any = Peers()
+    reach = Reach(peers, 5000, 30.0, lambda name: "", lambda why: None, folder.warn, folder.say, clock())
+    yield Gathering(peers, Transport(clock), folder, clock, reach)
     folder.give_back()
 
 
@@ -56,7 +71,42 @@ def test_it_goes_ahead_without_those_who_do_not_come(gathering: Any) -> None:
     gathering.gather(["b", "c"], patience=5.0)
     assert gathering.clock() == pytest.approx(105.0)
     log = (gathering.folder.path / "node.log").read_text()
-    assert "goes ahead without c, not heard within 5 s" in log
+    assert "goes ahead without c: within 5 s c not heard" in log
+    assert ("c", 5000) in gathering.peers.probed
+
+
+def test_it_does_not_go_ahead_alone(gathering: Any) -> None:
+    """Nobody comes for an hour, and then one does: until then nothing is charged."""
+
+    def look(now: float) -> None:
+        if now >= 3700 and not gathering.peers.said:
+            gathering.transport.inbox.append(Datagram("b", b"counters"))
+
+    gathering.look = look
+    gathering.gather(["b", "c"], patience=5.0)
+    assert gathering.clock() == pytest.approx(3700, abs=2)
+    log = (gathering.folder.path / "node.log").read_text()
+    assert log.count("has reached nobody, charges nothing, and waits: within 5 s b, c not heard") == 1
+
+
+def test_who_is_heard_and_takes_nothing_is_not_reached(gathering: Any) -> None:
+    gathering.peers.deaf = {"b"}
+    gathering.transport.inbox.append(Datagram("b", b"counters"))
+    gathering.look = lambda now: gathering.stop("stopped") if now >= 150.0 else None
+    gathering.gather(["b"], patience=5.0)
+    assert gathering.stopping == "stopped"
+    log = (gathering.folder.path / "node.log").read_text()
+    assert "charges nothing, and waits: within 5 s b takes nothing: does the broker" in log
+    assert "pass messages of 5000 bytes" in log
+    assert gathering.reach.described(150.0)["alone"] == pytest.approx(50.0, abs=2)
+    assert "b is heard, and has acknowledged nothing for 16 s" in log
+
+
+def test_a_spec_may_have_it_go_ahead_alone(gathering: Any) -> None:
+    gathering.reach.limit = float("inf")
+    gathering.gather(["b", "c"], patience=5.0)
+    assert gathering.clock() == pytest.approx(105.0)
+    assert "goes ahead without b, c" in (gathering.folder.path / "node.log").read_text()
 
 
 def test_it_does_not_wait_when_all_have_said_what_they_know(gathering: Any) -> None:

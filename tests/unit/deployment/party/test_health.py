@@ -45,6 +45,18 @@ WELL = {
         ({"written": NOW - 119}, Level.OK, ""),
         ({"peers": {"b": SILENT, "c": UP}}, Level.WARNING, "b is silent (60 s)"),
         ({"peers": {"b": GONE, "c": UP}}, Level.WARNING, "the run goes on without it"),
+        (
+            {"unacknowledged": {"b": {"seconds": 16.0, "why": "too large"}}},
+            Level.WARNING,
+            "b is heard, and has acknowledged nothing for 16 s: too large",
+        ),
+        (
+            {"unacknowledged": {"b": {"seconds": 40.0, "why": "too large"}}, "alone": 40.0, "holds": True},
+            Level.CRITICAL,
+            "for 40 s: b (too large); it charges nothing more until one does",
+        ),
+        ({"unacknowledged": {}, "alone": 40.0, "holds": False}, Level.CRITICAL, "and spends its budget alone"),
+        ({"state": "finished", "process": None, "why": "ends alone: b"}, Level.CRITICAL, "ends alone: b"),
         ({"peers": {"b": {**UP, "state": "never heard"}, "c": UP}}, Level.WARNING, "b is never heard"),
         ({"peers": {"b": {**GONE, "state": "quarantined"}, "c": UP}}, Level.WARNING, "b is quarantined"),
         ({"peers": {"b": GONE, "c": GONE}}, Level.CRITICAL, "lost b, c, and its part in the run cannot end without"),
@@ -102,3 +114,10 @@ def test_the_worst_comes_first() -> None:
 def test_exit_codes_are_those_of_monitoring() -> None:
     """As Nagios' guidelines for plugins have them."""
     assert [int(level) for level in Level] == [0, 1, 2]
+
+
+def test_a_node_that_waits_to_begin_and_is_heard_and_not_reached_is_critical() -> None:
+    late = {"b": {"seconds": 40.0, "why": "too large"}}
+    found = problems({**WELL, "state": "waiting", "unacknowledged": late, "alone": 40.0, "holds": True}, NOW)
+    assert level_of(found) == Level.CRITICAL
+    assert "b (too large); it charges nothing more until one does" in found[0].text

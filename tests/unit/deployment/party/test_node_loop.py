@@ -193,6 +193,31 @@ class TestTurns:
         ]
 
 
+class TestAlone:
+    def test_what_the_node_asks_is_held_back_until_a_peer_is_reached(self, loop: Any) -> None:
+        holds, first, second = True, object(), object()
+        loop.reach = SimpleNamespace(look=lambda links, now: [("b", b"probe")], holds=lambda now: holds, owed={})
+        loop.host.outcomes += [[Task(first)], [], [Task(second)]]
+        for _ in range(2):
+            loop.transport.inbox.append(Datagram("b", b"frame"))
+            loop.turn()
+        assert loop.worker.asked == []
+        assert ("b", b"probe") in loop.transport.sent
+        holds = False
+        loop.transport.inbox.append(Datagram("b", b"frame"))
+        loop.turn()
+        assert loop.worker.asked == [first, second], "in order"
+
+    def test_who_is_heard_and_acknowledges_nothing_is_not_waited_for_for_ever(self, loop: Any) -> None:
+        loop.peers.states_, loop.host.outbox = {"b": peer("up")}, {"b": {1: "message"}}
+        loop.reach = SimpleNamespace(look=lambda links, now: [], holds=lambda now: True, owed={"b": loop.clock()})
+        loop.host.outcomes.append([Ended("quota")])
+        began = loop.clock()
+        loop.look = lambda: loop.stop("too long") if loop.clock() > began + 1000 else None
+        loop.run()
+        assert loop.clock() - began == pytest.approx(300.0, abs=2.0)
+
+
 class TestTheEnd:
     def run(self, loop: Any, most: float = 1000.0) -> float:
         """Seconds until the loop ends."""

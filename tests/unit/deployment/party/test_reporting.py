@@ -53,6 +53,7 @@ def test_steps_of_an_update_are_no_updates(
             host=host,
             ended=None,
             began=0.0,
+            reach=None,
         )
         reporter.write(loop, 100.0)
         assert folder.status()["updates"] == updates
@@ -97,7 +98,8 @@ def test_the_status_says_what_peers_receipts_and_its_own_contradict(tmp_path: Pa
         forked = PeerState("up", 1.0, True, "", {}, receipts="node-1 shows others")
         peers: Any = SimpleNamespace(states=lambda now: {"node-1": forked}, forgotten=lambda: ["has forgotten"])
         transport: Any = SimpleNamespace(connected=True, reason="")
-        reporter.waits(peers, transport, 100.0)
+        reach: Any = SimpleNamespace(described=lambda now: {"alone": None})
+        reporter.waits(peers, transport, reach, 100.0)
         status = folder.status()
         assert status["forgotten"] == ["has forgotten"]
         assert status["peers"]["node-1"]["receipts"] == "node-1 shows others"

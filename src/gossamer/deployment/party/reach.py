@@ -1,0 +1,163 @@
+"""Peers that take what this node sends, and peers that are heard and take nothing.
+
+A broker may pass hellos and drop models: one with another run's access list, with a limit on what it passes, or that
+acknowledges nothing. So a peer is *reached* when it acknowledges what it was sent, by its session or by the answer to
+a probe. While nobody is reached the node is *alone*, and after a while it charges nothing more: updates that nobody
+averages with would spend the budget for a model of its own. The rule goes by acknowledgements alone, which tell
+nothing of the data that were not in the messages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gossamer.deployment.peers.peers import Outgoing, Peers, PeerState
+from gossamer.protocol.link import Link
+from gossamer.protocol.reach import owed_since, patience
+
+NOTICED = 15.0
+"""Seconds without an acknowledgement after which somebody should look, and the others are probed."""
+ALONE = 30.0
+"""Seconds without any peer's after which somebody has to look."""
+_RECONNECT, _SELDOM = 12.0, 2.0  # seconds until the connection is made anew, and how many times longer each next time
+
+
+@dataclass
+class Reach:
+    """Reach of one node.
+
+    Attributes
+    ----------
+    peers : Peers
+        Sealed channels to the other parties.
+    size : int
+        Number of bytes of a message of the run, as far as one frame may be long.
+    limit : float
+        Seconds after which a node that is alone charges nothing more.
+    why : callable
+        Why a peer may not be reached, as far as the way there can tell; empty where it cannot.
+    reconnect : callable
+        Makes the connection anew.
+    warn, say : callable
+        Take a line.
+    began : float
+        When this process began.
+    owed : dict of str to float
+        By peer, since when it has acknowledged nothing, or was not heard; only those that owe something.
+    alone_since : float or None
+        Since when no peer has acknowledged anything; None while one is reached.
+    """
+
+    peers: Peers
+    size: int
+    limit: float
+    why: Callable[[str], str]
+    reconnect: Callable[[str], None]
+    warn: Callable[[str], None]
+    say: Callable[[str], None]
+    began: float
+    owed: dict[str, float] = field(default_factory=dict)
+    alone_since: float | None = None
+    _slow: dict[str, float] = field(default_factory=dict)  # by peer: how many times longer it may take
+    _told: set[str] = field(default_factory=set)
+    _told_alone: bool = False
+    _next_look: float = -math.inf
+    _wait: float = _RECONNECT
+
+    def look(self, links: Mapping[str, Link], now: float) -> Outgoing:
+        """Take stock, say what has changed, and return probes of those of whom it is not known; once a second."""
+        if now < self._next_look:
+            return []
+        self._next_look = now + 1.0
+        states = self.peers.states(now)
+        there = {name: peer for name, peer in states.items() if peer.contact and not _left(peer)}
+        owed = {name: self._since(name, peer, links, now) for name, peer in there.items()}
+        self.owed = {name: since for name, since in owed.items() if since is not None}
+        self._slow = {name: patience(link, ALONE) / ALONE for name, link in links.items() if name in self.owed}
+        alone = bool(there) and all(name in self.owed for name in there)
+        self.alone_since = max(self.owed.values()) if alone else None
+        self._tell(states, now)
+        if self.alone_since is None:
+            self._wait = _RECONNECT
+        elif now - self.alone_since > self._wait:
+            self._wait *= _SELDOM
+            self.reconnect("nobody acknowledges what was sent")
+        doubtful = any(now - since > NOTICED / 2 for since in self.owed.values())
+        untried = [name for name in there if name not in links or owed_since(links[name]) is None]
+        return self.probe(untried if doubtful else (), now)
+
+    def probe(self, names: Iterable[str], now: float) -> Outgoing:
+        """Return probes of peers, as far as it is time."""
+        return [datagram for name in names for datagram in self.peers.probe(name, self.size, now)]
+
+    def is_alone(self, now: float, seconds: float = ALONE) -> bool:
+        """Whether every peer has acknowledged nothing for so many seconds, or longer if it is slow."""
+        return self.alone_since is not None and all(
+            now - since > seconds * self._slow.get(name, 1.0) for name, since in self.owed.items()
+        )
+
+    def holds(self, now: float) -> bool:
+        """Whether the node charges nothing, since nobody would take what comes of it."""
+        return self.is_alone(now, self.limit)
+
+    def reason(self, name: str) -> str:
+        """Why a peer is not reached, as far as is known, or what to look at."""
+        return self.why(name) or (
+            f"does the broker, and all on the way to it, pass messages of {self.size} bytes, and is its access list "
+            "that of this run?"
+        )
+
+    def described(self, now: float) -> dict[str, object]:
+        """The reach as plain data, for the status."""
+        alone = self.alone_since is not None and self.is_alone(now)
+        return {
+            "alone": round(now - max(self.owed.values()), 1) if alone else None,
+            "holds": self.holds(now),
+            "unacknowledged": {
+                name: {"seconds": round(now - since, 1), "why": self.reason(name)}
+                for name, since in self.owed.items()
+                if now - since > NOTICED
+            },
+        }
+
+    def ended(self, links: Mapping[str, Link], now: float) -> str:
+        """Why a node that has finished was alone at its end, if it was; empty otherwise."""
+        self._next_look = -math.inf
+        self.look(links, now)
+        if self.alone_since is None:
+            return ""
+        who = ", ".join(f"{name} ({self.reason(name)})" for name in self.owed)
+        return (
+            f"ends alone: for {now - self.alone_since:.0f} s nobody has acknowledged anything: {who}; since then its "
+            "model has no part in those of the others, nor they in its own"
+        )
+
+    def _since(self, name: str, peer: PeerState, links: Mapping[str, Link], now: float) -> float | None:
+        since = owed_since(links[name]) if name in links else None
+        if since is not None:
+            return max(since, self.began)
+        unheard = peer.seconds if peer.state in ("never heard", "silent", "gone") else None
+        seconds = unheard if peer.owes is None else peer.owes
+        return None if seconds is None else now - seconds
+
+    def _tell(self, states: Mapping[str, PeerState], now: float) -> None:
+        late = {name for name, since in self.owed.items() if now - since > NOTICED and states[name].state == "up"}
+        for name in sorted(late - self._told):
+            seconds = now - self.owed[name]
+            self.warn(f"{name} is heard, and has acknowledged nothing for {seconds:.0f} s: {self.reason(name)}")
+        for name in sorted(self._told - self.owed.keys()):
+            self.say(f"{name} acknowledges again what it is sent")
+        self._told = (self._told & self.owed.keys()) | late
+        holds = self.holds(now)
+        if holds and not self._told_alone:
+            self.warn("no peer acknowledges what it is sent: charges nothing more until one does")
+        if self._told_alone and not holds:
+            self.say("a peer is reached: goes on")
+        self._told_alone = holds
+
+
+def _left(peer: PeerState) -> bool:
+    """Whether it has done its part, and nobody expects it to be there."""
+    return bool(peer.finished) and peer.state != "up"

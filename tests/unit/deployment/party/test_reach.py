@@ -1,0 +1,139 @@
+"""Reach: a peer that is heard and acknowledges nothing is not reached, and a node that reaches nobody is alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from gossamer.deployment.party.reach import Reach
+from gossamer.deployment.peers.peers import PeerState
+from gossamer.protocol.link import Link
+from gossamer.protocol.round_trips import LearningLink, RoundTrips
+
+
+@dataclass
+class Peers:
+    """Peers in the states that a test gives them."""
+
+    states_: dict[str, PeerState] = field(default_factory=dict)
+    probed: list[str] = field(default_factory=list)
+
+    def states(self, now: float) -> dict[str, PeerState]:
+        return self.states_
+
+    def probe(self, name: str, size: int, now: float) -> list[tuple[str, bytes]]:
+        self.probed.append(name)
+        return [(name, bytes(size))]
+
+
+def up(**more: Any) -> PeerState:
+    return PeerState("up", 0.0, True, "", {}, **more)
+
+
+def owing(since: float) -> Link:
+    return Link(1.0, quiet_since=since, under_way={1: since})
+
+
+class Node:
+    """A reach, and what it says."""
+
+    def __init__(self, limit: float = 30.0, **states: PeerState) -> None:
+        self.peers: Any = Peers(states)
+        self.lines: list[str] = []
+        self.reconnected: list[float] = []
+        self.now = 0.0
+        self.reach = Reach(
+            self.peers,
+            100,
+            limit,
+            lambda name: f"{name} is not allowed",
+            lambda why: self.reconnected.append(self.now),
+            self.lines.append,
+            self.lines.append,
+            0.0,
+        )
+
+    def go(self, links: dict[str, Link], until: float) -> None:
+        """A look each second."""
+        while self.now < until:
+            self.reach.look(links, self.now)
+            self.now += 1.0
+
+
+def test_who_acknowledges_is_reached() -> None:
+    node = Node(b=up())
+    for second in range(100):
+        node.now = float(second)
+        node.reach.look({"b": owing(second - 1.0)}, node.now)
+    assert not node.reach.is_alone(100.0)
+    assert node.lines == []
+    assert node.reconnected == []
+
+
+def test_a_node_that_nobody_acknowledges_says_so_connects_anew_and_charges_nothing() -> None:
+    node = Node(b=up())
+    node.go({"b": owing(0.0)}, 60.0)
+    assert node.reconnected == [13.0, 25.0, 49.0]
+    assert node.lines[0] == "b is heard, and has acknowledged nothing for 16 s: b is not allowed"
+    assert "charges nothing more" in node.lines[1]
+    assert not node.reach.holds(30.0)
+    assert node.reach.holds(31.0)
+    said = node.reach.described(60.0)
+    assert (said["alone"], said["holds"]) == (60.0, True)
+    node.reach.look({"b": Link(1.0)}, 61.0)
+    assert not node.reach.holds(61.0)
+    assert node.lines[2:] == ["b acknowledges again what it is sent", "a peer is reached: goes on"]
+
+
+def test_one_who_is_reached_is_enough() -> None:
+    node = Node(b=up(), c=up())
+    node.go({"b": owing(0.0), "c": Link(1.0)}, 60.0)
+    assert not node.reach.is_alone(60.0)
+    assert set(node.peers.probed) == {"c"}, "of whom it is not known"
+    assert node.reconnected == []
+
+
+def test_nobody_is_alone_for_want_of_a_try() -> None:
+    """One does not answer, and nothing was ever sent to the other: a probe says whether it is reached."""
+    node = Node(b=up(), c=up(owes=40.0))
+    node.go({"b": owing(0.0)}, 41.0)
+    assert node.reach.is_alone(41.0)
+    node.peers.states_["c"] = up(passed=True)
+    node.go({"b": owing(0.0)}, 43.0)
+    assert not node.reach.is_alone(43.0)
+
+
+def test_who_was_never_heard_is_not_reached() -> None:
+    node = Node(b=PeerState("never heard", 40.0, True, "", {}))
+    node.go({}, 41.0)
+    assert node.reach.holds(41.0)
+
+
+@pytest.mark.parametrize("state", ["silent", "gone"])
+def test_who_has_finished_and_left_is_not_missed(state: Any) -> None:
+    node = Node(b=PeerState(state, 400.0, True, "quota", {}))
+    node.go({"b": owing(0.0)}, 60.0)
+    assert not node.reach.is_alone(60.0)
+    assert node.reach.ended({"b": owing(0.0)}, 60.0) == ""
+
+
+def test_a_peer_that_is_known_to_be_slow_has_longer() -> None:
+    slow = LearningLink(1.0, under_way={1: 0.0}, answers=RoundTrips(40.0, 0.0))
+    node = Node(b=up())
+    node.go({"b": slow}, 79.0)
+    assert not node.reach.is_alone(79.0)
+    node.go({"b": slow}, 82.0)
+    assert node.reach.is_alone(82.0)
+
+
+def test_a_spec_may_have_it_go_on_alone_and_it_says_so() -> None:
+    node = Node(math.inf, b=up())
+    node.go({"b": owing(0.0)}, 100.0)
+    assert not node.reach.holds(100.0)
+    assert node.reach.is_alone(100.0)
+    assert "ends alone: for 100 s nobody has acknowledged anything: b (b is not allowed)" in node.reach.ended(
+        {"b": owing(0.0)}, 100.0
+    )
