@@ -84,8 +84,8 @@ class Reach:
         elif now - self.alone_since > self._wait:
             self._wait *= _SELDOM
             self.reconnect("nobody acknowledges what was sent")
-        doubtful = any(now - since > NOTICED / 2 for since in self.owed.values())
-        untried = [name for name in there if name not in links or owed_since(links[name]) is None]
+        doubtful = any(now - since > NOTICED / 2 for n, since in self.owed.items() if states[n].state == "up")
+        untried = [n for n, peer in there.items() if peer.owes or n not in links or owed_since(links[n]) is None]
         return self.probe(untried if doubtful else (), now)
 
     def probe(self, names: Iterable[str], now: float) -> Outgoing:
@@ -135,12 +135,13 @@ class Reach:
         )
 
     def _since(self, name: str, peer: PeerState, links: Mapping[str, Link], now: float) -> float | None:
-        since = owed_since(links[name]) if name in links else None
-        if since is not None:
-            return max(since, self.began)
-        unheard = peer.seconds if peer.state in ("never heard", "silent", "gone") else None
-        seconds = unheard if peer.owes is None else peer.owes
-        return None if seconds is None else now - seconds
+        """The earliest sign that nothing gets to it, or comes of it."""
+        link = owed_since(links[name]) if name in links else None
+        unheard = now - peer.seconds if peer.state in ("never heard", "silent", "gone") else None
+        probe = None if peer.owes is None else now - peer.owes
+        return (
+            max((min(found), self.began)) if (found := [s for s in (link, unheard, probe) if s is not None]) else None
+        )
 
     def _tell(self, states: Mapping[str, PeerState], now: float) -> None:
         late = {name for name, since in self.owed.items() if now - since > NOTICED and states[name].state == "up"}

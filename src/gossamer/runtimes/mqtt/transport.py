@@ -6,7 +6,7 @@ the way or for want of room, is the session's business (`protocol.session`), so 
 the broker (a clean session), and a full queue drops and counts instead of growing or blocking.
 
 Two threads: paho's does the network, and answers the broker's pings while the node computes for minutes; the node's
-sends and receives. MQTT 5 is spoken where the broker knows it: its acknowledgements say why something went no further,
+sends and receives. MQTT 5 is spoken over TLS: its acknowledgements say why something went no further,
 and its greeting how long a message may be (an older one drops both in silence). A node handles one event at a time and
 is busy with numbers in between, so an event loop would not serve it, and would miss those pings. Neither thread waits
 for the other: `MqttTransport.send` hands bytes to paho, and `MqttTransport.receive` waits no longer than it is told.
@@ -51,7 +51,6 @@ from gossamer.runtimes.mqtt.addresses import (
 from gossamer.runtimes.mqtt.inbox import ITEM_OVERHEAD, Datagram, Inbox
 
 _NO_MATCH, _NOT_AUTHORIZED = 0x10, 0x87
-_OLDER = "Unsupported protocol version"
 _UNCONFIRMED = 5.0  # seconds
 _OF_SIZE = ("Packet too large", "Protocol error")  # the second is what Mosquitto says of its message_size_limit
 _TOPIC = 256  # bytes that MQTT puts around a payload, at most: two names of a node, one of a run
@@ -118,7 +117,7 @@ class MqttTransport:
         self._said = ""  # why there is no connection, as somebody was told
         self._fatal: str | None = None
         self._settled = threading.Event()
-        self._client = self._make_client(paho.MQTTv5)
+        self._client = self._make_client()
 
     def open(self) -> Self:
         """Connect, however often it takes.
@@ -130,13 +129,12 @@ class MqttTransport:
         """
         _keep_memory()
         self._down_since = time.monotonic()
+        clean = True if self.broker.tls else paho.MQTT_CLEAN_START_FIRST_ONLY
+        self._client.connect_async(self.broker.host, self.broker.port, self.settings.keepalive, clean_start=clean)
+        self._client.loop_start()
+        timeout = self.settings.connect_timeout
         try:
-            if self._connect() == _OLDER:
-                self._stop()
-                self._client = self._make_client(paho.MQTTv311)
-                self._fatal = None
-                self._settled.clear()
-                self._connect()
+            self._settled.wait(None if math.isinf(timeout) else timeout)
         except BaseException:  # an interrupt
             self._stop()
             raise
@@ -144,16 +142,6 @@ class MqttTransport:
             self._stop()
             raise BrokerUnreachable(self._complaint())
         return self
-
-    def _connect(self) -> str | None:
-        """Wait for a first connection; why there can be none, if that is so."""
-        client, timeout = self._client, self.settings.connect_timeout
-        usual = paho.MQTT_CLEAN_START_FIRST_ONLY
-        clean = True if client.protocol == paho.MQTTv5 else usual
-        client.connect_async(self.broker.host, self.broker.port, self.settings.keepalive, clean_start=clean)
-        client.loop_start()
-        self._settled.wait(None if math.isinf(timeout) else timeout)
-        return self._fatal
 
     def flush(self, timeout: float) -> None:
         """Wait until the broker has all that was sent, at most so many seconds."""
@@ -264,11 +252,13 @@ class MqttTransport:
     ) -> None:
         self.close()
 
-    def _make_client(self, protocol: MQTTProtocolVersion) -> paho.Client:
+    def _make_client(self) -> paho.Client:
+        # Of brokers without TLS, which serve one machine, the embedded one knows the older version alone.
+        protocol = MQTTProtocolVersion.MQTTv311 if self.broker.tls is None else MQTTProtocolVersion.MQTTv5
         client = paho.Client(
             CallbackAPIVersion.VERSION2,
             client_id=f"{self.run}/{self.node}",
-            clean_session=None if protocol == paho.MQTTv5 else True,
+            clean_session=None if self.broker.tls else True,
             protocol=protocol,
             manual_ack=True,
         )
@@ -337,9 +327,6 @@ class MqttTransport:
     def _on_connect(self, client: paho.Client, _: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
         if code.is_failure:
             self._reason = f"it answers {str(code).lower()!r}"
-            if str(code) == _OLDER and client.protocol == paho.MQTTv5:
-                self._fail(_OLDER)  # `open` asks in the older way
-                return
             if not self.counts["connected"] and str(code) != _TEMPORARY:
                 self._fail(self._reason)
             return
@@ -375,7 +362,7 @@ class MqttTransport:
     def _on_disconnect(self, client: paho.Client, _: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
         if self._connected:
             self._reason, self._down_since = f"it ended: {str(code).lower()}", time.monotonic()
-            if client.protocol != paho.MQTTv5 or str(code) in _OF_SIZE:
+            if self.broker.tls is None or str(code) in _OF_SIZE:
                 self._cut = max((size for _, size, _ in list(self._unpublished)), default=0)
             self._connected = False
             self.counts["disconnected"] += 1
