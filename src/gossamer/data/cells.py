@@ -14,7 +14,7 @@ from gossamer.data.columns import Column
 Cells = Sequence[str] | npt.NDArray[np.float64]
 """Of one column: texts, or numbers of which NaN is an empty cell."""
 
-MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))
+MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?", ".", "-", "#n/a", "#na", "<na>"))
 """Cells, in small letters, that say nothing."""
 
 _TRUTHS = {
@@ -45,9 +45,10 @@ def _empty(row: int) -> CellError:
     return CellError(row, "the cell is empty, and nothing says what it is read as", empty=True)
 
 
-def is_missing(cell: str) -> bool:
-    """Whether a cell says nothing."""
-    return cell.strip().lower() in MISSING
+def is_missing(cell: str, marks: Sequence[str] = ()) -> bool:
+    """Whether a cell says nothing: in a usual way, or by one of the ``marks`` that were declared."""
+    text = cell.strip()
+    return text.lower() in MISSING or (bool(marks) and not {text, _whole(text)}.isdisjoint(marks))
 
 
 def as_number(cell: str, decimal: str = ".") -> float:
@@ -81,6 +82,8 @@ def numbers(cells: Cells, column: Column, decimal: str = ".") -> npt.NDArray[np.
             values = np.fromiter(found, np.float64, len(cells))
         except ValueError:
             values = np.array([_number(row, cell, column, decimal) for row, cell in enumerate(cells)], np.float64)
+    for mark in filter(_is_number, column.missing_marks or ()):
+        values = np.where(values == float(mark), np.nan, values)
     if (empty := np.isnan(values)).any():
         missing = _filling(int(empty.argmax()), column)
         values = np.where(empty, float(missing), values)
@@ -91,10 +94,10 @@ def numbers(cells: Cells, column: Column, decimal: str = ".") -> npt.NDArray[np.
 
 
 def _number(row: int, cell: str, column: Column, decimal: str) -> float:
-    if is_missing(cell):
+    if is_missing(cell, column.missing_marks or ()):
         return float(_filling(row, column))
     try:
-        return as_number(cell, decimal)
+        return as_number({"True": "1", "False": "0"}.get(cell.strip(), cell), decimal)
     except ValueError:
         kind = "a number" if decimal == "." else "a number with a decimal comma"
         raise CellError(row, f"expected {kind}, found {cell[:_LONGEST]!r}") from None
@@ -132,7 +135,7 @@ def truths(cells: Cells, column: Column) -> npt.NDArray[np.float64]:
         For the first cell that says something else.
     """
     filling = None if column.missing is None else float(column.missing)
-    return np.array(_looked_up(cells, _TRUTHS, filling, _no_truth, str.lower), np.float64)
+    return np.array(_looked_up(cells, _TRUTHS, filling, _no_truth, column, str.lower), np.float64)
 
 
 def codes(cells: Cells, column: Column) -> npt.NDArray[np.int64]:
@@ -151,7 +154,7 @@ def codes(cells: Cells, column: Column) -> npt.NDArray[np.int64]:
         shown = ", ".join(categories[:_MOST]) + (", ..." if len(categories) > _MOST else "")
         return f"expected one of {shown}, found {cell[:_LONGEST]!r}"
 
-    return np.array(_looked_up(cells, known, filling, no_category, str), np.int64)
+    return np.array(_looked_up(cells, known, filling, no_category, column), np.int64)
 
 
 def _no_truth(cell: str) -> str:
@@ -163,30 +166,40 @@ def _looked_up(
     known: dict[str, Any],
     filling: Any,
     problem: Callable[[str], str],
-    form: Callable[[str], str],
+    column: Column,
+    form: Callable[[str], str] = str,
 ) -> list[Any]:
     """Find what each cell is in ``known``, after ``form``; ``filling`` for empty ones, and a ``problem`` for others."""
     texts = [_as_text(cell) for cell in cells.tolist()] if isinstance(cells, np.ndarray) else cells
     found: list[Any] = [known.get(form(text.strip())) for text in texts]
     for row, value in enumerate(found):
         if value is None:
-            found[row] = _unknown(row, texts[row].strip(), known, filling, problem)
+            found[row] = _unknown(row, texts[row].strip(), known, filling, problem, column)
     return found
 
 
-def _unknown(row: int, text: str, known: dict[str, Any], filling: Any, problem: Callable[[str], str]) -> Any:
-    if is_missing(text):
+def _unknown(
+    row: int, text: str, known: dict[str, Any], filling: Any, problem: Callable[[str], str], column: Column
+) -> Any:
+    if is_missing(text, column.missing_marks or ()):
         if filling is None:
             raise _empty(row)
         return filling
-    # Programs write whole numbers as 1.0 where a cell of their column is empty.
-    try:
-        whole = _as_text(float(text))
-    except ValueError:
-        whole = text
-    if whole not in known:
+    if (whole := _whole(text)) not in known:
         raise CellError(row, problem(text))
     return known[whole]
+
+
+def _whole(text: str) -> str:
+    """A text as it is, but for whole numbers that are written as 1.0, as programs do where a cell is empty."""
+    return _as_text(float(text)) if _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _as_text(number: float) -> str:

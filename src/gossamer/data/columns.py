@@ -6,7 +6,7 @@ All constants are public: nothing here is learnt from cells.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,6 +25,16 @@ Kind = Literal["number", "category", "boolean"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Interval = Annotated[tuple[Finite, ...], Field(min_length=2, max_length=2)]
 """The least and the most."""
+
+
+def _marks(given: Any) -> Any:
+    """Marks as cells have them; one may stand for a list of one."""
+    items = given if isinstance(given, list | tuple) else [given]
+    return None if given is None else tuple(_text(item, "missing_marks") for item in items)
+
+
+Marks = Annotated[tuple[str, ...] | None, BeforeValidator(_marks), NEWER]
+"""Texts of cells that say nothing, beside the usual ones."""
 
 
 class Constants(Section):
@@ -87,7 +97,11 @@ class Column(Constants):
     categories : tuple of str, optional
         The texts that cells may have, in the order of their features. Any other is refused.
     missing : number, text or truth value, optional
-        Read where a cell is empty, NA, N/A, NaN, null, none or a question mark. By default such a cell is refused.
+        Read where a cell is empty, NA, N/A, NaN, null, none, ``#N/A``, ``<NA>``, a question mark, a point or a dash. By
+        default such a cell is refused.
+    missing_marks : tuple of str, optional
+        What else stands in cells of this column that say nothing, such as -9 or 999, in place of
+        ``dataset.missing_marks``; an empty list says that nothing does.
     range : list of float, optional
         The least and the most that values can be: mapped to -1 and 1, and values outside are taken for the nearer one.
     mean, deviation : float, optional
@@ -97,6 +111,7 @@ class Column(Constants):
     kind: Kind = "number"
     categories: Annotated[tuple[str, ...] | None, Field(min_length=2), NEWER] = None
     missing: Annotated[bool | float | str | None, NEWER] = None
+    missing_marks: Marks = None
 
     @model_validator(mode="before")
     @classmethod
@@ -122,6 +137,8 @@ class Column(Constants):
             )
         if self.categories is not None and len(set(self.categories)) < len(self.categories):
             raise ValueError(f"categories must all differ, found {list(self.categories)}")
+        if both := set(self.missing_marks or ()) & set(self.categories or ()):
+            raise ValueError(f"missing_marks has {sorted(both)[0]!r}, which is one of the categories; leave one out")
         if self.missing is not None:
             object.__setattr__(self, "missing", self._checked(self.missing))
         return self
@@ -181,10 +198,10 @@ def _unsigned(given: list[Any] | tuple[Any, ...]) -> str | None:
 _UNSIGNED = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE]\d+")
 
 
-def _text(value: Any) -> str:
-    """A category as cells have it."""
+def _text(value: Any, what: str = "categories") -> str:
+    """A category, or a mark, as cells have it."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"categories must be texts, found {value!r}; put it in quotes")
+        raise ValueError(f"{what} must be texts, found {value!r}; put it in quotes")
     whole = isinstance(value, float) and value.is_integer()
     return str(int(value) if whole else value).strip()
 
@@ -232,3 +249,13 @@ def read_columns(path: Path) -> Any:
 def feature_names(columns: Columns) -> tuple[str, ...]:
     """The names of all features, in order."""
     return tuple(feature for name, column in columns.items() for feature in column.names(name))
+
+
+def with_marks(columns: Columns, marks: Sequence[str]) -> Columns:
+    """Columns with the marks of the whole file, where they do not say others."""
+    return {
+        name: column
+        if column.missing_marks is not None or not marks
+        else column.model_copy(update={"missing_marks": marks})
+        for name, column in columns.items()
+    }

@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
 
 from gossamer.data.compression import opened
 from gossamer.data.dialect import CsvSettings
+from gossamer.data.meaning import is_value
 from gossamer.data.remedies import of_dialect
 from gossamer.data.table import Table, in_blocks
 from gossamer.errors import DataError
 
-_USUAL = (";", "\t", "|", ",")
+_USUAL = (";", "\t", "|", ",", " ")
 """Signs that often stand between cells."""
+SEP = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
+"""The line by which Excel says what separates cells."""
+
+
+class WrongHeader(DataError):
+    """A first row that may be names or not, with what is odd about it apart from what to do.
+
+    Attributes
+    ----------
+    problem : str
+        What was expected where, and found.
+    """
+
+    def __init__(self, message: str, problem: str) -> None:
+        super().__init__(message)
+        self.problem = problem
+
+    @classmethod
+    def of(cls, path: Path, found: str, told: str = "") -> WrongHeader:
+        """One of a file in whose first row was ``found`` what is hardly a name; ``told`` if a model reads it."""
+        problem = f"{path}: expected the columns' names in the first row, found {found}"
+        remedy = "say dataset.csv: {header: false} if it is an example, and {header: true} if these are names"
+        return cls(f"{problem}; {'save it with their names' if told else remedy}", problem)
 
 
 def csv_table(path: Path, settings: CsvSettings | None = None, *, least: int = 2, trained: bool = False) -> Table:
@@ -45,25 +71,32 @@ def csv_table(path: Path, settings: CsvSettings | None = None, *, least: int = 2
     if dialect.header is False:
         names = tuple(str(number) for number in range(len(first)))
         _check_names(path, names, dialect, least, told)
-        rest = _chained((line, first), rows)
+        rest: Iterator[tuple[int, list[str]]] = chain([(line, first)], rows)
     else:
+        while len(first) > 1 and not first[-1].strip():  # separators at the end, as spreadsheets write
+            first = first[:-1]
         names = tuple(name.strip() for name in first)
         _check_names(path, names, dialect, least, told)
         rest = rows
-    blocks = in_blocks(_even(path, rest, len(names)), len(names))
+    blocks = in_blocks(_even(path, rest, len(names), dialect, told), len(names))
     return Table(str(path), names, blocks, csv=dialect, numbered=dialect.header is False)
 
 
-def _chained(first: tuple[int, list[str]], rest: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
-    yield first
-    yield from rest
-
-
-def _even(path: Path, rows: Iterator[tuple[int, list[str]]], columns: int) -> Iterator[tuple[int, list[str]]]:
+def _even(
+    path: Path, rows: Iterator[tuple[int, list[str]]], columns: int, dialect: CsvSettings, told: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Rows with as many cells as there are columns, without those that are all empty but for a model's."""
     for line, row in rows:
-        if len(row) != columns:
-            raise DataError(f"{path}, line {line}: expected {columns} columns, found {len(row)}")
-        yield line, row
+        cells = row[1:] if dialect.row_names else row
+        while len(cells) > columns and not cells[-1].strip():
+            cells = cells[:-1]
+        if len(cells) != columns:
+            remedy = told or "correct the line, or put double quotes around a cell with a separator in it"
+            if len(cells) == columns + 1 and dialect.header is not False and not told:
+                remedy += "; where rows begin with a cell that has no name, say dataset.csv: {row_names: true}"
+            raise DataError(f"{path}, line {line}: expected {columns} columns, found {len(cells)}; {remedy}")
+        if told or any(map(str.strip, cells)):
+            yield line, cells
 
 
 def _check_names(path: Path, names: tuple[str, ...], dialect: CsvSettings, least: int, told: str) -> None:
@@ -75,13 +108,9 @@ def _check_names(path: Path, names: tuple[str, ...], dialect: CsvSettings, least
         what = "two or more columns" if dialect.header is False else "a header of two or more different names"
         found = f"{list(names)}{other}" if names else "an empty file; correct the path"
         raise DataError(f"{path}: expected {what} with {sign}, found {found}")
-    if dialect.header is None and all(map(_is_number, names)) and not _are_positions(names):
-        remedy = (
-            "save it with their names"
-            if told
-            else "say dataset.csv: {header: false} if it is an example, and {header: true} if these are names"
-        )
-        raise DataError(f"{path}: expected the columns' names in the first row, found numbers alone; {remedy}")
+    odd = [] if _are_positions(tuple(filter(str.isdigit, names))) else [name for name in names if is_value(name)]
+    if dialect.header is None and odd:
+        raise WrongHeader.of(path, "numbers alone" if len(odd) == len(names) else f"{odd[0]!r}, hardly a name", told)
 
 
 def _other_sign(names: tuple[str, ...], dialect: CsvSettings, told: str) -> str:
@@ -94,14 +123,6 @@ def _other_sign(names: tuple[str, ...], dialect: CsvSettings, told: str) -> str:
     return f"; for another separator say dataset.csv: {{separator: {'tab' if signs[0] == chr(9) else repr(signs[0])}}}"
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text.replace(",", "."))
-    except ValueError:
-        return False
-    return True
-
-
 def _are_positions(names: tuple[str, ...]) -> bool:
     """Whether names are 0, 1, 2, ..., as programs write them for columns that have none."""
     return names == tuple(map(str, range(len(names))))
@@ -111,7 +132,10 @@ def _rows(path: Path, dialect: CsvSettings, told: str) -> Iterator[tuple[int, li
     """The rows that are not blank, each with the number of its (last) line."""
     encoding = "utf-8-sig" if dialect.in_utf8 else dialect.encoding
     with opened(path) as file, io.TextIOWrapper(file, encoding, newline="") as text:
-        reader = csv.reader(text, strict=True, delimiter=dialect.separator)
+        first = ("\n" if SEP.fullmatch(line.strip()) else line for line in islice(text, 1))
+        reader = csv.reader(
+            chain(first, text), strict=True, delimiter=dialect.separator, skipinitialspace=dialect.separator == " "
+        )
         try:
             for row in reader:
                 if row:

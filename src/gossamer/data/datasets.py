@@ -16,7 +16,7 @@ from gossamer.data.derived import Derived, kept_or_made
 from gossamer.data.examples import Examples, Owners
 from gossamer.data.features import choose_layout
 from gossamer.data.formats import infer_format, read_files
-from gossamer.data.holding_out import held_out
+from gossamer.data.holding_out import held_out, without_last
 from gossamer.data.persons import warn_of_shared_persons
 from gossamer.data.preparing import Treatment, classes_of, targets_of
 from gossamer.data.search import search_path as search_path
@@ -287,6 +287,8 @@ def _hold_out(examples: Examples, settings: DatasetSettings) -> tuple[Examples, 
     labels = examples.labels
     strata = labels if settings.task == "classification" else np.zeros(len(labels))
     tested = held_out(strata, settings.test_fraction, examples.persons)
+    if examples.owners is not None:
+        tested = without_last(tested, examples.owners, examples.persons)
     if not tested.any():
         whole = "" if examples.persons is None else ", with all examples of a person,"
         raise DataError(

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.columns import Column, Columns, feature_names
+from gossamer.data.columns import Column, Columns, Marks, feature_names
 from gossamer.data.dialect import CsvSettings
 from gossamer.data.examples import Labels, Places
 from gossamer.data.preparing import Treatment, in_words
@@ -64,6 +64,10 @@ class Declaration(Section):
         The labels of each class number; None for a regression.
     target_range : section, optional
         What targets of a regression are scaled by, and predictions back.
+    missing_marks : tuple of str, optional
+        What says nothing in cells of any column, beside what usually does.
+    first_index : int, optional
+        Index of the first feature in LIBSVM files.
     """
 
     name: str
@@ -83,6 +87,8 @@ class Declaration(Section):
     person: str | None = None
     classes: tuple[tuple[str, ...], ...] | None = None
     target_range: Annotated[TargetRange | None, NEWER] = None
+    missing_marks: Marks = None
+    first_index: Annotated[Literal[0, 1] | None, NEWER] = None
 
     @classmethod
     def of(
@@ -118,6 +124,8 @@ class Declaration(Section):
             person=settings.person,
             classes=classes,
             target_range=settings.target_scale,
+            missing_marks=settings.missing_marks,
+            first_index=settings.first_index,
         )
 
     @property
@@ -159,6 +167,8 @@ class Declaration(Section):
                 labelled=labelled,
                 counted=True,
                 trained=True,
+                marks=self.missing_marks or (),
+                classes=self.labels or (),
             ),
         )
 

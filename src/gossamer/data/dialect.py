@@ -39,13 +39,17 @@ class CsvSettings(Section):
         How letters are written, such as ``latin-1``.
     header : bool, optional
         Whether the first row has the columns' names. Without it columns are called ``0``, ``1``, ... By default it has,
-        and a first row of numbers alone is refused.
+        and a first row that has numbers, dates or the like in it is refused.
+    row_names : bool, optional
+        Whether each row below the header begins with a cell that has no name there, as R's ``write.table`` writes; it
+        is left out.
     """
 
     separator: Annotated[str, AfterValidator(_separator)] = ","
     decimal: Literal[".", ","] = "."
     encoding: Annotated[str, AfterValidator(_encoding)] = "utf-8"
     header: Annotated[bool | None, NEWER] = None
+    row_names: Annotated[bool | None, NEWER] = None
 
     @property
     def in_utf8(self) -> bool:
@@ -56,4 +60,8 @@ class CsvSettings(Section):
     def _decimals_do_not_separate(self) -> CsvSettings:
         if self.separator == self.decimal:
             raise ValueError("a comma cannot stand between cells and in numbers; say separator: ';' as well, or tab")
+        if self.row_names and self.header is False:
+            raise ValueError(
+                "row_names is about files with a header, and header: false says there is none; leave one out"
+            )
         return self

@@ -80,6 +80,9 @@ def wanted_of(settings: DatasetSettings) -> Wanted:
         scaled=not isinstance(settings.scale, NoScale),
         names=settings.labels is not None and not are_numbers(settings.labels),
         real=settings.task == "regression",
+        marks=settings.missing_marks or (),
+        classes=tuple(map(str, settings.labels or ())),
+        target_range=Column(range=settings.target_scale.range) if settings.target_scale else Column(),
     )
 
 
@@ -104,10 +107,10 @@ def _examples(table: Table, settings: DatasetSettings) -> Examples:
 def _libsvm(path: Path, settings: DatasetSettings) -> Pair:
     known = KNOWN.get(settings.name)
     shape = settings.shape or (known.shape if known else None)
-    return read_libsvm(path, None if shape is None else math.prod(shape)), None
+    return read_libsvm(path, None if shape is None else math.prod(shape), settings.first_index), None
 
 
-_OF_TABLES = frozenset({"target", "owner", "person", "ignore", "columns", "csv"})
+_OF_TABLES = frozenset({"target", "owner", "person", "ignore", "columns", "csv", "missing_marks"})
 """Parquet files have no dialect, but parties with files of either format share a spec."""
 
 _READERS: dict[Format, _Reader] = {
@@ -117,7 +120,7 @@ _READERS: dict[Format, _Reader] = {
     "npz": _Reader(lambda path, settings: read_npz(path)),
     "csv": _Reader(_csv, _OF_TABLES),
     "parquet": _Reader(_parquet, _OF_TABLES),
-    "libsvm": _Reader(_libsvm),
+    "libsvm": _Reader(_libsvm, frozenset({"first_index"})),
 }
 
 

@@ -40,6 +40,20 @@ def held_out(strata: npt.NDArray[np.generic], fraction: float, persons: Owners |
     return np.asarray(rank < _quotas(counts, fraction)[stratum])
 
 
+def without_last(tested: npt.NDArray[np.bool_], owners: Owners, persons: Owners | None = None) -> npt.NDArray[np.bool_]:
+    """The choice ``tested`` [n] without the first row of each of ``owners`` [n] that would have none to train on.
+
+    Where ``persons`` [n] are known, all rows of that row's person are trained on.
+    """
+    _, first, owner = np.unique(owners, return_index=True, return_inverse=True)
+    left = np.bincount(owner, weights=~tested, minlength=len(first))
+    back = np.zeros(len(tested), np.bool_)
+    back[first[left == 0]] = True
+    if persons is not None and back.any():
+        back = np.isin(persons, persons[back])
+    return tested & ~back
+
+
 def _quotas(counts: npt.NDArray[np.int64], fraction: float) -> npt.NDArray[np.int64]:
     # A little is added so that 0.3 of 10 is 3 although 0.3 is stored as less.
     return np.asarray(np.floor(fraction * counts + 1e-9), np.int64)

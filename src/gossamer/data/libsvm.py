@@ -1,4 +1,6 @@
-"""LIBSVM text: one example a line, ``label index:value index:value ...``, indices from 1 and rising.
+"""LIBSVM text: one example a line, ``label index:value index:value ...``, indices from 1 (or 0) and rising.
+
+``#`` begins a comment, as in SVMlight's files.
 
 References
 ----------
@@ -27,7 +29,7 @@ _LINE = re.compile(rb"\s*+[^\s:_]++(?:\s++" + _PAIR + rb")*+\s*+")
 _TOKEN = re.compile(_PAIR)
 
 
-def read_libsvm(path: Path, features: int | None = None) -> Examples:
+def read_libsvm(path: Path, features: int | None = None, first: int | None = None) -> Examples:
     """Read a LIBSVM file, plain or compressed.
 
     Parameters
@@ -35,7 +37,9 @@ def read_libsvm(path: Path, features: int | None = None) -> Examples:
     path : Path
         The file. Blank lines are skipped.
     features : int, optional
-        Number of columns; by default the largest index in the file.
+        Number of columns; by default as many as the largest index in the file says.
+    first : int, optional
+        Index of the first column, 1 or 0; by default 1.
 
     Returns
     -------
@@ -45,15 +49,17 @@ def read_libsvm(path: Path, features: int | None = None) -> Examples:
     Raises
     ------
     DataError
-        For a malformed line, an index that is zero, repeated, out of order or above ``features``, and a
+        For a malformed line, an index that is repeated, out of order, below ``first`` or beyond ``features``, and a
         value that is not finite; it names the file and the line.
     """
     labels, indices, values, ends, lines = _parse(path)
     indptr = np.array([0, *ends], np.int32)
-    _check_indices(path, indices, indptr, lines, features)
+    start = 1 if first is None else first
+    _check_indices(path, indices, indptr, lines, features, start)
+    indices = indices + (1 - start)
     width = features if features is not None else int(indices.max(initial=1))
     rows = sp.csr_array((as_float32(values), (indices - 1).astype(np.int32), indptr), shape=(len(labels), width))
-    require_finite(rows, lambda row, column: f"{path}, line {lines[row]}, index {column + 1}")
+    require_finite(rows, lambda row, column: f"{path}, line {lines[row]}, index {column + start}")
     _check_labels(path, labels, lines)
     rows.eliminate_zeros()
     return Examples(rows, labels, places=Places(str(path), np.array(lines, np.int64)))
@@ -67,8 +73,9 @@ def _parse(
     ends: list[int] = []
     lines: list[int] = []
     for number, line in enumerate(io.BytesIO(read_bytes(path)), 1):
+        line = line.partition(b"#")[0]
         if not _LINE.fullmatch(line):
-            if line.isspace():
+            if not line.strip():
                 continue
             raise _malformed(path, number, line)
         tokens = line.replace(b":", b" ").split()
@@ -93,21 +100,23 @@ def _check_indices(
     indptr: npt.NDArray[np.int32],
     lines: list[int],
     features: int | None,
+    first: int,
 ) -> None:
     follows = np.ones(len(indices), bool)
     follows[indptr[:-1][np.diff(indptr) > 0]] = False
     rising = np.diff(indices, prepend=0) > 0
-    largest = np.iinfo(np.int64).max if features is None else features
-    wrong = (follows & ~rising) | (indices < 1) | (indices > largest)
+    largest = np.iinfo(np.int64).max if features is None else features - 1 + first
+    wrong = (follows & ~rising) | (indices < first) | (indices > largest)
     if not wrong.any():
         return
     entry = int(np.argmax(wrong))
     row = int(np.searchsorted(indptr, entry, side="right")) - 1
-    limits = "from 1" if features is None else f"from 1 to {features}"
+    limits = f"from {first}" if features is None else f"from {first} to {largest}"
     before = f" after {indices[entry - 1]}" if follows[entry] else ""
     raise DataError(
         f"{path}, line {lines[row]}: expected indices {limits}, each larger than the one before, "
         f"found {indices[entry]}{before}"
+        + ("; where features are counted from 0, say dataset.first_index: 0" if indices[entry] == 0 else "")
     )
 
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import codecs
 import csv
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.cells import Cells, as_number, is_missing
 from gossamer.data.compression import opened
-from gossamer.data.csv_files import csv_table
+from gossamer.data.csv_files import SEP, WrongHeader, csv_table
 from gossamer.data.dialect import CsvSettings
 from gossamer.data.formats import infer_format
 from gossamer.data.settings import TABLES
@@ -31,6 +32,10 @@ _LINES = 50
 _PIECE = 1 << 20
 _MOST_TEXTS = 1000
 """Different texts of a column that are counted, unless it says whose rows are."""
+_MOST_CODES, _MOST_CODE = 12, 20
+"""Most different codes of a column, and the largest."""
+_FEWEST, _MOST_ROWS = 8, 20
+"""Fewest different texts, and most rows of one on average, of what may name rows or persons."""
 _TRUTHS = frozenset(("true", "false", "yes", "no", "t", "f", "y", "n", "0", "1"))
 
 
@@ -40,25 +45,67 @@ class LookedAt:
 
     Attributes
     ----------
-    numbers : bool
-        Whether every cell that is not empty is a number.
-    empty : int
-        How many cells say nothing.
     texts : counter of str
         How often each text is there; no more than some where there are many.
     many : bool
         Whether there are more different ones.
+    marks : counter of str
+        How often each of what usually says nothing is there.
+    words : counter of str
+        The texts that are no numbers.
     """
 
-    numbers: bool = True
-    empty: int = 0
     texts: Counter[str] = field(default_factory=Counter)
     many: bool = False
+    marks: Counter[str] = field(default_factory=Counter)
+    words: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def numbers(self) -> bool:
+        """Whether every cell that is not empty is a number."""
+        return not self.words
+
+    @property
+    def empty(self) -> int:
+        """How many cells say nothing."""
+        return self.marks.total()
 
     @property
     def truths(self) -> bool:
         """Whether all cells could say true or false."""
         return 0 < len(self.texts) <= 2 and not self.many and all(text.lower() in _TRUTHS for text in self.texts)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all cells that are not empty are whole numbers."""
+        return all(text.removeprefix("-").isdigit() for text in self.texts)
+
+    @property
+    def coded(self) -> bool:
+        """Whether the numbers are few, small and whole, as those are that stand for something else."""
+        few = self.whole and 0 < len(self.texts) <= _MOST_CODES
+        return few and all(abs(int(text)) <= _MOST_CODE for text in self.texts)
+
+    @property
+    def differs(self) -> bool:
+        """Whether every row has another whole number, as the numbers of rows are."""
+        return self.whole and len(self.texts) >= _FEWEST and max(self.texts.values()) == 1
+
+    @property
+    def repeats(self) -> bool:
+        """Whether cells repeat as the names of persons do who have several rows: most of them, and not often."""
+        several = sum(count > 1 for count in self.texts.values())
+        seldom = self.texts.total() <= _MOST_ROWS * len(self.texts)
+        return len(self.texts) >= _FEWEST and 2 * several >= len(self.texts) and (seldom or self.many)
+
+    def read(self, marks: Sequence[str] = (), known: Sequence[str] = ()) -> LookedAt:
+        """This column where ``marks`` say nothing, too, and ``known`` texts something."""
+        texts, words, gone = self.texts.copy(), self.words.copy(), self.marks.copy()
+        for text in [text for text in (texts | words) if is_missing(text, marks)]:
+            gone[text] += max(texts.pop(text, 0), words.pop(text, 0))
+        for text in [text for text in gone if text in known and text not in marks]:
+            texts[text] = words[text] = gone.pop(text)
+        return replace(self, texts=texts, words=words, marks=gone)
 
 
 @dataclass(frozen=True)
@@ -83,17 +130,17 @@ class Looked:
     columns: dict[str, LookedAt]
 
 
-def look(path: Path, owner: str | None = None, csv: CsvSettings | None = None) -> Looked:
+def look(path: Path, whose: Collection[str] = (), csv: Mapping[str, Any] | None = None) -> Looked:
     """Look at every row of a CSV or Parquet file, once.
 
     Parameters
     ----------
     path : Path
         The file.
-    owner : str, optional
-        The column whose texts are all counted, however many they are.
-    csv : CsvSettings, optional
-        How a CSV file is written; by default what it looks like.
+    whose : collection of str
+        Columns whose texts are all counted, however many they are.
+    csv : mapping, optional
+        How a CSV file is written, as far as somebody said it; all else as it looks.
 
     Raises
     ------
@@ -106,24 +153,27 @@ def look(path: Path, owner: str | None = None, csv: CsvSettings | None = None) -
     if form == "parquet":
         from gossamer.data.parquet import parquet_table
 
-        return _look(path, parquet_table(path), None, owner)
-    dialect = csv or sniffed(path)
-    return _look(path, csv_table(path, dialect), None if dialect == CsvSettings() else dialect, owner)
+        return _look(path, parquet_table(path), None, whose)
+    dialect = sniffed(path, csv)
+    return _look(path, csv_table(path, dialect), None if dialect == CsvSettings() else dialect, whose)
 
 
 def _other(path: Path) -> str:
     return "a folder" if path.is_dir() else f"a name that ends in {path.suffix or 'nothing'}"
 
 
-def _look(path: Path, table: Table, csv: CsvSettings | None, owner: str | None) -> Looked:
+def _look(path: Path, table: Table, csv: CsvSettings | None, whose: Collection[str]) -> Looked:
     columns = {name: LookedAt() for name in table.names}
     rows = 0
     for block in table.blocks:
-        rows += len(block.places)
         for name, cells in zip(table.names, block.cells, strict=True):
-            _add(columns[name], cells, table.decimal, bounded=name != owner)
+            _add(columns[name], cells, table.decimal, bounded=name not in whose)
+        rows += len(block.places)
     if not rows:
         raise DataError(f"{path}: expected rows{'' if table.numbered else ' below the header'}, found none")
+    odd = [name for name, column in columns.items() if name and column.texts[name]]
+    if odd and not table.numbered and table.csv.header is None:
+        raise WrongHeader.of(path, f"{odd[0]!r}, which stands in the rows of that column, too")
     return Looked(path, csv, rows, columns)
 
 
@@ -131,14 +181,14 @@ def _add(column: LookedAt, cells: Cells, decimal: str, *, bounded: bool) -> None
     texts = _as_texts(cells) if isinstance(cells, np.ndarray) else [cell.strip() for cell in cells]
     for text, count in Counter(texts).items():
         if is_missing(text):
-            column.empty += count
+            column.marks[text] += count
             continue
-        if column.numbers:
-            column.numbers = _is_number(text, decimal)
         if text in column.texts or not bounded or len(column.texts) < _MOST_TEXTS:
             column.texts[text] += count
         else:
             column.many = True
+        if not _is_number(text, decimal) and (text in column.words or len(column.words) < _MOST_TEXTS):
+            column.words[text] += count
 
 
 def _as_texts(cells: npt.NDArray[np.float64]) -> list[str]:
@@ -153,32 +203,32 @@ def _is_number(text: str, decimal: str) -> bool:
     return True
 
 
-def sniffed(path: Path) -> CsvSettings:
-    """Find how a CSV file is written, as its beginning looks; letters by all of it.
+def sniffed(path: Path, given: Mapping[str, Any] | None = None) -> CsvSettings:
+    """Find how a CSV file is written, as far as it is not ``given``: by its beginning, letters by all of it.
 
     Raises
     ------
     DataError
         If it is empty, or no text.
     """
-    encoding = _encoding(path)
+    said = dict(given or {})
+    encoding = said.get("encoding") or _encoding(path)
     with opened(path) as file:
         sample = file.read(_SAMPLE)
-    text = sample.decode(encoding, errors="ignore")
-    lines = text.splitlines()
+    lines = sample.decode(encoding, errors="ignore").splitlines()
     lines = lines[: len(lines) - (len(sample) == _SAMPLE)] or lines  # the last one may be cut
     lines = [line for line in lines if line.strip()][:_LINES]
+    if lines and (named := SEP.fullmatch(lines[0].strip("\ufeff"))):
+        said, lines = {"separator": named[1]} | said, lines[1:]
     if not lines:
         raise DataError(f"{path}: expected a table with a header and rows, found an empty file; choose another file")
-    separator = _separator(lines)
-    rows = list(csv.reader(lines, delimiter=separator))
+    separator = said.get("separator") or _separator(lines)
+    rows = _cut(lines, separator)
     decimal = "," if separator != "," and _has_decimal_commas(rows) else "."
-    numbers = all(_is_number(cell.strip(), decimal) for cell in rows[0])
-    positions = [cell.strip() for cell in rows[0]] == [str(number) for number in range(len(rows[0]))]
     found: dict[str, object] = {"separator": separator, "decimal": decimal}
     found |= {"encoding": encoding} if encoding != "utf-8" else {}
-    found |= {"header": False} if numbers and not positions else {}
-    return CsvSettings.model_validate(found)
+    found |= {"row_names": True} if _have_names(rows) else {}
+    return CsvSettings.model_validate(found | said)
 
 
 def _encoding(path: Path) -> str:
@@ -198,14 +248,29 @@ def _encoding(path: Path) -> str:
     return encoding
 
 
+def _cut(lines: Sequence[str], sign: str) -> list[list[str]]:
+    return list(csv.reader(lines, delimiter=sign, skipinitialspace=sign == " "))
+
+
+def _have_names(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether each row has one cell more than the header, and begins with one of its own: R's names of rows."""
+    longer = all(len(row) == len(rows[0]) + 1 for row in rows[1:])
+    first = {row[0] for row in rows[1:]}
+    return longer and len(first) == len(rows) - 1 > 0 and any(row[-1].strip() for row in rows[1:])
+
+
 def _separator(lines: Sequence[str]) -> str:
-    """The sign that cuts all lines into equally many cells, the most of them."""
-    best, most = ",", 1
-    for sign in _SEPARATORS:
-        widths = {len(row) for row in csv.reader(lines, delimiter=sign)}
-        if len(widths) == 1 and (width := widths.pop()) > most:
-            best, most = sign, width
-    return best
+    """The sign that cuts all lines into equally many cells, the most of them; a space where no other does."""
+    for signs in (_SEPARATORS, (" ",)):
+        for short in (0, 1):  # R's headers have a name less
+            best, most = "", 1
+            for sign in signs:
+                header, *rows = map(len, _cut(lines, sign))
+                if {header + short} >= set(rows) and header > most - short:
+                    best, most = sign, header + short
+            if best:
+                return best
+    return ","
 
 
 def _has_decimal_commas(rows: Sequence[Sequence[str]]) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,18 +14,21 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from pydantic import ValidationError
 
+from gossamer.data.columns import Column
 from gossamer.data.datasets import Dataset, dataset_of
 from gossamer.data.examples import Examples, Labels, Owners, Places, as_float32
 from gossamer.data.features import with_entries
+from gossamer.data.meaning import Codes, doubts
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.data.split import Features
 from gossamer.data.target_range import NoTargetRange, TargetRange, range_given
-from gossamer.errors import DataError, SpecError, counted
+from gossamer.errors import DataError, RunWarning, SpecError, counted
 from gossamer.section import place, said
 
 _APPLY = frozenset(
     DatasetSettings.model_fields.keys()
     - {"path", "test_path", "format", "target", "owner", "person", "ignore", "synthetic", "columns", "csv"}
+    - {"missing_marks", "first_index"}
 )
 """Keys of the section ``dataset`` that say something of arrays; the others are about files."""
 _TARGET = "target"
@@ -83,6 +89,8 @@ class Data:
         target_range: Sequence[float] | Mapping[str, float] | TargetRange | NoTargetRange | None = None,
     ) -> None:
         features = _features(x, "x")
+        if feature_names is None and isinstance(features, np.ndarray):
+            _check_columns(_columns(x) or [], features)
         self.train = Examples(
             features,
             _labels(y, "y", features),
@@ -162,9 +170,7 @@ def _features(values: Any, name: str) -> Features:
         found.sum_duplicates()
         converted: Features = with_entries(found, as_float32(found.data))
     else:
-        array = _array(values, name)
-        if array.dtype.kind not in "biuf":
-            raise DataError(f"{name}: expected numbers, found {array.dtype}; encode categories and dates as numbers")
+        array = _numbers(_array(values, name), name, _columns(values))
         converted = as_float32(array)
     if converted.ndim < 2 or 0 in converted.shape:
         raise DataError(
@@ -172,6 +178,38 @@ def _features(values: Any, name: str) -> Features:
         )
     _check_finite(converted, name)
     return converted
+
+
+def _numbers(array: npt.NDArray[Any], name: str, columns: Sequence[str] | None = None) -> npt.NDArray[Any]:
+    """Numbers and truth values, also where they are held as objects, as in a data frame that has columns of both."""
+    if array.dtype.kind == "O" and array.ndim == 2:
+        for number, cells in enumerate(array.T):
+            where = f"{name}, column {columns[number] if columns else number!r}"
+            _check_there(np.array([_is_missing(each) for each in cells], bool), where)
+            if other := [each for each in cells if not isinstance(each, Real | Decimal)]:
+                found = type(other[0]).__name__
+                raise DataError(f"{where}: expected numbers, found {found}; encode categories and dates as numbers")
+        return array.astype(np.float64)
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{name}: expected numbers, found {array.dtype}; encode categories and dates as numbers")
+    return array
+
+
+def _check_columns(names: Sequence[str], features: npt.NDArray[np.float32]) -> None:
+    """Refuse columns of a frame that say which row this is, and warn of marks for "not measured"."""
+    for name, what in doubts(names, features):
+        raise DataError(
+            f"x: column {name!r} {what}; leave it out, such as with x.drop(columns=[{name!r}]), or give feature_names= "
+            "if it is a feature"
+        )
+    for number, name in enumerate(names):
+        if (mark := Codes.of(features[:, number]).found(Column())) is not None:
+            warnings.warn(
+                f"x: {mark} in column {name!r} stands apart from its other numbers, as a mark for 'not measured' does, "
+                "and is taken for a number; put a usual one in its place if so, or give feature_names= if not",
+                RunWarning,
+                stacklevel=4,
+            )
 
 
 def _check_finite(features: Features, name: str) -> None:

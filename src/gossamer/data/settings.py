@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from gossamer.data.columns import DeclaredColumns, feature_names, read_columns
+from gossamer.data.columns import DeclaredColumns, Marks, feature_names, read_columns
 from gossamer.data.dialect import CsvSettings
 from gossamer.data.scaling import ConstantScale, DeclaredScale, PrivateScale, ScaleSettings
 from gossamer.data.target_range import TargetRange, TargetSettings
@@ -141,6 +141,11 @@ class DatasetSettings(Section):
         Regressions: the least and the most that targets can be, ``[80, 200]``, or ``{mean: 130, deviation: 20}``. So
         models learn targets near -1 to 1; predictions and errors are in the target's own unit. ``none``: targets are
         learnt as they are, and nothing is said of it.
+    missing_marks : tuple of str, optional
+        Tables: what stands in cells that say nothing, such as -9 or 999, beside what usually does. A column may have
+        marks of its own instead.
+    first_index : int, optional
+        LIBSVM files: the index of the first feature, 1 or 0; by default 1.
     """
 
     name: str = Field(min_length=1)
@@ -164,6 +169,8 @@ class DatasetSettings(Section):
     scale: Annotated[ScaleSettings | None, NEWER] = None
     csv: Annotated[CsvSettings | None, NEWER] = None
     target_range: Annotated[TargetSettings | None, NEWER] = None
+    missing_marks: Marks = None
+    first_index: Annotated[Literal[0, 1] | None, NEWER] = None
 
     def complete(self) -> DatasetSettings:
         """These settings with the columns that a file of its own declares.

@@ -5,6 +5,7 @@ Rows come in blocks, so that a table of any length needs little more memory than
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,12 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.cells import CellError, Cells, as_number, codes, numbers, outside, scaled, truths
-from gossamer.data.columns import Column, Columns, feature_names
+from gossamer.data.cells import CellError, Cells, as_number, codes, is_missing, numbers, outside, scaled, truths
+from gossamer.data.columns import Column, Columns, feature_names, with_marks
 from gossamer.data.dialect import CsvSettings
 from gossamer.data.examples import Labels, Owners, Places, as_float32
+from gossamer.data.meaning import Codes, doubts
 from gossamer.data.remedies import of_cell, of_letters
-from gossamer.errors import DataError, did_you_mean
+from gossamer.errors import DataError, RunWarning, did_you_mean
 
 BLOCK = 8192
 """Rows that are read at a time."""
@@ -38,6 +40,20 @@ class WrongCell(DataError):
     def __init__(self, message: str, problem: str = "", column: str = "") -> None:
         super().__init__(message)
         self.problem, self.column = problem, column
+
+
+class MarkWarning(RunWarning):
+    """A number that often means "not measured", beyond all that its column can say.
+
+    Attributes
+    ----------
+    column, mark : str
+        Which, and where.
+    """
+
+    def __init__(self, message: str, column: str, mark: str) -> None:
+        super().__init__(message)
+        self.column, self.mark = column, mark
 
 
 @dataclass(frozen=True)
@@ -151,6 +167,12 @@ class Wanted:
         Whether values outside of their column's range are counted. Not for private rows.
     trained : bool
         Whether a model reads the rows, so that errors name no key of a spec.
+    marks : sequence of str
+        What says nothing in cells of any column, beside what usually does.
+    classes : sequence of str, optional
+        The labels, where they were declared: one may be called like what usually says nothing.
+    target_range : Column
+        What real targets can be.
     """
 
     columns: Columns | None = None
@@ -165,6 +187,9 @@ class Wanted:
     labelled: bool = True
     counted: bool = False
     trained: bool = False
+    marks: Sequence[str] = ()
+    classes: Sequence[str] = ()
+    target_range: Column = field(default_factory=Column)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +236,7 @@ def read_rows(table: Table, wanted: Wanted) -> Rows:
         For a column that is not there, or a cell that its column does not allow; it names source, place and column.
     """
     target = _target(table, wanted)
-    columns = _columns(table, wanted, target)
+    columns = with_marks(_columns(table, wanted, target), wanted.marks)
     whose = (("target", target), ("owner", wanted.owner), ("person", wanted.person))
     features: list[npt.NDArray[np.float32]] = []
     texts: dict[str, list[Labels]] = {what: [] for what, name in whose if name is not None}
@@ -224,13 +249,22 @@ def read_rows(table: Table, wanted: Wanted) -> Rows:
         for what, name in whose:
             if name is not None:
                 real = wanted.real and what == "target"
-                texts[what].append(_reals(table, block, name) if real else _texts(table, block, name, what))
+                texts[what].append(
+                    _reals(table, block, name, wanted) if real else _texts(table, block, what, name, wanted)
+                )
     if not features:
         below = " below the header" if table.unit == "line" and not table.numbered else ""
         raise DataError(f"{table.at()}: expected rows{below}, found none")
     whole = {what: np.concatenate(parts) for what, parts in texts.items()}
+    rows = np.concatenate(features)
+    if not wanted.trained:
+        if wanted.columns is None:
+            _ask(table, columns, rows)
+        if wanted.real and target is not None:
+            reader.coded[target] = Codes.of(whole["target"])
+        _warn_of_marks(table, {**columns, str(target): wanted.target_range}, target, reader.coded)
     return Rows(
-        np.concatenate(features),
+        rows,
         _labels(whole["target"], table, wanted) if "target" in whole else None,
         whole.get("owner"),
         whole.get("person"),
@@ -240,6 +274,29 @@ def read_rows(table: Table, wanted: Wanted) -> Rows:
         {name: count for name, count in counts.items() if count},
         Places(table.source, np.concatenate(places), table.unit),
     )
+
+
+def _ask(table: Table, columns: Columns, rows: npt.NDArray[np.float32]) -> None:
+    """Refuse columns that nobody declared and that say which row this is, as far as one can see."""
+    for name, what in doubts(tuple(columns), rows):
+        raise DataError(
+            f"{table.at(column=name)}: it {what}, and nobody said that it is a feature; say dataset.ignore: "
+            f"[{name!r}], or declare the features as dataset.columns"
+        )
+
+
+def _warn_of_marks(table: Table, columns: Columns, target: str | None, coded: Mapping[str, Codes]) -> None:
+    """Warn of numbers that stand apart, as far as nobody said what they are."""
+    for name, codes_ in coded.items():
+        if (mark := codes_.found(columns[name])) is None:
+            continue
+        key = "dataset.target_range" if name == target else f"dataset.columns.{name}"
+        remedy = "leave such rows out" if name == target else f"say missing_marks: [{mark}] and missing: in {key}"
+        what = (
+            f"{table.at(column=name)}: {mark} stands apart from all else there, as a mark for 'not measured' does, and "
+            f"is taken for a number; {remedy} if it is one, or else a range in {key} that has it"
+        )
+        warnings.warn(MarkWarning(what, name, mark), stacklevel=4)
 
 
 def _target(table: Table, wanted: Wanted) -> str | None:
@@ -295,6 +352,7 @@ class _Reader:
     positions: Mapping[str, int]
     wanted: Wanted
     counts: dict[str, int]
+    coded: dict[str, Codes] = field(default_factory=dict)
 
     def features(self, block: Block) -> npt.NDArray[np.float32]:
         """The features of a block's rows, [rows, features]."""
@@ -321,26 +379,33 @@ class _Reader:
             values = numbers(cells, column, self.table.decimal)
             if self.wanted.counted:
                 self.counts[name] += outside(values, column)
+            if not self.wanted.trained:
+                self.coded.setdefault(name, Codes()).add(values)
             rows[:, 0] = found = as_float32(scaled(values, column) if self.wanted.scaled else values)
             if (wrong := ~np.isfinite(found)).any():
                 row = int(wrong.argmax())
                 raise CellError(row, f"expected a finite number that fits float32, found {values[row]}")
 
 
-def _reals(table: Table, block: Block, name: str) -> npt.NDArray[np.float64]:
+def _reals(table: Table, block: Block, name: str, wanted: Wanted) -> npt.NDArray[np.float64]:
     """Targets of a regression."""
+    column = Column(missing_marks=tuple(wanted.marks))
     try:
-        return numbers(block.cells[table.names.index(name)], Column(), table.decimal)
+        return numbers(block.cells[table.names.index(name)], column, table.decimal)
     except CellError as error:
         place = table.at(block.places[error.row], name)
         raise DataError(f"{place}: {error}; a regression needs a number as the target of each row") from None
 
 
-def _texts(table: Table, block: Block, name: str, what: str) -> npt.NDArray[np.str_]:
+def _texts(table: Table, block: Block, what: str, name: str, wanted: Wanted) -> npt.NDArray[np.str_]:
     cells = block.cells[table.names.index(name)]
     texts = [cell.strip() for cell in cells] if not isinstance(cells, np.ndarray) else _numbers_as_texts(cells)
-    if "" in texts:
-        raise DataError(f"{table.at(block.places[texts.index('')])}: the {what} is empty")
+    known = wanted.classes if what == "target" else ()
+    empty = next((text for text in set(texts) if text not in known and is_missing(text, wanted.marks)), None)
+    if empty is not None:
+        place, found = table.at(block.places[texts.index(empty)]), f" ({empty!r} says nothing)" if empty else ""
+        remedy = "say dataset.labels if it is one, or leave such rows out" if what == "target" and empty else ""
+        raise DataError(f"{place}: the {what} is empty{found}; {remedy or 'fill it in, or leave such rows out'}")
     return np.array(texts, np.str_)
 
 

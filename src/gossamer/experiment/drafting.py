@@ -17,11 +17,14 @@ loses up to 0.17.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+
+from gossamer.experiment.reading import override
 
 _TESTED = 0.2
 """Share of the rows that is held out for testing, as specs have it by default."""
@@ -58,6 +61,12 @@ class Draft:
         Of the budget; by default that of the rule.
     target_range : plain data, optional
         Of a regression, as ``dataset.target_range`` has it.
+    person : str or None
+        The column that says which person a row is about.
+    rows_per_person : int
+        How many rows a person may have.
+    marks : sequence of str
+        What says nothing in cells, beside what usually does.
     """
 
     name: str
@@ -74,6 +83,9 @@ class Draft:
     epsilon: float = 1.0
     delta: float | None = None
     target_range: Any = None
+    person: str | None = None
+    rows_per_person: int = 1
+    marks: Sequence[str] = ()
 
 
 def delta_of(rows: int) -> float:
@@ -101,6 +113,10 @@ def _dataset(given: Draft) -> str:
         )
     if given.owner is not None:
         lines.append(f"  owner: {_value(given.owner)} # whose row it is; an owner's rows stay at its node")
+    if given.person is not None:
+        lines.append(f"  person: {_value(given.person)} # which person a row is about; no feature")
+    if given.marks:
+        lines.append(f"  missing_marks: {_value(list(given.marks))} # cells that say nothing, beside empty ones")
     left = f"; left out: {', '.join(map(_line, given.left_out))}" if given.left_out else ""
     lines.append(f"  columns: # the features, in this order{left}")
     lines += [f"    {_value(name)}: {_value(column)} # {_remark(column)}" for name, column in given.columns.items()]
@@ -125,6 +141,8 @@ def _remark(column: Any) -> str:
     filled = isinstance(column, Mapping) and "missing" in column
     gaps = f"; an empty cell counts as {_line(_value(column['missing']))}" if filled else ""
     whole = column if isinstance(column, Mapping) else {}
+    if whole.get("missing_marks"):
+        gaps += f"; empty is {_line(', '.join(whole['missing_marks']))}, too"
     items = column if isinstance(column, list) else whole.get("range") or whole.get("categories")
     if "mean" in whole:
         return f"a number, less its mean and over its deviation{gaps}"
@@ -145,6 +163,8 @@ def _rest(given: Draft) -> str:
         topology="complete" if given.owners <= _FEW else "exponential",
         batch=f"{half} # about half" if half <= _MOST_BATCH else f"{_MOST_BATCH} # some",
         clip=1.0 if given.labels else 0.25,
+        whom="one of its rows" if given.rows_per_person == 1 else "all rows of a person",
+        persons="" if given.rows_per_person == 1 else _PERSONS.format(rows=given.rows_per_person),
         epsilon=f"{given.epsilon:g}",
         delta=_value(delta_of(given.rows) if given.delta is None else given.delta),
         which=f"at most a tenth of 1 over the {given.rows:,} rows" if given.delta is None else "as asked for",
@@ -181,9 +201,11 @@ _COMMON = """\
 privacy:
   clip: {clip} # the most that one row may move a step, before noise
 budget:
-  epsilon: {epsilon} # what all that leaves a node may tell of one of its rows, in the end; smaller is more private
+  epsilon: {epsilon} # what all that leaves a node may tell of {whom}, in the end; smaller is more private
   delta: {delta} # {which}
-"""
+{persons}"""
+
+_PERSONS = "  rows_per_person: {rows} # the most that one person has\n"
 
 _OWNERS = (
     """\
@@ -211,3 +233,19 @@ algorithm:
 """
     + _COMMON
 )
+
+
+def with_settings(text: str, settings: Sequence[str]) -> str:
+    """A spec's text with overrides such as ``dataset.test_fraction=0.1``, a line for each."""
+    after = override(yaml.safe_load(text), settings)
+    for setting in settings:
+        section, key = [*setting.partition("=")[0].split("."), ""][:2]
+        block = re.search(rf"(?m)^{re.escape(section)}:\n(?: .*\n)*", text) if key else None
+        if block is None:
+            rest = re.sub(rf"(?m)^{re.escape(section)}:.*\n(?: .*\n)*", "", text)
+            text = f"{rest}{section}: {_value(after[section])} # as asked for\n"
+            continue
+        kept = re.sub(rf"(?m)^  {re.escape(key)}:.*\n(?:   .*\n)*", "", block[0])
+        line = f"  {key}: {_value(after[section][key])} # as asked for\n"
+        text = text[: block.start()] + kept + line + text[block.end() :]
+    return text

@@ -213,6 +213,8 @@ def _of_arrays(data: Declaration, path: Path, form: Format, labelled: bool) -> R
         if "features" in arrays and "targets" not in arrays:
             return _of_numbers(data, arrays["features"], labelled, str(path))
     settings = DatasetSettings(name="rows", format=form, features=data.shape, layout=data.layout)
+    if form == "libsvm":
+        settings = settings.model_copy(update={"first_index": data.first_index})
     parts = [part for part in read_files(form, path, None, settings) if part is not None]
     features = [data.prepare(part.features, str(path)) for part in parts]
     joined: Features = sp.csr_array(sp.vstack(features)) if data.layout == "sparse" else np.concatenate(features)

@@ -169,7 +169,7 @@ def test_usps_suits_linear_models_and_networks(
 
 def test_csv_with_owners_and_a_held_out_share(tmp_path: Path) -> None:
     """Owners stay beside their examples when a share of these is held out."""
-    lines = [f"{row},h{row % 3},{row % 2}" for row in range(20)]
+    lines = [f"{row},h{row % 3},{row % 2}" for row in (*range(1, 20), 0)]
     path = _write(tmp_path, "mine.csv", "value,site,ill\n" + "\n".join(lines))
     data = load_dataset(DatasetSettings(name="mine", path=path, owner="site", test_fraction=0.25))
     assert (len(data.train), len(data.test)) == (16, 4)

@@ -156,7 +156,7 @@ def test_the_same_contents_elsewhere_are_what_was_kept(home: Path, monkeypatch: 
 def test_own_data_are_not_kept(home: Path) -> None:
     """Nor is what goes by the name of a public data set, and is another."""
     path = home / "mine.csv"
-    path.write_text("x,y\n" + "".join(f"{row},{row % 2}\n" for row in range(20)))
+    path.write_text("x,y\n" + "".join(f"{row},{row % 2}\n" for row in range(40, 20, -1)))
     load_dataset(DatasetSettings(name="mine", path=path))
     load_dataset(
         DatasetSettings(name="a9a", path=home / "files" / "w8a", test_path=home / "files" / "w8a", features=300)

@@ -31,10 +31,17 @@ def table(folder: Path, text: str, encoding: str = "utf-8", name: str = "t.csv")
         ("a,b\n1.5,2\n", {}),
         ('a,b\n"1,5",2\n', {}),
         ("name, first;b\nx, y;2\n", {}),  # both signs cut all lines alike: the comma is the usual one
-        ("1,2\n3,4\n", {"header": False}),
+        ("1,2\n3,4\n", {}),  # refused later, until somebody says what the first row is
         ("0,1\n3,4\n", {}),  # positions, as programs write them
         ("2020;x\n3;y\n", {"separator": ";"}),
         ("a\n1\n", {}),
+        ("sep=;\na;b\n1;2\n", {"separator": ";"}),
+        ("a b\n1 2\n", {"separator": " "}),
+        ("  a   b\n 10   2\n", {"separator": " "}),
+        ("when,b\n2020-01-01 10:00,2\n", {}),
+        ('"a","b"\n"1",5,6\n"2",7,8\n', {"row_names": True}),
+        ("a,b\n5,6,\n7,8,\n", {}),  # separators at the ends of rows name nothing
+        ("a,b\n5,6,1\n5,8,2\n", {}),  # what begins these rows names none
     ],
 )
 def test_how_a_file_is_written(tmp_path: Path, text: str, expected: dict[str, object]) -> None:
@@ -69,7 +76,7 @@ def test_columns_are_counted(tmp_path: Path) -> None:
 def test_many_texts_are_counted_of_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking, "_MOST_TEXTS", 3)
     path = table(tmp_path, "who,name\n" + "".join(f"w{row},n{row}\n" for row in range(10)))
-    found = look(path, owner="who").columns
+    found = look(path, {"who"}).columns
     assert (len(found["who"].texts), found["who"].many) == (10, False)
     assert (len(found["name"].texts), found["name"].many) == (3, True)
 
@@ -92,7 +99,7 @@ def test_a_parquet_file_has_kinds(tmp_path: Path) -> None:
         (b"", "found an empty file"),
         (b"a,b\n", "expected rows below the header, found none"),
         (b"a,b\n1,2\0\n", "found bytes that are no text"),
-        (b"a,b\n1,2,3\n", "line 2: expected 2 columns, found 3"),
+        (b"a,b\n1,2\n1,2,3\n", "line 3: expected 2 columns, found 3"),
     ],
 )
 def test_what_is_no_table(tmp_path: Path, content: bytes, expected: str) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
 from gossamer.data.columns import Column
+from gossamer.data.looking import LookedAt
+from gossamer.data.meaning import is_unnamed, names_somebody
 from gossamer.errors import CallerError, did_you_mean
 from gossamer.section import said
 
@@ -33,22 +36,39 @@ class Declaring:
         Columns that are no features.
     target : plain data, optional
         What targets of a regression are scaled by, as ``dataset.target_range`` has it.
+    marks : dict of str to list of str
+        What says nothing in cells, by column.
+    all_marks : list of str
+        What says nothing in cells of any other column.
     """
 
     columns: Declared = field(default_factory=dict)
     missing: dict[str, Any] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
     target: Any = None
+    marks: dict[str, list[str]] = field(default_factory=dict)
+    all_marks: list[str] = field(default_factory=list)
+
+    def read(self, name: str, column: LookedAt) -> LookedAt:
+        """A column as it was found, read as it was declared."""
+        return column.read(self.marks.get(name, self.all_marks), texts_in(self.columns.get(name)))
 
     def column(self, name: str) -> Any:
         """Declaration of one column, as short as it can be."""
         found = self.columns.get(name, "number")
-        if name not in self.missing:
+        more = {
+            key: held[name] for key, held in (("missing", self.missing), ("missing_marks", self.marks)) if name in held
+        }
+        if not more:
             return found
-        missing = {"missing": self.missing[name]}
         if isinstance(found, list):
-            return {"categories" if isinstance(found[0], str) else "range": found} | missing
-        return (dict(found) if isinstance(found, Mapping) else {} if found == "number" else {"kind": found}) | missing
+            return {"categories" if texts_in(found) else "range": found} | more
+        return (dict(found) if isinstance(found, Mapping) else {} if found == "number" else {"kind": found}) | more
+
+
+def texts_in(column: Any) -> list[str]:
+    """The categories of a declaration; none if it has others."""
+    return column if isinstance(column, list) and isinstance(column[0], str) else []
 
 
 def declared(options: Any, names: Sequence[str]) -> Declaring:
@@ -64,8 +84,16 @@ def declared(options: Any, names: Sequence[str]) -> Declaring:
         for text in getattr(options, flag[2:]) or ():
             name, value = _named(flag, text, names, example)
             _add(found.columns, flag, name, read(f"{flag} {name}", value))
-    for text in options.boolean or ():
-        _add(found.columns, "--boolean", _known("--boolean", text, names), "boolean")
+    for flag in ("--boolean", "--number"):
+        for text in getattr(options, flag[2:]) or ():
+            _add(found.columns, flag, _known(flag, text, names), flag[2:])
+    for text in options.missing_marks or ():
+        name, equals, value = text.rpartition("=") if text.rpartition("=")[0] in names else ("", "", text)
+        if equals:
+            _add(found.marks, "--missing-marks", name, texts_of(value))
+        else:
+            found.all_marks += texts_of(value)
+    found.dropped += [name for name in names if is_unnamed(name) and name not in found.columns]
     for text in options.drop or ():
         if _known("--drop", text, names) not in found.dropped:
             found.dropped.append(text)
@@ -76,6 +104,8 @@ def declared(options: Any, names: Sequence[str]) -> Declaring:
         _add(found.missing, "--missing", name, missing_value(value, found.columns.get(name)))
     for name in found.missing:
         checked(f"--missing {name}", found.column(name))
+    for name in found.marks:
+        checked(f"--missing-marks {name}", found.column(name))
     return found
 
 
@@ -162,7 +192,7 @@ def missing_value(text: str, column: Any) -> Any:
     if column == "boolean":
         truth = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
         return truth.get(text.lower(), text)
-    if isinstance(column, list) and isinstance(column[0], str):
+    if texts_in(column):
         return text
     number = _number(text)
     return text if number is None else number
@@ -195,15 +225,39 @@ _FLAGS: Mapping[str, tuple[Callable[[str, str], Any], str]] = {
 """Flags that declare what a column's cells say, with what reads their values, and an example."""
 
 
-def undeclared(found: Declaring, columns: Mapping[str, Any], apart: Iterable[str]) -> list[str]:
-    """Say what flags are lacking for columns to be read, a piece for each; ``apart`` are no features."""
+def undeclared(found: Declaring, columns: Mapping[str, LookedAt]) -> list[str]:
+    """Say what flags are lacking for columns to be read, a piece for each."""
     missing = []
     for name, column in columns.items():
-        if name in apart or name in found.dropped:
+        if name in found.dropped:
             continue
-        if name not in found.columns and not column.numbers:
-            kind = f"--boolean {name}" if column.truths else f"--categories {name}=A,B,..."
-            missing.append(f"{name} has texts ({kind}, or --drop {name})")
+        if name not in found.columns and (doubt := _doubt(name, column)):
+            missing.append(f"{name} {doubt}, or {flag('drop', name)})")
         if column.empty and name not in found.missing:
-            missing.append(f"{name} has empty cells (--missing {name}=VALUE, or --drop {name})")
+            missing.append(f"{name} has empty cells ({flag('missing', name, 'VALUE')}, or {flag('drop', name)})")
     return missing
+
+
+def flag(what: str, name: str, value: str | None = None) -> str:
+    """A flag of a column as it can be pasted."""
+    return f"--{what} {shlex.quote(name if value is None else f'{name}={value}')}"
+
+
+def _doubt(name: str, column: LookedAt) -> str | None:
+    """What a column may be that nobody declared, with the flags that say so; None for a plain number."""
+    number = f"{flag('range', name, 'LOW..HIGH')} or {flag('number', name)} if it is a feature"
+    if column.truths:
+        return f"has texts ({flag('boolean', name)}" if column.words else f"has 0 and 1 ({flag('boolean', name)}"
+    if column.words and 2 * column.words.total() < column.texts.total():
+        few = ",".join(sorted(column.words)[:_NAMED])
+        return f"has texts among its numbers ({flag('missing-marks', name, few)} if these say nothing"
+    if column.words:
+        return f"has texts ({flag('categories', name, 'A,B,...')}"
+    if names_somebody(name) or column.differs:
+        return f"may name rows or persons ({flag('person', name)} if these are persons, {number}"
+    if column.coded:
+        return f"has few whole numbers ({flag('categories', name, 'A,B,...')} if they are codes, {number}"
+    return None
+
+
+_NAMED = 3

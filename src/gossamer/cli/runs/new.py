@@ -6,17 +6,23 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import warn, wrapped
 from gossamer.errors import CallerError, counted, did_you_mean
+from gossamer.section import place
+from gossamer.section import said as problem_said
 
 if TYPE_CHECKING:
     from gossamer.cli.runs.declaring import Declaring
-    from gossamer.data.looking import Looked
+    from gossamer.data.looking import Looked, LookedAt
     from gossamer.experiment.drafting import Draft
 
 DESCRIPTION = (
@@ -32,6 +38,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--data", action=FileName, metavar="FILE", help="the table, CSV or Parquet")
     command.add_argument("--target", metavar="COLUMN", help="what is to be predicted")
     command.add_argument("--owner", metavar="COLUMN", help="whose row it is: each owner becomes a node")
+    command.add_argument("--person", metavar="COLUMN", help="which person a row is about, where persons have several")
+    command.add_argument(
+        "--rows-per-person", type=int, metavar="M", help="the most rows that one person has; 1: each row is another one"
+    )
     command.add_argument("--out", action=FileName, metavar="FILE", help="the spec (default: NAME.yaml)")
     command.add_argument("--labels", metavar="A,B", help="the target's classes, in order")
     command.add_argument(
@@ -40,6 +50,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     _add_columns(command)
     command.add_argument("--epsilon", type=float, default=1.0, metavar="E", help="of the budget (default: 1)")
     command.add_argument("--delta", type=float, metavar="D", help="of the budget (default: below 1/(10 rows))")
+    command.add_argument(
+        "--csv", nargs="+", action="extend", metavar="KEY=VALUE", help="how the file is written, such as header=false"
+    )
+    command.add_argument(
+        "--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="any other key, as of gossamer run"
+    )
     command.set_defaults(command=new_command)
 
 
@@ -50,36 +66,84 @@ def _add_columns(command: argparse.ArgumentParser) -> None:
         ("--mean", "COLUMN=MEAN,DEVIATION", "published figures of such numbers, such as heart_rate=80,15"),
         ("--categories", "COLUMN=A,B", "the texts that there can be, such as sex=female,male"),
         ("--boolean", "COLUMN", "true or false: yes and no, 1 and 0, in small or large letters"),
+        ("--number", "COLUMN", "a number without a range, which is scaled privately"),
         ("--missing", "COLUMN=VALUE", "what an empty cell is read as"),
+        (
+            "--missing-marks",
+            "COLUMN=A,B",
+            "what else says nothing, such as hb=-9; of all columns: --missing-marks=-9,999",
+        ),
         ("--drop", "COLUMN", "no feature, such as a number that only names a row"),
     ):
         command.add_argument(flag, nargs="+", action="extend", metavar=metavar, help=what)
 
 
+@dataclass(frozen=True)
+class Apart:
+    """Columns that are no features, and how many rows a person may have."""
+
+    target: str
+    owner: str | None = None
+    person: str | None = None
+    rows: int = 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that there are."""
+        return tuple(filter(None, (self.target, self.owner, self.person)))
+
+
 def new_command(options: argparse.Namespace) -> int:
     """Look, ask where there is a terminal, try what comes of it, and write the spec."""
+    from gossamer.cli.runs.asking import ask_mark
+
     out = _place(options)
     asked = sys.stdin.isatty() and sys.stdout.isatty()
     if options.data is None:
         raise CallerError("expected a table, found none; give one with --data FILE")
-    looked = _look(options)
-    target, owner = _apart(options, looked, asked)
-    found, labels = _declared(options, looked, (target, owner), asked)
-    given = _draft(options, looked, found, labels, (target, owner), out)
-    text = _tried(given, out)
+    looked = _look(options, asked)
+    apart = _apart(options, looked, asked)
+    if any(looked.columns[name].many for name in apart.names[1:]):
+        looked = _look(options, asked, apart.names[1:])
+    found, labels = _declared(options, looked, apart, asked)
+    while not isinstance(
+        text := _tried(given := _draft(options, looked, found, labels, apart, out), out, options), str
+    ):
+        name, mark = text
+        if not asked or name == apart.target:
+            raise CallerError(_apart_from_all(name, mark, name == apart.target))
+        ask_mark(found, name, mark, looked.columns[name])
     _write(out, text)
     print(_report(given, out))
-    warn(_remarks(given))
+    warn(_remarks(given, looked))
     return 0
 
 
-def _remarks(given: Draft) -> Iterator[str]:
+def _apart_from_all(name: str, mark: str, target: bool) -> str:
+    from gossamer.cli.runs.declaring import flag
+
+    what = f"{name}: {mark} stands apart from all else in it, as a mark for 'not measured' does"
+    if target:
+        return f"{what}; leave such rows out, or say {flag('range', name, 'LOW..HIGH')} with {mark} in it"
+    marked, value = flag("missing-marks", name, mark), flag("missing", name, "VALUE")
+    return f"{what}; say {marked} {value} if it is one, and {flag('missing-marks', name, '')} if not"
+
+
+def _remarks(given: Draft, looked: Looked) -> Iterator[str]:
     """Say what will hardly be learnt."""
     if given.owner is not None and given.fewest < _FEW:
-        yield f"an owner has only {counted(given.fewest, 'row')}, and the noise of all is what these need"
+        counts = looked.columns[given.owner].texts
+        few = [owner for owner, count in counts.items() if count == given.fewest]
+        named = few[0] if len(few) == 1 else f"{few[0]}, and {len(few) - 1} more,"
+        yield (
+            f"owner {named} has only {counted(given.fewest, 'row')}, and the noise of all is what these need; give "
+            "them to another owner in the file, or leave them out"
+        )
 
 
 _FEW = 50
+_PERSONS = 20
+"""Fewest persons that a column tells by its cells alone."""
 
 
 def _place(options: argparse.Namespace) -> Path:
@@ -100,53 +164,99 @@ def _place(options: argparse.Namespace) -> Path:
     return out
 
 
-def _look(options: argparse.Namespace) -> Looked:
+def _look(options: argparse.Namespace, asked: bool, whose: Sequence[str] = ()) -> Looked:
+    from gossamer.cli.runs.asking import ask_header
+    from gossamer.data.csv_files import WrongHeader
     from gossamer.data.looking import look
 
     path = options.data.expanduser()
     if not os.path.lexists(path):
         raise CallerError(f"--data {options.data}: there is no such file; correct its name")
-    return look(path, options.owner)
+    options.csv = options.csv or []
+    said = dict(each.partition("=")[::2] for each in options.csv)
+    whose = whose or tuple(filter(None, (options.owner, options.person)))
+    try:
+        return look(path, whose, said)
+    except WrongHeader as error:
+        if not asked:
+            raise CallerError(
+                f"{error.problem}; say --csv header=false if it is a row, or --csv header=true if these are names"
+            ) from None
+        options.csv.append(f"header={ask_header(error.problem)}")
+        return _look(options, asked, whose)
+    except ValidationError as error:
+        where = "".join(f" {key}" for key in place(error.errors()[0]))
+        raise CallerError(f"--csv{where}: {problem_said(error.errors()[0])}") from None
 
 
-def _apart(options: argparse.Namespace, looked: Looked, asked: bool) -> tuple[str, str | None]:
-    """The columns of the target and of the owner."""
-    from gossamer.cli.runs.asking import ask_column, introduce
+def _apart(options: argparse.Namespace, looked: Looked, asked: bool) -> Apart:
+    """The columns of the target, the owner and the person."""
+    from gossamer.cli.runs.asking import ask_column, ask_count, introduce
+    from gossamer.cli.runs.declaring import flag
 
     names = looked.columns
-    for flag, name in (("--target", options.target), ("--owner", options.owner)):
+    given = {"target": options.target, "owner": options.owner, "person": options.person}
+    for what, name in given.items():
         if name is not None and name not in names:
             near = did_you_mean(name, names)
-            raise CallerError(f"{flag} {name}: the file has no such column{near}")
-    target, owner = options.target, options.owner
-    if target is None and not asked:
+            raise CallerError(f"--{what} {name}: the file has no such column{near}")
+    if options.target is None and not asked:
         raise CallerError(f"--target: expected the column to be predicted, found none; name one of {', '.join(names)}")
     if asked:
         introduce(looked)
-    if target is None:
-        target = ask_column("Which column is to be predicted?", names)
-        if owner is None:
-            rest = {name: column for name, column in names.items() if name != target}
-            owner = ask_column(
-                "Which says whose row it is? (Enter: none, all rows are one party's)", rest, optional=True
-            )
-    if target == owner:
-        raise CallerError(f"--owner {owner}: this is the target's column; name another")
-    return str(target), owner
+    if options.target is None:
+        given["target"] = ask_column("Which column is to be predicted?", names)
+        rest = {name: column for name, column in names.items() if name != given["target"]}
+        if options.owner is None:
+            question = "Which says whose row it is? (Enter: none, all rows are one party's)"
+            given["owner"] = ask_column(question, rest, optional=True)
+    rest = {name: column for name, column in names.items() if name not in given.values() and column.repeats}
+    rows, several = options.rows_per_person, _persons(options, rest)
+    if asked and options.person is None and rows is None and rest:
+        hint = f"; {', '.join(several)} may" if several else ""
+        question = f"Which says which person a row is about? (Enter: none, each row is another person{hint})"
+        given["person"] = ask_column(question, rest, optional=True)
+    elif several and rows is None and options.person is None:
+        raise CallerError(
+            f"{several[0]}: it repeats, as the names of persons do who have several rows, and the budget would be of "
+            f"one row; say {flag('person', several[0])} --rows-per-person M, or --rows-per-person 1 if nobody has two"
+        )
+    if given["person"] is not None and rows is None:
+        if not asked:
+            raise CallerError("--person: say the most rows that one person has, too, with --rows-per-person M")
+        rows = ask_count("How many rows has one person at most, as is known without these rows?")
+    for what in ("owner", "person"):
+        if given[what] == given["target"]:
+            raise CallerError(f"--{what} {given[what]}: this is the target's column; name another")
+    return Apart(str(given["target"]), given["owner"], given["person"], 1 if rows is None else rows)
+
+
+def _persons(options: argparse.Namespace, repeating: Mapping[str, LookedAt]) -> list[str]:
+    """Columns that may say which person a row is about: by their names, or by their cells where they are left out."""
+    from gossamer.data.meaning import names_somebody
+
+    kinds = ("range", "mean", "categories", "boolean", "number")
+    said = [text for kind in kinds for text in getattr(options, kind) or ()]
+    return [
+        name
+        for name, column in repeating.items()
+        if (name in (options.drop or ()) and len(column.texts) >= _PERSONS)
+        or (names_somebody(name) and not any(text == name or text.startswith(f"{name}=") for text in said))
+    ]
 
 
 def _declared(
-    options: argparse.Namespace, looked: Looked, apart: tuple[str, str | None], asked: bool
+    options: argparse.Namespace, looked: Looked, apart: Apart, asked: bool
 ) -> tuple[Declaring, list[str | int]]:
     """Declarations of columns, and the classes; asked for where flags lack it and somebody is there to answer."""
     from gossamer.cli.runs.asking import ask_columns, ask_labels, ask_target_range
     from gossamer.cli.runs.declaring import declared, labels_of, undeclared
     from gossamer.cli.runs.target_declaring import check_target, lacking_range, take_target
 
-    found, target = declared(options, tuple(looked.columns)), apart[0]
+    found, target = declared(options, tuple(looked.columns)), apart.target
     found.target = take_target(found, target)
     _check_apart(found, apart)
-    rest = {name: column for name, column in looked.columns.items() if name not in apart}
+    rest = {name: found.read(name, column) for name, column in looked.columns.items() if name not in apart.names}
     labels = None if options.labels is None else labels_of("--labels", options.labels)
     if options.regression:
         if labels is not None:
@@ -163,25 +273,37 @@ def _declared(
         lacking = [] if labels is not None else [f"{target} has no classes (--labels A,B, or --regression)"]
         if labels == [] and found.target is None and looked.columns[target].numbers:
             lacking.append(lacking_range(target))
-        if lacking := lacking + undeclared(found, rest, ()):
+        if lacking := lacking + undeclared(found, rest):
             raise CallerError(f"{looked.path}: more is to be declared, from public knowledge: {'; '.join(lacking)}")
     if not [name for name in rest if name not in found.dropped]:
         raise CallerError(f"{looked.path}: expected a feature beside {target}, found none that is not left out")
+    for name in apart.names:
+        _check_cells(looked, name, looked.columns[name].read(found.all_marks, list(map(str, labels or []))))
     _check_labels(looked, target, labels or [])
     return found, labels or []
 
 
-def _check_apart(found: Declaring, apart: tuple[str, str | None]) -> None:
-    for what, name in zip(("target", "owner"), apart, strict=True):
-        if name in found.columns or name in found.dropped or name in found.missing:
+def _check_apart(found: Declaring, apart: Apart) -> None:
+    for what in ("target", "owner", "person"):
+        name = getattr(apart, what)
+        if name in found.columns or name in found.dropped or name in found.missing or name in found.marks:
             raise CallerError(f"{name} is the {what}'s column, which is no feature; declare nothing else of it")
+
+
+def _check_cells(looked: Looked, name: str, column: LookedAt) -> None:
+    """Refuse rows that do not say their target, or whose they are."""
+    if column.empty:
+        marks = ", ".join(filter(None, column.marks))
+        such = f" ({marks})" if marks else ""
+        raise CallerError(
+            f"{looked.path}: {name} has {counted(column.empty, 'empty cell')}{such}; leave such rows out, or write "
+            "them otherwise"
+        )
 
 
 def _check_labels(looked: Looked, target: str, labels: list[str | int]) -> None:
     """Refuse rows that could not be trained on as the target is declared."""
     column = looked.columns[target]
-    if column.empty:
-        raise CallerError(f"{looked.path}: {target} has {counted(column.empty, 'empty cell')}; leave such rows out")
     if labels and len(column.texts) < 2:
         raise CallerError(
             f"{looked.path}: expected two classes or more in {target}, found only {next(iter(column.texts))!r}; choose "
@@ -196,13 +318,12 @@ def _draft(
     looked: Looked,
     found: Declaring,
     labels: list[str | int],
-    apart: tuple[str, str | None],
+    apart: Apart,
     out: Path,
 ) -> Draft:
     from gossamer.experiment.drafting import Draft
 
-    target, owner = apart
-    counts = None if owner is None else looked.columns[owner].texts
+    counts = None if apart.owner is None else looked.columns[apart.owner].texts
     path = looked.path.resolve()
     try:
         seen = os.path.relpath(path, out.resolve().parent)
@@ -212,39 +333,47 @@ def _draft(
     return Draft(
         name=options.name,
         path=seen,
-        target=target,
+        target=apart.target,
         labels=labels,
         target_range=found.target,
         columns={
-            name: found.column(name) for name in looked.columns if name not in apart and name not in found.dropped
+            name: found.column(name) for name in looked.columns if name not in apart.names and name not in found.dropped
         },
         rows=looked.rows,
         fewest=looked.rows if counts is None else min(counts.values(), default=0),
         left_out=found.dropped,
-        owner=owner,
+        owner=apart.owner,
         owners=1 if counts is None else len(counts),
         csv=csv,
         epsilon=options.epsilon,
         delta=options.delta,
+        person=apart.person,
+        rows_per_person=apart.rows,
+        marks=found.all_marks,
     )
 
 
-def _tried(given: Draft, out: Path) -> str:
-    """The spec's text, once a run was planned by it on the rows."""
-    from gossamer.data.table import WrongCell
-    from gossamer.experiment.drafting import draft
+def _tried(given: Draft, out: Path, options: argparse.Namespace) -> str | tuple[str, str]:
+    """The spec's text, once a run was planned by it on the rows; or a column and what may be a mark in it."""
+    from gossamer.cli.runs.declaring import flag
+    from gossamer.data.table import MarkWarning, WrongCell
+    from gossamer.experiment.drafting import draft, with_settings
     from gossamer.experiment.planning import plan_run
     from gossamer.experiment.prepare import prepare
     from gossamer.experiment.reading import read_text
     from gossamer.experiment.spec import resolved
 
-    text = draft(given)
+    text = with_settings(draft(given), options.set)
     try:
-        plan_run(prepare(resolved(read_text(text), out.resolve().parent)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", MarkWarning)
+            plan_run(prepare(resolved(read_text(text), out.resolve().parent)))
+    except MarkWarning as found:
+        return found.column, found.mark
     except WrongCell as error:
-        texts, drop = shlex.quote(f"{error.column}=A,B,..."), shlex.quote(error.column)
         raise CallerError(
-            f"{error.problem}; correct it, or say --categories {texts} with all its texts, or --drop {drop}"
+            f"{error.problem}; correct it, or say {flag('categories', error.column, 'A,B,...')} with all its texts, "
+            f"{flag('missing-marks', error.column, 'A,B')} if it says nothing, or {flag('drop', error.column)}"
         ) from None
     return text
 
@@ -259,7 +388,7 @@ def _write(out: Path, text: str) -> None:
 
 def _report(given: Draft, out: Path) -> str:
     owners = "" if given.owner is None else f" of {counted(given.owners, 'owner')} ({given.owner})"
-    left = f", without {', '.join(given.left_out)}" if given.left_out else ""
+    left = f", without {', '.join(name or repr(name) for name in given.left_out)}" if given.left_out else ""
     what = (
         f"{out}: predicts {given.target} from {counted(len(given.columns), 'column')}{left}; "
         f"{counted(given.rows, 'row', form=',')}{owners}, epsilon {given.epsilon:g}"

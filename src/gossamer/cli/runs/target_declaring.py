@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gossamer.cli.runs.declaring import Declaring
+from gossamer.cli.runs.declaring import Declaring, flag, texts_in
 from gossamer.errors import CallerError
 
 
@@ -25,16 +25,13 @@ def check_target(target: str, declared: Any, labels: list[str | int] | None) -> 
         return
     if labels:
         raise CallerError(f"{target} is the target's column, and has classes; declare nothing else of it")
-    if declared == "boolean" or (isinstance(declared, list) and isinstance(declared[0], str)):
+    if declared == "boolean" or texts_in(declared):
         raise CallerError(
-            f"{target} is the target's column, a number with --regression; declare its range: {_flag(target)}"
+            f"{target} is the target's column, a number with --regression; declare its range: "
+            f"{flag('range', target, 'LOW..HIGH')}"
         )
 
 
 def lacking_range(target: str) -> str:
     """Say that the target's range is lacking, as a piece of an error."""
-    return f"{target} has no range ({_flag(target)}: from where to where targets mostly lie)"
-
-
-def _flag(target: str) -> str:
-    return f"--range {target}=LOW..HIGH"
+    return f"{target} has no range ({flag('range', target, 'LOW..HIGH')}: from where to where targets mostly lie)"

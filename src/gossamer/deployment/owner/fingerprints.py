@@ -164,7 +164,10 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _read(form: Format) -> Callable[[Path], Iterator[bytes]]:
     def rows(path: Path) -> Iterator[bytes]:
-        both = read_files(form, path, None, DatasetSettings(name="an owner's", path=path))
+        settings = DatasetSettings(name="an owner's", path=path)
+        if form == "libsvm":  # of files that count from 1 the first feature is then empty, in every row
+            settings = settings.model_copy(update={"first_index": 0})
+        both = read_files(form, path, None, settings)
         return chain.from_iterable(_of_examples(examples) for examples in both if examples is not None)
 
     return rows
