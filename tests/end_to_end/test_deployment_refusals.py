@@ -97,7 +97,8 @@ class Party:
         """A store of the node, as a process leaves it."""
         invitation = read_signed(self.place / "invitation.yaml")
         (self.place / "state").mkdir()
-        SqliteStore(self.place / "state" / "store.sqlite", invitation.run, self.name).close()
+        key = Identity.load(self.place / "identity.key").secret("state")
+        SqliteStore(self.place / "state" / "store.sqlite", invitation.run, self.name, key).close()
         return self.place / "state" / "store.sqlite"
 
 

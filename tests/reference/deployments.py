@@ -54,11 +54,10 @@ LONG = 120.0
 """Seconds that a busy machine may need."""
 QUICK = ("--gone-after", "8", "--wait", "20", "--connect-timeout", "30")
 """Options of parties that shall not wait for what will not come."""
-_KEEP = """
-CREATE TABLE kept (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, part BLOB NOT NULL);
-CREATE TRIGGER keep BEFORE DELETE ON journal
-BEGIN INSERT INTO kept (last, part) VALUES (OLD.last, OLD.part); END;
-"""
+_KEEP = (
+    "CREATE TABLE kept (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, part BLOB NOT NULL)",
+    "CREATE TRIGGER keep BEFORE DELETE ON journal BEGIN INSERT INTO kept (last, part) VALUES (OLD.last, OLD.part); END",
+)
 
 
 def experiment(text: str) -> Experiment:
@@ -195,10 +194,11 @@ def keep_history(there: Parties) -> None:
         place = there.folder(name).path
         place.mkdir(mode=0o700, exist_ok=True)
         file = place / "store.sqlite"
-        SqliteStore(file, there.agreed(name).terms.invitation.run, name).close()
-        with sqlite3.connect(file) as connection:
-            connection.executescript(_KEEP)
-        connection.close()
+        key = Identity.load(there.federation.folder / name / "identity.key").secret("state")
+        store = SqliteStore(file, there.agreed(name).terms.invitation.run, name, key)
+        with closing(store), store._file.transaction():
+            for statement in _KEEP:
+                store._file.execute(statement)
 
 
 def life(there: Parties, name: str) -> Life:

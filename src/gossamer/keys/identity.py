@@ -158,6 +158,12 @@ class Identity:
             raise IdentityError(f"{path}: expected an Ed25519 private key in PEM (PKCS 8), found something else")
         return cls(private)
 
+    def secret(self, purpose: str) -> bytes:
+        """A secret [32 bytes] for one ``purpose``, which is never sent and is the same whenever it is asked for."""
+        return hashlib.blake2b(
+            encode(("gossamer", purpose)), key=self._private.private_bytes_raw(), digest_size=32
+        ).digest()
+
     def sign(self, purpose: str, content: bytes) -> bytes:
         """A signature [64 bytes] of ``content`` that is worth nothing for another ``purpose``."""
         return self._private.sign(_signed_text(purpose, content))

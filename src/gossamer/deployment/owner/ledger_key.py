@@ -45,6 +45,19 @@ def require_ledger(path: Path) -> bool:
     return False
 
 
+def to_be_read(path: Path) -> LedgerFile:
+    """Open a ledger that is there, with its key if that is there too; its seal can be compared without.
+
+    Raises
+    ------
+    DataError
+        If the two do not belong together.
+    StorageError
+        If one cannot be read, or is not what was written.
+    """
+    return open_with_key(path)[0] if key_path(path).exists() else LedgerFile(path)
+
+
 def open_with_key(path: Path, *, renew: bool = False) -> tuple[LedgerFile, bytes]:
     """A ledger and its key; both are made if there is neither.
 
@@ -90,6 +103,7 @@ def _key(file: LedgerFile, ledger: Path, renew: bool) -> bytes:
         raise DataError(
             f"{path} is not the key of {ledger}, which was replaced or emptied; bring both back from one copy"
         )
+    file.unlock(key)
     return key
 
 
@@ -103,6 +117,7 @@ def _make(file: LedgerFile, path: Path) -> None:
     with file.transaction():
         if not path.exists():
             file.contents.renew(_mark(fresh))
+            file.seal_with(fresh)
     with file.transaction():
         if file.contents.mark == _mark(fresh):
             _write(path, fresh)

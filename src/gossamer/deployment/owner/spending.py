@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from gossamer.deployment.owner.ledger_key import require_ledger
+from gossamer.deployment.owner.ledger_key import require_ledger, to_be_read
 from gossamer.deployment.owner.owned_data import admitting, budget_of
 from gossamer.deployment.owner.policy import OwnerPolicy
 from gossamer.privacy.accounting.filters import EitherFilter, Total
@@ -189,7 +189,7 @@ def spendings(policy: OwnerPolicy) -> list[Spending]:
     place = policy.ledger_path
     if not require_ledger(place):
         return [_unspent(policy, name) for name in policy.data]
-    with closing(LedgerFile(place)) as file:
+    with closing(to_be_read(place)) as file:
         names = dict.fromkeys([*policy.data, *file.data_sets])
         return [spending_of(policy, file, name) for name in names]
 

@@ -101,7 +101,7 @@ class DataHeld:
             if ranges:
                 self._check_released()
         elif self.agreed.plan.side(self._name).owners:
-            self._unit = LedgerFile(folder.path / UNIT_LEDGER)
+            self._unit = LedgerFile(folder.path / UNIT_LEDGER, invited.state_key)
         self.receipts = self._receipts()
 
     def _rehearse(self) -> None:
@@ -135,14 +135,8 @@ class DataHeld:
             If another run has taken what was left.
         """
         self.ledger = self._ledger()
-        if self.receipts is None or self.ledger is None:
-            return
-        if self.ledger.releases and not self.receipts.heads:
-            self._folder.tell_owner("an older version has begun this run without receipts, so it has none")
-            self.receipts = None
-        else:
-            key = self._invited.identity.public_key.raw.hex()
-            self.receipts.begin(self.agreed.plan.side(self._name), self.ledger, key)
+        if self.receipts is not None and self.ledger is not None:
+            self.receipts.begin(self.agreed.plan.side(self._name), self._invited.identity.public_key.raw.hex())
 
     def _receipts(self) -> StoredReceipts | None:
         """Receipts beside the charges; none where nothing is charged, or nothing holds what is released to a plan."""
@@ -164,7 +158,7 @@ class DataHeld:
     def open(self) -> None:
         """Make the data side, which charges each release to the ledger."""
         side = self.agreed.plan.side(self._name)
-        kept = self._kept = _side_file(self.agreed, side, self._folder)
+        kept = self._kept = _side_file(self.agreed, side, self._folder, self._invited.state_key)
         computer = deployed_computer(
             self.agreed.prepared,
             self.agreed.plan,
@@ -271,11 +265,11 @@ def _said(guarantee: Guarantee, others: Mapping[str, Guarantee]) -> list[str]:
     return [str(guarantee), *(other.beside for other in by_name.values())]
 
 
-def _side_file(agreed: Agreed, side: SidePlan, folder: StateFolder) -> SideFile | None:
+def _side_file(agreed: Agreed, side: SidePlan, folder: StateFolder, key: bytes) -> SideFile | None:
     """File in which data sides that mask, hand over or sum what is raw keep what must outlive a crash."""
     if not (side.scope or side.marked):
         return None
-    return SideFile(folder.path / "side.sqlite", agreed.terms.invitation.run, agreed.terms.me.name)
+    return SideFile(folder.path / "side.sqlite", agreed.terms.invitation.run, agreed.terms.me.name, key)
 
 
 def _signing(invited: Invited) -> Signing:

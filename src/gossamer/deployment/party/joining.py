@@ -52,6 +52,11 @@ class Invited:
     policy: OwnerPolicy | None
     data: Path | None
 
+    @property
+    def state_key(self) -> bytes:
+        """The secret that the files of the party's state are sealed with."""
+        return self.identity.secret("state")
+
 
 def accept(options: PartyOptions, text: bytes | None = None) -> Invited:
     """Read a party's invitation, or one that it accepted before, and see whether its policy lets it pass.

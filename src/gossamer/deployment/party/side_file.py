@@ -13,16 +13,18 @@ import numpy as np
 
 from gossamer.errors import DataError
 from gossamer.privacy.streams.kept_records import Record
-from gossamer.runtimes.storage.file import File, Format
+from gossamer.runtimes.storage.file import LOST, File, Format
 
 FORMAT = Format(
     what="what a data side keeps",
     identifier=int.from_bytes(b"GSMD"),
-    version=1,
+    version=2,
     tables=(
         "CREATE TABLE mark (round INTEGER NOT NULL)",
         "CREATE TABLE record (number INTEGER PRIMARY KEY, state BLOB NOT NULL, answer BLOB NOT NULL)",
     ),
+    damaged=LOST,
+    older=LOST,
 )
 _NUMBERS = np.dtype("<f8")
 
@@ -36,6 +38,8 @@ class SideFile:
         Made if it does not exist, readable by its owner alone.
     run, node : str
         Whose it is.
+    key : bytes, optional
+        The node's secret, by which the file is sealed.
 
     Raises
     ------
@@ -45,8 +49,8 @@ class SideFile:
         If it cannot be read or written.
     """
 
-    def __init__(self, path: Path, run: str, node: str) -> None:
-        self._file = File(path, FORMAT, {"run": run, "node": node}, alone=True)
+    def __init__(self, path: Path, run: str, node: str, key: bytes | None = None) -> None:
+        self._file = File(path, FORMAT, {"run": run, "node": node}, alone=True, key=key)
         self.round = max((round for (round,) in self._file.rows("SELECT round FROM mark")), default=-1)
 
     def reached(self, round: int) -> None:

@@ -40,7 +40,7 @@ class Stored:
         """The node; from now on there is a store."""
         if self._host is None:
             invitation = self._invited.agreed.terms.invitation
-            store = SqliteStore(_store_file(self._options), invitation.run, invitation.me.name)
+            store = SqliteStore(_store_file(self._options), invitation.run, invitation.me.name, self._invited.state_key)
             self._stack.callback(store.close)
             self._host = open_host(self._invited, self._folder, store, _watch(self._options.trace, self._stack))
         return self._host

@@ -38,7 +38,7 @@ def witnesses_of(invited: Invited, folder: StateFolder, held: DataHeld, stack: E
     if hides_schedule(invited.agreed.plan):
         return None
     invitation = invited.agreed.terms.invitation
-    memory = WitnessFile(folder.path / MEMORY, invitation.run, invitation.me.name)
+    memory = WitnessFile(folder.path / MEMORY, invitation.run, invitation.me.name, invited.state_key)
     stack.callback(memory.close)
     keys = {member.name: member.key for member in invitation.members}
     found = Witnesses(

@@ -25,17 +25,15 @@ from gossamer.runtimes.storage import (
 from gossamer.runtimes.storage import (
     receipts as storage_receipts,
 )
-from gossamer.runtimes.storage import (
-    writing as storage_writing,
-)
 from gossamer.runtimes.storage.asking import PAID, Asking, Cost
 from gossamer.runtimes.storage.file import File, Format
 from gossamer.runtimes.storage.filters import Budget
 
+_LOWERED = "if that is lost, lower the policy's epsilon by what runs were charged since the copy that you have"
 FORMAT = Format(
     what="the ledger",
     identifier=int.from_bytes(b"GSML"),
-    version=4,
+    version=5,
     tables=(
         "CREATE TABLE data_set (name TEXT PRIMARY KEY, renyi_order REAL NOT NULL, relation TEXT NOT NULL)",
         # `divergence` is that of the whole plan; a run without a plan, or in a series, has none of its own.
@@ -45,8 +43,14 @@ FORMAT = Format(
         "CREATE TABLE charge (data_set TEXT NOT NULL, run TEXT NOT NULL, kind BLOB NOT NULL, "
         "divergence REAL NOT NULL, releases INTEGER NOT NULL, PRIMARY KEY (data_set, run, kind))",
         *storage_contents.TABLES,
+        *storage_filters.TABLES,
+        *storage_receipts.TABLES,
     ),
-    added={2: storage_filters.TABLES, 3: storage_writing.TRIGGERS, 4: storage_receipts.TABLES},
+    damaged=f"see to its disk, and put the newest copy of it and of its key back; {_LOWERED}",
+    older=f"put the newest one back; {_LOWERED}, delete the file that knows of it and go on",
+)
+_RELEASE = (
+    "INSERT INTO charge VALUES (?, ?, ?, ?, 1) ON CONFLICT (data_set, run, kind) DO UPDATE SET releases = releases + 1"
 )
 _ROUNDING = 1 + 1e-9
 """Versions of numerical packages may differ in the last digits of one and the same divergence."""
@@ -151,7 +155,7 @@ class Account:
                     storage_filters.enter_release(self.file, *where, cost.entry.mu)
             elif (reason := refusal(before)) is not None:
                 raise BudgetSpent(f"{self.owner}: release refused: {reason} ({what})")
-            storage_writing.write_release(self.file, *where, cost.divergence)
+            self.file.execute(_RELEASE, *where, cost.divergence)
         return before + 1
 
     def _entry(self, asking: Asking) -> Entry | None:
@@ -181,7 +185,7 @@ class Account:
         return True
 
     def _insert(self, asking: Asking, divergence: float) -> None:
-        storage_writing.write_run(self.file, self.data_set, self.run, asking.written, divergence)
+        self.file.execute("INSERT INTO run VALUES (?, ?, ?, ?)", self.data_set, self.run, asking.written, divergence)
 
     def _check_filter(self) -> None:
         """A data set's filter is fixed before anything is released."""
@@ -249,6 +253,25 @@ class Spent(NamedTuple):
     mu: float | None = None
     failure: float | None = None
     series: str | None = None
+
+
+def disagreement(file: File) -> str | None:
+    """Say what the two filters and the receipts do not agree on, of what has been charged; None where they do."""
+    entered = (
+        "SELECT run.name FROM run JOIN either_filter USING (data_set) "
+        "LEFT JOIN gaussian_run ON gaussian_run.data_set = run.data_set AND gaussian_run.run = run.name "
+        "LEFT JOIN series_run ON series_run.data_set = run.data_set AND series_run.run = run.name "
+        "WHERE (mu IS NULL) = (series_run.series IS NULL) OR (divergence > 0 AND mu = 0 AND failure = 0)"
+    )
+    for (run,) in file.rows(entered):
+        return f"one filter has counted run {run!r} and the other has not"
+    for chain, noted in storage_receipts.noted_in(file).items():
+        # What a server releases of others' data is kept by the run alone.
+        where = "SELECT IFNULL(SUM(releases), 0) FROM charge WHERE run IN (?, ?)"
+        ((charged,),) = file.rows(where, chain, chain.rpartition("/")[0])
+        if charged != noted:
+            return f"it has {charged} releases of {chain}, and receipts of {noted}"
+    return None
 
 
 def runs_on(file: File, data_set: str) -> list[Spent]:

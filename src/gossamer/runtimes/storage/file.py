@@ -13,13 +13,15 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gossamer.bounded import wrong_kind
-from gossamer.errors import CallerError, GossamerError
+from gossamer.errors import CallerError, GossamerError, shortened
+from gossamer.runtimes.storage import seal
+from gossamer.runtimes.storage.seal import Broken, Older, Seal
 
 IN_MEMORY = Path(":memory:")
 """A path for tests: a file that ends with its process."""
@@ -39,6 +41,17 @@ class WrongStore(StorageError, CallerError):
     exit_code = 2
 
 
+class _Damaged(WrongStore):
+    """SQLite cannot make sense of the file."""
+
+
+LOST = (
+    "put the newest copy of the node's whole state folder back; if there is none, the node's part in this run is over, "
+    "and what was charged stays charged"
+)
+"""What to do without a file that a node goes on from."""
+
+
 @dataclass(frozen=True)
 class Format:
     """Format of a file.
@@ -50,13 +63,9 @@ class Format:
     identifier : int
         Four bytes that tell it from other SQLite files.
     version : int
-        Of the tables; a file of a newer version is refused.
+        Version of the tables; a file of another version is refused.
     tables : tuple of str
-        The statements that make them, as they were in the first version.
-    added : mapping of int to tuple of str, optional
-        The statements that make what later versions have more, by version. A file of an older version is brought up to
-        date when it is opened, if every version since only added tables, with what is in them, or triggers; otherwise
-        it is refused.
+        The statements that make them.
     page_size : int
         Bytes of a page. Larger ones are faster for long values.
     log_pages : int
@@ -64,23 +73,19 @@ class Format:
         it then. A transaction that is larger makes it grow for as long as it takes.
     another : str
         What to do if the file is another one than was meant.
+    damaged, older : str
+        What to do if the file is not what was written, or is not the newest one.
     """
 
     what: str
     identifier: int
     version: int
     tables: tuple[str, ...]
-    added: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     page_size: int = 4096
     log_pages: int = 1000
     another: str = "name another file for this one"
-
-    def since(self, version: int) -> tuple[str, ...] | None:
-        """The statements that bring a file of an older ``version`` up to date; None if there are none."""
-        later = range(version + 1, self.version + 1)
-        if not all(one in self.added for one in later):
-            return None
-        return tuple(statement for one in later for statement in self.added[one])
+    damaged: str = "put the newest copy in its place"
+    older: str = "put the newest one back"
 
 
 class File:
@@ -96,27 +101,66 @@ class File:
         What it is about. Written when the file is made, compared when it is opened again.
     alone : bool
         Whether nobody else may have it open until `close`, or the process's end. Others wait for their turn.
+    key : bytes, optional
+        The secret key that the file is sealed with; without one it is compared with what its seal says by itself, and
+        nothing is written to a file that is sealed with one.
 
     Raises
     ------
     WrongStore
-        If it is something else, is about something else, is of another version or is in use. It is left as it was.
+        If it is something else, is about something else, is of another version, is in use, is not what was written
+        or is older than it was. It is left as it was.
     StorageError
         If it cannot be opened, read or written.
     """
 
-    def __init__(self, path: Path, layout: Format, header: Mapping[str, str], *, alone: bool) -> None:
-        self.path, self._inside = path, False
+    def __init__(
+        self, path: Path, layout: Format, header: Mapping[str, str], *, alone: bool, key: bytes | None = None
+    ) -> None:
+        self.path, self._layout, self._inside = path, layout, False
         with explained(path):
             _make(path)
+            rests = seal.enter(path)
             self._connection = sqlite3.connect(
                 path, timeout=1.0 if alone else 30.0, isolation_level=None, check_same_thread=False
             )
-            try:
-                self._open(layout, header, alone)
-            except BaseException:
-                self._connection.close()
-                raise
+        try:
+            with self._sound(opening=True):
+                self._open(header, alone, key, rests)
+        except BaseException:
+            self._connection.close()
+            seal.leave(path)
+            raise
+
+    def unlock(self, key: bytes) -> None:
+        """Have the key of a file that was opened without it.
+
+        Raises
+        ------
+        WrongStore
+            If the file is not sealed with it.
+        """
+        with self.transaction(), self._sound():
+            self._seal.begin(key)
+
+    def seal_with(self, key: bytes) -> None:
+        """Seal the file with a new key; inside a transaction."""
+        self._seal.next_key = key
+
+    def back_up(self, copy: Path) -> None:
+        """Copy all of the file, with what is in its log, to one that does not exist yet; others may go on writing.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be written.
+        """
+        if os.path.lexists(copy):
+            raise NotWritable(f"{copy} exists already; name a file that does not")
+        with explained(copy):
+            _make(copy)
+            with closing(sqlite3.connect(copy)) as other:
+                self._connection.backup(other)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -165,13 +209,20 @@ class File:
 
     def begin(self) -> None:
         """Begin a transaction that is open until `commit`; if anything inside fails, `close` forgets it all."""
-        with explained(self.path):
+        with self._sound():
             self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._seal.begin()
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
 
     def commit(self) -> None:
         """End it; all that was written inside is durable when this returns."""
         with explained(self.path):
+            self._seal.write()
             self._connection.execute("COMMIT")
+            self._seal.note()
 
     def checkpoint(self) -> None:
         """Move what is in the write-ahead log into the file itself."""
@@ -191,11 +242,39 @@ class File:
         """Let others have it."""
         with explained(self.path):
             self._connection.close()
+        self._seal.note_closed()
 
-    def _open(self, layout: Format, header: Mapping[str, str], alone: bool) -> None:
+    def damage(self, why: str) -> WrongStore:
+        """What is raised where the file holds something else than was written."""
+        why = shortened(" ".join(why.split()), 200).strip("\"'")
+        return WrongStore(f"{self.path} is damaged ({why}), so nothing goes on from it; {self._layout.damaged}")
+
+    @contextmanager
+    def _sound(self, *, opening: bool = False) -> Iterator[None]:
+        """Have what is wrong with the file in one clear line: at an opening also what SQLite makes no sense of."""
+        try:
+            with explained(self.path):
+                yield
+        except (Broken, UnicodeDecodeError) as error:
+            raise self.damage(str(error)) from None
+        except Older as error:
+            raise WrongStore(f"{self.path} is an older copy: {error}; {self._layout.older}") from None
+        except StorageError as error:
+            cause = error.__cause__
+            code = getattr(cause, "sqlite_errorcode", 0)
+            if (
+                isinstance(error, _Damaged)
+                or code in _CUT
+                or (opening and type(error) is StorageError and code & 0xFF != sqlite3.SQLITE_IOERR)
+            ):
+                raise self.damage(str(cause)) from error
+            raise
+
+    def _open(self, header: Mapping[str, str], alone: bool, key: bytes | None, rests: seal.AtRest) -> None:
+        layout = self._layout
         if alone:
             self.execute("PRAGMA locking_mode=EXCLUSIVE")
-        self._check_format(layout)
+        self._check_format()
         self.execute(f"PRAGMA page_size={layout.page_size}")  # of a file that is made now
         self.execute(f"PRAGMA wal_autocheckpoint={layout.log_pages}")
         self.execute(f"PRAGMA journal_size_limit={layout.log_pages * layout.page_size}")
@@ -203,51 +282,58 @@ class File:
         self.execute("PRAGMA synchronous=FULL")
         self.execute("PRAGMA fullfsync=ON")
         self.execute("PRAGMA secure_delete=OFF")  # what was deleted is as private as what is there
-        with self.transaction():
-            self._check_format(layout)  # somebody may just have made it
-            if self._empty:
-                self._fill(layout, header)
-            self._bring_up_to_date(layout)
-            found = dict(self.rows("SELECT name, value FROM header"))
-            for name, expected in header.items():
-                if found.get(name) != expected:
-                    raise WrongStore(
-                        f"{self.path} is {layout.what} of {name} {found.get(name)!r}, expected {name} {expected!r}; "
-                        f"{layout.another}"
-                    )
-
-    def _fill(self, layout: Format, header: Mapping[str, str]) -> None:
-        self.execute(f"PRAGMA application_id={layout.identifier}")
-        self.execute(f"PRAGMA user_version={layout.version}")
-        added = [statement for version in sorted(layout.added) for statement in layout.added[version]]
-        for statement in ("CREATE TABLE header (name TEXT PRIMARY KEY, value TEXT NOT NULL)", *layout.tables, *added):
-            self.execute(statement)
-        for item in header.items():
-            self.execute("INSERT INTO header VALUES (?, ?)", *item)
-
-    def _bring_up_to_date(self, layout: Format) -> None:
-        version = self.rows("PRAGMA user_version")[0][0]
-        if version < layout.version:
-            for statement in layout.since(version) or ():
-                self.execute(statement)
+        self.execute("PRAGMA temp_store=MEMORY")
+        self.execute("BEGIN IMMEDIATE")
+        self._check_format()  # somebody may just have made it
+        tables, fresh = (_HEADER, *layout.tables), self._empty
+        if fresh:
+            self.execute(f"PRAGMA application_id={layout.identifier}")
             self.execute(f"PRAGMA user_version={layout.version}")
+            for statement in (seal.TABLE, *tables):
+                self.execute(statement)
+        path = None if str(self.path) == str(IN_MEMORY) else self.path
+        self._seal = Seal(self._connection, tables, path, rests, key if fresh else None)
+        if fresh:
+            self._seal.check_newest()
+            for item in header.items():
+                self.execute("INSERT INTO header VALUES (?, ?)", *item)
+        else:
+            self._seal.check()
+        found = dict(self.rows("SELECT name, value FROM header"))
+        for name, expected in header.items():
+            if found.get(name) != expected:
+                raise WrongStore(
+                    f"{self.path} is {layout.what} of {name} {found.get(name)!r}, expected {name} {expected!r}; "
+                    f"{layout.another}"
+                )
+        if not fresh and key is not None:
+            self._seal.begin(key)
+        self.commit()
 
     @property
     def _empty(self) -> bool:
         return not self.rows("SELECT 1 FROM sqlite_master")
 
-    def _check_format(self, layout: Format) -> None:
+    def _check_format(self) -> None:
+        layout = self._layout
         identifier, version = (self.rows(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version"))
         if identifier == 0 and self._empty:
             return
         if identifier != layout.identifier:
-            raise WrongStore(f"{self.path}: expected {layout.what}, found another SQLite file; {layout.another}")
-        if version > layout.version or layout.since(version) is None:
+            raise WrongStore(
+                f"{self.path}: expected {layout.what}, found another SQLite file, or it is damaged; {layout.another}"
+            )
+        if version != layout.version:
             age = "a newer" if version > layout.version else "an older"
             raise WrongStore(
-                f"{self.path} was written by {age} version of gossamer (format {version}, expected {layout.version}); "
-                f"use the version that wrote it"
+                f"{self.path} was written by {age} version of gossamer (format {version}, expected {layout.version}), "
+                "or is damaged; use the version that wrote it"
             )
+
+
+_CUT = (sqlite3.SQLITE_IOERR_SHORT_READ,)
+"""Errors of the disk that are none: the file is shorter than it says."""
+_HEADER = "CREATE TABLE header (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
 
 
 def _make(path: Path) -> None:
@@ -286,8 +372,8 @@ _REASONS: dict[int, tuple[type[StorageError], str]] = {
     sqlite3.SQLITE_FULL: (NotWritable, "could not grow: the disk is full; nothing was written. Make room and restart"),
     sqlite3.SQLITE_IOERR: (StorageError, "could not be read or written: its disk reports an error; see to the disk"),
     sqlite3.SQLITE_READONLY: (NotWritable, "may not be written; give its owner that right, and that to its folder"),
+    sqlite3.SQLITE_CORRUPT: (_Damaged, "is damaged; see to its disk, and put the newest copy in its place"),
     sqlite3.SQLITE_CANTOPEN: (NotWritable, "cannot be opened; expected a file, in a folder that may be written"),
-    sqlite3.SQLITE_CORRUPT: (WrongStore, "is damaged; bring back a copy from before"),
 }
 
 

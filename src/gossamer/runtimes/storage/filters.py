@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from gossamer.errors import SpecError
-from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, Entry, Total
+from gossamer.privacy.accounting.filters import EitherFilter, Entry, Total
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.accounting.series import Series
 from gossamer.privacy.releases import Counts
@@ -96,18 +96,8 @@ def begin(file: File, data_set: str, budget: Budget) -> None:
 
 
 def total_of(file: File, data_set: str) -> Total:
-    """The sums of all entries of a data set, of plans and of releases without one.
-
-    Of a run without an entry or a place in a series nothing is proved: a process of an older version, which had the
-    ledger open before the second format brought it up to date, has counted it as Renyi divergence alone. The third
-    format lets none such in (`storage.writing`).
-    """
-    entered = (
-        "SELECT mu, failure FROM run LEFT JOIN gaussian_run ON gaussian_run.data_set = run.data_set "
-        "AND gaussian_run.run = run.name LEFT JOIN series_run ON series_run.data_set = run.data_set "
-        "AND series_run.run = run.name WHERE run.data_set = ? AND series_run.series IS NULL"
-    )
-    runs = [NOTHING_PROVED if mu is None else (mu, failure) for mu, failure in file.rows(entered, data_set)]
+    """The sums of all entries of a data set, of plans and of releases without one."""
+    runs = file.rows("SELECT mu, failure FROM gaussian_run WHERE data_set = ?", data_set)
     statement = (
         "SELECT gaussian_charge.mu, charge.releases FROM gaussian_charge JOIN charge USING (data_set, run, kind) "
         "WHERE data_set = ?"

@@ -31,7 +31,7 @@ from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.protocol.encoding import encode
-from gossamer.runtimes.storage.account import FORMAT, Account, Spent, runs_on, spent_on
+from gossamer.runtimes.storage.account import FORMAT, Account, Spent, disagreement, runs_on, spent_on
 from gossamer.runtimes.storage.asking import (
     PAID,
     Asking,
@@ -62,18 +62,52 @@ class LedgerFile:
     path : str or Path
         Made if it does not exist. ``:memory:`` keeps it in memory, for tests of crashes in virtual time: what was
         charged stays there as long as this object.
+    key : bytes, optional
+        The secret that it is sealed with; without one it can be read, and `unlock` gives it later.
 
     Raises
     ------
     WrongStore
-        If the file is something else, or of another version.
+        If the file is something else, of another version, or not what was written.
     StorageError
         If it cannot be opened.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self._file = File(Path(path), FORMAT, {}, alone=False)
+    def __init__(self, path: str | Path, key: bytes | None = None) -> None:
+        self._file = File(Path(path), FORMAT, {}, alone=False, key=key)
         self.contents = Contents(self._file)
+        try:
+            with self._file.transaction():
+                why = disagreement(self._file)
+            if why is not None:
+                raise self._file.damage(why)
+        except BaseException:
+            self.close()
+            raise
+
+    def unlock(self, key: bytes) -> None:
+        """Have the key that the ledger is sealed with; only with it is anything written to it.
+
+        Raises
+        ------
+        WrongStore
+            If it is sealed with another one.
+        """
+        self._file.unlock(key)
+
+    def seal_with(self, key: bytes) -> None:
+        """Seal the ledger with a new key; inside a transaction."""
+        self._file.seal_with(key)
+
+    def back_up(self, copy: Path) -> None:
+        """Copy the ledger, with what is in its log, to a file that does not exist yet; runs may go on charging.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be written.
+        """
+        self._file.back_up(copy)
 
     def open(
         self,

@@ -14,11 +14,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from gossamer.errors import DataError
 from gossamer.protocol.receipt_notes import Seen, following
 from gossamer.runtimes.storage.file import File
 from gossamer.sides.charges import Receipt
-from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import SidePlan
 from gossamer.sides.receipts import Book, Head, link
 
@@ -110,24 +108,17 @@ class StoredReceipts:
         found = self._file.rows("SELECT lines FROM receipt WHERE chain = ? ORDER BY number", self._chain)
         return [lines for (lines,) in found]
 
-    def begin(self, plan: SidePlan, ledger: Ledger, key: str, nonce: Callable[[], str] = _nonce) -> None:
+    def begin(self, plan: SidePlan, key: str, nonce: Callable[[], str] = _nonce) -> None:
         """Have receipts of what is charged from now on, after those that are there.
 
         Parameters
         ----------
         plan : SidePlan
             Of the party.
-        ledger : Ledger
-            Open, with what was charged.
         key : str
             The party's public key, in hexadecimal digits.
         nonce : callable, optional
             Draws the random digits of a receipt.
-
-        Raises
-        ------
-        DataError
-            If the ledger has other releases than there are receipts of.
         """
         self._book = Book({self._party: plan}, self._run, timed=False, key=key, nonce=nonce)
         if not self.heads:
@@ -136,13 +127,6 @@ class StoredReceipts:
             self._follow(self._fresh)
         else:
             self._book.restore((self.heads[-1], self._laws(), {self._party: len(self.links)}))
-        charged, noted = ledger.releases, self._noted()
-        if charged != noted:
-            raise DataError(
-                f"{self._file.path}: the ledger has {charged} releases of {self._party} in this run, and receipts of "
-                f"{noted}: another version has written it, or somebody by hand; put the newest copy back, or found a "
-                "new federation"
-            )
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -211,11 +195,18 @@ class StoredReceipts:
         laws = [json.loads(line).get("law") for line in self.rows()[0].splitlines()]
         return [json.dumps(law, allow_nan=False) for law in laws if isinstance(law, dict)]
 
-    def _noted(self) -> int:
-        """Number of charges that there are receipts of: of a curator's sums, one for each of those in it."""
-        rows = self.rows()
-        owners = next((one["owners"] for line in rows[0].splitlines() if "owners" in (one := json.loads(line))), None)
-        return len(rows) - 1 if owners is None else sum(len(json.loads(row).get("owners", owners)) for row in rows[1:])
+
+def noted_in(file: File) -> dict[str, int]:
+    """Return the number of charges that there are receipts of, by chain: of sums for several owners, one for each."""
+    found: dict[str, int] = {}
+    owners: list[str] | None = None
+    for chain, number, lines in file.rows("SELECT chain, number, lines FROM receipt ORDER BY chain, number"):
+        if number == 0:
+            said = (json.loads(line).get("owners") for line in lines.splitlines())
+            owners, found[chain] = next((one for one in said if one is not None), None), 0
+        else:
+            found[chain] += 1 if owners is None else len(json.loads(lines.splitlines()[-1]).get("owners", owners))
+    return found
 
 
 def witnessed_in(file: File, chain: str) -> Witnessed | None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gossamer.protocol.encoding import Buffer
-from gossamer.runtimes.storage.file import File, Format, StorageError
+from gossamer.runtimes.storage.file import LOST, File, Format, StorageError
 
 _PART = 1 << 20  # most bytes in a row
 _LONG = 1 << 16  # bytes that are worth a row of their own
@@ -25,7 +25,7 @@ _LONG = 1 << 16  # bytes that are worth a row of their own
 FORMAT = Format(
     what="the store",
     identifier=int.from_bytes(b"GSMS"),
-    version=2,
+    version=3,
     tables=(
         "CREATE TABLE journal (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, part BLOB NOT NULL)",
         "CREATE TABLE snapshot (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, part BLOB NOT NULL)",
@@ -33,6 +33,8 @@ FORMAT = Format(
     page_size=1 << 14,
     log_pages=1 << 8,
     another="give another --store",
+    damaged=LOST,
+    older=LOST,
 )
 
 
@@ -45,6 +47,8 @@ class SqliteStore:
         Made if it does not exist.
     run, node : str
         Whose store it is, and in which run.
+    key : bytes, optional
+        The node's secret, by which the store is sealed.
 
     Raises
     ------
@@ -54,9 +58,9 @@ class SqliteStore:
         If it cannot be opened.
     """
 
-    def __init__(self, path: str | Path, run: str, node: str) -> None:
+    def __init__(self, path: str | Path, run: str, node: str, key: bytes | None = None) -> None:
         self.name = str(path)
-        self._file = File(Path(path), FORMAT, {"run": run, "node": node}, alone=True)
+        self._file = File(Path(path), FORMAT, {"run": run, "node": node}, alone=True, key=key)
         self._usable, self._staged = True, False
         self._logged = 0  # bytes since the log was last empty, as far as is known
 

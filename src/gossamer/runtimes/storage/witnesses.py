@@ -16,21 +16,22 @@ from gossamer.runtimes.storage.file import File, Format
 FORMAT = Format(
     what="what a witness of receipts keeps",
     identifier=int.from_bytes(b"GSMW"),
-    version=2,
+    version=3,
     tables=(
         "CREATE TABLE peer (name TEXT PRIMARY KEY, seen INTEGER NOT NULL, seen_head BLOB NOT NULL, "
         "told INTEGER NOT NULL, told_head BLOB NOT NULL)",
+        "CREATE TABLE evidence (name TEXT PRIMARY KEY, releases INTEGER NOT NULL, head BLOB NOT NULL)",
     ),
-    added={
-        2: (
-            "CREATE TABLE evidence (name TEXT PRIMARY KEY, releases INTEGER NOT NULL, head BLOB NOT NULL)",
-            "INSERT INTO evidence SELECT name, told, told_head FROM peer WHERE told > 0",
-        )
-    },
+    damaged="put its newest copy back, or delete it with the file beside it and start the node while its peers are "
+    "there, which say again what they have countersigned",
 )
 _KEPT = (
     "SELECT peer.name, seen, seen_head, told, told_head, IFNULL(releases, 0), IFNULL(head, x'') "
     "FROM peer LEFT JOIN evidence ON evidence.name = peer.name"
+)
+_PEER = (
+    "INSERT INTO peer VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET seen = excluded.seen, "
+    "seen_head = excluded.seen_head, told = excluded.told, told_head = excluded.told_head"
 )
 _GROWN = (
     "INSERT INTO evidence VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET releases = excluded.releases, "
@@ -48,6 +49,8 @@ class WitnessFile:
         Made if it does not exist, readable by its owner alone.
     run, node : str
         Whose it is.
+    key : bytes, optional
+        The node's secret, by which the file is sealed.
 
     Raises
     ------
@@ -57,8 +60,8 @@ class WitnessFile:
         If it cannot be read or written.
     """
 
-    def __init__(self, path: Path, run: str, node: str) -> None:
-        self._file = File(path, FORMAT, {"run": run, "node": node}, alone=True)
+    def __init__(self, path: Path, run: str, node: str, key: bytes | None = None) -> None:
+        self._file = File(path, FORMAT, {"run": run, "node": node}, alone=True, key=key)
 
     def kept(self) -> Mapping[str, Known]:
         """Return what is known of each peer."""
@@ -70,7 +73,7 @@ class WitnessFile:
         with self._file.transaction():
             for name, one in known.items():
                 row = name, *(one.seen or _NOTHING), *(one.told or _NOTHING)
-                self._file.execute("INSERT OR REPLACE INTO peer VALUES (?, ?, ?, ?, ?)", *row)
+                self._file.execute(_PEER, *row)
                 if one.evidence is not None:
                     self._file.execute(_GROWN, name, *one.evidence)
 

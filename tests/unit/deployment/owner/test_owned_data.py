@@ -25,7 +25,7 @@ from gossamer.deployment.owner.ledger_key import key_path, open_with_key
 from gossamer.deployment.owner.owned_data import OwnedData
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.deployment.owner.spending import spendings
-from gossamer.errors import BudgetSpent, DataError, SpecError
+from gossamer.errors import BudgetSpent, CallerError, DataError, SpecError
 from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
 from gossamer.privacy.accounting.filters import Entry
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
@@ -487,8 +487,9 @@ def test_a_key_without_its_ledger_is_refused(opened: Open, folder: Path) -> None
 
 
 @pytest.mark.parametrize("emptied", [True, False])
+@pytest.mark.parametrize("told", [True, False])
 def test_a_ledger_that_was_emptied_or_replaced_is_refused(
-    opened: Open, folder: Path, tmp_path_factory: Any, emptied: bool
+    opened: Open, folder: Path, tmp_path_factory: Any, emptied: bool, told: bool
 ) -> None:
     data = opened()
     data.check()
@@ -496,11 +497,14 @@ def test_a_ledger_that_was_emptied_or_replaced_is_refused(
     data.close()
     for left in folder.glob("policy.ledger-*"):
         left.unlink()
+    if not told:
+        (folder / "policy.ledger.newest").unlink()
     other = tmp_path_factory.mktemp("other") / "a.ledger"
     open_with_key(other)[0].close()
     (folder / "policy.ledger").write_bytes(b"" if emptied else other.read_bytes())
     for options in ({}, {"new_key": True}):
-        with pytest.raises(DataError, match=r"is not the key of .*policy.ledger, which was replaced or emptied"):
+        said = "is an older copy: it was written" if told else "is not the key of .*policy.ledger, which was"
+        with pytest.raises(CallerError, match=said):
             opened(**options)
 
 
@@ -568,6 +572,7 @@ def test_another_process_that_makes_the_key_at_the_same_time_wins(
             else:
                 with closing(LedgerFile(folder / "policy.ledger")) as other, other.transaction():
                     other.contents.renew(b"the mark of another process")
+                    other.seal_with(b"the key of another process")
         return transaction(file)
 
     monkeypatch.setattr(LedgerFile, "transaction", interrupted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -283,23 +282,10 @@ def test_a_rename_is_whole_or_nothing(opened: Open, spent: Path, monkeypatch: py
     data.update(renamed_from="wards")
 
 
-def test_tables_of_later_versions_go_along(opened: Open, spent: Path) -> None:
-    """Whatever has a column for names of data sets."""
-    with closing(sqlite3.connect(spent / "policy.ledger")) as connection:
-        connection.execute("CREATE TABLE later (data_set TEXT NOT NULL, mu REAL)")
-        connection.execute("INSERT INTO later VALUES ('wards', 1.5)")
-        connection.commit()
-    policy(spent, "beds")
-    write(spent / "beds.csv", ROWS)
-    opened("beds").update(renamed_from="wards")
-    assert opened("beds").file.contents.file.rows("SELECT data_set, mu FROM later") == [("beds", 1.5)]
-
-
 def test_a_ledger_in_which_nothing_was_renamed_has_no_guards(opened: Open, spent: Path) -> None:
-    """Only the triggers that each ledger has; those of a rename come with it."""
     with closing(LedgerFile(spent / "policy.ledger")) as file:
         names = {name for (name,) in file.contents.file.rows("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
-    assert names == {"runs_in_two_steps", "releases_in_two_steps"}
+    assert names == set()
 
 
 def test_by_command(spent: Path, capsys: pytest.CaptureFixture[str]) -> None:

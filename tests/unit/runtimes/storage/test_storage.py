@@ -313,7 +313,7 @@ def test_a_damaged_file_is_one_clear_line(path: Path) -> None:
     data[4096:] = bytes(len(data) - 4096)  # all but the first page
     path.write_bytes(data)
     with (
-        pytest.raises(StorageError, match="damaged; bring back a copy"),
+        pytest.raises(StorageError, match=r"damaged \(.*put the newest copy of"),
         closing(SqliteStore(path, "run", "a")) as store,
     ):
         contents(store)
@@ -328,7 +328,9 @@ def test_a_file_that_was_cut_off_is_one_clear_line(path: Path, kept: int) -> Non
     store.close()
     path.write_bytes(path.read_bytes()[:kept])
     with (
-        pytest.raises(StorageError, match=f"^{path} (is damaged; bring back a copy|is no file of gossamer's)[^\n]*$"),
+        pytest.raises(
+            StorageError, match=f"^{path} (is damaged \\(.*put the newest copy|is no file of gossamer's)[^\n]*$"
+        ),
         closing(SqliteStore(path, "run", "a")) as found,
     ):
         contents(found)

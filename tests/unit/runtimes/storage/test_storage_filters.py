@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -28,10 +27,6 @@ from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import Factorisation
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise
 from gossamer.privacy.streams.unit_ledger import StreamKind
-from gossamer.runtimes.storage import filters as storage_filters
-from gossamer.runtimes.storage.account import FORMAT
-from gossamer.runtimes.storage.asking import encoded
-from gossamer.runtimes.storage.file import StorageError
 from gossamer.runtimes.storage.ledger import LedgerFile
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -171,117 +166,9 @@ def test_units_enter_with_their_mu(file: LedgerFile) -> None:
 # Which filter keeps a data set
 
 
-FIRST = replace(FORMAT, version=1, added={})
-SECOND = replace(FORMAT, version=2, added={2: storage_filters.TABLES})
-# As the first and the second version wrote.
-ENTERED = "INSERT INTO run VALUES (?, ?, ?, ?)"
-CHARGED = (
-    "INSERT INTO charge VALUES (?, ?, ?, ?, 1) ON CONFLICT (data_set, run, kind) DO UPDATE SET releases = releases + 1"
-)
-
-
-def old_ledger(path: Path) -> None:
-    """As the first version left it: its tables, and a run that has spent nearly all."""
-    with closing(storage_filters.File(path, FIRST, {}, alone=False)) as file, file.transaction():
-        file.execute("INSERT INTO data_set VALUES ('wards', 20.0, 'add_or_remove_one')")
-        plan = RenyiFilter(1.2, 1e-5, ADD, 20.0)
-        file.execute("INSERT INTO run VALUES ('wards', 'old', X'00', ?)", 0.97 * plan.level)
-
-
-def test_a_data_set_of_an_old_ledger_goes_on_with_one_filter_at_all_of_delta(path: Path) -> None:
-    old_ledger(path)
-    alone = RenyiFilter(1.2, 1e-5, ADD, 20.0)
-    for _ in range(2):
-        with closing(LedgerFile(path)) as file:
-            assert file.kept_by("wards", BUDGET) == alone
-            assert file.runs("wards")[0].divergence == pytest.approx(0.97 * alone.level)
-            assert file.total("wards") is None
-            with pytest.raises(BudgetSpent, match="the budget's level"):
-                file.open("a", "wards", "two", BUDGET, {LARGE: 1})
-            room = int(0.03 * alone.level / renyi_divergence(MILD, 20.0, ADD))
-            assert room > 1
-            file.open("a", "wards", "three", BUDGET, {MILD: room})
-            file.open("a", "beds", "one", BUDGET, {SMALL: 100})  # which both filters keep from now on
-            assert [(run.mu, run.failure) for run in file.runs("wards")] == [(None, None)] * 2
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT.version,)
-    connection.close()
-
-
-def test_a_run_that_an_older_process_entered_meanwhile_leaves_the_second_filter_nothing(
-    path: Path, another: Callable[[], LedgerFile]
-) -> None:
-    """In a ledger of the second version: that process had it open before it was brought up to date."""
-    with closing(storage_filters.File(path, SECOND, {}, alone=False)) as old, old.transaction():
-        storage_filters.begin(old, "wards", BUDGET)
-        old.execute("INSERT INTO run VALUES ('wards', 'old', X'00', ?)", 0.99 * BUDGET.renyi.level)
-    file = another()
-    total = file.total("wards")
-    assert total is not None
-    assert total.squared == math.inf
-    with pytest.raises(BudgetSpent):
-        file.open("a", "wards", "two", BUDGET, {LARGE: 1})
-
-
-@pytest.mark.parametrize("known", ["FIRST", "SECOND"])
-def test_a_process_of_an_older_version_enters_nothing_into_a_newer_ledger(
-    path: Path, another: Callable[[], LedgerFile], known: str
-) -> None:
-    """It had the ledger open before, and would check what it enters against all of delta, or in one way alone.
-
-    These are its statements.
-    """
-    with closing(storage_filters.File(path, {"FIRST": FIRST, "SECOND": SECOND}[known], {}, alone=False)) as old:
-        with old.transaction():
-            old.execute("INSERT INTO data_set VALUES ('beds', 20.0, 'add_or_remove_one')")
-            old.execute(ENTERED, "beds", "planned", b"\0", 0.1)
-            old.execute(ENTERED, "beds", "unplanned", b"\1", 0.0)
-            old.execute(CHARGED, "beds", "unplanned", b"kind", 0.1)
-        new = another()
-        new.open("a", "wards", "run", BUDGET, {LARGE: 1}).charge(LARGE)
-        new.open("a", "wards", "free", BUDGET).charge(LARGE)
-        before = new.runs("wards"), new.runs("beds")
-        for statement, *values in (
-            (ENTERED, "wards", "old", b"\0", 0.1),
-            (ENTERED, "wards", "old", b"\1", 0.0),
-            (ENTERED, "beds", "old", b"\0", 0.1),
-            (CHARGED, "wards", "free", encoded(LARGE), 0.1),
-            (CHARGED, "wards", "free", b"another kind", 0.1),
-            (CHARGED, "beds", "unplanned", b"kind", 0.1),
-        ):
-            with pytest.raises(StorageError, match="a newer version of gossamer keeps it now"), old.transaction():
-                old.execute(statement, *values)
-        assert (new.runs("wards"), new.runs("beds")) == before
-        with old.transaction():  # of a plan, which was paid for before
-            old.execute(CHARGED, "beds", "planned", b"kind", 0.0)
-            old.execute(CHARGED, "beds", "planned", b"kind", 0.0)
-        assert new.runs("beds")[0].releases == 2
-    with pytest.raises(StorageError, match="newer version of gossamer"):
-        storage_filters.File(path, {"FIRST": FIRST, "SECOND": SECOND}[known], {}, alone=False)
-
-
 def test_costs_of_other_libraries_types_are_kept_as_numbers(path: Path, file: LedgerFile) -> None:
     file.open_agent("agent", "wards", "run", BUDGET, np.float32(0.25), entry=Entry(np.float32(0.5), np.float32(0.0)))  # type: ignore[arg-type]
     assert (file.spent("wards"), file.total("wards")) == (0.25, Total(0.25, 0.0))
-
-
-def test_an_old_data_set_has_nothing_to_set_aside(path: Path) -> None:
-    old_ledger(path)
-    with closing(LedgerFile(path)) as file, pytest.raises(SpecError, match="begun before anything was set aside"):
-        file.open("a", "wards", "two", SERIES_BUDGET, {SMALL: 1})
-
-
-def test_a_new_file_has_the_tables_of_one_that_was_brought_up_to_date(path: Path, tmp_path: Path) -> None:
-    def schema(place: Path) -> list[Any]:
-        LedgerFile(place).close()
-        with sqlite3.connect(place) as connection:
-            found = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
-        connection.close()
-        return found
-
-    old_ledger(path)
-    storage_filters.File(tmp_path / "second.ledger", SECOND, {}, alone=False).close()
-    assert schema(path) == schema(tmp_path / "second.ledger") == schema(tmp_path / "new.ledger")
 
 
 def test_who_has_one_filter_keeps_to_it(file: LedgerFile) -> None:

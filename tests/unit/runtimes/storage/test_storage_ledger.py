@@ -377,9 +377,9 @@ def test_a_store_is_no_ledger_and_a_newer_one_is_refused(path: Path, tmp_path: P
         SqliteStore(path, "run", "a")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version=5")
+        connection.execute("PRAGMA user_version=6")
     connection.close()
-    with pytest.raises(WrongStore, match=r"newer version of gossamer \(format 5, expected 4\)"):
+    with pytest.raises(WrongStore, match=r"newer version of gossamer \(format 6, expected 5\)"):
         LedgerFile(path)
 
 
