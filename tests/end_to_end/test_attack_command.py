@@ -89,7 +89,7 @@ def test_a_batch_is_recovered_as_a_mixture(spec: Path, capsys: pytest.CaptureFix
 
 
 def test_the_report_of_an_inversion(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["attack", "inversion", str(spec), "--set", "privacy=none"]) == 0
+    assert main(["attack", "inversion", str(spec), "--set", "privacy={mechanism: none}"]) == 0
     out = capsys.readouterr().out
     assert "linear inversion of 8 batches of 1 at node-0" in out
     assert ["no", "noise", "1.000", "1.000"] in [line.split() for line in out.splitlines()]

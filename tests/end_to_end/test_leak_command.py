@@ -39,7 +39,7 @@ def test_nothing_differs(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_releases_without_noise_are_not_said_to_hide_anything(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", "leak", spec, "--pairs", "3", "--set", "privacy=none"]) == 0
+    assert main(["audit", "leak", spec, "--pairs", "3", "--set", "privacy={mechanism: none}"]) == 0
     printed = capsys.readouterr().out
     assert "Nothing but releases told the two data sets of a pair apart, and they have no noise." in printed
     assert "Nothing but noise" not in printed

@@ -23,6 +23,7 @@ import gossamer as gs
 from gossamer.cli.main import main
 from gossamer.experiment.noise_secret import FILE, KeptSecret
 from gossamer.experiment.results_folder import packed, unpack
+from gossamer.extras import install_line
 from gossamer.runtimes import ray_extra
 from gossamer.studies.ray_tasks import MOST_TRIES, RayTasks, made_there
 from gossamer.studies.runs import StudyRun, each_seed
@@ -429,7 +430,7 @@ def test_without_ray_the_extra_is_named(
     spec: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    words = 'work on Ray needs the optional package ray, which is not installed: pip install "gossamer[ray]"'
+    words = f"work on Ray needs the optional package ray, which is not installed: {install_line('ray')}"
     assert refused(spec, capsys, "--engine", "ray") == f"gossamer: error: {words}"
     assert refused(spec, capsys, "--address", "127.0.0.1:6379") == f"gossamer: error: {words}"
 

@@ -217,4 +217,4 @@ def test_mistakes_get_a_line(kind: str, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_an_extra_that_is_not_installed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "find_spec", lambda name: None)
-    assert 'pip install "gossamer[onnx]"' in said(capsys, "export", "out", "--to", "onnx", code=2)[1]
+    assert '-m pip install "torch>=2.8" "onnx>=' in said(capsys, "export", "out", "--to", "onnx", code=2)[1]

@@ -21,7 +21,7 @@ FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 
 # A room is a folder with code, or a file right under the package; the table of algorithms is one, too. Lowest first: a
 # room imports from itself and from those named for it, which all stand above it in this list, so there are no circles.
-BASE = "arrays bounded errors numbers randomness section threads vectors"
+BASE = "arrays bounded errors extras numbers randomness section threads vectors"
 PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/streams"
 RELEASED = f"{BASE} parameters protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
@@ -46,14 +46,14 @@ _ALONE = (
 )
 MAY_IMPORT = {
     **dict.fromkeys(_ALONE, ""),
-    **dict.fromkeys(("locks", "processes"), "errors"),
+    **dict.fromkeys(("locks", "processes", "extras"), "errors"),
     "philox": "arrays normals",
     "randomness": "normals threads",
     "numbers": "errors",
     "strict_yaml": "bounded errors",
     **dict.fromkeys(("vectors", "parameters"), "arrays vectors"),
     "protocol": "errors vectors",
-    "keys": "errors protocol",
+    "keys": "errors extras protocol",
     "registering": "errors",
     "registered_settings": "registering section",
     "topology": f"{BASE} registered_settings",
@@ -74,10 +74,10 @@ MAY_IMPORT = {
     **dict.fromkeys((f"algorithms/{room}" for room in ROOMS), f"{RELEASED} algorithms {CLIENTS}"),
     TABLE: f"errors registering algorithms {' '.join(f'algorithms/{room}' for room in ROOMS)}",
     "runtimes": f"{RELEASED} algorithms",
-    "runtimes/mqtt": "errors keys",
+    "runtimes/mqtt": "errors extras keys",
     "runtimes/storage": f"{BASE} protocol {PRIVACY} sides",
     "verify": "",
-    "report": "arrays bounded errors files version privacy",
+    "report": "arrays bounded errors extras files version privacy",
     "experiment": f"{RUNS} report notebooks objectives/models trained runtimes attacks",
     "studies": f"{RUNS} runtimes experiment processes report",
     "faults": f"{RUNS} runtimes runtimes/storage experiment",

@@ -18,6 +18,7 @@ from gossamer.bounded import read_file
 from gossamer.data.compression import MOST_DATA, archive
 from gossamer.data.examples import Examples, Pair, raw_bytes
 from gossamer.errors import DataError
+from gossamer.extras import install_line
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 
@@ -49,7 +50,7 @@ def read_images(path: Path) -> Pair:
     try:
         image_module = import_module("PIL.Image")
     except ImportError as error:
-        raise DataError('pictures need Pillow, which is not here: pip install "gossamer[images]"') from error
+        raise DataError(f"pictures need Pillow, which is not here: {install_line('images')}") from error
     if path.is_dir():
         return _read_both(path, _folder_entries(path), image_module)
     try:

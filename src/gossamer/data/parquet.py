@@ -11,6 +11,7 @@ import numpy as np
 from gossamer.data.cells import Cells
 from gossamer.data.table import BLOCK, Block, Table
 from gossamer.errors import DataError
+from gossamer.extras import install_line
 
 
 def parquet_table(path: Path) -> Table:
@@ -26,8 +27,8 @@ def parquet_table(path: Path) -> Table:
         import pyarrow.parquet as pq
     except ImportError:
         raise DataError(
-            f"{path}: Parquet files are read with pyarrow, which is not installed; pip install 'gossamer[parquet]', or "
-            "save the table as CSV"
+            f"{path}: Parquet files are read with pyarrow, which is not installed; save the table as CSV, or install "
+            f"it: {install_line('parquet')}"
         ) from None
     if not path.is_file():
         raise DataError(f"cannot read {path}: expected a regular file; correct its path")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gossamer.errors import CallerError, shortened
+from gossamer.extras import install_line
 from gossamer.files import make_own_folder
 
 PROJECT = "gossamer"
@@ -67,9 +68,7 @@ def tracker_of(name: str) -> Tracker:
     if name not in TRACKERS:
         raise CallerError(f"track: expected one of {', '.join(TRACKERS)}, found {shortened(name)}; give one of these")
     if find_spec(name) is None:
-        raise CallerError(
-            f'tracking with {name} needs its package, which is not installed: pip install "gossamer[{name}]"'
-        )
+        raise CallerError(f"tracking with {name} needs its package, which is not installed: {install_line(name)}")
     return TRACKERS[name]
 
 

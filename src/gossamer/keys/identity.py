@@ -15,21 +15,16 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gossamer.errors import CallerError
+import gossamer.keys.keys_extra  # noqa: F401  (says how to install cryptography where it is missing)
+
+# isort: split
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
 from gossamer.keys.errors import IdentityError
 from gossamer.keys.private_files import read_private, write_private
 from gossamer.protocol.encoding import encode
-
-try:
-    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-except ModuleNotFoundError as missing:
-    if missing.name != "cryptography":
-        raise
-    raise CallerError(
-        'a federation needs the optional package cryptography, which is not installed: pip install "gossamer[secure]"'
-    ) from None
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64

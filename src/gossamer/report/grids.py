@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError
+from gossamer.extras import install_line
 from gossamer.files import replaced
 
 _CELL, _GAP, _MARGIN = 84, 6, 10  # pixels: least side of a picture, between pictures, around the grid
@@ -73,7 +74,7 @@ def _pillow(name: str) -> Any:
     try:
         return import_module(f"PIL.{name}")
     except ImportError as error:
-        raise DataError('a grid of pictures needs Pillow, which is not here: pip install "gossamer[images]"') from error
+        raise DataError(f"a grid of pictures needs Pillow, which is not here: {install_line('images')}") from error
 
 
 def _pixels(picture: FloatArray) -> npt.NDArray[np.uint8]:

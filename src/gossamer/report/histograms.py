@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.errors import DataError
+from gossamer.extras import install_line
 from gossamer.files import replaced
 
 _BINS = 40
@@ -69,4 +70,4 @@ def _matplotlib(name: str) -> Any:
     try:
         return import_module(f"matplotlib.{name}")
     except ImportError as error:
-        raise DataError('a histogram needs matplotlib, which is not here: pip install "gossamer[figures]"') from error
+        raise DataError(f"a histogram needs matplotlib, which is not here: {install_line('figures')}") from error

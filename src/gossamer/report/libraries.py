@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from gossamer.errors import DataError
+from gossamer.extras import install_line
 
 
 def altair() -> Any:
@@ -63,4 +64,4 @@ def _needed(name: str) -> Any:
 
 
 def _missing(name: str) -> DataError:
-    return DataError(f'a report needs the package {name}, which is not installed: pip install "gossamer[report]"')
+    return DataError(f"a report needs the package {name}, which is not installed: {install_line('report')}")

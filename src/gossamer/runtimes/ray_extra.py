@@ -21,6 +21,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from gossamer.errors import CallerError, shortened
+from gossamer.extras import require
 
 AUTO = "auto"
 """Address of the cluster that this machine is a node of."""
@@ -74,14 +75,9 @@ def _package(variables: Mapping[str, str]) -> Any:
     if "ray" not in sys.modules:
         for name, value in variables.items():
             os.environ.setdefault(name, value)
-    try:
-        import ray
-    except ModuleNotFoundError as missing:
-        if missing.name != "ray":
-            raise
-        raise CallerError(
-            'work on Ray needs the optional package ray, which is not installed: pip install "gossamer[ray]"'
-        ) from None
+    require("ray", "work on Ray needs", "ray")
+    import ray
+
     return ray
 
 

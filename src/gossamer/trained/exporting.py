@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gossamer.errors import CallerError, did_you_mean
+from gossamer.extras import install_line
 from gossamer.files import write_own
 from gossamer.trained.card import FILE
 from gossamer.trained.files import ARRAYS
@@ -86,6 +87,6 @@ def check_target(to: str) -> Target:
     if missing:
         raise CallerError(
             f"an export to {to} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
-            f'installed: pip install "gossamer[{target.extra}]"'
+            f"installed: {install_line(target.extra)}"
         )
     return target

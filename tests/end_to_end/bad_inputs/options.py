@@ -117,7 +117,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     (
         "run: a tracker that is not installed",
         "run spec.yaml --track mlflow",
-        'tracking with mlflow needs its package, which is not installed: pip install "gossamer[mlflow]"',
+        "tracking with mlflow needs its package, which is not installed: ",
     ),
     ("run: a repeat for a tracker", "run --repeat old --track mlflow", "found --track as well; leave it out"),
     ("plan: no algorithm", "plan", "the following arguments are required"),

@@ -87,5 +87,5 @@ def test_no_pictures(tmp_path: Path) -> None:
 
 def test_without_pillow_it_says_what_to_install(colours, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(DataError, match=r'pip install "gossamer\[images\]"'):
+    with pytest.raises(DataError, match=r'-m pip install "pillow>='):
         read_images(colours[0])

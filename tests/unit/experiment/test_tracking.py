@@ -18,6 +18,7 @@ import gossamer as gs
 from gossamer.cli import main
 from gossamer.experiment import trackers
 from gossamer.experiment.tracking import Tracking
+from gossamer.extras import install_line
 
 SPEC = {"algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 4}, "privacy": {"noise_multiplier": 2}}
 SPEC_FILE = "algorithm: {name: gossip, nodes: 3, updates_per_node: 4}\nprivacy: {noise_multiplier: 2}\n"
@@ -246,8 +247,7 @@ def test_a_tracker_that_is_not_installed_names_its_extra(
     spec.write_text(SPEC_FILE)
     assert main(["run", str(spec), "--out", str(tmp_path / "out"), "--track", tracker]) == 2
     assert capsys.readouterr().err == (
-        f"gossamer: error: tracking with {tracker} needs its package, which is not installed: "
-        f'pip install "gossamer[{tracker}]"\n'
+        f"gossamer: error: tracking with {tracker} needs its package, which is not installed: {install_line(tracker)}\n"
     )
     assert not (tmp_path / "out").exists()
 

@@ -75,5 +75,5 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ImportError(name)
 
     monkeypatch.setattr(libraries, "import_module", absent)
-    with pytest.raises(DataError, match=r'altair, which is not installed: pip install "gossamer\[report\]"'):
+    with pytest.raises(DataError, match=r'altair, which is not installed: .* -m pip install "altair>='):
         chart(METRICS)

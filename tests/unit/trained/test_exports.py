@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import warnings
 import zipfile
@@ -22,6 +23,7 @@ from tests.reference import wards
 import gossamer as gs
 from gossamer.errors import CallerError, RunWarning
 from gossamer.experiment.reading import parse_spec
+from gossamer.extras import install_line
 from gossamer.trained import exporting
 
 QUICK: dict[str, Any] = {
@@ -214,7 +216,7 @@ def test_a_missing_package_names_its_extra(to: str, tmp_path: Path, monkeypatch:
     find: Callable[[str], Any] = exporting.find_spec
     gone = exporting.TARGETS[to].needs[-1]
     monkeypatch.setattr(exporting, "find_spec", lambda name: None if name == gone else find(name))
-    words = rf'needs {gone}, which is not installed: pip install "gossamer\[{exporting.TARGETS[to].extra}\]"'
+    words = f"needs {gone}, which is not installed: {re.escape(install_line(exporting.TARGETS[to].extra))}"
     with pytest.raises(CallerError, match=words):
         exporting.check_target(to)
 

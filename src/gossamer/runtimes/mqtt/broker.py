@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from gossamer.errors import GossamerError
+from gossamer.extras import install_line
 from gossamer.runtimes.mqtt.broker_config import ServerTls, mosquitto_config
 
 HOST = "127.0.0.1"
@@ -139,7 +140,7 @@ class EmbeddedBroker(LocalBroker):
 
     @staticmethod
     def missing() -> str | None:
-        return None if find_spec("amqtt") else 'no embedded broker: pip install "gossamer[broker]"'
+        return None if find_spec("amqtt") else f"no embedded broker: {install_line('broker')}"
 
     def _command(self, port: int, folder: Path) -> list[str]:
         return [sys.executable, "-m", "gossamer.runtimes.mqtt.broker_embedded", str(port)]

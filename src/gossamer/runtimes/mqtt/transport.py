@@ -34,6 +34,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+import gossamer.runtimes.mqtt.mqtt_extra  # noqa: F401  (says how to install paho where it is missing)
+
+# isort: split
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, LogLevel, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes

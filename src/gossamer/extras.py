@@ -1,0 +1,69 @@
+"""Optional packages: the line that installs those of an extra, in the environment that is running."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+from gossamer.errors import CallerError
+
+_OURS = re.compile(r"gossamer\[(.+?)\]")
+
+
+def require(package: str, who: str, extra: str) -> None:
+    """Do nothing where a package can be imported, and raise CallerError with the line that installs it where it cannot.
+
+    Parameters
+    ----------
+    package : str
+        Name that it is imported by.
+    who : str
+        Who needs it, with the verb, such as ``a federation needs``.
+    extra : str
+        Name of the extra that has it.
+    """
+    try:
+        import_module(package)
+    except ModuleNotFoundError as missing:
+        if missing.name != package:
+            raise
+        raise CallerError(
+            f"{who} the optional package {package}, which is not installed: {install_line(extra)}"
+        ) from None
+
+
+def install_line(extra: str) -> str:
+    """Return the command that installs what an extra lacks.
+
+    It names the packages themselves, and not Gossamer: that may have come from a clone, or as a file from an organiser,
+    so that no index has it, or has somebody else's under its name. And it names this Python, since ``pip`` may be
+    another's.
+
+    Parameters
+    ----------
+    extra : str
+        Name of the extra.
+    """
+    try:
+        packages = _packages(extra, requires("gossamer") or [])
+    except PackageNotFoundError:  # a source tree on the path, of which nothing is known
+        packages = [f"{Path(__file__).parents[2]}[{extra}]"]
+    return " ".join([shlex.quote(sys.executable), "-m pip install", *(f'"{package}"' for package in packages)])
+
+
+def _packages(extra: str, requirements: list[str]) -> list[str]:
+    """Requirements of an extra, and of those that it is made of."""
+    found = []
+    for line in requirements:
+        requirement, _, condition = line.partition(";")
+        if not re.search(rf"""extra == ["']{re.escape(extra)}["']""", condition):
+            continue
+        if (others := _OURS.match(requirement)) is not None:
+            found += [one for other in others[1].split(",") for one in _packages(other.strip(), requirements)]
+        else:
+            found.append(requirement.strip())
+    return found
