@@ -15,7 +15,6 @@ from gossamer.data.partition import partition
 from gossamer.data.persons import Holdings, check_persons
 from gossamer.data.unscaled import undeclared_labels, unlearnable, unscaled
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.compiling_ahead import compile_ahead
 from gossamer.experiment.early_stopping import read_public
 from gossamer.experiment.estimates import needs_estimates, with_estimates
 from gossamer.experiment.from_memory import NOTHING, FromMemory
@@ -49,7 +48,6 @@ def prepare(experiment: Experiment, memory: FromMemory = NOTHING) -> Prepared:
     nodes, seed = spec.algorithm.nodes, public_seed(spec)
     names = tuple(f"node-{number:0{len(str(nodes - 1))}d}" for number in range(nodes))
     check_world(spec.speeds, spec.faults, nodes, seed, spec.links, servers=len(servers(spec)))
-    compile_ahead(spec)
     dataset = memory.dataset(spec.dataset)
     if spec.stop.accuracy is not None and dataset.classes is None:
         raise SpecError("stop.accuracy needs classes, and this data set has real targets; leave it out")

@@ -91,10 +91,10 @@ class ComputeSettings(Section):
     ----------
     width : int
         Most computations gathered into one call; 1 computes each on its own.
-    strategy : {"auto", "compiled", "layers", "vmap", "threads"}
+    strategy : {"auto", "compiled", "layers", "vmap", "threads", "loop"}
         How networks are computed; ``auto`` reads a fixed table. ``compiled``: a kernel for chains of layers.
         ``layers``: by rules for each layer. ``vmap``: one call of ``torch.func`` for all. ``threads``: a call for each
-        node, on worker threads.
+        node, on worker threads. ``loop``: a backward pass for each example.
     memory_mib : int
         Bound on the working memory of networks, in MiB.
     rounding : {"reproducible", "exact"}, optional
@@ -111,7 +111,7 @@ class ComputeSettings(Section):
     """
 
     width: PositiveInt = 1024
-    strategy: Literal["auto", "compiled", "layers", "vmap", "threads"] = "auto"
+    strategy: Literal["auto", "compiled", "layers", "vmap", "threads", "loop"] = "auto"
     memory_mib: PositiveInt = 512
     rounding: Annotated[Literal["reproducible", "exact"] | None, NEWER] = None
     device: Annotated[Literal["auto", "cpu", "cuda"] | None, NEWER] = None
@@ -126,7 +126,7 @@ class ComputeSettings(Section):
                 "a device rounds a gradient by what is computed beside it, which rounding: exact rules out; leave out "
                 "one of both"
             )
-        if self.device is not None and self.strategy in ("compiled", "threads"):
+        if self.device is not None and self.strategy in ("compiled", "threads", "loop"):
             raise ValueError(
                 f"strategy: {self.strategy} is for processors, and a device has auto, layers and vmap; choose auto"
             )

@@ -1,11 +1,13 @@
-"""Checks of modules: whether they can be trained with per-example gradients, and whether layer by layer."""
+"""Checks of modules: what they are made of and what they put out, where they fail, and what kernels find of them."""
 
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import linecache
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +16,10 @@ from torch import Tensor, nn
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import ModelError
-from gossamer.objectives.torch_gradients import ExampleGradients, LayerGradients
 from gossamer.objectives.torch_kernel import Kernel
 from gossamer.objectives.torch_layers import handles
 from gossamer.objectives.torch_network import SCORES, Network
 from gossamer.objectives.torch_stand_ins import with_stand_ins
-from gossamer.objectives.torch_taps import for_batches
-
-_BATCH_NORM = nn.modules.batchnorm._BatchNorm
-_INSTANCE_NORM = nn.modules.instancenorm._InstanceNorm
-_DROPOUT = nn.modules.dropout._DropoutNd
 
 
 def private_copy(module: nn.Module) -> nn.Module:
@@ -33,18 +29,11 @@ def private_copy(module: nn.Module) -> nn.Module:
     ------
     ModelError
         If it is no module, has nothing to train, parameters of mixed or other types than float32 and float64,
-        parameters without a shape yet, or a layer that mixes examples or changes itself.
+        parameters without a shape yet, or an embedding that mixes examples or changes itself.
     """
     if not isinstance(module, nn.Module):
         raise ModelError(f"expected a torch.nn.Module, found {type(module).__name__}; create the module first")
-    for name, layer in module.named_modules():
-        if isinstance(layer, _BATCH_NORM) or (isinstance(layer, _INSTANCE_NORM) and layer.track_running_stats):
-            raise ModelError(
-                f"layer {name or 'itself'!r} ({type(layer).__name__}) mixes the examples of a batch, so no example has "
-                "a gradient of its own; use torch.nn.GroupNorm instead"
-            )
     _check_parameters(module)
-    _warn_of_dropout(module)
     return with_stand_ins(copy.deepcopy(module).cpu().eval())
 
 
@@ -61,29 +50,13 @@ def _check_parameters(module: nn.Module) -> None:
         raise ModelError(f"parameters must be all float32 or all float64, found {found}; convert with .float()")
 
 
-def _warn_of_dropout(module: nn.Module) -> None:
-    active = [name for name, layer in module.named_modules() if _drops(layer)]
-    if active:
-        warnings.warn(
-            f"dropout is switched off (in {', '.join(active)}): the module runs in evaluation mode, since its random "
-            "numbers would come from a global generator",
-            stacklevel=4,
-        )
-
-
-def _drops(layer: nn.Module) -> bool:
-    share = layer.p if isinstance(layer, _DROPOUT) else layer.dropout if isinstance(layer, nn.RNNBase) else 0.0
-    return bool(share > 0)
-
-
 def outputs_problem(network: Network, model: Tensor, features: Tensor) -> str | None:
     """Say why the network cannot take such examples [1, ...], or its loss not what it returns for them."""
     try:
         with torch.no_grad():
             outputs = network.outputs(network.parameters(model), features)
     except Exception as problem:
-        shape = list(features.shape[1:])
-        return f"the module cannot take examples of shape {shape}: {first_line(problem)}"
+        return f"the module cannot take examples of shape {list(features.shape[1:])}: {reason(problem)}"
     if isinstance(outputs, Tensor) and network.loss.suits(tuple(outputs.shape)):
         return None
     return f"the module must return {network.loss.outputs}, found {_described(outputs)} for one example"
@@ -99,6 +72,41 @@ def _described(outputs: Any) -> str:
     return type(outputs).__name__
 
 
+_TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parent)
+
+
+def reason(problem: BaseException, *, told: bool = True) -> str:
+    """Why code of others fails, in words of ours: which layer on what, or which line. Torch's are about its insides.
+
+    Parameters
+    ----------
+    problem : exception
+        From a call of a module, or of its gradient.
+    told : bool
+        Whether what that code says of a problem that it raises itself may be repeated: it may hold numbers that the
+        code was given.
+    """
+    frames = [(frame, line, frame.f_code.co_filename) for frame, line in traceback.walk_tb(problem.__traceback__)]
+    (_, line, path), innermost = (
+        next(each for each in reversed(frames) if not each[2].startswith(_TORCH)),
+        frames[-1][2],
+    )
+    text = linecache.getline(path, line).strip()
+    if told and innermost == path and text.startswith(("raise ", "assert ")):
+        return " ".join(f"{type(problem).__name__}: {problem}".split())
+    calls = [frame.f_locals for frame, *_ in frames if frame.f_code.co_name == "_call_impl"]
+    if calls and innermost.startswith(_TORCH) and type(layer := calls[-1]["self"]).__module__.startswith("torch.nn."):
+        name = next(name for name, each in calls[0]["self"].named_modules() if each is layer)
+        shapes = [str(list(each.shape)) for each in calls[-1]["args"] if isinstance(each, Tensor)]
+        kind = type(layer).__name__ if list(layer.children()) else " ".join(repr(layer).split())
+        return f"layer {name or 'itself'!r} is {kind}, and is given {' and '.join(shapes) or 'no array'}"
+    if "modified by an inplace operation" in str(problem):
+        return "it changes an array in place that its gradient still needs; write x = 2 * x for x *= 2"
+    if path.startswith(_OURS):
+        return "torch finds no way back through it"
+    return f"line {line} of {Path(path).name}" + (f": {text}" if text and told else "")
+
+
 def layers_problem(network: Network) -> str | None:
     """Say why gradients are not taken layer by layer: the loss, or a layer that no rule of `torch_layers` covers."""
     if network.loss.wanted is not None:
@@ -106,66 +114,6 @@ def layers_problem(network: Network) -> str | None:
     for name, layer in network.module.named_modules():
         if any(p.requires_grad for p in layer.parameters(recurse=False)) and not handles(layer):
             return f"layer {name!r} ({type(layer).__name__}) has no rule of its own"
-    return None
-
-
-class Probed(NamedTuple):
-    """Findings of a probe of a network.
-
-    Attributes
-    ----------
-    examples, layers : str or None
-        Why ``torch.func`` cannot differentiate the module; why its gradients cannot be taken layer by layer.
-    batched : Network
-        What is to be used layer by layer: the network, or a graph of it that may see batches.
-    """
-
-    examples: str | None
-    layers: str | None
-    batched: Network
-
-
-def probe(network: Network, model: Tensor, shape: tuple[int, ...]) -> Probed:
-    """Try both ways of `torch_gradients` on two made-up examples of ``shape``, in float64.
-
-    The reference sees one example at a time, so a difference shows a layer of torch that mixes examples, parameters
-    that layers share or that are used elsewhere, or inputs that are changed after a layer used them.
-    """
-    twin = network.double()
-    model, features, targets = _made_up(twin, model, shape)
-    exact = ExampleGradients(twin)
-    before = _remembered(twin.module)
-    try:
-        alone = [exact.gradients(model[None], features[None, [n]], targets[None, [n]]) for n in range(len(targets))]
-    except Exception as problem:
-        reason = f"torch.func cannot differentiate the module one example at a time: {first_line(problem)}"
-        return Probed(reason, None, network)
-    changed = [place for place, value in _remembered(twin.module).items() if before.get(place) != value]
-    if changed:
-        # What a module keeps of one batch would reach later releases, which are not charged for it.
-        reason = f"the module changes itself while it runs ({changed[0]}); it must keep nothing of what it sees"
-        return Probed(reason, None, network)
-    batched = for_batches(network, shape)
-    layers = layers_problem(network) or _difference(batched.double(), model, features, targets, alone)
-    return Probed(None, layers, batched)
-
-
-def _difference(
-    twin: Network, model: Tensor, features: Tensor, targets: Tensor, alone: Sequence[Sequence[Tensor]]
-) -> str | None:
-    """Say why gradients layer by layer are not those of each example ``alone``; None if they are."""
-    layers = LayerGradients(twin)
-    try:
-        per_example = layers.per_example(model, features, targets)
-        squares = torch.stack([gradients.square_norms() for gradients in per_example.values()]).sum(0)
-        together = [layers.weighted_sum(per_example, one) for one in torch.eye(len(targets), dtype=torch.float64)]
-    except Exception as problem:
-        return f"gradients cannot be taken layer by layer: {first_line(problem)}"
-    for parts, gradient, square in zip(alone, together, squares):
-        expected = torch.cat([part.flatten() for part in parts])
-        tolerance = 1e-6 * float(expected.norm()) + 1e-12
-        if not (expected - gradient).norm() <= tolerance or not abs(square.sqrt() - expected.norm()) <= tolerance:
-            return "a layer mixes examples, or parameters are used outside of one layer"
     return None
 
 
@@ -218,26 +166,9 @@ def _gradient(network: Network, model: Tensor, features: Tensor, targets: Tensor
     return found
 
 
-def _remembered(module: nn.Module) -> dict[str, object]:
-    """All that a module and those inside it hold, in a form that differs when any of it was changed."""
-    held: dict[str, object] = {}
-    for name, layer in module.named_modules():
-        own = {**vars(layer), **layer._parameters, **layer._buffers}
-        for key in own.keys() - {"_parameters", "_buffers", "_modules"}:
-            value = own[key]
-            tensor = isinstance(value, Tensor)
-            held[f"{name}.{key}".lstrip(".")] = (id(value), value._version) if tensor else repr(value)
-    return held
-
-
 def _made_up(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
     """A model near ``model`` (moved, lest zeros hide something), two examples and their targets."""
     generator = np.random.default_rng(0)
     features = torch.from_numpy(generator.standard_normal((2, *shape)))
     moved = model.double() + 0.05 * torch.from_numpy(generator.standard_normal(len(model)))
     return moved, features, torch.tensor([0, 1]) if network.loss.classifies else torch.zeros(2, dtype=torch.float64)
-
-
-def first_line(problem: Exception) -> str:
-    """Return an exception in one line."""
-    return f"{type(problem).__name__}: {(str(problem).strip() or 'no reason given').splitlines()[0]}"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.split import Split
-from gossamer.errors import DataError
+from gossamer.errors import DataError, ModelError
 from gossamer.objectives.asked import Evaluation, Gradients
 from gossamer.objectives.computing import Computing
 from gossamer.objectives.noisy import Normals
@@ -138,6 +138,8 @@ class DeviceNetwork(SumsThere, TorchModule):
         def moved(network: Network) -> Network:
             return replace(network, module=copy.deepcopy(network.module).to(self.device.place))
 
+        if plan.strategy == "loop":
+            raise ModelError(f"compute.device: {plan.unchained}, which a device needs; leave compute.device out")
         stacked = plan.strategy == "layers" and is_of_torch(plan.network.module)
         with self.device.computing():
             kind = StackedGradients if stacked else StackedExamples

@@ -19,6 +19,9 @@ from gossamer.objectives.torch_layers import RULES, Call, PerExample
 from gossamer.objectives.torch_network import Network
 from gossamer.objectives.torch_taps import is_of_torch, pass_for, trainable_layers
 
+# Where torch has no rule to take examples together it takes them in turn, and says so in words for its makers.
+torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
+
 
 class Batch(NamedTuple):
     """Examples of several nodes, padded to one length.
@@ -92,6 +95,22 @@ class ExampleGradients:
 
     def _loss(self, parameters: dict[str, Tensor], features: Tensor, target: Tensor) -> Tensor:
         return self.network.losses(parameters, features[None], target[None])[0]
+
+
+class LoopedGradients(ExampleGradients):
+    """Per-example gradients by one ordinary backward pass each: of whatever torch can differentiate, and slow."""
+
+    def gradients(self, models: Tensor, features: Tensor, targets: Tensor) -> list[Tensor]:
+        """See `ExampleGradients.gradients`."""
+        with torch.enable_grad():
+            nodes = zip(models, features, targets)
+            found = [torch.stack([self._gradient(model, *one) for one in zip(*batch)]) for model, *batch in nodes]
+        return list(torch.split(torch.stack(found), [part.size for part in self.network.parts], dim=-1))
+
+    def _gradient(self, model: Tensor, features: Tensor, target: Tensor) -> Tensor:
+        at = model.detach().clone().requires_grad_()
+        loss = self._loss(self.network.parameters(at), features.clone(), target)
+        return torch.autograd.grad(loss + at[:0].sum(), at)[0]  # also of a loss that no parameter is in
 
 
 def _squares(gradients: Sequence[Tensor]) -> Tensor:

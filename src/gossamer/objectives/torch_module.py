@@ -29,7 +29,7 @@ import torch
 from torch import nn
 
 from gossamer.data.split import Features, Split
-from gossamer.errors import DataError, SpecError
+from gossamer.errors import DataError, ModelError, SpecError
 from gossamer.objectives import torch_local, torch_scores
 from gossamer.objectives.chains.compiled import MADE
 from gossamer.objectives.computing import Computing
@@ -38,7 +38,7 @@ from gossamer.objectives.local_training import Packed
 from gossamer.objectives.loss_settings import OwnLoss
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.torch_batching import Piece, in_order, pieces, without_subnormals
-from gossamer.objectives.torch_checks import private_copy
+from gossamer.objectives.torch_checks import private_copy, reason
 from gossamer.objectives.torch_examples import Tensors, check_indices, check_split
 from gossamer.objectives.torch_losses import loss_of
 from gossamer.objectives.torch_network import Network, flat_parameters, frozen_digest
@@ -75,7 +75,9 @@ class TorchModule(Objective):
         ``compiled``: one kernel for a whole example, of chains of layers that there are kernels for (`chains`);
         ``layers``: one backward pass a batch, norms and sums layer by layer; for modules of ordinary layers.
         ``threads``: every example's gradient by ``torch.func``; ``vmap``: the same for up to 16 nodes at once.
-        ``auto``: the first of ``compiled``, ``layers`` and ``threads`` that the module permits. It changes rounding.
+        ``loop``: every example's gradient by a backward pass of its own.
+        ``auto``: the first of ``compiled``, ``layers``, ``threads`` and ``loop`` that the module permits. It changes
+        rounding.
     threads : int or None
         Worker threads; None for as many as there are cores. It changes nothing but time.
     pretrained : bool
@@ -127,6 +129,7 @@ class TorchModule(Objective):
         if exact and strategy == "vmap":
             raise SpecError("strategy 'vmap' rounds by what is computed together, which exact rules out; choose 'auto'")
         own = private_copy(module)
+        given = tuple(name for name, layer in module.named_modules() if layer.training)
         self.parts, self._given = flat_parameters(own)
         self.size = len(self._given)
         self.dtype = self._given.dtype
@@ -139,7 +142,7 @@ class TorchModule(Objective):
         self.threads = threads or available_cores()
         self.pretrained = pretrained
         self.exact = exact
-        self._network = Network(own, self.parts, known)
+        self._network = Network(own, self.parts, known, given)
         self._tensors = Tensors(torch.from_numpy(self._given).dtype, known.classifies)
         self._steady, self._kernels = False, True
         self._plans: dict[tuple[int, ...], Plan] = {}
@@ -199,7 +202,11 @@ class TorchModule(Objective):
         def compute(piece: Piece) -> Gradients:
             some, limits = torch.tensor(models[piece.nodes]), torch.tensor(clips[piece.nodes])
             with plan.methods.lend() as method, without_subnormals(flushed):
-                found = method(some, self._tensors.batch(data, piece), limits)
+                try:
+                    found = method(some, self._tensors.batch(data, piece), limits)
+                except (RuntimeError, IndexError) as problem:  # of code of others, on examples unlike the made-up ones
+                    where = reason(problem, told=False)
+                    raise ModelError(f"the module fails on some examples ({where}); let forward take them") from problem
             return Gradients(*(tensor.numpy() for tensor in found))
 
         def again(node: int, row: int) -> Gradients:
@@ -303,7 +310,8 @@ class TorchModule(Objective):
             made = MADE[plan.kernel.run]
             return Computing(plan.strategy, "", made.kernels, made.seconds, plan.kernel.products)
         # Of modules that are no sequence at all nobody expects to be chains.
-        return Computing(plan.strategy, plan.unchained if isinstance(self._network.module, nn.Sequential) else "")
+        expected = isinstance(self._network.module, nn.Sequential) or plan.strategy == "loop"
+        return Computing(plan.strategy, plan.unchained if expected else "")
 
     @property
     def frozen(self) -> str | None:
@@ -333,20 +341,27 @@ class TorchModule(Objective):
                 self._kernels,
             )
         check_split(data, self._plans[shape].classes)
-        self._check_embedded(data, self._plans[shape])
+        self._check_taken(data, self._plans[shape])
         return self._checked.setdefault(data, self._plans[shape])
 
-    def _check_embedded(self, data: Split, plan: Plan) -> None:
-        """Raise DataError for numbers that an embedding has no row for; later nobody looks at single examples."""
-        if not embeddings(self._network.module):
+    def _check_taken(self, data: Split, plan: Plan) -> None:
+        """Raise DataError for examples that the module cannot take; later nobody looks at single ones."""
+        if not plan.choosy and not embeddings(self._network.module):
             return
         network = self._network.twin()
         parameters = network.parameters(torch.from_numpy(self._given))
         slices = (slice(start, start + plan.rows) for start in range(0, len(data), plan.rows))
-        with torch.no_grad():
-            check_embedded(
-                network.module, (network.outputs(parameters, self._tensors.features(data, part)) for part in slices)
-            )
+        outputs = (network.outputs(parameters, self._tensors.features(data, part)) for part in slices)
+        try:
+            with torch.no_grad():
+                check_embedded(network.module, outputs)
+        except DataError:
+            raise
+        except Exception as problem:  # whatever others' code does
+            raise DataError(
+                f"the module fails on some examples of the data ({reason(problem, told=False)}); correct these, or let "
+                "forward take them"
+            ) from problem
 
     def _rows(self, models: FloatArray, width: int) -> FloatArray:
         if models.shape != (width, self.size):

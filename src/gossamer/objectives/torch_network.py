@@ -102,11 +102,14 @@ class Network:
     parts : tuple of Part
         The trainable parameters in a flat vector, in order.
     loss : Loss
+    training : tuple of str
+        Names of the layers that were in training mode when the module was given.
     """
 
     module: nn.Module
     parts: tuple[Part, ...]
     loss: Loss
+    training: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -117,6 +120,10 @@ class Network:
         """The same network for another thread; only the structure is copied, not the numbers in it."""
         tensors = chain(self.module.parameters(), self.module.buffers())
         return replace(self, module=copy.deepcopy(self.module, {id(tensor): tensor for tensor in tensors}))
+
+    def copied(self) -> Network:
+        """The same network with numbers of its own."""
+        return replace(self, module=copy.deepcopy(self.module))
 
     def double(self) -> Network:
         """The same network in float64."""

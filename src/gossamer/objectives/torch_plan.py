@@ -6,6 +6,7 @@
 | layers with rules of their own (`torch_layers`), found to agree with the reference | ``layers`` |
 | anything with a loss of another distribution (`torch_losses`) | ``threads`` |
 | anything else that ``torch.func`` can vectorise | ``threads`` |
+| anything else | ``loop`` |
 
 Processor time of one call for 16 nodes, relative to ``threads`` (torch 2.13, one thread, batch a node):
 
@@ -37,10 +38,11 @@ from gossamer.errors import ModelError
 from gossamer.objectives.chains.compiled import has_products, kernel_of
 from gossamer.objectives.torch_batching import activations, one_torch_thread
 from gossamer.objectives.torch_chains import Unknown, chain_of
-from gossamer.objectives.torch_checks import Probed, kernel_problem, outputs_problem, probe
-from gossamer.objectives.torch_gradients import Batch, ExampleGradients, LayerGradients, Sums
+from gossamer.objectives.torch_checks import kernel_problem
+from gossamer.objectives.torch_gradients import Batch, ExampleGradients, LayerGradients, LoopedGradients, Sums
 from gossamer.objectives.torch_kernel import Kernel
 from gossamer.objectives.torch_network import LOSSES, Network
+from gossamer.objectives.torch_probe import Probed, check_alone, moved, probe, tried_on
 
 Method = Callable[[Tensor, Batch, Tensor], Sums]
 Owned = TypeVar("Owned")
@@ -80,12 +82,18 @@ STRATEGIES: Mapping[str, Strategy] = {
     "layers": Strategy(LayerGradients, examples=64, nodes=1, copies=4, gradients=0),
     "threads": Strategy(ExampleGradients, examples=128, nodes=1, copies=3, gradients=1.5),
     "vmap": Strategy(ExampleGradients, examples=256, nodes=16, copies=3, gradients=1.5),
+    "loop": Strategy(LoopedGradients, examples=128, nodes=1, copies=0, gradients=2),
 }
 
 
 COMPILED = "compiled"
 """Strategy of chains that have kernels; what these cannot hold is computed like ``threads``."""
 
+_LOOPED = (
+    "{} needs gradients that are computed in the same way whatever an example's numbers are, and torch.func cannot "
+    "vectorise the module ({}); write forward without choices by numbers (torch.where) and autograd functions with a "
+    "vmap rule, or simulate"
+)
 _FORWARD = Strategy(ExampleGradients, examples=512, nodes=1, copies=1, gradients=0)
 
 
@@ -128,11 +136,13 @@ class Plan:
     classes : int or None
         How many the module tells apart.
     unchained : str
-        Why there is no kernel, where one was looked for.
+        Why there is no kernel, where one was looked for; of ``loop``, why examples are not taken together.
     network : Network
         What gradients are taken of: that which is trained, or a graph of it that may see batches.
     put_out : int
         Numbers that the layers put out for an example.
+    choosy : bool
+        Whether its code may fail on some examples, so that it has to be tried on all before it is trained.
     """
 
     strategy: str
@@ -146,6 +156,7 @@ class Plan:
     unchained: str
     network: Network
     put_out: int
+    choosy: bool
 
 
 def _first_sound(tried: Callable[[], tuple[Kernel, str | None]], other: Kernel) -> Kernel:
@@ -211,30 +222,32 @@ def make_plan(
     Raises
     ------
     ModelError
-        If the module cannot take such examples, its outputs do not suit the loss, its gradients cannot be taken one
-        example at a time, or not by the strategy asked for.
+        If the module cannot take such examples, its outputs do not suit the loss, it mixes examples, its gradients
+        cannot be taken one example at a time, or not by the strategy asked for.
     """
-    example = torch.zeros((1, *shape), dtype=model.dtype)
     with one_torch_thread(), torch.random.fork_rng(devices=[]):  # a module that draws numbers is about to be refused
-        if problem := outputs_problem(network, model, example):
-            raise ModelError(problem)
+        tried, any_numbers = tried_on(network.copied(), model, shape)
         kernel, no_kernel = (
             _kernel(network, model, shape, steady or exact)
             if strategy in ("auto", COMPILED) and kernels
             else (None, "")
         )
-        # A chain's layers are torch's own and nothing else, so there is nothing that a probe could find.
-        problem, layers, batched = Probed(None, None, network) if kernel else probe(network, model, shape)
-        if problem:
-            raise ModelError(problem)
+        check_alone(network, moved(model), tried)
         with torch.no_grad():
-            outputs = network.outputs(network.parameters(model), example)
-            put_out = activations(network.module, lambda: network.outputs(network.parameters(model), example))
+            outputs = network.outputs(network.parameters(model), tried[:1])
+            put_out = activations(network.module, lambda: network.outputs(network.parameters(model), tried[:1]))
+        # A chain's layers are torch's own and nothing else, so there is one way to their gradients.
+        looped, layers, batched = Probed(None, None, network) if kernel else probe(network, moved(model), tried)
+    if looped and (steady or exact or strategy not in ("auto", "loop")):
+        asked = f"strategy '{strategy}'" if strategy not in ("auto", "loop") else "compute.rounding: exact"
+        raise ModelError(_LOOPED.format("a deployment" if steady else asked, looped))
     if layers and strategy == "layers":
         raise ModelError(f"strategy 'layers' cannot be used, since {layers}; choose 'auto'")
     if strategy == COMPILED and kernel is None:
         raise ModelError(f"strategy 'compiled' cannot be used, since {no_kernel}; choose 'auto'")
-    chosen = COMPILED if kernel else strategy if strategy != "auto" else "threads" if layers else "layers"
+    chosen = strategy
+    if strategy == "auto":
+        chosen = COMPILED if kernel else "loop" if looped else "threads" if layers else "layers"
     row = STRATEGIES["threads" if kernel else chosen]
     taken = batched if chosen == "layers" else network
     return Plan(
@@ -246,7 +259,8 @@ def make_plan(
         _FORWARD.limit(memory, put_out, network.size, model.itemsize),
         row.nodes,
         network.loss.scores(outputs).shape[1] if network.loss.classifies else None,
-        no_kernel,
+        no_kernel if looped is None else f"torch.func cannot vectorise the module ({looped})",
         taken,
         put_out,
+        looped is not None or not any_numbers,
     )

@@ -2,7 +2,8 @@
 
 `nn.GRU`, `nn.LSTM`, `nn.RNN` and their cells are fused kernels, which ``vmap`` cannot go into; `nn.Embedding` takes
 whole numbers of an integer type, and features are floating-point numbers. A stand-in is the layer itself, with its
-parameters and their names, and another ``forward`` that computes the same.
+parameters and their names, and another ``forward`` that computes the same. `nn.TransformerEncoder` has a fused kernel
+besides, for evaluation alone; it passes by layers that were put in the place of its own, and is switched off.
 
 References
 ----------
@@ -65,6 +66,7 @@ class _Recurrent(nn.RNNBase):
         ends: list[State] = []
         ways = ("", "_reverse") if self.bidirectional else ("",)
         for layer in range(self.num_layers):
+            values = F.dropout(values, self.dropout, self.training and layer > 0)
             outputs = []
             for way in ways:
                 start = self._start(values, None if starts is None else tuple(each[len(ends)] for each in starts))
@@ -167,8 +169,19 @@ class Embedding(nn.Embedding):
 
     def forward(self, input: Tensor) -> Tensor:
         """The rows that the numbers name, [..., units]."""
-        rows = input.round().long() if input.is_floating_point() else input
-        return F.embedding(rows.clamp(0, self.num_embeddings - 1), self.weight, self.padding_idx)
+        return F.embedding(_rows(input, self.num_embeddings), self.weight, self.padding_idx)
+
+
+class EmbeddingBag(nn.EmbeddingBag):
+    """A `nn.EmbeddingBag` that takes numbers as `Embedding` does."""
+
+    def forward(self, input: Tensor, offsets: Any = None, per_sample_weights: Any = None) -> Tensor:
+        """Sums, means or maxima of the rows that the numbers name, [bags, units]."""
+        return super().forward(_rows(input, self.num_embeddings), offsets, per_sample_weights)
+
+
+def _rows(numbers: Tensor, count: int) -> Tensor:
+    return (numbers.round().long() if numbers.is_floating_point() else numbers).clamp(0, count - 1)
 
 
 _STAND_INS: dict[type[nn.Module], type[nn.Module]] = {
@@ -179,6 +192,7 @@ _STAND_INS: dict[type[nn.Module], type[nn.Module]] = {
     nn.LSTMCell: LstmCell,
     nn.RNNCell: RnnCell,
     nn.Embedding: Embedding,
+    nn.EmbeddingBag: EmbeddingBag,
 }
 """Of layers exactly of these types: a subclass may compute something else."""
 
@@ -194,6 +208,10 @@ def with_stand_ins(module: nn.Module) -> nn.Module:
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
             _check_embedding(name, layer)
+        if isinstance(layer, nn.TransformerEncoder):
+            layer.use_nested_tensor = False
+        if isinstance(layer, nn.TransformerEncoderLayer):
+            layer.activation_relu_or_gelu = 0
         if (kind := _STAND_INS.get(type(layer))) is not None:
             layer.__class__ = kind
     return module
@@ -213,9 +231,9 @@ def _check_embedding(name: str, layer: nn.Embedding | nn.EmbeddingBag) -> None:
         )
 
 
-def embeddings(module: nn.Module) -> dict[str, Embedding]:
+def embeddings(module: nn.Module) -> dict[str, Embedding | EmbeddingBag]:
     """The embeddings inside, by name."""
-    return {name: layer for name, layer in module.named_modules() if isinstance(layer, Embedding)}
+    return {name: layer for name, layer in module.named_modules() if isinstance(layer, Embedding | EmbeddingBag)}
 
 
 def check_embedded(module: nn.Module, outputs: Iterator[Tensor]) -> None:
@@ -242,16 +260,17 @@ def check_embedded(module: nn.Module, outputs: Iterator[Tensor]) -> None:
             hook.remove()
 
 
-def _refusing(name: str, layer: Embedding) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+def _refusing(name: str, layer: Embedding | EmbeddingBag) -> Callable[[nn.Module, tuple[Any, ...]], None]:
     def refuse(_: nn.Module, inputs: tuple[Any, ...]) -> None:
-        (rows,) = inputs
+        rows = inputs[0]
         known = (
             (rows >= 0) & (rows < layer.num_embeddings) & (rows == rows.round() if rows.is_floating_point() else True)
         )
         if not bool(known.all()):
             raise DataError(
-                f"layer {name or 'itself'!r} (Embedding) has rows 0 to {layer.num_embeddings - 1}, found other numbers "
-                "among the features it is given; number categories from 0, leave them unscaled, or give it more rows"
+                f"layer {name or 'itself'!r} ({type(layer).__name__}) has rows 0 to {layer.num_embeddings - 1}, found "
+                "other numbers among the features it is given; number categories from 0, leave them unscaled, or give "
+                "it more rows"
             )
 
     return refuse

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +104,8 @@ def _network(card: Card, where: Path, module: Any) -> Objective:
             f"{where}: the run had its module from memory, and no file has its code; give it: "
             "gs.load_model(folder, module=...)"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of dropout, which training has warned of
-        # Kernels are compiled for many gradients; one model's scores need none.
-        made = TorchModule(module, loss=loss, strategy="threads", classes=classes)
+    # It is not trained, so it does not matter what it does in training mode, and its scores need no kernels.
+    made = TorchModule(module.eval(), loss=loss, strategy="loop", classes=classes)
     if told.frozen != made.frozen:
         raise ModelError(
             f"{where}: numbers of {_named(card)} that are not trained, such as buffers, are not those of the run; give "
