@@ -54,7 +54,7 @@ def replaced(path: Path, *, durable: bool = False, opener: Callable[[str, int], 
             beside.unlink(missing_ok=True)
         raise _naming(error, path, beside) from error.__cause__
     if durable:
-        _sync_names(path.parent)
+        sync_names(path.parent)
 
 
 @contextmanager
@@ -94,7 +94,8 @@ def synced(path: Path) -> int:
         return os.fstat(file.fileno()).st_size
 
 
-def _sync_names(folder: Path) -> None:
+def sync_names(folder: Path) -> None:
+    """Have what the names in a folder stand for on disk: a file that is new, or that took another's place."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -109,8 +110,19 @@ def write_own(path: Path, content: str | bytes, *, durable: bool = False) -> Non
 
 
 def make_own_folder(path: Path) -> None:
-    """Make a folder that nobody else can look into; one that is there stays as it is."""
+    """Make a folder that nobody else can look into, and have it on disk; one that is there stays as it is."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in new:
+        sync_names(folder.parent)
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether what a path is on may be read and not written, as a disk may be left after an error."""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:

@@ -362,6 +362,25 @@ def test_a_store_of_a_newer_version(party: Party) -> None:
     assert "written by a newer version of gossamer (format 99" in party.refuses()
 
 
+@pytest.mark.parametrize("left", [0, 500])
+def test_an_own_copy_of_the_invitation_that_a_power_cut_tore(party: Party, left: int) -> None:
+    """It is the node's own file, so no organiser is blamed, and what the line says helps."""
+    party.store()
+    own, given = party.place / "state" / "invitation.yaml", party.place / "invitation.yaml"
+    own.write_bytes(given.read_bytes()[:left])
+    said = party.refuses()
+    assert f"{own}: expected this node's own copy of the invitation that it last ran by" in said
+    assert "copy that invitation there" in said
+    shutil.copy(given, own)
+    assert main(party.federation.command(A, "--connect-timeout", "0.1")) == 1
+    assert "has had no connection to the broker" in party.capsys.readouterr().err
+
+
+def test_a_key_that_a_power_cut_emptied(party: Party) -> None:
+    (party.place / "identity.key").write_bytes(b"")
+    assert "found an empty file, as a power cut can leave one" in party.refuses()
+
+
 def test_a_store_that_is_something_else(party: Party) -> None:
     (party.place / "state").mkdir()
     (party.place / "state" / "store.sqlite").write_text("not a database, " * 100)

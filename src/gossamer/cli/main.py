@@ -114,7 +114,7 @@ _REMEDIES: Mapping[int, str] = {
     errno.ENOSPC: "make room and start again",
     errno.EDQUOT: "make room and start again",
     errno.EFBIG: "files may not become as large here; allow larger ones, or choose another place",
-    errno.EROFS: "choose a place that can be written",
+    errno.EROFS: "have its disk mounted for writing, or choose another place",
     errno.EACCES: "choose another place, or have its owner allow it",
     errno.EPERM: "choose another place, or have its owner allow it",
     errno.ENAMETOOLONG: "give a shorter one",

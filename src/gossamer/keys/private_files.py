@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import Path
 
+from gossamer.files import sync_names
 from gossamer.keys.errors import IdentityError
 
 _LARGEST = 4096  # a key file has a few hundred bytes
@@ -27,6 +28,7 @@ def write_private(path: str | Path, content: bytes, *, what: str = "key") -> Non
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        sync_names(Path(path).parent)
     except FileExistsError:
         raise IdentityError(f"{path}: exists already; load it, or choose another name for a new {what}") from None
     except OSError as error:
@@ -53,6 +55,11 @@ def read_private(path: str | Path, *, what: str = "key", known: str = "make a ne
         raise IdentityError(f"{path}: cannot read the {what}: {error.strerror}") from None
     if len(content) > _LARGEST:
         raise IdentityError(f"{path}: expected a {what} of at most {_LARGEST} bytes, found a longer file")
+    if not content:
+        raise IdentityError(
+            f"{path}: expected a {what}, found an empty file, as a power cut can leave one that was just made; delete "
+            "it and make it anew, or bring it back from a copy if it was ever used"
+        )
     return content
 
 

@@ -105,7 +105,7 @@ def test_files_that_are_no_key(tmp_path: Path) -> None:
     pem, none = serialization.Encoding.PEM, serialization.NoEncryption()
     pkcs8 = serialization.PrivateFormat.PKCS8
     contents = {
-        b"": "expected an Ed25519 private key",
+        b"": "found an empty file, as a power cut can leave one",
         b"\xff" * 100: "expected an Ed25519 private key",
         X25519PrivateKey.generate().private_bytes(pem, pkcs8, none): "expected an Ed25519 private key",
         Identity.generate()._private.private_bytes(

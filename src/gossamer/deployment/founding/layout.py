@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from gossamer.errors import CallerError
-from gossamer.files import replaced
+from gossamer.files import make_own_folder, replaced
 from gossamer.keys.private_files import write_private
 
 ORGANISER_KEY = "organiser.key"
@@ -65,10 +65,10 @@ def check_own(folder: Path) -> None:
 
 def write(folder: Path, files: Files) -> None:
     """Write ``files``, each at once or not at all; keys are new, for their owner alone, and are written first."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_own_folder(folder)
     for place in sorted(files, key=lambda place: (not _is_key(place), place == RECORD)):
         path = folder / place
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_own_folder(path.parent)
         if _is_key(place):
             write_private(path, files[place])
         else:

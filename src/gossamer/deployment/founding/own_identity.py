@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from gossamer.bounded import read_file
 from gossamer.deployment.founding import layout as papers
 from gossamer.errors import CallerError
+from gossamer.files import make_own_folder, replaced
 from gossamer.keys.errors import IdentityError
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.membership import check_name
@@ -25,11 +27,12 @@ def make_identity(name: str, folder: Path) -> tuple[Identity, Path]:
     check_name(name)
     public = folder / f"{name}.pub"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_own_folder(folder)
     except OSError as error:
         raise CallerError(f"{folder}: cannot make this folder ({error.strerror}); choose another") from None
     identity = Identity.create(folder / papers.IDENTITY)
-    public.write_text(f"{identity.public_key}\n", encoding="ascii")
+    with replaced(public, durable=True, opener=lambda beside, flags: os.open(beside, flags, 0o666)) as file:
+        file.write(f"{identity.public_key}\n".encode("ascii"))
     return identity, public
 
 

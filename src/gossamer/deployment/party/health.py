@@ -105,7 +105,8 @@ def level_of(found: list[Problem]) -> Level:
 def _of_process(status: Mapping[str, Any]) -> Iterator[Problem]:
     state, why = status["state"], status.get("why")
     if state == "killed":
-        yield Problem(Level.CRITICAL, "was killed; start it again with the same command, and it goes on")
+        cause = f"ended, since {why}" if why else "was killed"
+        yield Problem(Level.CRITICAL, f"{cause}; start it again with the same command, and it goes on")
     elif state not in ("running", "lingering", "stopped", *_STARTING):
         yield Problem(Level.CRITICAL, f"{state}{f': {why}' if why else ''}")
     elif state == "stopped":

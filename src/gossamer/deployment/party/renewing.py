@@ -17,7 +17,7 @@ from gossamer.deployment.party.agreement import Agreed, Terms
 from gossamer.deployment.party.joining import Invited, accept
 from gossamer.deployment.party.options import PartyOptions
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.errors import GossamerError
+from gossamer.errors import CallerError, GossamerError
 from gossamer.experiment.private_scale import found_by_release
 from gossamer.experiment.spec import Experiment
 from gossamer.keys.errors import InvitationError
@@ -51,14 +51,30 @@ def open_host(invited: Invited, folder: StateFolder, store: SqliteStore, watch: 
     CallerError
         If the store was written by an invitation that is newer, or that differs in more than who takes part.
     """
-    record = folder.path / RECORD
-    before = record.read_bytes() if record.exists() else None
+    before = _recorded(folder)
     if before is not None and before != invited.text:
         _hand_over(parse_signed(before), invited.agreed, store)
         folder.say("goes on by a newer invitation")
     if before != invited.text:
         folder.write(RECORD, invited.text)
     return invited.agreed.host(store, watch)
+
+
+def _recorded(folder: StateFolder) -> bytes | None:
+    """Invitation by which the store was written, if there is one."""
+    record = folder.path / RECORD
+    if not record.exists():
+        return None
+    content = content_of(record)
+    try:
+        parse_signed(content)
+    except InvitationError:
+        raise CallerError(
+            f"{record}: expected this node's own copy of the invitation that it last ran by, found an empty or damaged "
+            "file, as a power cut can leave it; copy that invitation there, which is the party's own unless it was "
+            "replaced since"
+        ) from None
+    return content
 
 
 def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
@@ -77,13 +93,13 @@ def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Inv
     InvitationError
         If the store is of another run, or was written by a newer invitation.
     """
-    record = folder.path / RECORD
-    if not record.exists() or record.read_bytes() == invited.text:
+    text = _recorded(folder)
+    if text is None or text == invited.text:
         return invited
-    before, new = parse_signed(record.read_bytes()), invited.agreed.terms.invitation
+    before, new = parse_signed(text), invited.agreed.terms.invitation
     if (before.run, before.organiser) != (new.run, new.organiser) or new.issued < before.issued:
         return invited  # for `open_host` to refuse
-    earlier = accept(options, record.read_bytes())
+    earlier = accept(options, text)
     try:
         check_newer(earlier.agreed, invited.agreed)
     except InvitationError as error:

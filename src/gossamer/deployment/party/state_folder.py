@@ -23,6 +23,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -39,7 +40,7 @@ from typing import Any, BinaryIO
 
 from gossamer.bounded import read_text
 from gossamer.errors import CallerError, GossamerError
-from gossamer.files import append, for_owner, make_own_folder, named, to_json, write_own
+from gossamer.files import append, for_owner, is_read_only, make_own_folder, named, to_json, write_own
 
 LOG = logging.getLogger("gossamer.node")
 STORE = "store.sqlite"
@@ -94,9 +95,8 @@ class StateFolder:
             make_own_folder(self.path)
             lock = opened(self.path / "lock", buffering=0)
         except OSError as error:
-            raise CallerError(
-                f"{self.path}: cannot be a state folder: {error.strerror}; give another --store"
-            ) from None
+            remedy = "have its disk mounted for writing" if error.errno == errno.EROFS else "give another --store"
+            raise CallerError(f"{self.path}: cannot be a state folder: {error.strerror}; {remedy}") from None
         if not _locked(lock):
             lock.close()
             raise NodeRuns(
@@ -141,9 +141,9 @@ class StateFolder:
         line = to_json({"seconds": seconds, "name": name, "value": value})
         append(self.path / "private.jsonl", f"{line}\n")
 
-    def write(self, name: str, content: str | bytes, *, durable: bool = False) -> None:
-        """Replace a file, whole or not at all; it is on disk when this returns, if it has to be ``durable``."""
-        write_own(self.path / name, content, durable=durable)
+    def write(self, name: str, content: str | bytes) -> None:
+        """Replace a file, whole or not at all; it is on disk when this returns."""
+        write_own(self.path / name, content, durable=True)
 
     def remove(self, name: str) -> None:
         """Delete a file that is of no use any longer, if it can be."""
@@ -151,15 +151,15 @@ class StateFolder:
             (self.path / name).unlink()
 
     def publish(self, status: Mapping[str, Any]) -> None:
-        """Replace the status."""
-        self.write("status.json", to_json(status, indent=2) + "\n")
+        """Replace the status, which is written anew all the time: a power cut may take the last of them."""
+        write_own(self.path / "status.json", to_json(status, indent=2) + "\n")
 
     @property
     def instance(self) -> str:
         """A random name that this folder keeps: another folder, or one that was emptied, has another."""
         place = self.path / "instance"
         if not place.exists():
-            self.write(place.name, secrets.token_hex(16), durable=True)
+            self.write(place.name, secrets.token_hex(16))
         return place.read_text(encoding="ascii")
 
     @property
@@ -212,14 +212,23 @@ class StateFolder:
             raise CallerError(
                 f"{self.path}: no node has run here, since there is no status.json; give a node's --store"
             ) from None
-        except (OSError, ValueError, RecursionError) as error:
-            why = getattr(error, "strerror", None) or "it is no JSON"
+        except OSError as error:
+            why = error.strerror
             raise CallerError(f"{self.path}: cannot read the status ({why}); give a node's --store") from None
+        except (ValueError, RecursionError):
+            raise CallerError(
+                f"{self.path}: cannot read the status: status.json is empty or damaged, as a power cut can leave it; "
+                "nothing depends on it, and the node writes it anew once it is started again"
+            ) from None
         if not (isinstance(said, dict) and isinstance(said.get("state"), str)):
             raise CallerError(f"{self.path}: cannot read the status: status.json is not what a node writes")
         process = self.process
+        if process is None and said.get("connected"):
+            said["connected"] = False
         if process is None and said["state"] not in ENDED:
             said["state"] = "killed"
+            if is_read_only(self.path):  # it could not write down why it ended
+                said["why"] = "its disk may only be read; have it mounted for writing"
         return {**said, "process": process}
 
     def stop(self, leave: bool, patience: float) -> None:

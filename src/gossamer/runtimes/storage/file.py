@@ -20,6 +20,7 @@ from typing import Any
 
 from gossamer.bounded import wrong_kind
 from gossamer.errors import CallerError, GossamerError, shortened
+from gossamer.files import is_read_only
 from gossamer.runtimes.storage import seal
 from gossamer.runtimes.storage.seal import Broken, Older, Seal
 
@@ -375,6 +376,7 @@ _REASONS: dict[int, tuple[type[StorageError], str]] = {
     sqlite3.SQLITE_CORRUPT: (_Damaged, "is damaged; see to its disk, and put the newest copy in its place"),
     sqlite3.SQLITE_CANTOPEN: (NotWritable, "cannot be opened; expected a file, in a folder that may be written"),
 }
+_OF_THE_DISK = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
 
 @contextmanager
@@ -388,6 +390,8 @@ def explained(path: Path) -> Iterator[None]:
         if code == sqlite3.SQLITE_IOERR and path != IN_MEMORY and _is_full(path.parent):
             code = sqlite3.SQLITE_FULL
         kind, reason = _REASONS.get(code, (StorageError, ""))
+        if code in _OF_THE_DISK and path != IN_MEMORY and is_read_only(path.parent):
+            kind, reason = NotWritable, "cannot be written: its disk may only be read; have it mounted for writing"
         raise kind(f"{path} {reason}" if reason else f"{path} failed: {error}") from error
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.deployment.party import state_folder
+from gossamer.deployment.party.health import problems
 from gossamer.deployment.party.state_folder import STORE, NodeRuns, StateFolder
 from gossamer.errors import CallerError, GossamerError
 
@@ -102,6 +103,19 @@ def test_it_is_free_when_its_process_is_killed(folder: StateFolder, holder: subp
     assert folder.status() == {"state": "killed", "process": None}
     folder.take()
     folder.give_back()
+
+
+def test_one_whose_disk_may_only_be_read_says_so(folder: StateFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could write down neither its end nor why."""
+    folder.path.mkdir()
+    (folder.path / "status.json").write_text('{"state": "running", "connected": true}')
+    monkeypatch.setattr(state_folder, "is_read_only", lambda path: path == folder.path)
+    status = folder.status()
+    assert status["connected"] is False
+    (problem,) = problems(status, 0.0)
+    assert problem.text.startswith(
+        "ended, since its disk may only be read; have it mounted for writing; start it again"
+    )
 
 
 def test_who_looks_does_not_keep_a_node_from_starting(folder: StateFolder) -> None:

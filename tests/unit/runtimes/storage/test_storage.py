@@ -25,7 +25,7 @@ from gossamer.protocol.session import Session, SessionSettings, Transmit
 from gossamer.runtimes.host import Host, HostBroken
 from gossamer.runtimes.host_inputs import Arrived, Begin, DataSideAnswer, End, Input, Wake
 from gossamer.runtimes.journal import HostState
-from gossamer.runtimes.storage.file import StorageError, WrongStore
+from gossamer.runtimes.storage.file import NotWritable, StorageError, WrongStore, explained
 from gossamer.runtimes.storage.store import FORMAT, SqliteStore
 from gossamer.vectors import Public
 
@@ -599,3 +599,17 @@ def test_the_log_of_a_store_is_bounded(path: Path) -> None:
         most = max(most, log.stat().st_size) if number > 300 else 0
     store.close()
     assert 0 < most <= 5 << 20
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN])
+def test_a_disk_that_may_only_be_read_is_called_that(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite says that a disk reports an error, or that a file may not be written: as it looks from an open file."""
+    monkeypatch.setattr("gossamer.runtimes.storage.file.is_read_only", lambda path: path == tmp_path)
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = code
+    line = "its disk may only be read; have it mounted for writing"
+    with pytest.raises(NotWritable, match=line) as caught, explained(tmp_path / "store.sqlite"):
+        raise error
+    assert caught.value.exit_code == 2
