@@ -22,6 +22,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+ENDED_SHORT = 4
+"""Exit code of a run, or of a party's part in one, that is over and did not come to the end of its plan."""
+
 
 def did_you_mean(found: str, options: Iterable[str]) -> str:
     """The end of an error message about an unknown name: the nearest of ``options``, or all of them."""

@@ -157,12 +157,6 @@ ALLREDUCE: dict[str, Spec] = {
 
 EDGE_CLOUD: dict[str, Spec] = {
     "audp": {"algorithm": _edge("audp"), "budget": _BUDGET, "speeds": {"scenario": "one_slow"}},
-    "audp-wait": {
-        "algorithm": _edge("audp", staleness={"bound": 1, "on_stale": "wait"}),
-        "privacy": _LEVEL,
-        "speeds": {"name": "lognormal"},
-        "stop": {"updates": 12},
-    },
     "audp-drop": {
         "algorithm": _edge(
             "audp",
@@ -281,7 +275,7 @@ SPECS: dict[str, Spec] = {
     for table in (GOSSIP, ALLREDUCE, EDGE_CLOUD, MAPA, INCREASING, GRAPH_FEDERATED)
     for name, spec in table.items()
 }
-FAST = ("gossip-levels", "allreduce-quantile", "audp-wait", "increasing-parts", "graph-secure-agent-noise")
+FAST = ("gossip-levels", "allreduce-quantile", "increasing-parts", "graph-secure-agent-noise")
 """Of these the hashes are compared whenever tests run."""
 WITH_SECRET = ("gossip", "audp", "increasing", "graph-walk", "graph-secure-agent-noise", "gossip-persons-spread")
 """Of these also the runs whose noise comes from a secret, which is given."""

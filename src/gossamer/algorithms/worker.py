@@ -13,7 +13,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.ending import EndingNode
 from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.events import Completed, PeerDown, Refused, Resumed, Started, Stop
-from gossamer.protocol.messages import Message, check_model, check_sender
+from gossamer.protocol.messages import Message, check_model, check_sender, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import Confined, Model, Released
 
@@ -28,6 +28,12 @@ class WorkerState:
     task: int = 0
     updates: int = 0
     finished: str = ""
+
+
+@message("worker.probe")
+@dataclass(frozen=True)
+class Probe(Message):
+    """Others wait for the receiver. It need not answer: that it was received shows that it is there."""
 
 
 class Words(NamedTuple):
@@ -108,6 +114,11 @@ class WorkerNode(EndingNode):
         if last.version >= s.version:
             s.w, s.version = last.model, last.version
         yield from self.finish("halt")
+
+    @on(Probe)
+    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
+        check_sender(sender, self.server)
+        yield from ()
 
     @on(Refused)
     def refused(self, event: Refused, now: float) -> Effects:

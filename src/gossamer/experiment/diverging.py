@@ -63,7 +63,7 @@ def in_words(found: Mapping[str, Any], private: bool) -> list[str]:
         lines.append(
             f"{what}: the test loss began at {ended['initial_test_loss']:.4g}, and ended at {last}; {remedy}{noise}"
         )
-    if found.get("updates") == 0:
+    if found.get("updates") == 0 and "shortfall" not in found:
         lines.append(
             "the run made no update, so its model is the one that it began with; give its nodes and rounds more time"
         )

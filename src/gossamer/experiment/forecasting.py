@@ -10,6 +10,7 @@ import numpy as np
 from gossamer.algorithms.plan import Plan
 from gossamer.experiment.driving import NullObserver, Observer, drive, few_collections
 from gossamer.experiment.prepared import Prepared
+from gossamer.experiment.shortfall import INCOMPLETE, STALLED, in_words, shortfall, status_of
 from gossamer.objectives.glm import LinearModel
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.null import DryRun
@@ -39,6 +40,8 @@ class Forecast:
         Bytes, about.
     examples : int
         Bytes of the examples, training and test, which are part of ``memory``.
+    remarks : tuple of str
+        Lines on why the run would not come to the end of its plan, and on whom it would lose.
     """
 
     virtual_seconds: float
@@ -47,6 +50,7 @@ class Forecast:
     whole: bool
     memory: int
     examples: int
+    remarks: tuple[str, ...] = ()
 
 
 class _Patience(Observer):
@@ -69,6 +73,11 @@ def forecast(prepared: Prepared, plan: Plan) -> Forecast:
     simulator = _without_data(prepared, plan, DryRun())
     with few_collections():
         ended = drive(simulator, plan.stop, _Patience(simulator))
+    status, settings = status_of(simulator, prepared.names, ended), prepared.experiment.algorithm
+    remarks = prepared.algorithm.remarks(simulator.nodes)
+    if status in (STALLED, INCOMPLETE):
+        found = shortfall(simulator, prepared.cast.parents)
+        remarks = [in_words(found, status, simulator.elapsed, settings), *remarks]
     examples = _bytes_of_examples(prepared)
     models = _COPIES * len(simulator.nodes) * prepared.objective.size * prepared.objective.dtype.itemsize
     return Forecast(
@@ -78,6 +87,7 @@ def forecast(prepared: Prepared, plan: Plan) -> Forecast:
         ended != "accuracy",
         _program(prepared) + 2 * examples + models,
         examples,
+        tuple(remarks),
     )
 
 

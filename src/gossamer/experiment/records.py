@@ -116,8 +116,9 @@ class Records:
         Further figures of a regression, of the moment of the last row.
     status : str
         How the run goes, or why it ended.
-    personal, diverged : dict
-        Figures of personal models, and of a run that diverged; empty where there are none.
+    personal, diverged, shortfall : dict
+        Figures of personal models, of a run that diverged, and of one that did not come to the end of its plan; empty
+        where there are none.
     book : Book or None
         Receipts; None where nothing is written.
     """
@@ -135,6 +136,7 @@ class Records:
     status: str = "running"
     personal: dict[str, Any] = field(default_factory=dict)
     diverged: dict[str, Any] = field(default_factory=dict)
+    shortfall: dict[str, Any] = field(default_factory=dict)
     book: Book | None = None
 
     def add(self, row: Row, fit: Fit) -> None:
@@ -184,6 +186,7 @@ class Records:
             "gossamer": __version__,
             **outcome(self.prepared, self.simulator, self.status, last, self.fit),
             **self.diverged,
+            **({"shortfall": self.shortfall} if self.shortfall else {}),
             **({"private_ranges": dict(self.ranges)} if self.ranges else {}),
             **({"personalisation": self.personal} if self.personal else {}),
             "privacy": self._privacy.describe(self.sides.releases),

@@ -33,6 +33,7 @@ from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.secrets import samples_seed, secret_seed, test_mark
 from gossamer.experiment.sharding import Sources, check_number, drive_shards, reason_against, sharded
+from gossamer.experiment.shortfall import INCOMPLETE, STALLED, in_words, shortfall, status_of
 from gossamer.experiment.spec import placeless
 from gossamer.experiment.tracing import Trace
 from gossamer.experiment.watching import Watched
@@ -236,7 +237,10 @@ class Run:
     def end(self) -> None:
         """Stop the nodes, evaluate for the last time, and write down what became of the run."""
         records = self.records
-        if records.status != "finished":
+        records.status = status_of(self.simulator, self.prepared.names, records.status)
+        if records.status in (STALLED, INCOMPLETE):
+            records.shortfall = shortfall(self.simulator, self.prepared.cast.parents)
+        if records.status not in ("finished", INCOMPLETE):
             self.simulator.stop(records.status)
         self.remark()
         ended = self.plan.stop.virtual_seconds if records.status == "virtual_seconds" else None
@@ -244,7 +248,7 @@ class Run:
         if self.purpose == RUN:  # what is audited is released, and personal models are not
             records.personal = personalised(self.prepared, self.simulator.present)
             records.diverged = divergence(self.prepared, records.rows, self.private.not_finite)
-            if "ended_worse" in records.diverged and records.status != "accuracy":
+            if "ended_worse" in records.diverged and records.status not in ("accuracy", STALLED, INCOMPLETE):
                 records.status = "diverged"
         self.save()
 
@@ -259,13 +263,9 @@ class Run:
 
     def remark(self) -> None:
         """Warn of a run that could not go on, and of what the algorithm has to say of its end."""
-        if self.records.status == "stalled":
-            warnings.warn(
-                f"no node can make another update, from virtual second {self.simulator.elapsed:g} on or before, and "
-                "the run ends here; look at faults and links, or give stop.virtual_seconds",
-                RunWarning,
-                stacklevel=4,
-            )
+        settings, status = self.prepared.experiment.algorithm, self.records.status
+        if found := self.records.shortfall:
+            warnings.warn(in_words(found, status, self.simulator.elapsed, settings), RunWarning, stacklevel=4)
         if "diverged" in self.simulator.finished.values():
             self.records.status = "diverged"
         for line in self.prepared.algorithm.remarks(self.simulator.nodes):

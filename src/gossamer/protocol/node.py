@@ -15,10 +15,10 @@ or gets another entry, but an entry is never altered. That is what makes keeping
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import fields
 from types import UnionType
-from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gossamer.errors import MalformedMessage, PeerError
 from gossamer.protocol.effects import Effect
@@ -48,6 +48,24 @@ def on(*what: type[Event] | type[Message]) -> Callable[[Handler], Handler]:
     return mark
 
 
+class Rounds(NamedTuple):
+    """Rounds of a node whose plan has so many of them.
+
+    Attributes
+    ----------
+    made : int
+        Number of rounds that changed its model.
+    empty : int
+        Number of rounds that came to nothing: nobody answered, or too few for a sum.
+    planned : int
+        Number of rounds in all.
+    """
+
+    made: int
+    empty: int
+    planned: int
+
+
 class Node:
     """Base of all nodes.
 
@@ -74,6 +92,16 @@ class Node:
     def __init__(self, name: str, state: Any) -> None:
         self.name = name
         self.state = state
+
+    @property
+    def awaited(self) -> Set[str]:
+        """Names of the peers without whose word this node does not go on; empty while it waits for none of them."""
+        return frozenset()
+
+    @property
+    def rounds_made(self) -> Rounds | None:
+        """Rounds so far, of a node whose plan has a number of them."""
+        return None
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take one event and return what is to be done about it.

@@ -41,6 +41,7 @@ _ENDED = {
     "virtual_seconds": "time was up",
     "accuracy": "accuracy reached",
     "stalled": "stalled",
+    "incomplete": "rounds came to nothing",
     "diverged": "diverged",
     "interrupted": "interrupted",
     "running": "has not ended",

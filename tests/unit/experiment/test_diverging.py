@@ -81,11 +81,13 @@ def test_before_the_first_update_nothing_is_worse() -> None:
 def test_a_run_without_an_update_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No client answers within a round's time, and all rounds go by; one that learns says nothing of it."""
+    """The run's time is up before a client has answered; one that learns says nothing of it."""
     monkeypatch.chdir(tmp_path)
     said = {}
-    for timeout in (1e-9, 1e3):
-        Path("spec.yaml").write_text(json.dumps(spec(timeout=timeout, local_learning_rate=0.1)))
+    for seconds in (1e-3, 1e3):
+        Path("spec.yaml").write_text(
+            json.dumps({**spec(local_learning_rate=0.1), "stop": {"virtual_seconds": seconds}})
+        )
         assert main(["run", "spec.yaml", "--out", "out", "--overwrite", "--json"]) == 0
         out, err = capsys.readouterr()
         said[json.loads(out)["updates"]] = [line for line in err.splitlines() if "no update" in line]

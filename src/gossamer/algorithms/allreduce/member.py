@@ -16,7 +16,7 @@ apart, each without the other, and stay apart; the run's output is that of the p
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,6 +82,15 @@ class RingMember(EndingNode):
         self.timeout = timeout
         # Every addition in float32 may round up.
         self.largest_sum = LARGEST_VALUE * len(names) * (1 + len(names) * 2.0**-23)
+
+    @property
+    def awaited(self) -> Set[str]:
+        s = self.state
+        if s.left_out:
+            return {self.names[number] for number in s.members}
+        if s.reduction is None or s.reduction.done:
+            return frozenset()
+        return {self.names[s.members[s.reduction.position - 1]]}
 
     @abstractmethod
     def begin_round(self) -> Effects:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from gossamer.algorithms.clients.masked_rounds import MaskedRounds, masked_unit
-from gossamer.algorithms.clients.masking_settings import Masking
 from gossamer.algorithms.clients.messages import SERVER
+from gossamer.algorithms.clients.parts import asks
 from gossamer.algorithms.clients.rounds import RoundSettings, public_cohorts
-from gossamer.algorithms.clients.settings import ClientSettings
+from gossamer.algorithms.clients.settings import PATIENCE, ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import SmallRuns
 from gossamer.errors import counted
@@ -19,7 +19,8 @@ from gossamer.protocol.node import Node
 def masked_rounds(settings: RoundSettings, seed: int, names: tuple[str, ...]) -> MaskedRounds:
     """The rounds of clients that mask."""
     cohorts, skips = public_cohorts(settings, seed, names), settings.late == "skipped"
-    return MaskedRounds(cohorts, settings.drawn, settings.rounds, settings.timeout, skips=skips)
+    patience = settings.patience or PATIENCE
+    return MaskedRounds(cohorts, settings.drawn, settings.rounds, settings.timeout, patience, skips=skips)
 
 
 def masked_nodes(settings: ClientSettings, context: Context, rounds: MaskedRounds) -> dict[str, Node]:
@@ -40,10 +41,10 @@ def masked_nodes(settings: ClientSettings, context: Context, rounds: MaskedRound
 def sums_counted(server: Any) -> dict[str, int]:
     """Return how many sums came to nothing, by why; nothing of a server of clients that do not mask."""
     state = server.state
-    if not hasattr(state, "sums_refused"):
+    if not hasattr(state, "sums_out_of_range"):
         return {}
     outside = state.sums_out_of_range
-    return {"masked_sums_refused": state.sums_refused, **({"masked_sums_out_of_range": outside} if outside else {})}
+    return {"masked_sums_refused": state.empty, **({"masked_sums_out_of_range": outside} if outside else {})}
 
 
 def sums_remarked(server: Any) -> list[str]:
@@ -57,8 +58,9 @@ def sums_remarked(server: Any) -> list[str]:
     ]
 
 
-def masked_runs(masking: Masking, fitting: Mapping[str, Any], sizes: tuple[Mapping[str, Any], ...]) -> SmallRuns:
+def masked_runs(settings: Any, fitting: Mapping[str, Any], sizes: tuple[Mapping[str, Any], ...]) -> SmallRuns:
     """Small runs for simulated faults, of these ``sizes``."""
-    small = {**masking.model_dump(), "threshold": None, "minimum": None, "fraction_bits": None}
+    small = {**settings.masking.model_dump(), "threshold": None, "minimum": None, "fraction_bits": None}
     # Messages about masks are longer than others. Sums are made at the server, of answers that are no releases.
-    return SmallRuns(sizes, {**fitting, "masking": small}, ("timeout",), chunk=480, unanswered=None)
+    asked = asks(settings)  # then a sum that needs whoever is gone waits for it
+    return SmallRuns(sizes, {**fitting, "masking": small}, asked, bool(asked), chunk=480, unanswered=None)

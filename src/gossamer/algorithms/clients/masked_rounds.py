@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gossamer.algorithms.clients.masking_settings import Masking
 from gossamer.algorithms.clients.messages import SERVER
+from gossamer.algorithms.clients.settings import PATIENCE
 from gossamer.errors import SpecError
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
 
@@ -32,6 +33,8 @@ class MaskedRounds:
         T, rounds.
     timeout : float, optional
         Seconds after which a step of a sum goes on without those who have not answered.
+    patience : float
+        Without a timeout: seconds after which they are asked whether they are there.
     divisor : int, optional
         What each sum is divided by, however many updates are in it; by how many are where it is left out.
     skips : bool
@@ -42,6 +45,7 @@ class MaskedRounds:
     clients: int
     count: int
     timeout: float | None = None
+    patience: float = PATIENCE
     divisor: int | None = None
     skips: bool = False
 

@@ -1,10 +1,11 @@
 """A server of clients that mask: in each round it learns the sum of a cohort's updates, with their noise, and no more.
 
 A round takes the five steps of a masked sum (`algorithms.masking_messages`). A step ends when all that were asked have
-replied, have left or withdrawn, or are late by the timeout, which runs for each step anew: who has not replied by then
-has vanished from this sum. Where too few are left nothing is unmasked, and the round leaves the model as it is. So it
-does where the sum is longer than honest clients can make it (`SecureUnit.longest_sum`), which is counted. Where late
-clients are skipped, those who vanished are neither asked nor waited for until they are heard of again.
+replied, have left or withdrawn, or are late by the timeout, which runs for each step anew, or where there is none when
+the session has lost the others. Who has not replied by then has vanished from this sum. Where too few are left nothing
+is unmasked, and the round leaves the model as it is. So it does where the sum is longer than honest clients can make it
+(`SecureUnit.longest_sum`), which is counted. Where late clients are skipped, or there is no timeout, those who vanished
+are neither asked nor waited for until they are heard of again.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from gossamer.algorithms.masking_messages import MaskingReply, MaskingRequest, W
 from gossamer.errors import PeerError, TooFewAgents
 from gossamer.privacy.masking import MaskedSum, Step
 from gossamer.privacy.masking.packed_server import server_of, start_sum
-from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
-from gossamer.protocol.events import Elapsed, Resumed, Started
-from gossamer.protocol.node import NEWER, Effects, on
+from gossamer.protocol.effects import CancelTimer, Record, Send
+from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started
+from gossamer.protocol.node import NEWER, Effects, Rounds, on
 from gossamer.sides.secure_unit import SecureUnit
 from gossamer.vectors import Blank, Public, Released
 
@@ -47,8 +48,6 @@ class MaskedState(ServerState):
         Clients that have not replied at this step.
     there : dict of str to int
         Newest request of each client.
-    sums_refused : int
-        Rounds without a sum, because too few clients were left or too few shares right.
     summed : int
         Updates in all sums.
     sums_out_of_range : int
@@ -61,7 +60,6 @@ class MaskedState(ServerState):
     asked: dict[str, Public] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
     there: dict[str, int] = field(default_factory=dict)
-    sums_refused: int = 0
     summed: int = 0
     sums_out_of_range: int = 0
     late: dict[str, bool] | None = field(default=None, metadata=NEWER)
@@ -83,8 +81,17 @@ class MaskedServer(ClientServer):
     state: MaskedState
 
     def __init__(self, context: Context, settings: ClientSettings, rounds: MaskedRounds, unit: SecureUnit) -> None:
-        super().__init__(MaskedState(x=context.initial, late={} if rounds.skips else None), context, settings)
-        self.rounds, self.unit = rounds, unit
+        self.rounds, self.unit, self.asks = rounds, unit, rounds.timeout is None
+        late: dict[str, bool] | None = {} if rounds.skips or self.asks else None
+        super().__init__(MaskedState(x=context.initial, late=late), context, settings)
+
+    @property
+    def awaited(self) -> Set[str]:
+        return self.state.waiting - self.skipped
+
+    @property
+    def rounds_made(self) -> Rounds:
+        return Rounds(self.state.taken, self.state.empty + self.state.sums_out_of_range, self.rounds.count)
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
@@ -115,7 +122,7 @@ class MaskedServer(ClientServer):
             s.waiting = set(self.rounds.cohort(s.t)) - s.left
             if len(s.waiting) >= self.unit.group.minimum:
                 break
-            s.t, s.sums_refused = s.t + 1, s.sums_refused + 1
+            s.t, s.empty = s.t + 1, s.empty + 1
         s.sum, s.asked = start_sum(self.unit.group, s.t, blank=isinstance(s.x.values, Blank)), {}
         yield from self.set_timer()
         yield from self.ask()
@@ -143,9 +150,12 @@ class MaskedServer(ClientServer):
         return s.late.keys() if len(others) >= self.unit.group.minimum else frozenset()
 
     def hear(self, client: str) -> None:
-        """Note that a late client is there again."""
-        if self.state.late and client in self.state.late:
-            self.state.late[client] = True
+        """Note that a late client is there again: it joins with the next round, or with this one if that is held."""
+        s = self.state
+        if s.late and client in s.late:
+            s.late[client] = True
+            if self.asks and not self.skipped:
+                del s.late[client]
 
     def answer(self, client: str, request: int) -> Effects:
         """Give a model to whoever is in the round and has not announced itself; others wait until they are drawn."""
@@ -195,23 +205,46 @@ class MaskedServer(ClientServer):
     def elapsed(self, event: Elapsed, now: float) -> Effects:
         if event.timer != STEP:
             yield from self.halt("deadline")
+        elif self.asks and not self.state.finished:
+            yield from self.probe()
+            yield from self.wait(None, self.rounds.patience, STEP)
         elif not self.state.finished:
             if self.state.late is not None:
                 self.state.late |= dict.fromkeys(self.state.waiting - self.skipped, False)
             self.state.waiting = set()
             yield from self.heard()
 
+    @on(PeerDown)
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        """Where there is no timeout, wait no longer for a client that the session has lost."""
+        s = self.state
+        if self.asks and s.late is not None and not s.finished:
+            s.late[event.peer] = False
+            if s.sum is not None and s.sum.step != Step.ANNOUNCE:
+                s.waiting.discard(event.peer)
+            yield from self.close_if_whole()
+
+    @on(PeerUp)
+    def peer_up(self, event: PeerUp, now: float) -> Effects:
+        self.hear(event.peer)
+        yield from self.close_if_whole()
+
     def set_timer(self) -> Effects:
-        if self.rounds.timeout is not None:
-            yield SetTimer(self.rounds.timeout, STEP)
+        self.state.probes = 0
+        yield from self.wait(self.rounds.timeout, self.rounds.patience, STEP)
 
     def lost(self, client: str) -> Effects:
         """Wait for ``client`` no longer."""
         s = self.state
         if client in s.waiting and not s.finished:
             s.waiting.discard(client)
-            if not s.waiting - self.skipped:
-                yield from self.heard()
+            yield from self.close_if_whole()
+
+    def close_if_whole(self) -> Effects:
+        """Close the step under way if nobody is waited for."""
+        s = self.state
+        if s.sum is not None and not s.finished and not self.awaited:
+            yield from self.heard()
 
     def heard(self) -> Effects:
         """Close the step: ask for the next one, or unmask. Too few clients, or too few right shares, are no sum."""
@@ -251,7 +284,7 @@ class MaskedServer(ClientServer):
     def refuse(self, left: int) -> Effects:
         """Nothing is unmasked: a round without updates."""
         s = self.state
-        s.t, s.sums_refused = s.t + 1, s.sums_refused + 1
+        s.t, s.empty = s.t + 1, s.empty + 1
         yield Record("masked_sum_refused", float(left))
         yield from self.go_on()
 
@@ -265,8 +298,7 @@ class MaskedServer(ClientServer):
     def go_on(self) -> Effects:
         """On to the next round, if there is one."""
         s = self.state
-        if self.rounds.timeout is not None:
-            yield CancelTimer(STEP)
+        yield CancelTimer(STEP)
         if s.taken == self.last:
             yield from self.halt("updates")
         else:

@@ -72,6 +72,22 @@ def count(nodes: Mapping[str, Node]) -> int:
     return int(nodes[SERVER].state.taken)
 
 
+def asks(settings: Any) -> tuple[str, ...]:
+    """The setting of how long a server waits before it asks who is there, where no timeout bounds its rounds."""
+    secret = getattr(settings, "cohorts", "public") == "secret"
+    return ("patience",) if settings.timeout is None and not secret else ()
+
+
+def lost(server: Any) -> list[str]:
+    """Remark for a user on clients that were waited for until the session had lost them."""
+    if not getattr(server, "asks", False) or not server.state.late:
+        return []
+    return [
+        f"a round waited for {', '.join(sorted(server.state.late))} until links.silence was over, and the run went on "
+        "without; algorithm.timeout bounds how long a round waits"
+    ]
+
+
 def staleness(server: Node, message: Message) -> int | None:
     """Count the steps of the server that an update is behind when it comes."""
     return None if not isinstance(message, Push) or server.state.finished else int(server.state.t - message.version)

@@ -38,8 +38,13 @@ class RoundSettings(ClientSettings):
         hides nobody. ``secret``: each with probability m/nodes, by coins of a trusted server, which makes each round
         reveal less of everybody.
     timeout : float, optional
-        Seconds after which a round goes on without those who have not answered; without it all are waited for. With
-        ``masking`` it runs for each of the five steps of a sum anew.
+        Seconds after which a round goes on without those who have not answered. Without it a round waits for all but
+        those that are lost: asked after ``patience``, they were silent for as long as `links.silence` and their own
+        earlier times say. With ``cohorts: secret`` it waits for these, too. With ``masking`` it runs for each of the
+        five steps of a sum anew.
+    patience : float, optional
+        Without ``timeout``: seconds after which those that are waited for are asked whether they are there; 30 by
+        default, then twice as long each time.
     late : {"awaited", "skipped"}, optional
         With ``timeout``: whether later rounds wait for a client that was late in one. ``awaited``, the default: each
         for the whole timeout. ``skipped``: not until it is heard of again and is asked in the round after that, as long
@@ -56,6 +61,7 @@ class RoundSettings(ClientSettings):
     clients_per_round: int | None = Field(default=None, ge=1, le=1_000_000)
     cohorts: Literal["public", "secret"] = "public"
     timeout: PositiveFloat | None = None
+    patience: Annotated[PositiveFloat | None, NEWER] = None
     late: Annotated[Literal["awaited", "skipped"] | None, NEWER] = None
     over_selection: Annotated[float | None, Field(ge=1, le=1000), NEWER] = None
     weights: Annotated[Literal["equal", "declared", "examples"] | None, NEWER] = None
@@ -98,6 +104,8 @@ class RoundSettings(ClientSettings):
             )
         if self.late is not None and self.timeout is None:
             yield "algorithm.late: without a timeout nobody is late; leave it out, or say timeout"
+        if self.patience is not None and (self.timeout is not None or self.cohorts == "secret"):
+            yield "algorithm.patience: rounds with a timeout, or of secret cohorts, ask nobody; leave it out"
         if self.masking is not None:
             yield from self._unmaskable(self.masking)
         elif self.cohorts == "secret" and not self.curated:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, NewestAtClip, Push
@@ -9,16 +10,20 @@ from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.optimizer import Memory, step
+from gossamer.algorithms.worker import Probe
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
-from gossamer.protocol.effects import Finish, Send
+from gossamer.protocol.effects import Finish, Send, SetTimer
 from gossamer.protocol.events import Elapsed, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
 from gossamer.protocol.node import NEWER, Effects, on
 from gossamer.sides.plan import WHOLE
 from gossamer.vectors import Confined, Model, Released
+
+MOST_DOUBLINGS = 10
+"""Of the patience, as long as nothing comes."""
 
 
 @dataclass(kw_only=True)
@@ -41,6 +46,10 @@ class ServerState:
         The optimizer's.
     log_clip : Public, Released or None
         Logarithm of the clip, [1], where it moves.
+    empty : int
+        Rounds that came to nothing.
+    probes : int
+        How often those that are waited for now were asked whether they are there.
     """
 
     x: Model
@@ -51,6 +60,8 @@ class ServerState:
     finished: str = ""
     memory: Memory | None = field(default=None, metadata=NEWER)
     log_clip: Model | None = field(default=None, metadata=NEWER)
+    empty: int = 0
+    probes: int = 0
 
 
 class ClientServer(EndingNode):
@@ -66,6 +77,10 @@ class ClientServer(EndingNode):
         self.clipping = context.clipping
         if isinstance(self.clipping.policy, QuantileClip):
             state.log_clip = self.clipping.initial(context.initial)
+
+    @property
+    def awaited(self) -> Set[str]:
+        return frozenset() if self.state.finished else self.clients - self.state.left
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
@@ -124,6 +139,17 @@ class ClientServer(EndingNode):
         s.left.add(sender)
         if s.left >= self.clients:
             yield from self.halt("all clients left")
+
+    def wait(self, timeout: float | None, patience: float, timer: str) -> Effects:
+        """Have a timer ring when the timeout is over; without one, when it is time to see who is there."""
+        doublings = min(self.state.probes, MOST_DOUBLINGS)
+        yield SetTimer(patience * 2**doublings if timeout is None else timeout, timer)
+
+    def probe(self) -> Effects:
+        """Have the session find out who of those that are waited for is lost: it learns how long to give each."""
+        self.state.probes += 1
+        for client in sorted(self.awaited):
+            yield Send(client, Probe())
 
     def only_from_clients(self, sender: str) -> None:
         """Refuse what a stranger sends."""

@@ -20,6 +20,9 @@ from gossamer.section import NEWER, Composite
 STEPS = 5
 """Local steps where neither these nor epochs are said."""
 
+PATIENCE = 30.0
+"""Seconds after which a server that has no timeout asks those it waits for whether they are there."""
+
 CLIENT = "client"
 """The unit of privacy where a client's whole update is protected; the other is `EXAMPLE`."""
 

@@ -18,7 +18,7 @@ from gossamer.errors import counted
 from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed, Resumed
-from gossamer.protocol.node import NEWER, Effects, Node, on
+from gossamer.protocol.node import NEWER, Effects, Node, Rounds, on
 from gossamer.vectors import Confined
 
 
@@ -85,6 +85,13 @@ class SummingServer(ClientServer):
     def updates(self) -> int:
         """Updates that were put into sums."""
         return self.state.summed
+
+    @property
+    def rounds_made(self) -> Rounds | None:
+        """Sums, of as many as there can be of all clients' updates."""
+        most = [] if self.last is None else [self.last]
+        most += [] if self.quotas is None else [sum(self.quotas.values()) // self.buffer]
+        return Rounds(self.state.taken, 0, min(most)) if most else None
 
     @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:

@@ -53,9 +53,3 @@ class Halt(Message):
 
     version: int
     model: Public | Released
-
-
-@message("edge_cloud.probe")
-@dataclass(frozen=True)
-class Probe(Message):
-    """Others wait for the receiver. It need not answer: that it was received shows that it is alive."""

@@ -7,7 +7,7 @@ its noise to the clip it *uses*, so a server that lies about it harms the model,
 from __future__ import annotations
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.edge_cloud.messages import SERVER, Halt, Leave, Newest, Probe, Pull, Push
+from gossamer.algorithms.edge_cloud.messages import SERVER, Halt, Leave, Newest, Pull, Push
 from gossamer.algorithms.worker import Words, WorkerNode
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute
@@ -37,8 +37,3 @@ class EdgeNode(WorkerNode):
     @on(Halt)
     def halt(self, sender: str, halt: Halt, now: float) -> Effects:
         yield from self.halted(sender, halt)
-
-    @on(Probe)
-    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
-        check_sender(sender, SERVER)
-        yield from ()

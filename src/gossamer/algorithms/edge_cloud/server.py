@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.edge_cloud.messages import SERVER, Halt, Leave, Newest, Probe, Pull, Push
+from gossamer.algorithms.edge_cloud.messages import SERVER, Halt, Leave, Newest, Pull, Push
 from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.optimizer import Memory, Optimizer
 from gossamer.algorithms.optimizer import step as optimized
 from gossamer.algorithms.staleness import StalenessSettings
+from gossamer.algorithms.worker import Probe
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, QuantileClip
 from gossamer.protocol.effects import CancelTimer, Finish, Record, Send, SetTimer

@@ -111,7 +111,7 @@ def small_runs(settings: Settings) -> SmallRuns:
             {"nodes": 4, "rounds": 2, "clients_per_round": None},
             {"nodes": 5, "rounds": 2, "clients_per_round": 3},
         )
-        return masked_runs(settings.masking, fitting, masked)
+        return masked_runs(settings, fitting, masked)
     over = None if settings.over_selection is None else 1.5
     waits = settings.cohorts == "secret"
     sizes = (
@@ -119,7 +119,7 @@ def small_runs(settings: Settings) -> SmallRuns:
         {"nodes": 5, "rounds": 3, "clients_per_round": 2},
         {"nodes": 4, "rounds": 4, "clients_per_round": 2},
     )
-    return SmallRuns(sizes, {**fitting, "over_selection": over}, () if waits else ("timeout",), waits=waits)
+    return SmallRuns(sizes, {**fitting, "over_selection": over}, parts.asks(settings), waits=waits)
 
 
 ALGORITHM = Algorithm(
@@ -136,7 +136,7 @@ ALGORITHM = Algorithm(
     workload=workload,
     count=parts.count,
     report=report,
-    remarks=lambda nodes: sums_remarked(nodes[SERVER]),
+    remarks=lambda nodes: [*parts.lost(nodes[SERVER]), *sums_remarked(nodes[SERVER])],
     advice=parts.advice,
     clips=Clips(("fixed", "quantile")),
     waits=lambda settings: settings.timeout,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from gossamer.algorithms.clients.messages import Leave, Push
 from gossamer.algorithms.clients.rounds import RoundSettings, public_cohorts
 from gossamer.algorithms.clients.server import ClientServer, ServerState, sum_query
+from gossamer.algorithms.clients.settings import PATIENCE
 from gossamer.algorithms.clients.weights import weights_of
 from gossamer.algorithms.context import Context
 from gossamer.privacy.curated_tasks import Cohort, CuratedSum
-from gossamer.protocol.effects import CancelTimer, Compute, Send, SetTimer
-from gossamer.protocol.events import Answered, Completed, Elapsed, Resumed, Started
-from gossamer.protocol.node import NEWER, Effects, on
+from gossamer.protocol.effects import CancelTimer, Compute, Record, Send
+from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, Resumed, Started
+from gossamer.protocol.node import NEWER, Effects, Rounds, on
 from gossamer.vectors import Blank, Confined, Released
 
 ROUND = "round"
@@ -36,8 +38,8 @@ class RoundState(ServerState):
     waiting : dict of str to int
         Request of each client that waits for a model.
     late : set of str or None
-        Clients that a round ended without, and that were not heard of before this one; None where rounds wait for
-        these too.
+        Clients that a round ended without, or that are lost where there is no timeout, and that were not heard of
+        before this one; None where rounds wait for these too.
     """
 
     task: int = 0
@@ -55,13 +57,32 @@ class RoundServer(ClientServer):
     settings: RoundSettings
 
     def __init__(self, context: Context, settings: RoundSettings) -> None:
-        late = set[str]() if settings.late == "skipped" else None
+        self.asks = settings.timeout is None and not settings.secret
+        late = set[str]() if settings.late == "skipped" or self.asks else None
         super().__init__(RoundState(x=context.initial, late=late), context, settings)
         self.names, self.public = context.names, public_cohorts(settings, context.seed, context.names)
         self.weights = weights_of(context.shard_sizes, settings.weights == "declared")
         # As many as are expected of the sum of weights: m, where all are 1.
         mean_weight = 1.0 if self.weights is None else sum(self.weights.values()) / len(self.weights)
         self.query = sum_query(context, settings.drawn * mean_weight, settings.sampling)
+
+    @property
+    def awaited(self) -> Set[str]:
+        s = self.state
+        if s.finished or s.cohort is None or self.settings.secret:  # whom it waits for would show who was drawn
+            return frozenset()
+        return set(s.cohort) - s.left - s.updates.keys() - self.skipped
+
+    @property
+    def skipped(self) -> Set[str]:
+        """Late clients whom nobody waits for. All of them late, and nobody heard, may be a server that is cut off."""
+        s = self.state
+        heard = s.updates or (self.asks and self.clients - s.left - (s.late or set()))
+        return s.late if s.late and heard else frozenset()
+
+    @property
+    def rounds_made(self) -> Rounds:
+        return Rounds(self.state.t - self.state.empty, self.state.empty, self.settings.rounds)
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
@@ -120,8 +141,9 @@ class RoundServer(ClientServer):
         return Send(client, self.newest(self.state.waiting.pop(client)))
 
     def set_timer(self) -> Effects:
-        if self.settings.timeout is not None:
-            yield SetTimer(self.settings.timeout, ROUND)
+        self.state.probes = 0
+        if self.asks or self.settings.timeout is not None:
+            yield from self.wait(self.settings.timeout, self.settings.patience or PATIENCE, ROUND)
 
     def answer(self, client: str, request: int) -> Effects:
         """Give a model to whoever is in the round and has not answered; all others wait for a round of theirs."""
@@ -173,14 +195,24 @@ class RoundServer(ClientServer):
             return False
         # Of a secret cohort all are waited for: who is cut off would show who was drawn before.
         enough = not self.settings.secret and len(s.updates) >= self.settings.drawn
-        # Where nobody has answered it may be the server that nobody reaches: then the timeout decides.
-        skipped = s.late if s.late and s.updates else ()
-        return enough or s.left.union(s.updates, skipped).issuperset(s.cohort)
+        return enough or s.left.union(s.updates, self.skipped).issuperset(s.cohort)
+
+    @on(PeerDown)
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        """Where there is no timeout, wait no longer for a client that the session has lost."""
+        s = self.state
+        if self.asks and s.late is not None and not s.finished:
+            s.late.add(event.peer)
+            yield Record("client_lost", 1.0)
+            yield from self.close_if_whole()
 
     @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:
         if event.timer != ROUND:
             yield from self.halt("deadline")
+        elif self.asks and not self.state.finished:
+            yield from self.probe()
+            yield from self.wait(None, self.settings.patience or PATIENCE, ROUND)
         elif self.state.cohort is not None and not self.state.finished:
             if self.state.late is not None:
                 self.state.late.update(set(self.state.cohort) - self.state.updates.keys())
@@ -190,7 +222,7 @@ class RoundServer(ClientServer):
     def close(self) -> Effects:
         """Lines 4 and 5: of those who have answered."""
         s = self.state
-        if self.settings.timeout is not None:
+        if self.asks or self.settings.timeout is not None:
             yield CancelTimer(ROUND)
         updates, s.updates, s.cohort = tuple(sorted(s.updates.items())), {}, None
         divisor = float(len(updates))
@@ -202,6 +234,7 @@ class RoundServer(ClientServer):
             query, drawn = self.at_clip(self.query), s.drawn if self.settings.secret else None
             yield Compute(CuratedSum(s.task, s.x, updates, query, drawn))
             return
+        s.empty += not updates
         s.taken += len(updates)
         total = 0.0 * s.x
         for _, update in updates:

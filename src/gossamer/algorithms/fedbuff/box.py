@@ -57,7 +57,7 @@ from gossamer.algorithms.clients.masked_rounds import MaskedRounds
 from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.clients.planning import check as check_clients
 from gossamer.algorithms.clients.planning import participation_by_quota, participation_in_sums, plan_clients, stop_of
-from gossamer.algorithms.clients.settings import workload
+from gossamer.algorithms.clients.settings import PATIENCE, workload
 from gossamer.algorithms.clients.summing import left_over
 from gossamer.algorithms.clients.turns import draw_turns
 from gossamer.algorithms.context import Context
@@ -89,7 +89,8 @@ def masked_rounds(
     if quotas is None:  # a client may be in each; there is neither where nodes are built to be looked at alone
         quotas = dict.fromkeys(names, updates or 1)
     turns = draw_turns(Stream(seed, settings.name, "cohorts"), quotas, settings.buffer, updates)
-    return MaskedRounds(turns, settings.buffer, len(turns.drawn), settings.timeout, settings.buffer)
+    patience = settings.patience or PATIENCE
+    return MaskedRounds(turns, settings.buffer, len(turns.drawn), settings.timeout, patience, settings.buffer)
 
 
 def check(settings: Settings, spec: Spec) -> Iterator[str]:
@@ -138,7 +139,7 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Steps of the server, and how stale updates were; or how many sums of masked ones there were too few for."""
     server: Any = nodes[SERVER]
     state = server.state
-    if hasattr(state, "sums_refused"):
+    if hasattr(state, "sums_out_of_range"):
         return {"steps": state.taken, "updates_taken": state.summed, **sums_counted(server)}
     updates = server.updates
     left = {"clients_left_over": state.able or 0} if isinstance(server, TrustedServer) else {}
@@ -159,7 +160,7 @@ def small_runs(settings: Settings) -> SmallRuns:
             {"nodes": 4, "updates_per_node": 2, "buffer": 4},
             {"nodes": 5, "updates_per_node": 2, "buffer": 3, "stop": {"updates": 2}},
         )
-        return masked_runs(settings.masking, fitting, masked)
+        return masked_runs(settings, fitting, masked)
     sizes = (
         {"nodes": 3, "updates_per_node": 3, "buffer": 2},
         {"nodes": 5, "updates_per_node": 2, "buffer": 3},
@@ -185,7 +186,7 @@ ALGORITHM = Algorithm(
     staleness=parts.staleness,
     grows=True,
     report=report,
-    remarks=lambda nodes: [*left_over(nodes[SERVER]), *sums_remarked(nodes[SERVER])],
+    remarks=lambda nodes: [*parts.lost(nodes[SERVER]), *left_over(nodes[SERVER]), *sums_remarked(nodes[SERVER])],
     advice=advice,
     decided=Settings.decided,
     waits=lambda settings: 0.0 if settings.masking is None else settings.timeout,

@@ -38,7 +38,10 @@ class Settings(ClientSettings):
         default 0.5, as in the paper, and 0 where the server adds noise, which weights would not make smaller.
     timeout : float, optional
         With ``masking``: seconds after which each of the five steps of a sum goes on without those who have not
-        answered; without it all are waited for.
+        answered. Without it all are waited for but those that are lost, as in `fedavg`.
+    patience : float, optional
+        With ``masking`` and without ``timeout``: seconds after which those that are waited for are asked whether they
+        are there; 30 by default, then twice as long each time.
     """
 
     name: Literal["fedbuff"] = "fedbuff"
@@ -46,6 +49,7 @@ class Settings(ClientSettings):
     learning_rate: OneRate = Field(default=1.0, gt=0, le=1e6)
     staleness_exponent: float | None = Field(default=None, ge=0, le=10)
     timeout: Annotated[PositiveFloat | None, NEWER] = None
+    patience: Annotated[PositiveFloat | None, NEWER] = None
 
     def weight(self, stale: int) -> float:
         """s, at most 1, of an update that is so many steps old."""
@@ -76,9 +80,14 @@ class Settings(ClientSettings):
         yield from super().wrong()
         if self.buffer > self.nodes:
             yield f"algorithm.buffer: expected at most the {self.nodes} clients that there are, found {self.buffer}"
+        if self.patience is not None and self.timeout is not None:
+            yield "algorithm.patience: sums with a timeout ask nobody; leave it out"
         if self.masking is None:
-            if self.timeout is not None:
-                yield "algorithm.timeout: only clients that mask are waited for; leave it out, or say masking: secure"
+            for name in ("timeout", "patience"):
+                if getattr(self, name) is not None:
+                    yield (
+                        f"algorithm.{name}: only clients that mask are waited for; leave it out, or say masking: secure"
+                    )
             return
         yield from self.masking.wrong(self.buffer)
         if self.staleness_exponent not in (None, STALENESS):

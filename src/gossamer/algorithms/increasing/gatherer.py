@@ -7,7 +7,7 @@ round of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from gossamer.algorithms.ending import EndingNode
@@ -95,6 +95,11 @@ class Gatherer(EndingNode):
         super().__init__(name, state)
         self.children, self.where, self.patience = dict(children), where, patience
         self.order = tuple(children)
+
+    @property
+    def awaited(self) -> Set[str]:
+        s = self.state
+        return set() if s.finished else {child for child in self.order if self.waits_for(child, self.round)}
 
     # What differs
 

@@ -11,6 +11,7 @@ the rounds that it lacks at its neighbours' newest iterates, and these wait for 
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +90,10 @@ class SynchronousNode(EndingNode):
         """Neighbours whose iterates are due and waited for."""
         s = self.state
         return self.neighbours - s.heard.keys() - s.away - s.left
+
+    @property
+    def awaited(self) -> Set[str]:
+        return self.missing if self.state.sent else frozenset()
 
     # Gradient steps
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
-from gossamer.cli.printing import advise, print_json, say, wrapped
+from gossamer.cli.printing import advise, print_json, say, warn, wrapped
 from gossamer.cli.spec_options import add_reproducible, add_spec, naming, read_experiment, same_options
 from gossamer.errors import counted
 
@@ -45,6 +45,7 @@ def check_command(options: argparse.Namespace) -> int:
         print_json(_check_document(prepared, plan, found))
     else:
         print(_check_report(prepared, plan, found))
+        warn(found.remarks)
         advise(shlex.join(["gossamer", "run", str(options.spec), *same_options(options)]))
     return 0
 
@@ -81,7 +82,8 @@ def _check_report(prepared: Prepared, plan: Plan, found: Forecast) -> str:
         f"{counted(document['parameters'], 'parameter')}\nplan: {plan}\n\n"
         f"{node_table((plan.words.party, 'examples', 'releases', 'epsilon planned'), rows)}{below(plan.words)}\n\n"
         f"{guarantees(plan.guarantee, plan.guarantees)}\n\n"
-        f"In plain words:\n{_listed(document['in_plain_words'])}\n\nThe spec is sound."
+        f"In plain words:\n{_listed(document['in_plain_words'])}\n\n"
+        f"{'The spec can be run, but see the warning.' if found.remarks else 'The spec is sound.'}"
     )
 
 

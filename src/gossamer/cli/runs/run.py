@@ -17,7 +17,7 @@ from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
 from gossamer.cli.printing import Lines, describe_row, figure, print_json, say, table, warn, wrapped
 from gossamer.cli.progress import progress
 from gossamer.cli.spec_options import add_device, add_reproducible, add_spec, naming, read_experiment, settings_of
-from gossamer.errors import BudgetSpent, CallerError, counted
+from gossamer.errors import ENDED_SHORT, BudgetSpent, CallerError, counted
 from gossamer.experiment.trackers import TRACKERS
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def run_command(options: argparse.Namespace) -> int:
     """Run the experiment and say what came of it."""
     from gossamer.experiment.diverging import in_words
     from gossamer.experiment.early_stopping import remark
+    from gossamer.experiment.shortfall import made
 
     made_by = _resume if options.resume is not None else _repeat if options.repeat is not None else _run
     out, start = made_by(options)
@@ -120,13 +121,15 @@ def run_command(options: argparse.Namespace) -> int:
     noise = result.summary["privacy"]["mechanism"]
     warn(in_words(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
     warn(remark(result.summary))
+    if short := result.summary.get("shortfall"):
+        say(f"gossamer: {result.summary['status']}: {made(short)}")
     spent = [name for name, reason in result.summary["finished"].items() if reason == "budget"]
     if spent:
         say(
             f"gossamer: the ledger of {spent[0]} refused a release ({counted(len(spent), 'node')} in all); it covers "
             "no more"
         )
-    return BudgetSpent.exit_code if spent else 0
+    return BudgetSpent.exit_code if spent else ENDED_SHORT if short else 0
 
 
 def _run(options: argparse.Namespace) -> Start:

@@ -94,9 +94,13 @@ def test_masked_sums_give_the_model_without_masks_to_the_rounding_of_integers(go
 
 def test_below_the_threshold_nothing_is_unmasked_and_the_model_stays() -> None:
     gone = [*GONE, {"node": 2, "start": 0.0}]
-    found = run(spec("secure", gone=gone, timeout=50.0))
-    start = run(spec(rounds=1, gone=[{"node": n, "start": 0.0} for n in range(6)], timeout=1.0, masking="secure"))
+    with pytest.warns(RunWarning, match="made 0 of 3 rounds: in 3 rounds nobody answered, or there was no sum"):
+        found = run(spec("secure", gone=gone, timeout=50.0))
+    with pytest.warns(RunWarning, match="made 0 of 1 round"):
+        start = run(spec(rounds=1, gone=[{"node": n, "start": 0.0} for n in range(6)], timeout=1.0, masking="secure"))
     assert found.summary["fedavg"] == {"steps": 3, "masked_sums_refused": 3}
+    assert found.summary["status"] == "incomplete"
+    assert found.summary["shortfall"] == {"rounds": 0, "planned": 3, "empty": 3}
     np.testing.assert_array_equal(model(found), model(start))
 
 
@@ -127,12 +131,14 @@ def test_a_sum_longer_than_honest_clients_can_make_it_is_counted_and_not_applied
     options = {"rounds": 2, "local_steps": 1}
     masking = {"name": "secure", "fraction_bits": 10}
     pushing(monkeypatch, lambda unit: np.full(SIZE, 500.0))
-    with pytest.warns(RunWarning, match="2 masked sums were longer than honest clients can make them"):
+    with pytest.warns(RunWarning) as warned:
         found = run(spec(masking, privacy, **options))
+    assert [str(one.message)[:25] for one in warned] == ["the run made 0 of 2 round", "2 masked sums were longer"]
     monkeypatch.undo()
     assert found.summary["fedavg"] == {"steps": 2, "masked_sums_refused": 0, "masked_sums_out_of_range": 2}
     gone = [{"node": n, "start": 0.0} for n in range(6)]
-    start = run(spec("secure", privacy, gone=gone, timeout=1.0, **options))
+    with pytest.warns(RunWarning, match="made 0 of 2 rounds"):
+        start = run(spec("secure", privacy, gone=gone, timeout=1.0, **options))
     np.testing.assert_array_equal(model(found), model(start))
 
 
@@ -366,7 +372,7 @@ def test_where_too_few_others_are_left_for_a_sum_all_are_asked_and_the_timeout_d
     node = waiting_server()
     for second in (5.0, 10.0):
         node.handle(Elapsed("step"), second)
-    assert (node.state.t, node.state.sums_refused) == (2, 2)
+    assert (node.state.t, node.state.empty) == (2, 2)
     assert set(node.state.late) == set(ALL_SIX)
     assert whole_round(node, ALL_SIX) == ALL_SIX
     assert (node.state.t, node.state.taken, node.state.late) == (3, 1, {})

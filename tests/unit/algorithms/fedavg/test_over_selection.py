@@ -86,7 +86,7 @@ def test_a_trusted_server_sums_the_first_and_divides_by_m() -> None:
         told(node, f"node-{i}", Fetch(1))
     first, second, late = (Confined(np.full(SIZE, 0.1 * i)) for i in range(3))
     told(node, "node-2", Push(2, 0, first))
-    (asked,) = told(node, "node-0", Push(2, 0, second))
+    _, asked = told(node, "node-0", Push(2, 0, second))
     updates = (("node-0", second), ("node-2", first))
     assert asked == Compute(CuratedSum(1, context(3).initial, updates, Query(WHOLE, Gaussian(0.5, 2.0), 2.0)))
     assert told(node, "node-1", Push(2, 0, late)) == []

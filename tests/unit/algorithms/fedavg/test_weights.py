@@ -66,7 +66,7 @@ def test_a_trusted_server_divides_by_what_is_known_before_the_run() -> None:
     raw = Confined(np.full(SIZE, 0.3))
     for name in SIZES:
         effects = told(node, name, Push(2, 0, raw))
-    (asked,) = effects
+    _, asked = effects
     assert isinstance(asked, Compute)
     assert isinstance(asked.task, CuratedSum)
     assert asked.task.query == Query(WHOLE, Gaussian(0.5, 2.0), asked.task.query.normaliser)
