@@ -36,7 +36,7 @@ def status_of(simulator: Observed, workers: Collection[str], status: str) -> str
 
 
 def shortfall(simulator: Observed, parents: Mapping[str, str]) -> dict[str, Any]:
-    """What a summary says of a run that did not come to the end of its plan; ``parents`` are the nodes above others."""
+    """Describe a run that did not come to the end of its plan, for its summary; ``parents`` are above other nodes."""
     rounds = rounds_of(simulator.present.values())
     left = {name: node for name, node in simulator.present.items() if name not in simulator.finished}
     awaited = set[str]().union(*(node.awaited or {parents.get(name, name)} - {name} for name, node in left.items()))
@@ -59,7 +59,7 @@ def in_words(found: Mapping[str, Any], status: str, seconds: float, settings: An
 
 
 def made(found: Mapping[str, Any]) -> str:
-    """How far a run came, in brief."""
+    """Say in brief how far a run came."""
     return (
         f"the run made {found['rounds']} of {counted(found['planned'], 'round')}"
         if "planned" in found

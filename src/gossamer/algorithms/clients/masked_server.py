@@ -216,7 +216,7 @@ class MaskedServer(ClientServer):
 
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:
-        """Where there is no timeout, wait no longer for a client that the session has lost."""
+        """Wait no longer for a client that the session has lost, unless a timeout decides."""
         s = self.state
         if self.asks and s.late is not None and not s.finished:
             s.late[event.peer] = False
