@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 from typing import Any
@@ -13,8 +14,9 @@ from tests.sampling import examples
 
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.experiment.reading import parse_spec
-from gossamer.faults.network import Partition
-from gossamer.faults.schedules import Crash, Fate, Schedule, shortened
+from gossamer.faults import hosts
+from gossamer.faults.network import Partition, Sieve
+from gossamer.faults.schedules import Crash, Fate, OldCopy, Schedule, shortened
 from gossamer.faults.seeds import Failure
 from gossamer.faults.trials import MOST_EVENTS, Trial
 
@@ -141,6 +143,10 @@ def test_seeds_have_faults_of_every_kind_and_runs_are_small() -> None:
     fates = [fault for schedule in schedules for fault in schedule.faults if isinstance(fault, Fate)]
     assert {len(fate.delays) for fate in fates} == {0, 1, 2}
     assert any(isinstance(fault, Partition) for schedule in schedules for fault in schedule.faults)
+    sieves = [sieve for schedule in schedules for sieve in schedule.sieves]
+    assert {sieve.loses for sieve in sieves} == {"messages", "acknowledgements", 120}
+    assert {math.isinf(sieve.end) for sieve in sieves} == {True, False}
+    assert any(isinstance(fault, OldCopy) for schedule in schedules for fault in schedule.faults)
     assert {crash.instant for crash in crashes} >= {0, 1, 2, 3, 4}
     assert {crash.kept for crash in crashes} == {0, 1, 2}
     assert {crash.away for crash in crashes} >= {0.01, float("inf")}
@@ -160,6 +166,22 @@ def test_processes_are_killed_at_every_instant(doing: str) -> None:
         if any(f"killed before {doing}" in line for line in story_of(seed)):
             return
     pytest.fail(f"nobody was killed before {doing}")
+
+
+def test_an_old_copy_that_is_believed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the counters of peers not compared, the copy would contradict them."""
+    monkeypatch.setattr(hosts, "forgotten", lambda links, said: {})
+    failure = first_failure(trial("gossip"), range(100))
+    assert failure is not None
+    assert "nobody knows more than an old copy of" in failure.problem
+
+
+@pytest.mark.parametrize("loses", ["messages", "acknowledgements", 120])
+def test_a_party_that_is_heard_and_not_reached_stops_and_goes_on(loses: str | int) -> None:
+    """Nothing that counts arrives for 30 seconds: who is alone is charged nothing, and then all goes on."""
+    told: list[str] = []
+    assert trial("gossip").problem(Schedule((Sieve(1.0, 31.0, loses),), chunks=False), told.append) is None
+    assert any("lost" in line for line in told)
 
 
 def test_a_schedule_gives_the_same_run_again() -> None:

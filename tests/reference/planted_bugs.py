@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -102,6 +103,7 @@ BUGS: dict[str, tuple[dict[str, Any], str]] = {
     "send before store": ({"kind": SendsBeforeItStores}, "takes message|has message|takes another message|refused"),
     "charge after noise": ({"machine": ChargesAfterTheNoise}, r"the ledger of .* releases, and noise was drawn for"),
     "noise restored": ({"machine": RestoresItsNoise}, "two releases share their noise"),
+    "a budget spent alone": ({"alone_after": math.inf}, "is charged though nobody has acknowledged anything"),
     "an answer applied twice": ({"kind": AppliesAnAnswerTwice}, "applies an answer twice"),
 }
 """What each puts in the place of a part of a `Trial`, and what is said of it."""

@@ -5,6 +5,7 @@
 | `Delivery` | every message arrives once, in order; nothing acknowledged is lost, nothing arrives that was not stored |
 | `Answers` | what a data side released is applied once at most, and updates are no more than that |
 | `Conserved` | what the algorithm calls invariant changes by the nodes' own updates alone |
+| `Company` | a party of which nobody has acknowledged anything for `ALONE` seconds is charged nothing |
 | `Progress` | some time after the last fault every node that is there, with a peer, has gone on or has finished |
 
 Each is called after an event, with the steps that became durable in it, and gives what does not hold. That of ledgers
@@ -27,6 +28,8 @@ from gossamer.protocol.link import Link
 from gossamer.protocol.messages import Message
 from gossamer.protocol.trace import Step
 
+ALONE = 6.0
+"""Seconds without any acknowledgement after which nodes charge nothing."""
 INTERVALS = 20
 """Retry intervals without a fault in which nodes make progress."""
 
@@ -54,6 +57,11 @@ class Delivery:
                 back = self.hosts.links(peer).get(name, _NO_LINK)
                 if problem := _disagreement(name, link, peer, back) or _disagreement(peer, back, name, link):
                     return problem
+        for name, links in self.hosts.believed:
+            for peer in self.hosts.hosts.keys() - {name, *self.hosts.away}:
+                link, back = links.get(peer, _NO_LINK), self.hosts.links(peer).get(name, _NO_LINK)
+                if problem := _disagreement(name, link, peer, back) or _disagreement(peer, back, name, link):
+                    return f"nobody knows more than an old copy of {name}, and {problem}"
         return None
 
     def _receive(self, to: str, sender: str, message: Message) -> str | None:
@@ -149,6 +157,34 @@ def in_flight(hosts: LinkedHosts) -> list[InFlight]:
                 waiting = {**back.early, **link.outbox}
                 found += [InFlight(sender, to, waiting[n]) for n in sorted(waiting) if n > back.delivered]
     return found
+
+
+class Company:
+    """A party is charged nothing once all its peers have acknowledged nothing for long: told by what is in outboxes."""
+
+    def __init__(self, hosts: LinkedHosts, workers: Sequence[str]) -> None:
+        self.hosts, self.workers = hosts, workers
+        self.waiting: dict[tuple[str, str], tuple[set[int], Any, float]] = {}  # what, of it arrived, since when
+
+    def __call__(self, steps: Sequence[Step]) -> str | None:
+        hosts, now = self.hosts, self.hosts.now
+        for name in hosts.changed:
+            for peer, link in hosts.links(name).items():
+                arrived = link.outgoing and (link.outgoing.number, link.outgoing.arrived, link.outgoing.early)
+                before, had, since = self.waiting.get((name, peer), (set(), None, now))
+                settled = not before or before - link.under_way.keys() or arrived != had
+                self.waiting[name, peer] = set(link.under_way), arrived, now if settled else since
+        for name in set(hosts.asked) & set(self.workers):
+            quiet = [self._quiet(name, peer) for peer in hosts.contacts.get(name, ())]
+            # A clock that was set back stands still for as long.
+            if quiet and min(quiet) > ALONE + 1 + 2 * abs(hosts.ahead[name]):
+                return f"{name} is charged though nobody has acknowledged anything for {min(quiet):.1f} s"
+        return None
+
+    def _quiet(self, name: str, peer: str) -> float:
+        """Seconds for which a peer has acknowledged nothing of what is under way."""
+        waiting, _, since = self.waiting.get((name, peer), (set(), None, 0.0))
+        return self.hosts.now - since if waiting else 0.0
 
 
 class Progress:

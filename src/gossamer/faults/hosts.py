@@ -14,20 +14,22 @@ from __future__ import annotations
 import copy
 import heapq
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import Any
 
 from gossamer.faults.fault_injector import Killed, Reaper
 from gossamer.faults.memory_journal import MemoryJournal
-from gossamer.faults.schedules import SETTINGS, Crash, Schedule
-from gossamer.protocol.effects import Compute, Interrupt, Release, Update
+from gossamer.faults.schedules import SETTINGS, Crash, OldCopy, Schedule
+from gossamer.protocol.counters import counters_of, forgotten
+from gossamer.protocol.effects import Compute, Interrupt, Release, Request, Update
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Event
-from gossamer.protocol.frames import Data
+from gossamer.protocol.frames import Data, Frame
 from gossamer.protocol.link import Link
 from gossamer.protocol.node import Node
+from gossamer.protocol.reach import is_unreached
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import Step
 from gossamer.protocol.trust import may_hear
@@ -74,6 +76,10 @@ class LinkedHosts:
         Another one has a bug that tests are to find.
     tell : callable, optional
         Called with a line about each fault.
+    contacts : mapping of str to sequence of str, optional
+        Whom each node sends messages to.
+    alone_after : float
+        Seconds after which a node of which no contact has acknowledged anything asks its data side nothing more.
     """
 
     def __init__(
@@ -89,11 +95,14 @@ class LinkedHosts:
         reaper: Reaper | None = None,
         kind: type[Host] = Host,
         tell: Callable[[str], None] | None = None,
+        contacts: Mapping[str, Sequence[str]] | None = None,
+        alone_after: float = math.inf,
     ) -> None:
         self.schedule = schedule = schedule or Schedule()
         self.prototypes, self.computer, self.settings = nodes, computer, settings
         self.units, self.watch, self.kind, self.tell = units or {}, watch, kind, tell
         self.reaper = reaper or Reaper()
+        self.contacts, self.alone_after = contacts or {}, alone_after
         self.faults, self.crashes = schedule.links, {crash.event: crash for crash in schedule.crashes}
         self.journals = {name: MemoryJournal(reaper=self.reaper) for name in nodes}
         self.hosts = {name: self._host(name, self.journals[name]) for name in nodes}
@@ -111,6 +120,10 @@ class LinkedHosts:
             Activity(nodes, 0.0),
         )
         self.rejected: list[Rejected] = []
+        self.asked: list[str] = []  # whose data side the last step asked
+        self.believed: list[tuple[str, Mapping[str, Link]]] = []  # old copies of which no peer knew better, with links
+        self._held: dict[str, list[Request]] = {name: [] for name in nodes}
+        self._copied: dict[str, float] = {}  # until when its frames go to a copy
         self.now, self.events, self.frames = 0.0, 0, 0
         self.last_fault = 0.0  # when
         self.away: set[str] = set()
@@ -118,12 +131,14 @@ class LinkedHosts:
         self.several = False  # whether that was by several inputs
         self._doomed: dict[str, Crash] = {}
         self._lives = dict.fromkeys(nodes, 0)
-        self._ahead = {name: number * schedule.skew for name, number in numbers.items()}  # of clocks, in seconds
+        self.ahead = {name: number * schedule.skew for name, number in numbers.items()}  # of clocks, in seconds
         self._inboxes: dict[str, list[tuple[Input, float]]] = {name: [] for name in nodes}
         self._busy = dict.fromkeys(nodes, 0.0)  # until when
         self._alarms: dict[str, float] = {}
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._scheduled = 0
+        for copied in schedule.copies:
+            self._push(copied.copied, partial(self._copy, copied))
         for number, name in enumerate(nodes):
             self._at(0.1 * number, name, partial(self._open, name))
 
@@ -197,6 +212,8 @@ class LinkedHosts:
         """Let the next event happen."""
         self.now, _, do = heapq.heappop(self._heap)
         self.changed.clear()
+        self.asked.clear()
+        self.believed.clear()
         self.several = False
         do()
 
@@ -253,7 +270,7 @@ class LinkedHosts:
 
     def _clock(self, name: str) -> float:
         """Time on the clock of a host."""
-        return self.now + self._ahead[name]
+        return self.now + self.ahead[name]
 
     def _turn(self, name: str) -> None:
         host, inputs = self.hosts[name], self._inboxes[name]
@@ -262,6 +279,10 @@ class LinkedHosts:
         self.several |= len(inputs) > 1
         for outcome in host.turn(inputs):
             self._carry_out(name, outcome)
+        if self._held[name] and not self.is_alone(name):
+            held, self._held[name] = self._held[name], []
+            for effect in held:
+                self._ask(name, effect)
         if name in self._doomed:
             raise Killed("waiting")
         self._busy[name] = self.now + self.schedule.busy
@@ -289,7 +310,7 @@ class LinkedHosts:
     def _due(self, name: str) -> float:
         """Time at which a host wants to be woken."""
         due = self.hosts[name].deadline()
-        return math.inf if due is None else due - self._ahead[name]
+        return math.inf if due is None else due - self.ahead[name]
 
     # What comes of it
 
@@ -298,23 +319,60 @@ class LinkedHosts:
             case Transmit(to, frame):
                 self.reaper("putting a frame on the link")
                 self._transmit(name, to, Arrived(name, frame))
-            case Task(Compute() as effect):
-                self._computations.compute(name, effect, self.now)
-            case Task(Release() as effect):
-                self._computations.release(name, effect, self.now)
-            case Task(Update() as effect):
-                self._computations.update(name, effect, self.now)
-            case Task(Interrupt() as effect):
-                self._computations.interrupt(name, effect, self.now)
+            case Task(effect):
+                if self._held[name] or self.is_alone(name):
+                    self._held[name].append(effect)
+                else:
+                    self._ask(name, effect)
             case Rejected():
                 self.rejected.append(outcome)
             case Note(record) if self.tell is not None:
                 self.tell(f"{self.now:.2f} s: {name} notes {record.name} {record.value:g}")
 
+    def is_alone(self, name: str) -> bool:
+        """Whether no contact of a node acknowledges anything, and none is left to be tried."""
+        links, contacts = self.links(name), self.contacts.get(name, ())
+        return bool(contacts) and all(
+            peer in links and is_unreached(links[peer], self.alone_after, self._clock(name)) for peer in contacts
+        )
+
+    def _ask(self, name: str, effect: Request) -> None:
+        self.asked.append(name)
+        match effect:
+            case Compute():
+                self._computations.compute(name, effect, self.now)
+            case Release():
+                self._computations.release(name, effect, self.now)
+            case Update():
+                self._computations.update(name, effect, self.now)
+            case Interrupt():
+                self._computations.interrupt(name, effect, self.now)
+
+    def _copy(self, copied: OldCopy) -> None:
+        journal = self.journals[copied.party].copy()
+        self._push(copied.at, lambda: self._answer(copied.party, journal))
+
+    def _answer(self, name: str, journal: MemoryJournal) -> None:
+        """An old copy is started: its peers tell it what they know, before it does anything."""
+        links = self._host(name, journal).session.links
+        said = {peer: counters_of(self.links(peer).get(name)) for peer in self.hosts if peer not in (name, *self.away)}
+        lost = forgotten(links, said)
+        if not lost:
+            self.believed.append((name, links))
+        self._copied[name] = self.last_fault = self.now + 1.0
+        if self.tell is not None:
+            self.tell(f"{self.now:.2f} s: an old copy of {name} answers: {lost or 'nobody knows more than it does'}")
+
+    def _loses(self, name: str, to: str, frame: Frame) -> bool:
+        """Whether a frame is lost to a sieve, or to a copy of either end."""
+        copied = any(self.now < self._copied.get(end, -math.inf) for end in (name, to))
+        return copied or any(sieve.stops(name, frame, self.now) for sieve in self.schedule.sieves)
+
     def _transmit(self, name: str, to: str, arrived: Arrived) -> None:
         index = self.frames
         self.frames += 1
         delays = self.faults.delays(index, name, to, self.now)
+        delays = () if self._loses(name, to, arrived.frame) else delays
         if delays != (self.faults.delay,):
             self.last_fault = max(self.last_fault, self.now, *(self.now + delay for delay in delays))
             if self.tell is not None:
@@ -341,7 +399,7 @@ class LinkedHosts:
         crash, journal, live = self._doomed[name], self.journals[name], self.hosts[name]
         self.away.add(name)
         self._lives[name] += 1
-        self._inboxes[name], self._busy[name] = [], 0.0
+        self._inboxes[name], self._held[name], self._busy[name] = [], [], 0.0
         self._alarms.pop(name, None)
         self._computations.lose(name)
         self.changed.add(name)
@@ -373,7 +431,7 @@ class LinkedHosts:
     def _restart(self, name: str) -> None:
         self.away.discard(name)
         del self._doomed[name]
-        self._ahead[name] *= -1
+        self.ahead[name] *= -1
         self.last_fault = self.now
         if hasattr(self.computer, "restart"):
             self.computer.restart(name)

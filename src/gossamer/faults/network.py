@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gossamer.protocol.frames import Chunk, Data, Frame, frame_size
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -23,6 +25,38 @@ class Partition:
     def cuts(self, sender: str, to: str, now: float) -> bool:
         """Whether a frame put on the link at ``now`` is lost."""
         return self.start <= now < self.end and (sender in self.group) != (to in self.group)
+
+
+@dataclass(frozen=True)
+class Sieve:
+    """From ``start`` until ``end`` (seconds), a broker passes some frames and loses others.
+
+    Attributes
+    ----------
+    start, end : float
+        When; without an end, infinite.
+    loses : {"messages", "acknowledgements"} or int
+        Frames that it loses; a number of bytes for all that are longer.
+    sender : str, optional
+        Whose frames; by default everybody's.
+    """
+
+    start: float
+    end: float
+    loses: str | int
+    sender: str | None = None
+
+    def __str__(self) -> str:
+        what = self.loses if isinstance(self.loses, str) else f"frames of more than {self.loses} bytes"
+        return f"from {self.start:g} s to {self.end:g} s: {what} of {self.sender or 'everybody'} lost, all else arrives"
+
+    def stops(self, sender: str, frame: Frame, now: float) -> bool:
+        """Whether a frame put on the link at ``now`` is lost."""
+        if not self.start <= now < self.end or self.sender not in (None, sender):
+            return False
+        if isinstance(self.loses, int):
+            return frame_size(frame) > self.loses
+        return isinstance(frame, Data | Chunk) == (self.loses == "messages")
 
 
 @dataclass(frozen=True)

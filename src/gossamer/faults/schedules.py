@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.faults.network import Faults, Partition
+from gossamer.faults.network import Faults, Partition, Sieve
 from gossamer.protocol.session import SessionSettings
 from gossamer.randomness import stream
 
@@ -94,7 +94,27 @@ class Kill:
         return f"{self.at:g} s: {self.party} killed{' while it saves' if self.saving else ''}, away {back}{copied}"
 
 
-Fault = Fate | Crash | Partition | Kill
+@dataclass(frozen=True)
+class OldCopy:
+    """A process is started on an old copy of a party's disk, beside the party itself.
+
+    Attributes
+    ----------
+    party : str
+        Whose.
+    copied, at : float
+        When the copy was made, and when it is started: for a second all that is sent to and by the party is lost.
+    """
+
+    party: str
+    copied: float
+    at: float
+
+    def __str__(self) -> str:
+        return f"{self.at:g} s: a copy of {self.party} as it was at {self.copied:g} s answers"
+
+
+Fault = Fate | Crash | Partition | Sieve | Kill | OldCopy
 
 
 @dataclass(frozen=True)
@@ -103,7 +123,7 @@ class Schedule:
 
     Attributes
     ----------
-    faults : tuple of Fate, Crash, Partition or Kill
+    faults : tuple of Fate, Crash, Partition, Sieve, Kill or OldCopy
         What does not go as usual.
     variant : int
         Which run of a trial it happens to.
@@ -136,6 +156,16 @@ class Schedule:
         )
 
     @property
+    def sieves(self) -> tuple[Sieve, ...]:
+        """What a broker passes, and what not."""
+        return tuple(fault for fault in self.faults if isinstance(fault, Sieve))
+
+    @property
+    def copies(self) -> tuple[OldCopy, ...]:
+        """Old copies that are started."""
+        return tuple(fault for fault in self.faults if isinstance(fault, OldCopy))
+
+    @property
     def crashes(self) -> tuple[Crash, ...]:
         """Crashes of processes."""
         return tuple(fault for fault in self.faults if isinstance(fault, Crash))
@@ -147,7 +177,7 @@ class Schedule:
 
     @classmethod
     def seeded(cls, seed: int, variants: Sequence[Sequence[str]] = ((),)) -> Schedule:
-        """Loss, repetition, delay and reordering of frames, partitions and crashes.
+        """Loss, repetition, delay and reordering of frames, partitions, sieves, crashes and old copies.
 
         Parameters
         ----------
@@ -163,6 +193,8 @@ class Schedule:
         faults += _crashes(generator)
         ways = ([0.0, 0.0, 0.15], [3, 16, 256], [False, False, False, True], [0.0, 0.0, 1.5])
         busy, every, chunks, skew = (generator.choice(among).item() for among in ways)
+        faults += _sieves(generator, variants[variant])
+        faults += _copies(generator, variants[variant])
         return cls(tuple(faults), variant, busy, every, chunks, skew)
 
 
@@ -184,6 +216,24 @@ def _partitions(generator: np.random.Generator, names: Sequence[str]) -> list[Pa
     group = generator.permutation(len(names))[: generator.integers(1, len(names))]
     apart = frozenset(names[number] for number in group.tolist())
     return [Partition(round(float(start), 2), round(float(start + lasts), 2), apart)]
+
+
+def _sieves(generator: np.random.Generator, names: Sequence[str]) -> list[Sieve]:
+    """None, or one: heard but not reached, acknowledgements lost, or large frames lost; now and then for ever."""
+    if not names or generator.random() > 0.3:
+        return []
+    start, lasts = generator.uniform(0, 8), generator.choice([generator.uniform(1, 30), math.inf], p=[0.8, 0.2])
+    kinds: tuple[str | int, ...] = ("messages", "acknowledgements", 120)
+    loses = kinds[int(generator.integers(len(kinds)))]
+    sender = (None, *names)[int(generator.integers(len(names) + 1))]
+    return [Sieve(round(float(start), 2), round(float(start + lasts), 2), loses, sender)]
+
+
+def _copies(generator: np.random.Generator, names: Sequence[str]) -> list[OldCopy]:
+    if not names or generator.random() > 0.2:
+        return []
+    copied, later = generator.uniform(0, 8, 2).round(2).tolist()
+    return [OldCopy(names[int(generator.integers(len(names)))], copied, copied + later)]
 
 
 def _crashes(generator: np.random.Generator) -> list[Crash]:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gossamer.experiment.neighbours import neighbours
 from gossamer.experiment.spec import Experiment
-from gossamer.faults.checks import Answers, Conserved, Delivery, Progress
+from gossamer.faults.checks import ALONE, Answers, Company, Conserved, Delivery, Progress
 from gossamer.faults.fault_injector import Reaper
 from gossamer.faults.home import Laboratory
 from gossamer.faults.hosts import LinkedHosts
@@ -95,12 +96,15 @@ class Trial:
         What makes a data side; another one has a bug, too.
     home : callable
         Where data sides live, made of the run's ledgers.
+    alone_after : float
+        Seconds after which nodes that reach nobody ask their data sides nothing more.
     """
 
     runs: Sequence[SmallRun]
     kind: type[Host] = Host
     machine: Machine = Side
     home: Callable[[Ledgers], Home] = laboratory
+    alone_after: float = ALONE
     _disk: Disk = field(default_factory=Disk, repr=False, compare=False)
 
     @classmethod
@@ -131,6 +135,8 @@ class Trial:
             reaper=reaper,
             kind=self.kind,
             tell=tell,
+            contacts={name: neighbours(run.prepared, name) for name in run.names},
+            alone_after=self.alone_after,
         )
         algorithm, names = run.prepared.algorithm, run.prepared.names
         progress = Progress(hosts, names, run.prepared.cast.hub, waits=run.waits)
@@ -139,6 +145,7 @@ class Trial:
             Delivery(hosts),
             Answers(hosts, algorithm, run.names[len(names) :], run.averaged, run.private),
             Conserved(hosts, algorithm),
+            Company(hosts, names),
             progress,
         ]
         try:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from gossamer.cli.patience import patience
 from gossamer.cli.printing import print_json, say, table, wrapped
-from gossamer.deployment.peers.counters import counters_of, forgotten
 from gossamer.errors import counted
 from gossamer.experiment.spec import Experiment
 from gossamer.faults.drills import ALL, Drill, Outcome
 from gossamer.faults.fates import Fate
 from gossamer.faults.incidents import Script, duration
 from gossamer.processes import results
+from gossamer.protocol.counters import counters_of, forgotten
 from gossamer.protocol.link import Link
 
 _CHUNK = 5  # seeds that a process takes at a time

@@ -16,9 +16,9 @@ from pathlib import Path
 from gossamer.deployment.party.loop import Transport
 from gossamer.deployment.party.reach import Reach
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.peers.counters import forgotten
 from gossamer.deployment.peers.peers import Peers
 from gossamer.errors import CallerError
+from gossamer.protocol.counters import forgotten
 from gossamer.protocol.link import Link
 
 RECALL = 10.0

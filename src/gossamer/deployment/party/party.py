@@ -21,7 +21,6 @@ from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.gathering import RECALL, Gathering, check_memory
 from gossamer.deployment.party.joining import Invited, accept
 from gossamer.deployment.party.loop import Clock, NodeLoop
-from gossamer.deployment.party.neighbours import neighbours
 from gossamer.deployment.party.options import PartyOptions
 from gossamer.deployment.party.reach import Reach
 from gossamer.deployment.party.renewing import Newer, check_newer, fitting
@@ -32,9 +31,10 @@ from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.stored import Stored
 from gossamer.deployment.party.tasks import Tasks, Worker
 from gossamer.deployment.party.witnessing import check_receipts, witnesses_of
-from gossamer.deployment.peers.counters import counters_of
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import CallerError, GossamerError
+from gossamer.experiment.neighbours import neighbours
+from gossamer.protocol.counters import counters_of
 from gossamer.protocol.witnesses import Witnesses
 from gossamer.runtimes.mqtt.transport import MqttTransport
 

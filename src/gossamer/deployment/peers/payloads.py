@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from gossamer.errors import MalformedMessage
 from gossamer.protocol import encoding
+from gossamer.protocol.counters import Counters as Counters
 from gossamer.protocol.frames import Frame, decode_frame, encode_frame
 from gossamer.protocol.messages import HEADER, without_header
 from gossamer.protocol.receipt_notes import MOST_LINKS, Note
@@ -54,31 +55,6 @@ class Heartbeat:
             raise ValueError(f"expected a reason of at most {LONGEST_REASON} characters")
         if type(self.knows) is not bool:
             raise ValueError(f"expected true or false, found {self.knows!r}")
-
-
-@encoding.register("peer.counters")
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """Numbers of the messages between the sender and the party this is for, as the sender has them.
-
-    Attributes
-    ----------
-    sent : int
-        The highest number that it has put on the link.
-    acknowledged : int
-        Up to which number it knows that all of its messages have arrived.
-    received : int
-        The highest number of the other's messages that it has.
-    """
-
-    sent: int
-    acknowledged: int
-    received: int
-
-    def __post_init__(self) -> None:
-        for value in (self.sent, self.acknowledged, self.received):
-            if type(value) is not int or value < 0:
-                raise ValueError(f"expected a number of messages, 0 or more, found {value!r}")
 
 
 @encoding.register("peer.passed")

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gossamer.deployment.channel.secure_channel import SecureChannel
-from gossamer.deployment.peers.payloads import Counters
 from gossamer.deployment.peers.standing import Limits, Standing
 from gossamer.errors import SpecError
 from gossamer.keys.membership import Member
+from gossamer.protocol.counters import Counters
 
 StateName = Literal["never heard", "up", "silent", "gone", "quarantined"]
 

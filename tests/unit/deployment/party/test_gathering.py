@@ -13,9 +13,9 @@ from tests.reference.scripted_transport import Clock, Transport
 from gossamer.deployment.party.gathering import Gathering, OlderStore, check_memory
 from gossamer.deployment.party.reach import Reach
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.peers.counters import counters_of, forgotten
 from gossamer.deployment.peers.payloads import Counters
 from gossamer.deployment.peers.peers import PeerState
+from gossamer.protocol.counters import counters_of, forgotten
 from gossamer.protocol.link import Link
 from gossamer.runtimes.mqtt.inbox import Datagram
 

@@ -15,9 +15,9 @@ from gossamer.deployment.founding.founding import draft
 from gossamer.deployment.party.agreement import Agreed, Terms
 from gossamer.deployment.party.data import shard_settings
 from gossamer.deployment.party.data_side import unit_terms
-from gossamer.deployment.party.neighbours import neighbours
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
+from gossamer.experiment.neighbours import neighbours
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared

@@ -9,10 +9,36 @@ the newest: whatever a node puts on a link, or acknowledges, is durable before.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from gossamer.deployment.peers.payloads import Counters
 from gossamer.errors import counted
+from gossamer.protocol.encoding import register
 from gossamer.protocol.link import Link
+
+
+@register("peer.counters")
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Numbers of the messages between the sender and the party this is for, as the sender has them.
+
+    Attributes
+    ----------
+    sent : int
+        The highest number that it has put on the link.
+    acknowledged : int
+        Up to which number it knows that all of its messages have arrived.
+    received : int
+        The highest number of the other's messages that it has.
+    """
+
+    sent: int
+    acknowledged: int
+    received: int
+
+    def __post_init__(self) -> None:
+        for value in (self.sent, self.acknowledged, self.received):
+            if type(value) is not int or value < 0:
+                raise ValueError(f"expected a number of messages, 0 or more, found {value!r}")
 
 
 def counters_of(link: Link | None) -> Counters:
