@@ -138,7 +138,7 @@ class LinkedHosts:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._scheduled = 0
         for copied in schedule.copies:
-            self._push(copied.copied, partial(self._copy, copied))
+            self._push(copied.copied, partial(self._set_copy_aside, copied))
         for number, name in enumerate(nodes):
             self._at(0.1 * number, name, partial(self._open, name))
 
@@ -348,7 +348,7 @@ class LinkedHosts:
             case Interrupt():
                 self._computations.interrupt(name, effect, self.now)
 
-    def _copy(self, copied: OldCopy) -> None:
+    def _set_copy_aside(self, copied: OldCopy) -> None:
         journal = self.journals[copied.party].copy()
         self._push(copied.at, lambda: self._answer(copied.party, journal))
 

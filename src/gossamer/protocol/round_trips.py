@@ -15,8 +15,7 @@ round-trip time estimates in reliable transport protocols", SIGCOMM 1987.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 from gossamer.protocol.encoding import register
 from gossamer.protocol.link import Link
@@ -69,14 +68,6 @@ class LearningLink(Link):
     trips: RoundTrips = RoundTrips()
     answers: RoundTrips = RoundTrips()
     first: dict[int, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, link: Link) -> LearningLink:
-        """A link that has learnt nothing yet, in the place of one that does not learn."""
-        if isinstance(link, cls):
-            return link
-        unknown = dict.fromkeys(link.under_way, -math.inf)  # so they tell nothing
-        return cls(**{item.name: getattr(link, item.name) for item in fields(Link)}, first=unknown)
 
     def copy(self) -> LearningLink:
         copied = Link.copy(self)

@@ -251,8 +251,7 @@ class Session:
     def restore(cls, name: str, settings: SessionSettings, state: Mapping[str, Link]) -> Session:
         """The session whose `state` this was. The clock goes on from where it was, or from later."""
         session = cls(name, settings)
-        learn = LearningLink.of if settings.learns else Link.copy
-        session._links = {peer: learn(link.copy()) for peer, link in state.items()}
+        session._links = {peer: link.copy() for peer, link in state.items()}
         session._alarms = [(link.due, peer) for peer, link in state.items() if link.due is not None]
         heapq.heapify(session._alarms)
         return session

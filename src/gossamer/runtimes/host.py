@@ -20,7 +20,6 @@ set, every further input is refused, and a host from the journal takes its place
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from gossamer.errors import GossamerError, PeerError
 from gossamer.protocol.effects import (
@@ -45,7 +44,6 @@ from gossamer.runtimes.host_inputs import (
     Answer,
     Arrived,
     Begin,
-    BeginLearning,
     DataSideAnswer,
     End,
     Ended,
@@ -57,7 +55,7 @@ from gossamer.runtimes.host_inputs import (
     Task,
     Wake,
 )
-from gossamer.runtimes.journal import HostState, Journal, LearningHostState
+from gossamer.runtimes.journal import HostState, Journal
 
 _HANDLING = 4096  # how many bytes of a journal are read back in the time that it takes to handle one more input
 # How many times the bytes of a state its journal grows to before a snapshot takes its place: at rest, and in any case.
@@ -76,7 +74,7 @@ class Host:
     node : Node
         Fresh, as its algorithm builds it.
     settings : SessionSettings
-        Of its session. One that began before sessions learnt goes on without: what it did follows from its journal.
+        Of its session.
     journal : Journal
         Empty for a new run; otherwise the host is what its entries say.
     every : int
@@ -104,7 +102,7 @@ class Host:
     ) -> None:
         self.node, self.journal, self.every = node, journal, every
         self.settings = settings
-        self.session = Session(node.name, replace(settings, learns=False))
+        self.session = Session(node.name, settings)
         self.timers: dict[str, float] = {}
         self.finished, self.begun, self.now, self.broken = "", False, 0.0, False
         self._may_hear = may_hear
@@ -135,8 +133,7 @@ class Host:
 
     def _restore(self, state: HostState) -> None:
         restore_state(self.node, state.node)
-        settings = replace(self.settings, learns=isinstance(state, LearningHostState))
-        self.session = Session.restore(self.node.name, settings, state.links)
+        self.session = Session.restore(self.node.name, self.settings, state.links)
         self.timers, self.finished = dict(state.timers), state.finished
         self.begun, self.now = state.begun, state.now
 
@@ -150,7 +147,7 @@ class Host:
         """Return what `start` takes: the first input of a host, and the first after a restart."""
         if self.begun:
             return Resume(max(now - self.now, 0.0))
-        return BeginLearning() if self.settings.learns else Begin()
+        return Begin()
 
     def arrived(self, sender: str, frame: Frame, now: float) -> list[Outcome]:
         """A frame came from ``sender``, whose identity the caller has checked."""
@@ -268,8 +265,7 @@ class Host:
         return self._state(self.session.state())
 
     def _state(self, links: dict[str, Link]) -> HostState:
-        kind = LearningHostState if self.session.settings.learns else HostState
-        return kind(state_of(self.node), links, dict(self.timers), self.finished, self.begun, self.now)
+        return HostState(state_of(self.node), links, dict(self.timers), self.finished, self.begun, self.now)
 
     # What an input does: a pure function of the host and the input
 
@@ -278,9 +274,6 @@ class Host:
         match what:
             case Begin():
                 self.begun = True
-                if isinstance(what, BeginLearning):
-                    settings = replace(self.session.settings, learns=True)
-                    self.session = Session.restore(self.node.name, settings, self.session.links)
                 return self._happen(Started())
             case Resume(downtime):
                 self.timers.clear()

@@ -22,12 +22,6 @@ class Begin:
     """The run begins."""
 
 
-@register("host.begin_learning")
-@dataclass(frozen=True)
-class BeginLearning(Begin):
-    """The run begins, and its session learns from its peers' times how long to wait."""
-
-
 @register("host.resume")
 @dataclass(frozen=True)
 class Resume:

@@ -64,9 +64,3 @@ class HostState:
     finished: str = ""
     begun: bool = False
     now: float = 0.0
-
-
-@register("host.learning_snapshot")
-@dataclass
-class LearningHostState(HostState):
-    """The same of a host whose session learns."""

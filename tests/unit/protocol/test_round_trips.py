@@ -11,7 +11,6 @@ from gossamer.errors import PeerError
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import PeerDown
 from gossamer.protocol.frames import Acknowledge
-from gossamer.protocol.link import Link
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.round_trips import LearningLink, RoundTrips
 from gossamer.protocol.session import Report, Session, SessionSettings, Transmit
@@ -145,18 +144,6 @@ def test_what_was_learnt_is_kept() -> None:
         one.receive("b", Acknowledge(6), 103.0)
     assert encode(again.state()) == encode(a.state())
     assert again.links["b"].wait == a.links["b"].wait > 1.0
-
-
-def test_links_that_did_not_learn_begin_to() -> None:
-    """Of what they had under way nothing is learnt: it may have been sent twice."""
-    a = Session("a", FIXED)
-    a.send("b", Note(1), 0.0)
-    again = Session.restore("a", LEARNS, a.state())
-    assert type(a.links["b"]) is Link
-    again.receive("b", Acknowledge(1), 3.0)
-    link = again.links["b"]
-    assert isinstance(link, LearningLink)
-    assert (link.trips, link.answers, link.first) == (RoundTrips(), RoundTrips(), {})
 
 
 def test_a_refused_frame_teaches_nothing() -> None:

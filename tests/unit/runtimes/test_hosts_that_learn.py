@@ -10,15 +10,13 @@ from gossamer.faults.memory_journal import MemoryJournal
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import PeerDown, Started
-from gossamer.protocol.frames import Acknowledge, Data
-from gossamer.protocol.link import Link
+from gossamer.protocol.frames import Acknowledge
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.round_trips import LearningLink
 from gossamer.protocol.session import SessionSettings
 from gossamer.runtimes.host import Host
-from gossamer.runtimes.host_inputs import Begin, BeginLearning
-from gossamer.runtimes.journal import HostState, LearningHostState
+from gossamer.runtimes.host_inputs import Begin
 
 FIXED = SessionSettings(retry_after=1.0, longest_retry=8.0, silence=30.0)
 LEARNS = replace(FIXED, learns=True)
@@ -56,7 +54,7 @@ def host(settings: SessionSettings, journal: MemoryJournal) -> Host:
 def test_a_new_host_learns_and_is_the_same_from_its_journal(snapshot: bool) -> None:
     journal = MemoryJournal()
     live = host(LEARNS, journal)
-    assert live.opening(0.0) == BeginLearning()
+    assert live.opening(0.0) == Begin()
     live.start(0.0)
     if snapshot:
         live.checkpoint()
@@ -64,33 +62,4 @@ def test_a_new_host_learns_and_is_the_same_from_its_journal(snapshot: bool) -> N
     live.checkpoint()
     again = host(LEARNS, journal)
     assert isinstance(again.session.links["b"], LearningLink)
-    assert isinstance(again.state(), LearningHostState)
     assert encode(again.state()) == encode(live.state())
-
-
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_a_host_that_began_without_goes_on_without(snapshot: bool) -> None:
-    """Its journal says when it gave whom up, and what it said because of that."""
-    journal = MemoryJournal()
-    live = host(FIXED, journal)
-    assert live.opening(0.0) == Begin()
-    live.start(0.0)
-    if snapshot:
-        live.checkpoint()
-    live.wake(31.0)
-    again = host(LEARNS, journal)
-    assert type(again.state()) is HostState
-    assert not isinstance(again.session.links["b"], LearningLink)
-    assert encode(again.state()) == encode(live.state())
-    assert again.node.state.downs == 1
-
-
-def test_what_came_before_the_beginning_is_kept() -> None:
-    """A peer may be quicker: its message is known to the link that begins to learn."""
-    live = host(LEARNS, MemoryJournal())
-    live.arrived("b", Data(2, 0, 0, Note(2)), 0.0)  # waits for the one before it
-    assert type(live.session.links["b"]) is Link
-    live.start(0.5)
-    link = live.session.links["b"]
-    assert isinstance(link, LearningLink)
-    assert link.early == {2: Note(2)}

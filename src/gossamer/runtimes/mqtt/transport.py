@@ -110,6 +110,7 @@ class MqttTransport:
         self._refusals: dict[str, str] = {}
         self._codes: dict[int, int] = {}  # of acknowledgements, by message, if they are not the usual
         self._largest: int | None = None  # that the broker takes, as it says
+        self._anew = False  # whether this node ended the connection
         self._over = 0  # bytes of the last message that was longer
         self._cut = 0  # bytes of the largest message that was on its way when the broker last ended the connection
         # Changed by paho's thread, each in one assignment.
@@ -217,19 +218,19 @@ class MqttTransport:
             return f"too large: a message has {self._over} bytes, and the broker takes {self._largest} in all"
         if self._cut:
             return f"perhaps too large: the broker ended the connection over a message of {self._cut} bytes"
+        waits = time.monotonic() - self._confirmed if self._unpublished else 0.0
+        if waits > _UNCONFIRMED and self._client.is_connected():
+            return f"not acknowledged: the broker has confirmed nothing that was sent for {waits:.0f} s"
         if not self._connected:
             return f"there is no connection to the broker ({self.reason})"
-        if said := self._refusals.get(to):
-            return said
-        if self._unpublished and time.monotonic() - self._confirmed > _UNCONFIRMED:
-            return f"the broker has not acknowledged anything for {time.monotonic() - self._confirmed:.0f} s"
-        return ""
+        return self._refusals.get(to, "")
 
     def reconnect(self, why: str) -> None:
         """Make the connection anew: what is amiss may be of this one alone."""
         connection = self._client.socket()
         if self._connected and isinstance(connection, socket.socket):
             self._say(f"connects to the broker anew: {why}")
+            self._anew = True
             with suppress(OSError):
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)  # paho's thread sees that it has ended
 
@@ -365,7 +366,7 @@ class MqttTransport:
     def _on_disconnect(self, client: paho.Client, _: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
         if self._connected:
             self._reason, self._down_since = f"it ended: {str(code).lower()}", time.monotonic()
-            if self.broker.tls is None or str(code) in _OF_SIZE:
+            if not self._anew and (self.broker.tls is None or str(code) in _OF_SIZE):
                 self._cut = max((size for _, size, _ in list(self._unpublished)), default=0)
             self._connected = False
             self.counts["disconnected"] += 1
@@ -396,7 +397,7 @@ class MqttTransport:
     def _establish(self) -> None:
         if not self._connected:
             self.counts["connected"] += 1
-            self._connected, self._said = True, ""
+            self._connected, self._said, self._anew = True, "", False
             self._settled.set()
 
 
