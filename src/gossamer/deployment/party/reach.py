@@ -21,7 +21,7 @@ NOTICED = 15.0
 """Seconds without an acknowledgement after which somebody should look, and the others are probed."""
 ALONE = 30.0
 """Seconds without any peer's after which somebody has to look."""
-_RECONNECT, _SELDOM = 12.0, 2.0  # seconds until the connection is made anew, and how many times longer each next time
+_RECONNECT, _AGAIN = 12.0, 30.0  # seconds alone until the connection is made anew, and from then to the next time
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Reach:
     _told: set[str] = field(default_factory=set)
     _told_alone: bool = False
     _next_look: float = -math.inf
-    _wait: float = _RECONNECT
+    _connected_at: float = -math.inf
 
     def look(self, links: Mapping[str, Link], now: float) -> Outgoing:
         """Take stock, say what has changed, and return probes of those of whom it is not known; once a second."""
@@ -79,10 +79,8 @@ class Reach:
         alone = bool(there) and all(name in self.owed for name in there)
         self.alone_since = max(self.owed.values()) if alone else None
         self._tell(states, now)
-        if self.alone_since is None:
-            self._wait = _RECONNECT
-        elif now - self.alone_since > self._wait:
-            self._wait *= _SELDOM
+        if alone and now - max(self.owed.values()) > _RECONNECT and now - self._connected_at > _AGAIN:
+            self._connected_at = now
             self.reconnect("nobody acknowledges what was sent")
         doubtful = any(now - since > NOTICED / 2 for n, since in self.owed.items() if states[n].state == "up")
         untried = [n for n, peer in there.items() if peer.owes or n not in links or owed_since(links[n]) is None]

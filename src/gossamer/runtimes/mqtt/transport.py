@@ -228,7 +228,7 @@ class MqttTransport:
     def reconnect(self, why: str) -> None:
         """Make the connection anew: what is amiss may be of this one alone."""
         connection = self._client.socket()
-        if self._connected and isinstance(connection, socket.socket):
+        if isinstance(connection, socket.socket):
             self._say(f"connects to the broker anew: {why}")
             self._anew = True
             with suppress(OSError):

@@ -76,7 +76,7 @@ def test_who_acknowledges_is_reached() -> None:
 def test_a_node_that_nobody_acknowledges_says_so_connects_anew_and_charges_nothing() -> None:
     node = Node(b=up())
     node.go({"b": owing(0.0)}, 60.0)
-    assert node.reconnected == [13.0, 25.0, 49.0]
+    assert node.reconnected == [13.0, 44.0]
     assert node.lines[0] == "b is heard, and has acknowledged nothing for 16 s: b is not allowed"
     assert "charges nothing more" in node.lines[1]
     assert not node.reach.holds(30.0)
