@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,36 +48,53 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also write metrics to FILE, which ends with .prom, for the textfile collector of Prometheus",
     )
+    add(
+        "--alive",
+        action="store_true",
+        help="exit code 0 if each node runs, has the broker and has written its status within two minutes, else 1: for "
+        "the health check of a container",
+    )
     command.set_defaults(command=status_command)
 
 
 def status_command(options: argparse.Namespace) -> int:
     """Say how nodes are; the worst of them gives the exit code."""
     limits, now = Limits(options.warn_days, options.warn_budget), time.time()
-    found, unread = _read(options.store)
+    read, unread = _read(options.store)
+    found = read | {store: {"state": "unreadable", "why": str(why), "process": None} for store, why in unread.items()}
+    for status in found.values():
+        wrong = problems(status, now, limits)
+        status["level"] = level_of(wrong).name.lower()
+        status["problems"] = [{"level": one.level.name.lower(), "kind": one.kind, "text": one.text} for one in wrong]
     if options.prometheus is not None:
         from gossamer.deployment.party.metrics import write_metrics
 
-        write_metrics(options.prometheus, {**found, **dict.fromkeys(unread)})
-    if not found:
+        write_metrics(options.prometheus, {store: read.get(store) for store in found})
+    if not read:
         raise next(iter(unread.values()))
-    found |= {store: {"state": "unreadable", "why": str(error), "process": None} for store, error in unread.items()}
-    wrong = {store: problems(status, now, limits) for store, status in found.items()}
-    levels = {store: level_of(list_) for store, list_ in wrong.items()}
-    worst = max(levels.values())
+    worst = max(Level[status["level"].upper()] for status in found.values())
+    code = worst
+    if options.alive:
+        code = Level.OK if all(_alive(status, now, limits) for status in found.values()) else Level.WARNING
     if options.json:
-        for store, status in found.items():
-            status["level"] = levels[store].name.lower()
-            status["problems"] = [{"level": one.level.name.lower(), "text": one.text} for one in wrong[store]]
         print_json(found)
-        return worst
-    lines = [f"{one.level.name}: {_name(store, found)} {one.text}" for store in found for one in wrong[store]]
+        return code
+    said = [
+        (one["level"].upper(), _name(store, found), one["text"]) for store in found for one in found[store]["problems"]
+    ]
+    lines = [f"{level}: {name} {text}" for level, name, text in said]
     print("\n".join(sorted(lines, key=lambda line: not line.startswith(worst.name))) or Level.OK.name)
     rows: list[tuple[str, ...]] = [("node", "state", "updates", "releases", "finished", "broker", "peers")]
     print(table([*rows, *(_row(status, _name(store, found)) for store, status in found.items())]))
     for store, status in found.items():
         _say_dropped(status, _name(store, found))
-    return worst
+    return code
+
+
+def _alive(status: Mapping[str, Any], now: float, limits: Limits) -> bool:
+    """Whether a process runs the node, writes its status and has the broker: one that hangs does not."""
+    fresh = now - status.get("written", 0.0) <= limits.silence
+    return status["process"] is not None and fresh and bool(status.get("connected"))
 
 
 def _read(stores: Sequence[Path]) -> tuple[dict[str, dict[str, Any]], dict[str, CallerError]]:
@@ -101,12 +118,11 @@ def _row(status: dict[str, Any], name: str) -> tuple[str, ...]:
     peers = status.get("peers", {})
     up = sum(peer["state"] == "up" for peer in peers.values())
     broker = "connected" if status.get("connected") else status.get("broker_says") or "not connected"
-    if status["process"] is None:
-        broker = "-"
     finished = status.get("finished") or "-"
     updates, planned = str(status.get("updates", 0)), status.get("planned_releases")
     releases = f"{status.get('releases', 0)}{'' if planned is None else f' of {planned}'}"
-    return (name, status["state"], updates, releases, finished, broker, f"{up} of {len(peers)} up")
+    around = (broker, f"{up} of {len(peers)} up") if status["process"] is not None else ("-", "-")
+    return (name, status["state"], updates, releases, finished, *around)
 
 
 def _say_dropped(status: dict[str, Any], node: str) -> None:

@@ -15,8 +15,8 @@ Nothing heavy is imported here: monitoring asks every minute.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any
@@ -27,6 +27,10 @@ _DAY = 86400.0
 LOST = ("gone", "quarantined")
 """States of peers that are not waited for."""
 _STARTING = ("starting", "connecting", "waiting")
+
+
+KINDS = ("process", "end", "papers", "budget", "ledger", "receipts", "reach", "silence", "broker", "peers")
+"""What problems are about, as alarms name them."""
 
 
 class Level(IntEnum):
@@ -47,10 +51,13 @@ class Problem:
         How urgent it is.
     text : str
         In words, with what to do.
+    kind : str
+        What it is about, one of `KINDS`.
     """
 
     level: Level
     text: str
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,17 +91,19 @@ def problems(status: Mapping[str, Any], now: float, limits: Limits = Limits()) -
     limits : Limits, optional
         From which on something is a problem.
     """
-    state = status["state"]
+    state, runs = status["state"], status.get("process") is not None
+    found: dict[str, Iterable[Problem]] = {"ledger": _of_ledger(status)}
     if state == "finished":
-        alone = [Problem(Level.CRITICAL, status["why"])] if status.get("why") else []
-        return [*alone, *_of_ledger(status)]
-    found = [*_of_process(status), *_of_papers(status, now, limits), *_of_budget(status, limits)]
-    found += [*_of_ledger(status), *_of_receipts(status)]
-    if status.get("process") is not None:
-        found += _of_reach(status)
-    if status.get("process") is not None and state not in _STARTING:
-        found += [*_of_connection(status, now, limits), *_of_peers(status)]
-    return sorted(found, key=lambda problem: -problem.level)
+        found["end"] = [Problem(Level.CRITICAL, status["why"])] if status.get("why") else []
+    else:
+        found["process"], found["papers"] = _of_process(status), _of_papers(status, now, limits)
+        found["budget"], found["receipts"] = _of_budget(status, limits), _of_receipts(status)
+        found["reach"] = _of_reach(status) if runs else []
+    if runs and state not in (*_STARTING, "finished"):
+        found["silence"], found["broker"] = _of_silence(status, now, limits), _of_broker(status)
+        found["peers"] = _of_peers(status)
+    every = [replace(problem, kind=kind) for kind in KINDS for problem in found.get(kind, ())]
+    return sorted(every, key=lambda problem: -problem.level)
 
 
 def level_of(found: list[Problem]) -> Level:
@@ -172,9 +181,12 @@ def _of_reach(status: Mapping[str, Any]) -> Iterator[Problem]:
             )
 
 
-def _of_connection(status: Mapping[str, Any], now: float, limits: Limits) -> Iterator[Problem]:
+def _of_silence(status: Mapping[str, Any], now: float, limits: Limits) -> Iterator[Problem]:
     if (silent := now - status.get("written", now)) > limits.silence:
         yield Problem(Level.WARNING, f"has written no status for {silent:.0f} s; its machine may be too busy")
+
+
+def _of_broker(status: Mapping[str, Any]) -> Iterator[Problem]:
     if not status.get("connected"):
         yield Problem(Level.WARNING, f"has no broker, and goes on trying: {status.get('broker_says') or 'no answer'}")
 

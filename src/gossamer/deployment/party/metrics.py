@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from gossamer.deployment.party.health import KINDS, Level
 from gossamer.errors import CallerError
 from gossamer.files import replaced
 
@@ -75,11 +76,27 @@ def _expiries(status: Status) -> Samples:
             yield {"paper": what}, datetime.fromisoformat(text).timestamp()
 
 
-def _peers(status: Status) -> Iterator[tuple[str, Status]]:
-    yield from status.get("peers", {}).items()
+def _peers(status: Status, key: str = "peers") -> Iterator[tuple[str, Status]]:
+    """What a node says of its peers, if a process runs it: what a dead one said last is not so any longer."""
+    if status["process"] is not None:
+        yield from status.get(key, {}).items()
+
+
+def _levels(status: Status) -> Samples:
+    """Level of the problems of each kind; 0 for none."""
+    for kind in KINDS if "problems" in status else ():
+        ones = [Level[one["level"].upper()] for one in status["problems"] if one["kind"] == kind]
+        yield {"problem": kind}, max(ones, default=Level.OK)
 
 
 METRICS = (
+    Metric(
+        "node_level",
+        "gauge",
+        "Level of the node as gossamer status has it: 0 ok, 1 warning, 2 critical.",
+        lambda s: [({}, Level[s["level"].upper()])] if "level" in s else [],
+    ),
+    Metric("node_problem_level", "gauge", "Level of the problems of each kind; 0 if there is none.", _levels),
     Metric(
         "node_process_running", "gauge", "Whether a process runs the node.", lambda s: [({}, s["process"] is not None)]
     ),
@@ -117,13 +134,13 @@ METRICS = (
         "node_alone_seconds",
         "gauge",
         "Seconds for which no peer has acknowledged anything, from 30 on.",
-        lambda s: [({}, s.get("alone") or 0.0)] if "alone" in s else [],
+        lambda s: [({}, s.get("alone") or 0.0)] if "alone" in s and s["process"] is not None else [],
     ),
     Metric(
         "peer_unacknowledged_seconds",
         "gauge",
         "Seconds for which a peer has acknowledged nothing, from 15 on.",
-        lambda s: [({"peer": name}, peer["seconds"]) for name, peer in s.get("unacknowledged", {}).items()],
+        lambda s: [({"peer": name}, peer["seconds"]) for name, peer in _peers(s, "unacknowledged")],
     ),
     Metric(
         "node_receipts_forgotten",

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gossamer.cli import main
-from gossamer.deployment.party.metrics import STATES, exposition, write_metrics
+from gossamer.deployment.party.health import KINDS
+from gossamer.deployment.party.metrics import METRICS, STATES, exposition, write_metrics
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
 
@@ -38,7 +42,15 @@ STATUS: dict[str, Any] = {
     "expires": {"invitation": "2026-11-18T21:46:40+00:00", "certificate": "2026-11-18T21:46:41Z"},
     "policy": {"epsilon": 4.0, "epsilon_charged": 1.5, "share_charged": 0.4},
     "process": 99,
+    "level": "critical",
+    "problems": [
+        {"level": "critical", "kind": "ledger", "text": "this is not its newest ledger"},
+        {"level": "warning", "kind": "peers", "text": "c is gone"},
+    ],
+    "alone": 40.0,
+    "unacknowledged": {"c": {"seconds": 50.0, "why": "not allowed"}},
 }
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "how-to" / "logs-and-metrics.md"
 NODE = {"store": "a/state", "node": "hospital-a", "run": "0123"}
 
 
@@ -75,11 +87,53 @@ def test_every_figure_of_a_status_is_there() -> None:
     assert (value(text, "peer_up", peer="hospital-b"), value(text, "peer_up", peer="c")) == (1, 0)
     assert value(text, "peer_state_seconds", peer="c", state="gone") == 400
     assert value(text, "peer_dropped_total", peer="c", reason="malformed") == 3
+    assert value(text, "node_level") == 2
+    assert {kind: value(text, "node_problem_level", problem=kind) for kind in KINDS} == {
+        kind: {"ledger": 2, "peers": 1}.get(kind, 0) for kind in KINDS
+    }
+    assert value(text, "node_alone_seconds") == 40
+    assert value(text, "peer_unacknowledged_seconds", peer="c") == 50
+
+
+def test_what_a_dead_node_said_last_is_not_so_any_longer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The node was killed, so its status is the one of a node that ran, had the broker and heard its peers."""
+    folder = StateFolder(tmp_path / "state")
+    folder.take()
+    folder.publish({name: said for name, said in STATUS.items() if name not in ("process", "level", "problems")})
+    folder.give_back()
+    file = tmp_path / "nodes.prom"
+    assert main(["status", str(folder.path), "--prometheus", str(file)]) == 2
+    assert capsys.readouterr().out.splitlines()[-1].split()[-2:] == ["-", "-"]
+    found = {key: number for (key, _), number in samples(file.read_text()).items()}
+    assert (found["gossamer_node_process_running"], found["gossamer_node_broker_connected"]) == (0, 0)
+    assert found["gossamer_node_level"] == 2
+    assert not {key for key in found if "peer_" in key or "alone" in key}
+    assert value(file.read_text().replace(str(folder.path), "a/state"), "node_problem_level", problem="process") == 2
+
+
+def test_the_page_has_every_metric_and_an_alarm_for_every_problem() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    names = {f"gossamer_{metric.name}" for metric in METRICS} | {"gossamer_node_status_readable"}
+    assert names == set(re.findall(r"^\| `(gossamer_\w+)`", text, re.MULTILINE)) | set(
+        re.findall(r"^\| `gossamer_\w+`, `(gossamer_\w+)`", text, re.MULTILINE)
+    )
+    rules = text.partition("groups:")[2].partition("```")[0]
+    assert set(re.findall(r"gossamer_(?:node|peer)_\w+", rules)) <= names
+    assert set(re.findall(r"problem=~?\"([\w|]+)\"", rules)) == {"|".join(KINDS)}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, which is in Debian's prometheus")
+def test_the_alarms_are_rules_of_prometheus(tmp_path: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    file = tmp_path / "gossamer.yml"
+    file.write_text("groups:" + text.partition("groups:")[2].partition("```")[0])
+    found = subprocess.run(["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
 
 
 def test_every_metric_has_a_help_and_a_type_that_goes_with_its_name() -> None:
     families = list(parser.text_string_to_metric_families(exposition({"a/state": STATUS})))
-    assert len(families) == 19
+    assert len(families) == 1 + len(METRICS)
     for family in families:
         assert family.documentation.endswith(".")
         counts = all(sample.name.endswith("_total") for sample in family.samples)
