@@ -80,7 +80,7 @@ def test_from_keys_to_invitations(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_an_organiser_reads(capsys: pytest.CaptureFixture[str]) -> None:
     Path("keys").mkdir()
-    Path("keys/a.pub").write_text(str(PublicKey(bytes(32))))
+    Path("keys/a.pub").write_text(str(PublicKey(bytes([2]) * 32)))
     assert main(new("--keys", "keys")) == 0
     captured = capsys.readouterr()
     fingerprint = read_signed("f/federation.yaml").organiser.fingerprint

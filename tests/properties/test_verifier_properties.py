@@ -22,6 +22,7 @@ from tests.unit.verify.chains import Written, card, chained, stored
 from gossamer.cli import main
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
+from gossamer.privacy.guarantees import EXAMPLE, OTHER_NODES
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson
@@ -30,8 +31,11 @@ from gossamer.verify.gossamer_verify import PROTECTED
 
 STRANGE: list[Any] = [0, 0.0, -1, -0.5, math.inf, -math.inf, math.nan, 1e308, -1e308, 10**30, 10**400, 1e-320, 1e-90]
 STRANGE += [True, False, None, "1", "", [], {}, [1.0]]
-FIRST = {"receipts": 1, "run": "5e" * 32, "key": None}
+FIRST = {"receipts": 2, "run": "5e" * 32, "key": None}
 RELATIONS = {"poisson": "add_or_remove_one", "fixed": "replace_one", "stream": "replace_one"}
+UNITS = {unit: observer for observer, unit in PROTECTED.items()}
+UNIT = {"unit": "federated unit", "observer": UNITS["federated unit"]}
+NODE = {"unit": EXAMPLE, "observer": OTHER_NODES}
 LAWS: dict[str, dict[str, Any]] = {
     "poisson": {"mechanism": "Gaussian", "noise_multiplier": 2.0, "sampling": "Poisson", "probability": 0.1, "size": 5},
     "fixed": {
@@ -68,7 +72,7 @@ def made(kind: str, name: str, value: Any) -> tuple[list[dict[str, Any]], Writte
     """Lines of a chain with one number replaced, the chain, and its guarantee."""
     law, stream = dict(LAWS[kind]), kind == "stream"
     most: Any = {"0": 3}
-    plan: dict[str, Any] = {"party": "a", "protects": ["federated unit" if stream else "example"], "most": most}
+    plan: dict[str, Any] = {"party": "a", "most": most, **(UNIT if stream else NODE)}
     plan |= {"moved": 0.1} if stream else {}
     receipt = {"of": "a", "number": 1, "query": "Q", "law": 0, "clip": None if stream else 1.0, "time": 0.5}
     lines = [dict(FIRST), {"law": law}, plan, receipt]
@@ -84,8 +88,7 @@ def made(kind: str, name: str, value: Any) -> tuple[list[dict[str, Any]], Writte
     entry |= {"best_guess": 1.0, "profile": {"epsilons": [0.0], "deltas": [1.0]}}
     entry["neighboring_relation"] = RELATIONS[kind]
     if stream:
-        observer = next(words for words, unit in PROTECTED.items() if unit == "federated unit")
-        entry |= {"unit": "federated unit", "observer": observer, "rows_per_person": None}
+        entry |= {**UNIT, "rows_per_person": None}
     if name == "format":
         said["format"] = value
     elif name == "card.releases":

@@ -59,7 +59,7 @@ class SamplePlan(NodePlan):
         return {name: self._samples(name) for name in self.problem.names}
 
     def _samples(self, name: str, queries: Callable[[], Iterable[Query]] = tuple) -> Samples:
-        return Samples(self.counts(name), self.mechanisms[name].private, queries)
+        return Samples(self.counts(name), self.mechanisms[name].private, queries, observer=self.guarantee.observer)
 
     def counts(self, name: str) -> Counts:
         """The releases of node ``name``, as its ledger counts them."""

@@ -201,10 +201,10 @@ class ResultsFolder:
         """All of ``metrics.csv``."""
         return _csv([dict(zip(self._columns, self._columns)), *rows], self._columns)
 
-    def write_guarantees(self, guarantees: Iterable[Guarantee], mechanism: Mapping[str, Any]) -> None:
+    def write_guarantees(self, guarantees: Iterable[Guarantee], mechanism: Mapping[str, Any], run: str) -> None:
         """Write all that is proved, which the plan fixes before the first release."""
         software = guarantee_card.Software(name="gossamer", version=__version__, source=f"sha256:{source_hash()}")
-        self._card = guarantee_card.GuaranteeCard.of(guarantees, mechanism, __version__, software)
+        self._card = guarantee_card.GuaranteeCard.of(guarantees, mechanism, __version__, software, run=run)
         self.write(guarantee_card.FILE, self._card.to_json())
 
     def add_receipts(self, book: receipts.Book) -> None:
@@ -214,7 +214,7 @@ class ResultsFolder:
     def end_receipts(self, book: receipts.Book) -> None:
         """Write down the end of a book, and have the guarantee name it."""
         self.add_receipts(book)
-        line, head = book.ended()
+        line, head = book.ended(card=self._card.digest)
         append(self.path / receipts.FILE, line)
         ended = self._card.ended(guarantee_card.ReceiptsHead(releases=head.releases, head=head.head))
         self.write(guarantee_card.FILE, ended.to_json())

@@ -217,7 +217,7 @@ class Run:
                 kept = KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=self.tested)
                 kept.write(self.folder.path)
         if self.folder is not None:
-            self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe())
+            self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe(), self._name())
         self.keeper = self._keeper()
         if self.resumed is None:
             self.keeper.begin()

@@ -20,9 +20,10 @@ import gossamer.keys.keys_extra  # noqa: F401  (says how to install cryptography
 # isort: split
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gossamer.keys.errors import IdentityError
+from gossamer.keys.points import signing_key
 from gossamer.keys.private_files import read_private, write_private
 from gossamer.protocol.encoding import encode
 
@@ -46,6 +47,13 @@ class PublicKey:
     def __post_init__(self) -> None:
         if len(self.raw) != KEY_BYTES:
             raise IdentityError(f"expected {KEY_BYTES} bytes of an Ed25519 public key, found {len(self.raw)}")
+        try:
+            signing_key(self.raw)
+        except ValueError:
+            raise IdentityError(
+                f"expected the public key of a party, found {self}, by which anybody could sign: a point of low order; "
+                "do not trust whoever sent it"
+            ) from None
 
     @classmethod
     def parse(cls, text: str) -> PublicKey:
@@ -57,15 +65,15 @@ class PublicKey:
             If it is not one, or written in another way: a key has one text only.
         """
         try:
-            key = cls(base64.b64decode(text.removeprefix(_PREFIX), validate=True))
+            raw = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
         except (binascii.Error, ValueError):
-            key = None
-        if key is None or str(key) != text:
-            raise IdentityError(f"expected a public key such as {_PREFIX}{'A' * 43}=, found {text[:80]!r}")
-        return key
+            raw = b""
+        if len(raw) != KEY_BYTES or _written(raw) != text:
+            raise IdentityError(f"expected a public key such as {_PREFIX}{'B' * 42}A=, found {text[:80]!r}")
+        return cls(raw)
 
     def __str__(self) -> str:
-        return _PREFIX + base64.b64encode(self.raw).decode()
+        return _written(self.raw)
 
     @property
     def fingerprint(self) -> str:
@@ -79,7 +87,7 @@ class PublicKey:
     def signed(self, signature: bytes, purpose: str, content: bytes) -> bool:
         """Whether ``signature`` is one of ``content``, made for ``purpose`` by the owner of this key."""
         try:
-            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, _signed_text(purpose, content))
+            signing_key(self.raw).verify(signature, _signed_text(purpose, content))
         except (InvalidSignature, ValueError):
             return False
         return True
@@ -162,6 +170,10 @@ class Identity:
     def sign(self, purpose: str, content: bytes) -> bytes:
         """A signature [64 bytes] of ``content`` that is worth nothing for another ``purpose``."""
         return self._private.sign(_signed_text(purpose, content))
+
+
+def _written(raw: bytes) -> str:
+    return _PREFIX + base64.b64encode(raw).decode()
 
 
 def _signed_text(purpose: str, content: bytes) -> bytes:

@@ -9,6 +9,7 @@ The schema is `guarantee.schema.json`, beside this module.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -26,8 +27,8 @@ from gossamer.privacy.profile import PrivacyProfile
 from gossamer.section import NEWER, Section, place, said
 
 FILE = "guarantee.json"
-FORMAT: Final = 1
-"""Version of the keys; it is raised when an older Gossamer would misread them."""
+FORMAT: Final = 2
+"""Version of the keys; no other is read."""
 LARGEST = 4 << 20
 """Most characters of a card."""
 
@@ -75,6 +76,10 @@ class GuaranteeEntry(Section):
 
     Attributes
     ----------
+    run : str
+        Run that it is about, as in its receipts.
+    party : str or None
+        Party whose part in a deployed run it is about; None where it is about all parties of a simulated one.
     unit, neighboring_relation, observer
         Who is protected, from what and from whom.
     privacy : {"none"}, optional
@@ -97,6 +102,8 @@ class GuaranteeEntry(Section):
         What would be guaranteed if noise that is reproducible were secret.
     """
 
+    run: str
+    party: str | None
     unit: str = Field(min_length=1)
     neighboring_relation: NeighboringRelation
     observer: str = Field(min_length=1)
@@ -113,15 +120,15 @@ class GuaranteeEntry(Section):
     would_be: Annotated[GuaranteeEntry | None, NEWER] = None
 
     @classmethod
-    def of(cls, guarantee: Guarantee) -> GuaranteeEntry:
-        """The entry of a guarantee."""
-        would_be = None if guarantee.would_be is None else cls.of(guarantee.would_be)
+    def of(cls, guarantee: Guarantee, run: str, party: str | None = None) -> GuaranteeEntry:
+        """The entry of a guarantee about a run, or about one party's part in it."""
+        would_be = None if guarantee.would_be is None else cls.of(guarantee.would_be, run, party)
         stated = {name: value for name, value in guarantee.as_dict().items() if name != "would_be"}
         points = ProfilePoints.of(guarantee.profile)
         if stated["mu"] is not None and points.profile.mu > stated["mu"] * _ROUNDED:
             # Where a guarantee says next to nothing, rounding moves the corners that decide.
             stated["mu"] = points.profile.mu if points.profile.mu < math.inf else None
-        return cls(**stated, profile=points, would_be=would_be)
+        return cls(run=run, party=party, **stated, profile=points, would_be=would_be)
 
     @model_validator(mode="after")
     def _figures_are_those_of_the_profile(self) -> GuaranteeEntry:
@@ -196,7 +203,7 @@ class GuaranteeCard(Section):
         arXiv 2509.13509.
     """
 
-    format: Literal[1]
+    format: Literal[2]
     gossamer: str
     guarantees: tuple[GuaranteeEntry, ...] = Field(min_length=1)
     mechanism: dict[str, Any]
@@ -211,9 +218,12 @@ class GuaranteeCard(Section):
         mechanism: Mapping[str, Any],
         version: str,
         software: Software | None = None,
+        *,
+        run: str,
+        party: str | None = None,
     ) -> GuaranteeCard:
-        """The card of ``guarantees``, each once, that Gossamer of a ``version`` writes."""
-        entries = tuple(GuaranteeEntry.of(one) for one in dict.fromkeys(guarantees))
+        """The card of ``guarantees``, each once, that Gossamer of a ``version`` writes of a run, or a party's part."""
+        entries = tuple(GuaranteeEntry.of(one, run, party) for one in dict.fromkeys(guarantees))
         return cls(
             format=FORMAT,
             gossamer=version,
@@ -222,6 +232,12 @@ class GuaranteeCard(Section):
             software=software,
             registry=_registered(entries[0], mechanism),
         )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that the card says but for the end of its receipts, by which they name it."""
+        said = {name: value for name, value in json.loads(self.to_json()).items() if name != "receipts"}
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def ended(self, receipts: ReceiptsHead) -> GuaranteeCard:
         """The card of a run that has ended."""
@@ -238,7 +254,7 @@ def read_guarantee_card(text: str, where: Path) -> GuaranteeCard:
     Raises
     ------
     DataError
-        If it is damaged, or of a newer version.
+        If it is damaged, or of another version.
     """
     try:
         found = json.loads(text) if len(text) <= LARGEST else None
@@ -259,11 +275,11 @@ def read_guarantee_card(text: str, where: Path) -> GuaranteeCard:
 
 def _check_version(found: Any, where: Path) -> None:
     version = found.get("format") if isinstance(found, dict) else None
-    if isinstance(version, int) and version > FORMAT:
+    if isinstance(version, int) and version != FORMAT:
         by = str(found.get("gossamer", "?"))[:20]
         raise DataError(
             f"{where}: expected a guarantee of format {FORMAT}, found format {version}, written by gossamer {by}; "
-            "install that version, or a newer one"
+            "install that version"
         )
 
 

@@ -153,6 +153,8 @@ class Guarantee:
         return {**values, "privacy": "none"} if nothing else values
 
 
+EXAMPLE, CLIENT = "example of a node's shard", "client with all of its data"
+"""Who is protected."""
 OTHER_NODES = "all other nodes together, malicious ones included, and anyone on the wires"
 
 CODE = "the model's code is trusted, and neither it nor the initial model comes from the private data"
@@ -167,7 +169,7 @@ _ONE_EXAMPLE = (
 PLANNED = Guarantee(
     epsilon=math.inf,
     delta=0.0,
-    unit="example of a node's shard",
+    unit=EXAMPLE,
     neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
     observer=OTHER_NODES,
     assumptions=(

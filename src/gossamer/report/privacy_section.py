@@ -106,7 +106,7 @@ def _promise(found: Proved, number: int, all_of_them: int, public: bool) -> Prom
         sentence=sentence(first),
         icons=icons(first),
         figure=trade_off(found, "trade-off" if not number else f"trade-off-{number + 1}", public=public),
-        remarks=[*_older(found), *_would_be(first), *map(_capital, first.remarks)],
+        remarks=[*_would_be(first), *map(_capital, first.remarks)],
         assumptions=[_capital(line) for line in first.assumptions],
         facts=dict(_facts(found)),
         others=[f"{sentence(one)} {_guess(one)}" for one in found.card.guarantees[1:]],
@@ -151,14 +151,6 @@ def _guess(entry: GuaranteeEntry) -> str:
 
 def _mu(entry: GuaranteeEntry) -> str:
     return "" if entry.mu is None else f" (mu {rounded_up(entry.mu, 3)})"
-
-
-def _older(found: Proved) -> Iterator[str]:
-    if not found.whole:
-        yield (
-            "Made by an older version, which wrote no privacy profile: the figures are those of the worst mechanism "
-            "with this epsilon and delta, and the run's own may be much better."
-        )
 
 
 def _would_be(entry: GuaranteeEntry) -> Iterator[str]:

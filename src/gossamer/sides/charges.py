@@ -83,7 +83,7 @@ class Charges(Protocol):
         ...
 
     def party(self) -> dict[str, Any]:
-        """Words of receipts on whom the noise protects; of others' data, whose, and who alone sees what leaves."""
+        """Words of receipts: the unit that noise protects, the observer it is from, and of others' data, whose."""
         ...
 
     def owned(self, counts: Counted, owner: str) -> int:

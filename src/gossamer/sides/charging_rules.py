@@ -9,6 +9,7 @@ from typing import Any
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.numbers import whole_number
 from gossamer.privacy.accounting.ledger import Plan, Policy
+from gossamer.privacy.guarantees import CLIENT, EXAMPLE, OTHER_NODES
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.unit_ledger import StreamKind
@@ -41,11 +42,14 @@ class ReleaseCharges(_OfOne):
         What the kinds' noise hides: one example, or a client with all that it has.
     curator : str
         Who releases it, where that is not the ledger's owner.
+    observer : str
+        From whom it hides that.
     """
 
     policy: Policy
     protects: str = "example"
     curator: str = ""
+    observer: str = OTHER_NODES
 
     @property
     def most(self) -> int | None:
@@ -84,7 +88,7 @@ class ReleaseCharges(_OfOne):
         return self.policy.most if isinstance(self.policy, Plan) else None
 
     def party(self) -> dict[str, Any]:
-        return {"protects": [self.protects]}
+        return {"unit": CLIENT if self.protects == "client" else EXAMPLE, "observer": self.observer}
 
     def enter(self, ledger: Any, receipt: Receipt) -> None:
         ledger.charge(receipt.kind)
@@ -100,6 +104,8 @@ class StreamCharges(_OfOne):
 
     stream: StreamKind
     owners: tuple[str, ...]
+    unit: str = ""
+    observer: str = ""
 
     @property
     def most(self) -> int | None:
@@ -124,7 +130,7 @@ class StreamCharges(_OfOne):
         return {self.stream: self.stream.records}
 
     def party(self) -> dict[str, Any]:
-        return {"protects": ["federated unit", "agent"]}
+        return {"unit": self.unit, "observer": self.observer}
 
     def opened(self, owner: str, accounts: Accounts) -> Any:
         return accounts.stream(owner, self.stream)
@@ -177,7 +183,7 @@ class SumCharges(_OfOne):
         return {self.noise: self.sums}
 
     def party(self) -> dict[str, Any]:
-        return {"protects": ["agent", "client"], "to": "own server"}
+        return {"unit": None, "observer": "own server"}
 
     def opened(self, owner: str, accounts: Accounts) -> Any:
         return accounts.sums(owner, self.noise, self.sums)
@@ -197,11 +203,12 @@ class CuratorCharges:
     curator: str
     owners: tuple[str, ...]
     policy: Policy
+    observer: str = ""
 
     @property
     def each(self) -> ReleaseCharges:
         """Charges that the line of one owner is opened for."""
-        return ReleaseCharges(self.policy, "client", self.curator)
+        return ReleaseCharges(self.policy, "client", self.curator, self.observer)
 
     @property
     def most(self) -> int | None:
@@ -286,7 +293,7 @@ class NoCharges(_OfOne):
         return {}
 
     def party(self) -> dict[str, Any]:
-        return {"protects": []}
+        return {"unit": None, "observer": None}
 
     def opened(self, owner: str, accounts: Accounts) -> Any:
         return accounts.sums(owner, None, 0)

@@ -7,23 +7,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gossamer.privacy.accounting.accountants import epsilon, profile
-from gossamer.privacy.guarantees import CODE, SIMULATED_NOISE, Guarantee
+from gossamer.privacy.guarantees import CLIENT, CODE, SIMULATED_NOISE, Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.streams.agent_noise import AgentNoise, own_server_guarantee
-from gossamer.sides.plan import ClientUpdate, Curator
+from gossamer.sides.client_plans import EVERYBODY, ClientUpdate, Curator
 
-UNIT = "client with all of its data"
 SERVER, OTHERS, CURATOR = "server", "others", "curator"
 """Names of observers."""
-_EVERYBODY = "the server and all other clients together, malicious ones included, and anyone on the wires"
-_BUT_THE_CURATOR = (
-    "all other clients together, malicious ones included, and anyone on the wires, but not the trusted server"
-)
-_BUT_WHOEVER_SEES_THE_CURATOR = (
-    "all other clients together, malicious ones included, and whoever sees what is released, but neither the "
-    "trusted server nor anyone who sees whom it talks to, and when"
-)
 _THE_CURATOR = "the trusted server, and whoever it tells"
 _WITH_COLLUDERS = (
     "the server and up to {colluders} of the {clients} clients of every round that work together with it, and anyone "
@@ -113,19 +104,19 @@ def masked_guarantee(noise: AgentNoise, sums: int, delta: float, sharing: Sharin
         If a number is out of its range.
     """
     found = own_server_guarantee(noise, sums, delta, sharing.honest)
-    observer, trusted = _EVERYBODY, [_ITS_OWN_SHARE]
+    observer, trusted = EVERYBODY, [_ITS_OWN_SHARE]
     if sharing.honest > 1:
         observer = (_WITH_COLLUDERS if sharing.colluders else _THE_SERVER_ALONE).format(**vars(sharing))
         trusted = [line.format(**vars(sharing)) for line in _OF_MASKS]
         trusted.append(_SIGNED if sharing.signed else _HANDED_ON)
     proof = found.proof.replace("agents", "clients").replace("agent", "client")
     assumptions = (*trusted, *_ITS_PART, *_ASSUMPTIONS)
-    return replace(found, unit=UNIT, observer=observer, assumptions=assumptions, proof=proof, rows_per_person=None)
+    return replace(found, unit=CLIENT, observer=observer, assumptions=assumptions, proof=proof, rows_per_person=None)
 
 
 def no_masked_guarantee() -> Guarantee:
     """The same of sums without noise: nothing."""
-    return _none(_EVERYBODY, NeighboringRelation.REPLACE_ONE, "no noise is added; masks hide no sum")
+    return _none(EVERYBODY, NeighboringRelation.REPLACE_ONE, "no noise is added; masks hide no sum")
 
 
 def noised_guarantee(plan: ClientUpdate, delta: float, relation: NeighboringRelation) -> Guarantee:
@@ -147,8 +138,8 @@ def noised_guarantee(plan: ClientUpdate, delta: float, relation: NeighboringRela
     """
     kind = plan.kind
     if kind is None:
-        return _none(_EVERYBODY, relation, "clients' updates are raw inside their trust scope")
-    return _guarantee({kind: plan.most_updates}, delta, relation, _EVERYBODY, (_ITS_OWN,))
+        return _none(EVERYBODY, relation, "clients' updates are raw inside their trust scope")
+    return _guarantee({kind: plan.most_updates}, delta, relation, EVERYBODY, (_ITS_OWN,))
 
 
 def curated_guarantees(plan: Curator, delta: float, relation: NeighboringRelation) -> dict[str, Guarantee]:
@@ -168,7 +159,7 @@ def curated_guarantees(plan: Curator, delta: float, relation: NeighboringRelatio
     AccountingError
         If delta is out of its range.
     """
-    observer = _BUT_WHOEVER_SEES_THE_CURATOR if plan.draws else _BUT_THE_CURATOR
+    observer = plan.observer
     trusted = (*_CURATED, *_DRAWN) if plan.draws else _CURATED
     others = _guarantee(plan.kinds, delta, relation, observer, trusted)
     if plan.count_share:
@@ -191,7 +182,7 @@ def _guarantee(
     return Guarantee(
         found.epsilon,
         delta,
-        UNIT,
+        CLIENT,
         relation,
         observer,
         (*trusted, *_ASSUMPTIONS, *blank),
@@ -202,4 +193,4 @@ def _guarantee(
 
 
 def _none(observer: str, relation: NeighboringRelation, reason: str) -> Guarantee:
-    return Guarantee(math.inf, 0.0, UNIT, relation, observer, (), reason)
+    return Guarantee(math.inf, 0.0, CLIENT, relation, observer, (), reason)

@@ -57,6 +57,15 @@ from gossamer.sides.side_plan import (
     of_kinds,
 )
 
+EVERYBODY = "the server and all other clients together, malicious ones included, and anyone on the wires"
+BUT_THE_CURATOR = (
+    "all other clients together, malicious ones included, and anyone on the wires, but not the trusted server"
+)
+BUT_WHOEVER_SEES_THE_CURATOR = (
+    "all other clients together, malicious ones included, and whoever sees what is released, but neither the "
+    "trusted server nor anyone who sees whom it talks to, and when"
+)
+
 
 @dataclass(frozen=True)
 class Pairwise:
@@ -137,7 +146,8 @@ class ClientUpdate(ByKind):
         if kind is None:
             return None
         policy = Plan({kind: self.most_updates}) if kind.mechanism.private else Unlimited()
-        return ReleaseCharges(policy, "client")
+        # What is counted here goes raw to the server, which alone adds noise.
+        return ReleaseCharges(policy, "client", observer=EVERYBODY if self.kind else BUT_THE_CURATOR)
 
     def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
         check_order(order)
@@ -233,8 +243,13 @@ class Curator(ByKind):
     def hides_schedule(self) -> bool:
         return self.draws
 
+    @property
+    def observer(self) -> str:
+        """From whom the noise protects a client: a rate below 1 does from those alone who do not see who is drawn."""
+        return BUT_WHOEVER_SEES_THE_CURATOR if self.draws else BUT_THE_CURATOR
+
     def charges(self) -> CuratorCharges:
-        return CuratorCharges(self.name, self.owners, Plan(self.kinds) if self.private else Unlimited())
+        return CuratorCharges(self.name, self.owners, Plan(self.kinds) if self.private else Unlimited(), self.observer)
 
     def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
         # Without noise in all of them nothing holds the curator to their numbers.

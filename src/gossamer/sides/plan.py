@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gossamer.privacy.accounting.ledger import Plan, Unlimited
+from gossamer.privacy.guarantees import OTHER_NODES
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.tasks import UPDATES, Query
@@ -57,6 +58,8 @@ class Samples(ByKind):
         Whether the ledger holds the party to them. Without noise there is nothing to hold to: all is admitted.
     queries : callable
         What will be asked, to find out when a data side is opened whether its noise can be drawn.
+    observer : str
+        From whom the noise protects an example.
     """
 
     kinds: Counts
@@ -64,9 +67,10 @@ class Samples(ByKind):
     queries: Callable[[], Iterable[Query]] = field(default=tuple, compare=False)
     scope: frozenset[str] = frozenset()
     owners: tuple[str, ...] = ()
+    observer: str = OTHER_NODES
 
     def charges(self) -> ReleaseCharges:
-        return ReleaseCharges(Plan(self.kinds) if self.enforced else Unlimited())
+        return ReleaseCharges(Plan(self.kinds) if self.enforced else Unlimited(), observer=self.observer)
 
     def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
         return of_kinds(self.kinds, order, relation) if self.enforced else math.inf

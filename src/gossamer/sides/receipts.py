@@ -9,8 +9,9 @@ there. The last line has the whole state, the *head*, and the party's signature 
 |---|---|
 | the first | format, run, and the key that signs, if any |
 | `law` | a law, by which releases are made; laws are numbered from 0 |
-| `party` | how many releases of each law it may make: its plan, fixed before the first |
+| `party` | how many releases of each law it may make, whom that protects and from whom: its plan, before the first |
 | `of` | a release, once it is charged and before anything is drawn: whose, its number, query, law, clip and time |
+| `guarantee` | SHA-256 of what `guarantee.json` says |
 | `head` | the end |
 
 Times are those of the schedule: virtual, or public deadlines, and never when something was computed. Where a guarantee
@@ -32,7 +33,7 @@ from gossamer.sides.charges import Kind, Receipt
 from gossamer.sides.plan import SidePlan, Stream
 
 FILE = "receipts.jsonl"
-FORMAT = 1
+FORMAT = 2
 PURPOSE = "receipts"
 """Purpose of a party's signature of a head."""
 _DIGITS = 16
@@ -160,12 +161,13 @@ class Book(Noting):
             self._receipt_lines(lines, *one)
         return "".join(lines)
 
-    def ended(self, sign: Callable[[bytes], bytes] | None = None) -> tuple[str, Head]:
-        """The last line, and what it says; ``sign`` signs a head by the key."""
+    def ended(self, sign: Callable[[bytes], bytes] | None = None, card: str | None = None) -> tuple[str, Head]:
+        """The last lines, and the end; ``sign`` signs a head by the key, and ``card`` is the guarantee's digest."""
+        named = "" if card is None else self._chain.of({"guarantee": card})
         state = self._chain.state
         found = Head(sum(self._numbers.values()), state.hex())
         signature = {} if sign is None else {"signature": sign(state).hex()}
-        return self._chain.of({**found._asdict(), **signature}), found
+        return named + self._chain.of({**found._asdict(), **signature}), found
 
     def _plan_lines(self) -> Iterator[str]:
         yield self._chain.of({"receipts": FORMAT, "run": self._run, "key": self._key})

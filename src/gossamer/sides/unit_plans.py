@@ -55,6 +55,8 @@ class Stream(ByKind):
         Whose data the records hold: each has a line in the ledger.
     mu, epsilon : float
         What is proved of all records jointly: Gaussian, or pure, differential privacy; infinite where it is not.
+    unit, observer : str
+        Who is protected, whose data ``moved`` is about, and from whom.
     """
 
     law: CorrelatedNoise | None
@@ -67,6 +69,8 @@ class Stream(ByKind):
     mu: float = math.inf
     epsilon: float = math.inf
     scope: frozenset[str] = frozenset()
+    unit: str = ""
+    observer: str = ""
 
     @property
     def kind(self) -> StreamKind:
@@ -79,7 +83,7 @@ class Stream(ByKind):
         return self.sampled
 
     def charges(self) -> StreamCharges:
-        return StreamCharges(self.kind, self.owners)
+        return StreamCharges(self.kind, self.owners, self.unit, self.observer)
 
     def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
         check_order(order)

@@ -1,11 +1,11 @@
 """Check a privacy guarantee from receipts: python gossamer_verify.py RESULTS|RECEIPTS [GUARANTEE]
 
-It needs numpy, scipy and, for signatures, cryptography, and shares no code with the library that wrote the receipts.
-It ends with 0 if what is promised of the parties in RECEIPTS follows, 1 if it does not, 2 if a file cannot be read.
-1. Are the receipts whole? s_0 is 32 zero bytes, s_(i+1) the SHA-256 of s_i and line i's SHA-256. Each line has 16
-   digits of s_i, the last all, signed if the first names a key. 2. Did each party keep to its plan? All of it counts.
-3. What follows from the plans? One release is dominated by a pair (P, Q) of laws on the line, and pairs compose (Zhu,
-   Dong, Wang, AISTATS 2022, theorem 10). N(m) is normal with variance 1; C/sd is 1 over the noise multiplier.
+It shares no code with the library that wrote the receipts, and ends with 0 if what is promised of the parties in them
+follows, 1 if it does not, 2 if a file cannot be read. 1. Are the receipts whole? s_0 is 32 zero bytes, s_(i+1) the
+SHA-256 of s_i and line i's SHA-256. Each line has 16 digits of s_i, the last all, signed if the first names a key; the
+one before has the SHA-256 of the guarantee. 2. Did each party keep to its plan? All of it counts. 3. What follows from
+it, for the unit and the observer that it names? A release is dominated by a pair (P, Q) of laws on the line, and
+pairs compose (Zhu, Dong, Wang, AISTATS 2022, theorem 10). N(m) is normal with variance 1; sd/C, the noise multiplier.
    one    Poisson sample of rate q; an example comes or goes, m = C/sd   (1-q) N(0) + q N(m) and N(0); turned, too
    both   Poisson sample of rate q; one is replaced, m = C/sd            the same and (1-q) N(0) + q N(-m)
    fixed  so many of all, the share q; one is replaced, m = 2 C/sd       losses > 0 as of `one`, losses < 0 its mirror
@@ -17,14 +17,13 @@ It ends with 0 if what is promised of the parties in RECEIPTS follows, 1 if it d
    only raises H ("connect the dots", Doroshenko et al., PoPETs 2022); above the last point it is infinite, below the
    first it is that. L is the sum of losses, M(z) = E exp(z L), t > 0: exp(t e) delta(e), e = j h, has the transform
    M(z) K(z), z = t - i s, K = x (1-y)/((1-x)(1-x y)), x = exp(-z h), y = exp(-h). N frequencies give it summed over j
-   that agree modulo N; no term is negative, so it is an upper bound whatever t, h and N. Rounding of sums is added.
-"""
+   that agree modulo N; no term is negative, so it is an upper bound whatever t, h and N. Rounding of sums is added."""
 
-import hashlib
 import json
 import math
 import sys
 from collections import Counter
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +32,17 @@ from scipy.fft import irfft, rfft
 from scipy.optimize import bisect
 from scipy.special import log_ndtr, ndtr, ndtri
 
-FORMAT, TAIL, LEAST = 1, 1e-30, 1e-10  # of files; what counts as infinite losses; errors of the tests that mu is about
+FORMAT, TAIL, LEAST = 2, 1e-30, 1e-10  # of files; what counts as infinite losses; errors of the tests that mu is about
 SLACK = {"epsilon": 1e-3, "mu": 1e-2, "best_guess": 1e-4}  # relative, between two computations
 SIGNED = b"t\x03\0\0\0s\x08\0\0\0gossamers\x08\0\0\0receiptsb \0\0\0"  # before the head that a party's key signs
 WIRES = ", malicious ones included, and anyone on the wires"
+P, Y = 2**255 - 19, 2707385501144840649318225287225658788936804267575313519463743609750303402022
+EASY = {0, 1, P - 1, Y, P - Y}  # modulo P, coordinates of the keys of low order, by which anybody signs
+CARD = {"gossamer", "mechanism", "registry", "software"}
+CHECKED = ["unit", "observer", "delta", "neighboring_relation", "rows_per_person", "run", "party"]
+ENTRY = {*CHECKED, *SLACK, "assumptions", "privacy", "profile", "proof", "remarks", "would_be"}
 PROTECTED = {  # by observer, whose words say how data leave: from nodes, from units, or through a trusted server
     "all other nodes together" + WIRES: "example of a node's shard",
-    "whoever sees all models of the node": "example of a node's shard",
     "whoever sees all models of a node, all other nodes together included": "example of a node's shard",
     "the server and all other clients together" + WIRES: "client with all of its data",
     "all other clients together" + WIRES + ", but not the trusted server": "client with all of its data",
@@ -53,8 +56,7 @@ Pair = tuple[str, float, float]
 Found = dict[str, Any]
 
 
-class Unreadable(Exception):
-    """No chain of receipts, or no guarantee."""
+class Unreadable(Exception): ...  # no chain of receipts, or no guarantee
 
 
 def expect(true: Any, what: str) -> None:
@@ -62,8 +64,7 @@ def expect(true: Any, what: str) -> None:
         raise Unreadable(what)
 
 
-def sound(digits: str) -> float:
-    """A number of a file: not negative, and neither infinite nor next to nothing."""
+def sound(digits: str) -> float:  # a number of a file: not negative, and neither infinite nor next to nothing
     value = float(digits)
     expect(value == 0 or 1e-100 <= value <= 1e100, f"expected numbers of 0, or 1e-100 to 1e100, found {digits[:20]}")
     return int(digits) if digits.isdecimal() else value
@@ -77,8 +78,7 @@ def once(pairs: list[tuple[str, Any]]) -> Found:  # of two values of a key each 
 DECODER = json.JSONDecoder(parse_int=sound, parse_float=sound, parse_constant=sound, object_pairs_hook=once)
 
 
-def tails(pair: Pair, back: bool, x: Any) -> tuple[Any, Any]:
-    """P(loss > x) and Q(loss > x) for the loss log(P/Q), x >= 0; of log(Q/P), and Q first, if ``back``."""
+def tails(pair: Pair, back: bool, x: Any) -> tuple[Any, Any]:  # P, Q(log(P/Q) > x), x >= 0; if ``back`` turned round
     shape, q, m = pair
     with np.errstate(divide="ignore"):
         if shape == "both":  # the loss is x at the output log(u)/m, u = exp(x/2) exp(asinh(k sinh(x/2)))
@@ -88,20 +88,17 @@ def tails(pair: Pair, back: bool, x: Any) -> tuple[Any, Any]:
         if shape == "one" and back and q < 1:  # of all examples, both directions are one
             o = np.log(np.maximum(1 + np.expm1(-x) / q, 0)) / m + m / 2
             return ndtr(o), (1 - q) * ndtr(o) + q * ndtr(o - m)
-    o = np.log1p(np.expm1(x) / q) / m + m / 2
-    return (1 - q) * ndtr(-o) + q * ndtr(m - o), ndtr(-o)
+    return (1 - q) * ndtr(-(o := np.log1p(np.expm1(x) / q) / m + m / 2)) + q * ndtr(m - o), ndtr(-o)
 
 
-def highest(pair: Pair, back: bool) -> float:
-    """A loss that is exceeded with probability `TAIL` at most."""
+def highest(pair: Pair, back: bool) -> float:  # a loss that is exceeded with probability `TAIL` at most
     losses = np.geomspace(1e-9, 600, 2000)
     for loss in losses[tails(pair, back, losses)[0] <= TAIL]:
         return float(loss)
     raise ArithmeticError("there is next to no noise")
 
 
-def tilt(pair: Pair, back: bool, h: float, t: float) -> tuple[Any, int, Any]:
-    """Probabilities of one release, tilted by exp(t loss), the first loss's step; log of M(t), mean and variance."""
+def tilt(pair: Pair, back: bool, h: float, t: float) -> Any:  # masses, times exp(t loss), the first step, moments
     sides = []
     for way in (back, not back):  # losses above 0, and below it: turned round, where Q has exp(-loss) of P's mass
         x = h * np.arange(max(1, math.ceil(highest(pair, way) / h)) + 1)
@@ -132,8 +129,7 @@ def bounds(laws: dict[Pair, int], back: bool, h: float, size: int, t: float, ste
     return np.minimum(found + releases * TAIL, 1.0)
 
 
-def tilts(laws: dict[Pair, int], back: bool, delta: float) -> Any:
-    """Tilts t, from where all is seen to where ``delta`` is, with a width, a deviation, a bound of epsilon (Markov)."""
+def tilts(laws: dict[Pair, int], back: bool, delta: float) -> Any:  # t, width, deviation, Markov's bound of epsilon
     top, t, ahead, depth = max(highest(pair, way) for pair in laws for way in (back, not back)), 0.0, 0.0, 0.0
     while ahead < 600 / top and depth < -math.log(delta):
         log, mean, variance = sum(count * tilt(pair, back, top / 1000, ahead)[2] for pair, count in laws.items())
@@ -145,8 +141,9 @@ def tilts(laws: dict[Pair, int], back: bool, delta: float) -> Any:
             t, ahead, depth = ahead, 3 * ahead, deeper
 
 
-def proved(laws: dict[Pair, int], delta: float) -> Found:
-    """Epsilon at ``delta``, the share of right guesses, mu: the least with N(mu) and N(0) as easy to tell apart."""
+def proved(
+    laws: dict[Pair, int], delta: float
+) -> Found:  # epsilon, right guesses, the least mu: N(mu) as far from N(0)
     plan, epsilon = [(back, one) for back in (0, 1) for one in tilts(laws, bool(back), min(delta, 1e-14))], math.inf
     e = max(min(one[3] for way, one in plan if way == back) for back in (0, 1)) * np.linspace(0, 1, 60_000) ** 3
     for fine in (4, 6, 8, 10, 12):  # 2^fine steps of a lattice in the deviation of a release, while that helps
@@ -167,9 +164,8 @@ def proved(laws: dict[Pair, int], delta: float) -> Found:
     return {"epsilon": epsilon, "mu": mu, "best_guess": (1 + float(deltas[0])) / 2}
 
 
-def pair_of(law: Found, replaced: bool) -> Pair:
-    """The pair of one release of a law, or of all records of a stream."""
-    kind, sampling, q = law["mechanism"], law.get("sampling"), 1.0
+def pair_of(law: Found, relation: str) -> Pair:  # of one release of a law, or of all records of a stream
+    kind, sampling, q, replaced = law["mechanism"], law.get("sampling"), 1.0, relation == "replace_one"
     if kind == "stream" and law["law"] == "gaussian" and law["moved"] is not None and replaced:
         j = np.arange(law["records"] // 1)
         root = np.cumprod(np.where(j > 0, (2 * j - 1) / np.maximum(2 * j, 1), 1.0))  # coefficients of (1 - x)^(-1/2)
@@ -186,10 +182,9 @@ def pair_of(law: Found, replaced: bool) -> Pair:
     return "one" if q == 1 or not replaced else "both" if (kind, sampling) == ("Gaussian", "Poisson") else "fixed", q, m
 
 
-def read(path: Path) -> Found:
-    """The chain in a file: laws, plans and end, who signed it (the key's fingerprint), whether plans were kept to."""
+def read(path: Path) -> Found:  # the chain in a file: laws, plans, end, who signed it, whether plans were kept to
     state, counts, laws, parties = bytes(32), Counter[Any](), list[Found](), dict[str, Found]()
-    found: Found = {"laws": laws, "parties": parties, "end": None, "signer": None, "wrong": []}
+    found: Found = {"laws": laws, "parties": parties, "end": None, "card": None, "signer": None, "wrong": []}
     for at, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
         try:
             one = DECODER.decode(line.decode())
@@ -203,87 +198,92 @@ def read(path: Path) -> Found:
                 most, known = one["most"] or {}, {*map(str, range(len(laws)))}
                 whole = {*most} <= known and {*map(type, most.values())} <= {int} and not counts
                 expect(whole and parties.setdefault(one["party"], one) is one, "expected one plan, of laws before it")
+            elif "guarantee" in one:
+                found["card"] = one["guarantee"]
             elif "head" in one:
                 found["end"] = {name: value for name, value in one.items() if name != "chain"}
-                whole = (one["head"], one["releases"]) == (state.hex(), sum(counts[name] for name in parties))
-                expect(whole, "the head is not that of the lines before it")
-                if found["key"] is not None:
+                expect(
+                    one["head"] == state.hex() and one["releases"] == sum(counts[of] for of in parties), "another head"
+                )
+                if found["key"]:
                     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
                     key = bytes.fromhex(found["key"])
+                    expect(int.from_bytes(key, "little") % 2**255 % P not in EASY, "found a key by which anybody signs")
                     Ed25519PublicKey.from_public_bytes(key).verify(bytes.fromhex(one["signature"]), SIGNED + state)
-                    found["signer"] = "-".join(hashlib.sha256(key).hexdigest()[i : i + 4] for i in range(0, 32, 4))
+                    found["signer"] = "-".join(sha256(key).hexdigest()[i : i + 4] for i in range(0, 32, 4))
             else:
-                of, law, party = one["of"], one["law"], parties[one["of"]]
+                of, law, plan = one["of"], one["law"], parties[one["of"]]
                 counts[of] += 1
                 expect(one["number"] == counts[of], f"a release of {of} is out of order")
                 expect("Gaussian" not in laws[law]["mechanism"] or one["clip"] > 0, f"a release of {of} has no clip")
-                owners = one.get("owners", party.get("owners", [of]))
-                expect(owners and {*owners} <= {*party.get("owners", [of])}, f"{of} does not release data of {owners}")
+                owners = one.get("owners", plan.get("owners", [of]))
+                expect(owners and {*owners} <= {*plan.get("owners", [of])}, f"{of} does not release data of {owners}")
                 for owner in owners:
                     counts[of, owner, law] += 1
-                    if party["most"] is not None and counts[of, owner, law] > party["most"].get(str(law), 0):
+                    if plan["most"] is not None and counts[of, owner, law] > plan["most"].get(str(law), 0):
                         found["wrong"] = found["wrong"] or [f"{of} releases more than it planned, at line {at}"]
         except Exception as error:  # of JSON, of types, of signatures: whatever is wrong with a line
             raise Unreadable(f"line {at}: {type(error).__name__}: {error}") from None
-        state = hashlib.sha256(state + hashlib.sha256(line).digest()).digest()
+        state = sha256(state + sha256(line).digest()).digest()
     expect(found["end"], "the chain has no end: its last lines are missing, or the run was killed")
-    return found | {"alone": "" if found["key"] is None else f", for {', '.join(parties)} alone"}
+    found["whose"] = [[found["run"], name] for name in (parties if found["key"] else [None])]
+    return found | {"alone": f", for {', '.join(parties)} alone" if found["key"] else ""}
 
 
-def judge(entry: Found, receipts: Found) -> Found:
-    """Verdict on one entry of a guarantee, by the plans of those who release to its observer."""
-    keys, plans = ("unit", "observer", "delta", "neighboring_relation", "rows_per_person"), dict[Any, list[str]]()
-    unit, observer, delta, relation, rows = (entry.pop(key) for key in keys)  # what is left has not been checked
+def judge(entry: Found, receipts: Found) -> Found:  # one entry of a guarantee, by plans that release to its observer
+    unit, observer, delta, relation, rows, *about = map(entry.pop, CHECKED)  # what is left has not been checked
+    wrong = receipts["wrong"] + ["it is about another run or party"] * (about not in receipts["whose"])
     said: Found = {"unit": unit, "observer": observer, "delta": delta, "plans": [], "verdict": "promises nothing"}
     promised = {name: most for name in SLACK if (most := entry.pop(name, None)) is not None}
-    if (privacy := entry.pop("privacy", None)) is not None:
+    if (privacy := entry.pop("privacy", None)) is not None or "would_be" in entry:
         expect(privacy == "none" and not promised, "expected privacy none and no figures of what promises nothing")
         entry |= (then := entry.pop("would_be", None) or {})
         return judge(entry, receipts | {"alone": ", if the noise were secret"}) if then else said
-    replaced = relation == "replace_one"
-    expect((replaced or relation == "add_or_remove_one") and 0 < delta < 1, f"no relation, or no delta: {delta}")
-    way, word = ("trusted server" in observer, observer.startswith("other units")), unit.split()[0]
+    expect(relation in ("add_or_remove_one", "replace_one") and 0 <= delta < 1, f"no relation, or no delta: {delta}")
+    curated, stream, plans = "trusted server" in observer, observer.startswith("other units"), dict[Any, list[str]]()
+    parties = {name: one for name, one in receipts["parties"].items() if not stream or one["observer"] != "own server"}
     try:
-        if not promised or PROTECTED.get(observer) != unit or rows != (1 if word == "example" else None):
-            raise ArithmeticError("no figure, an observer that is not known here, or several examples of a person")
-        for name, party in receipts["parties"].items():
-            if way[1] and "to" in party and "moved" not in party:
-                continue  # it speaks to its own server alone
-            if word not in str(party["protects"]) or ("owners" in party, "moved" in party) != way or not party["most"]:
-                raise ArithmeticError(f"{name} has no plan that protects each {unit} from this observer")
+        if not (promised and delta and parties and PROTECTED.get(observer) == unit):
+            raise ArithmeticError("no figure, or an observer who is not known, or is told nothing by these parties")
+        for name, party in parties.items():
             laws = Counter[Pair]()
-            for index, most in party["most"].items():
+            for index, most in (party["most"] or {}).items():
                 law = {**receipts["laws"][int(index)], "moved": party.get("moved")}
-                laws[pair_of(law, replaced)] += most if "sampling" in law or law["records"] != most else 1
+                laws[pair_of(law, relation)] += most if "sampling" in law or law["records"] != most else 1
+            odd = ("client" in unit and any(q < 1 for _, q, _ in +laws)) != ("whom it talks to" in observer)
+            told = party["unit"], party["observer"], "moved" in party, rows, odd or ("owners" in party and not curated)
+            if not laws or told != (unit, observer, stream, "example" in unit or None, False):
+                raise ArithmeticError(f"{name} has no plan that protects each {unit} from this observer")
             plans.setdefault(frozenset((+laws).items()), []).append(name)
         with np.errstate(all="raise", under="ignore"):
             said["plans"] = [{"parties": names, **proved(dict(laws), delta)} for laws, names in plans.items() if laws]
     except ArithmeticError as why:
         return said | {"verdict": f"not verified: {why}"}
-    wrong = [*receipts["wrong"]]
     for name, most in promised.items():
         least = said[f"proved_{name}"] = max((one[name] for one in said["plans"]), default=math.inf)
         wrong += [f"{name} is {least:.6g}, promised {most:.6g}"] * (not least <= most * (1 + SLACK[name]))
     return said | {"verdict": "does not follow: " + "; ".join(wrong) if wrong else "follows" + receipts["alone"]}
 
 
-def verify(place: Path, card: Path | None = None) -> Found:
-    """Verdict of receipts on the guarantee beside them, or in another file."""
+def verify(place: Path, card: Path | None = None) -> Found:  # of receipts on the guarantee beside them, or another
     path, card = (place / "receipts.jsonl", card or place / "guarantee.json") if place.is_dir() else (place, card)
     try:
-        chain = read(path)
-        nothing = {"guarantees": [], "receipts": chain["end"], "format": FORMAT}
-        stated = DECODER.decode(card.read_text("utf-8")) if card else nothing
-        entries, other = stated.pop("guarantees"), stated.pop("receipts", None) != chain["end"]
-        expect(stated.pop("format") == FORMAT and (entries or not card), f"expected promises of format {FORMAT}")
-        chain["wrong"] += ["the guarantee is about other receipts"] * other
+        chain, stated, entries = read(path), Found(), list[Found]()
+        if card:
+            stated = DECODER.decode(card.read_text("utf-8"))
+            ends = [stated.pop("receipts", None), sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()]
+            entries, version = stated.pop("guarantees"), stated.pop("format")
+            odd = ", ".join(sorted(({*stated} - CARD).union(*({*one} - ENTRY for one in entries))))[:200]
+            expect(version == FORMAT and entries and not odd, f"expected promises of format {FORMAT}, not of {odd}")
+            chain["wrong"] += ["the guarantee is about other receipts"] * (ends != [chain["end"], chain["card"]])
         found = [judge(one, chain) for one in entries]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, MemoryError) as error:
         raise Unreadable(f"{path}, {card or 'no guarantee'}: {type(error).__name__}: {error}") from None
     good = not chain["wrong"] and all(one["verdict"].startswith(("follows", "promises nothing")) for one in found)
     said = {**chain["end"], **{name: chain[name] for name in ("run", "key", "signer", "wrong")}, "guarantees": found}
-    return {**said, "parties": [*chain["parties"]], "not_checked": sorted({*stated}.union(*entries)), "follows": good}
+    said |= {"parties": [*chain["parties"]], "not_checked": sorted({*stated}.union(*entries))}
+    return said | {"follows": good if card else good and None}
 
 
 def main(arguments: list[str]) -> int:
@@ -293,7 +293,7 @@ def main(arguments: list[str]) -> int:
         print("gossamer verify:", repr(str(why))[1:-1], file=sys.stderr)  # a stranger's names may have any characters
         return 2
     print(json.dumps(found, indent=2).replace(": Infinity", ": null"))  # there is no infinity in JSON
-    return 0 if found["follows"] else 1
+    return int(found["follows"] is False)
 
 
 if __name__ == "__main__":

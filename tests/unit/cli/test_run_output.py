@@ -255,7 +255,7 @@ def test_a_server_that_is_trusted_is_called_so(capsys: pytest.CaptureFixture[str
     ("name", "observer"),
     [
         ("local", "whoever sees all models of a node, all other nodes together included:"),
-        ("central", "whoever sees all models of the node:"),
+        ("central", "whoever sees all models of a node, all other nodes together included:"),
     ],
 )
 def test_who_learns_alone_is_protected_from_whoever_sees_its_models(

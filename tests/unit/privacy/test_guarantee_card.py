@@ -42,7 +42,7 @@ def gaussian(mu: float) -> Guarantee:
 
 
 def card(*guarantees: Guarantee) -> str:
-    return GuaranteeCard.of(guarantees, {"mechanism": "gaussian", "clip": 1.0}, "0.9").to_json()
+    return GuaranteeCard.of(guarantees, {"mechanism": "gaussian", "clip": 1.0}, "0.9", run="5e").to_json()
 
 
 PLAIN = gaussian(1.26)
@@ -74,7 +74,7 @@ def test_cards_are_valid_and_read_back(name: str) -> None:
 
 def test_a_card_names_receipts_software_and_what_a_registry_asks_for() -> None:
     software = Software(name="gossamer", version="0.9", source=f"sha256:{'ab' * 32}")
-    begun = GuaranteeCard.of([PLAIN], {"mechanism": "gaussian"}, "0.9", software)
+    begun = GuaranteeCard.of([PLAIN], {"mechanism": "gaussian"}, "0.9", software, run="5e")
     ended = begun.ended(ReceiptsHead(releases=7, head="cd" * 32))
     jsonschema.validate(json.loads(ended.to_json()), SCHEMA, cls=jsonschema.Draft202012Validator)
     said = json.loads(ended.to_json())
@@ -82,17 +82,18 @@ def test_a_card_names_receipts_software_and_what_a_registry_asks_for() -> None:
     assert said["registry"]["privacy_loss"]["privacy_parameters"] == {"epsilon": 4.999, "delta": 1e-4}
     assert "receipts" not in json.loads(begun.to_json())
     assert read_guarantee_card(ended.to_json(), WHERE) == ended
+    assert begun.digest == ended.digest != GuaranteeCard.of([PLAIN], {}, "0.9", software, run="5e").digest
     assert "registry" not in json.loads(card(none("no noise", REPLACE)))
     for wrong in ({"releases": -1, "head": "cd" * 32}, {"releases": 7, "head": "cd"}):
         with pytest.raises(DataError, match="found it damaged"):
             read_guarantee_card(json.dumps({**said, "receipts": wrong}), WHERE)
 
 
-def test_a_card_of_an_older_version_is_read() -> None:
-    older = json.loads(card(PLAIN))
-    del older["registry"]
-    found = read_guarantee_card(json.dumps(older), WHERE)
-    assert (found.receipts, found.software, found.registry) == (None, None, None)
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_card_of_another_version_is_refused(version: int) -> None:
+    other = {**json.loads(card(PLAIN)), "format": version}
+    with pytest.raises(DataError, match=f"expected a guarantee of format 2, found format {version}, written by gossam"):
+        read_guarantee_card(json.dumps(other), WHERE)
 
 
 def test_the_schema_is_that_of_what_is_written() -> None:
@@ -162,8 +163,8 @@ def changed(key: str, value: Any, text: str | None = None) -> str:
     [
         ("{", "found it damaged"),
         ("[]", "found it damaged"),
-        ('{"format": 1}', "gossamer: field required"),
-        ('{"format": 2, "gossamer": "9.1"}', "found format 2, written by gossamer 9.1"),
+        ('{"format": 2}', "gossamer: field required"),
+        ('{"format": 3, "gossamer": "9.1"}', "found format 3, written by gossamer 9.1"),
         (changed("mu", 0.9), "mu is below what the profile allows"),
         (changed("best_guess", 0.6), "best_guess is below what the profile allows"),
         (changed("epsilon", None), "go with a guarantee"),
@@ -192,5 +193,5 @@ def test_a_guarantee_that_says_next_to_nothing_has_a_card() -> None:
     """Of mu 12 and more, corners lie where nearly nothing is missed, and rounding moves them far."""
     for mu in (8.0, 10.0, 11.5, 12.0, 12.5, 13.0, 20.0):
         weak = planned(133.0, 1e-5, NeighboringRelation.REPLACE_ONE, "by hand")
-        entry = GuaranteeEntry.of(replace(weak, evidence=partial(PrivacyProfile.gaussian, mu)))
+        entry = GuaranteeEntry.of(replace(weak, evidence=partial(PrivacyProfile.gaussian, mu)), "5e")
         assert entry.mu is None or entry.mu >= min(mu, PrivacyProfile.gaussian(mu).mu)

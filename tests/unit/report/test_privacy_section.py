@@ -44,16 +44,13 @@ SPENDING = {
 }
 
 
-def record(
-    path: Path, *guarantees: Guarantee, card: bool = True, mechanism: Mapping[str, Any] | None = None, **privacy: Any
-) -> RunRecord:
+def record(path: Path, *guarantees: Guarantee, mechanism: Mapping[str, Any] | None = None, **privacy: Any) -> RunRecord:
     """A run with these guarantees, as it is read from its folder."""
     said: dict[str, Any] = {"guarantee": guarantees[0].as_dict(), "mechanism": mechanism or {}, **privacy}
     if len(guarantees) > 1:
         said["guarantees"] = {str(number): one.as_dict() for number, one in enumerate(guarantees)}
     there = folder(path, ROWS, dataset="digits", privacy=said)
-    if card:
-        (there / FILE).write_text(GuaranteeCard.of(guarantees, mechanism or {}, "0.9").to_json())
+    (there / FILE).write_text(GuaranteeCard.of(guarantees, mechanism or {}, "0.9", run=path.name).to_json())
     return read_records([there])[0]
 
 
@@ -99,15 +96,6 @@ def test_the_curve_is_the_closed_form_and_never_above_it(tmp_path: Path) -> None
         exact = norm.cdf(norm.isf(row["false alarms"]) - 1.26)
         assert exact - 2e-3 <= row["misses"] <= exact + 1e-4  # four digits are drawn
     assert "at least 64.9 misses in 100" in promise.figure.description  # Phi(Phi^-1(0.95) - 1.26) = 0.6496
-
-
-def test_what_was_made_without_a_profile_says_so(tmp_path: Path) -> None:
-    run = record(tmp_path / "r", PLAIN, card=False)
-    del run.summary["privacy"]["guarantee"]["best_guess"], run.summary["privacy"]["guarantee"]["mu"]
-    (promise,) = promises(run)
-    assert promise.icons[1].right == 100
-    assert "at most 99.4 times" in promise.icons[1].words  # (e^4.999 + 1e-4)/(1 + e^4.999), what the point allows
-    assert promise.remarks[0].startswith("Made by an older version, which wrote no privacy profile")
 
 
 def test_runs_that_do_not_say_whom_they_protect_have_no_section(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,9 +14,10 @@ from gossamer.privacy.guarantees import OTHER_NODES
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
+from gossamer.protocol.receipt_notes import following
 from gossamer.sides.charges import Receipt
 from gossamer.sides.plan import Samples, SidePlan
-from gossamer.sides.receipts import Book, Chain, Head
+from gossamer.sides.receipts import Book, Chain, Head, link
 
 KINDS = [ReleaseKind(Gaussian(1.0, multiplier), Poisson(0.1), 5) for multiplier in (2.0, 3.0)]
 RELEASES = 12
@@ -75,6 +77,8 @@ def contents(chain: Written) -> list[dict[str, Any]]:
 def card(head: Head, epsilon: float, delta: float = 1e-5, mu: float | None = None) -> dict[str, Any]:
     """A guarantee as `guarantee.json` has it, as far as it is read."""
     entry = {
+        "run": "5e" * 32,
+        "party": None,
         "unit": "example of a node's shard",
         "neighboring_relation": "add_or_remove_one",
         "observer": OTHER_NODES,
@@ -83,16 +87,43 @@ def card(head: Head, epsilon: float, delta: float = 1e-5, mu: float | None = Non
         "mu": mu,
         "rows_per_person": 1,
     }
-    return {"format": 1, "guarantees": [entry], "receipts": head._asdict()}
+    return {"format": 2, "guarantees": [entry], "receipts": head._asdict()}
 
 
-def stored(folder: Path, text: str, guarantee: Mapping[str, Any] | None = None) -> Path:
-    """A results folder with receipts, and a guarantee if there is one."""
+Sign = Callable[[bytes], bytes]
+
+
+def named(text: str, guarantee: dict[str, Any], sign: Sign | None = None) -> str:
+    """The chain with a line more, which names the guarantee, and an end that fits; and the guarantee has that end.
+
+    So does whoever writes a guarantee to receipts without a signature, or has the key.
+    """
+    *lines, _ = text.splitlines(keepends=True)
+    chain, said = Chain(), {name: value for name, value in guarantee.items() if name != "receipts"}
+    for line in lines:
+        chain.state = following(chain.state, link(line))
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    lines.append(chain.of({"guarantee": digest}))
+    end: dict[str, Any] = Head(sum('"of": ' in line for line in lines), chain.state.hex())._asdict()
+    end |= {} if sign is None else {"signature": sign(chain.state).hex()}
+    guarantee["receipts"] = end
+    return "".join([*lines, chain.of(end)])
+
+
+def stored(folder: Path, text: str, guarantee: Mapping[str, Any] | None = None, sign: Sign | None = None) -> Path:
+    """A results folder with receipts, and a guarantee if there is one, which they name if it has their end."""
     folder.mkdir(exist_ok=True)
+    lines = text.splitlines()
+    if guarantee and lines and all(f'"{key}": {json.dumps(value)}' in lines[-1] for key, value in _end(guarantee)):
+        text = named(text, (guarantee := dict(guarantee)), sign)
     (folder / "receipts.jsonl").write_bytes(text.encode())
     if guarantee is not None:
         (folder / "guarantee.json").write_text(json.dumps(guarantee))
     return folder
+
+
+def _end(guarantee: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return list((guarantee.get("receipts") or {"head": None}).items())
 
 
 def law(mechanism: Mechanism, probability: float = 0.1) -> ReleaseKind:

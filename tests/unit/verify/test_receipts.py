@@ -14,9 +14,9 @@ from tests.unit.verify.chains import KINDS, RELEASES, Written, card, chained, co
 
 from gossamer.cli import main
 from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.guarantees import OTHER_NODES
+from gossamer.privacy.guarantees import CLIENT, EXAMPLE, OTHER_NODES
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation
-from gossamer.sides import client_guarantees
+from gossamer.sides import client_plans
 from gossamer.sides.charges import Receipt
 from gossamer.sides.plan import Curator, Samples
 from gossamer.sides.receipts import PURPOSE, Book
@@ -201,7 +201,7 @@ def test_a_guarantee_follows_from_the_plan_and_not_from_what_was_made_of_it(tmp_
     assert verdict(tmp_path / "a", chain, mu=0.1).startswith("does not follow: mu is ")
     assert verdict(tmp_path / "a", chain, mu=0.0).startswith("does not follow: mu is ")
     assert verdict(tmp_path / "a", chain, neighboring_relation="replace_one").startswith("does not follow")
-    clients = {"observer": client_guarantees._EVERYBODY, "unit": client_guarantees.UNIT, "rows_per_person": None}
+    clients = {"observer": client_plans.EVERYBODY, "unit": CLIENT, "rows_per_person": None}
     assert verdict(tmp_path / "a", chain, **clients).startswith("not verified: a has no plan")
     assert verdict(tmp_path / "a", chain, rows_per_person=3).startswith("not verified: ")
     nothing = dict.fromkeys(("epsilon", "delta", "mu"))
@@ -228,7 +228,7 @@ def test_plans_are_whole_numbers(tmp_path: Path, most: Any) -> None:
         read(tmp_path, chained(lines).text)
 
 
-@pytest.mark.parametrize("again", [{"party": "a", "protects": ["example"], "most": {"0": 9999}}])
+@pytest.mark.parametrize("again", [{"party": "a", "unit": EXAMPLE, "observer": OTHER_NODES, "most": {"0": 9999}}])
 def test_plans_are_made_once_and_before(tmp_path: Path, again: dict[str, Any]) -> None:
     lines = contents(written())
     for place in (len(lines), 4):
@@ -293,7 +293,8 @@ def test_the_command_says_what_follows(tmp_path: Path, capsys: pytest.CaptureFix
     folder = stored(tmp_path / "a", chain.text, card(chain.head, PROMISED, mu=5.0))
     assert main(["verify", str(folder)]) == 0
     said = capsys.readouterr().out
-    assert said.startswith(f"36 receipts, head {chain.head.head}, unsigned")
+    head = json.loads((folder / "guarantee.json").read_text())["receipts"]["head"]
+    assert said.startswith(f"36 receipts, head {head}, unsigned")
     assert f"\nrun {'5e' * 32} with receipts of a, b, c\n" in said
     assert f"\nfollows: example of a node's shard, against {OTHER_NODES}\n  epsilon " in said
     assert said.endswith("\n")
@@ -302,11 +303,12 @@ def test_the_command_says_what_follows(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["verify", str(folder), str(other), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["guarantees"][0]["proved_epsilon"] == pytest.approx(PROMISED, rel=1e-3)
-    assert main(["verify", str(folder / "receipts.jsonl")]) == 0
+    assert main(["verify", str(folder / "receipts.jsonl"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["follows"] is None, "nothing was promised"
 
 
 def newer(chain: Written) -> str:
-    return chained([contents(chain)[0] | {"receipts": 2}, *contents(chain)[1:]]).text
+    return chained([contents(chain)[0] | {"receipts": 3}, *contents(chain)[1:]]).text
 
 
 BAD = {
@@ -324,7 +326,7 @@ BAD = {
         lambda chain: chain.text + chain.lines[-1],
         "line 44: Unreadable: the chain is broken before it",
     ),
-    "newer": (newer, "line 1: Unreadable: expected receipts of format 1; get a newer verifier"),
+    "newer": (newer, "line 1: Unreadable: expected receipts of format 2; get a newer verifier"),
 }
 
 
@@ -375,7 +377,7 @@ def test_what_is_not_there_is_said_and_what_to_do(
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
-        ({"format": 2}, 2),
+        ({"format": 3}, 2),
         ({"guarantees": []}, 2),
         ({"neighboring_relation": "foo"}, 2),
         ({"epsilon": None, "mu": None}, 1),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
-from tests.reference.generated_ledgers import ADD, GeneratedLedger, generated, optimistic_epsilon
+from tests.reference.generated_ledgers import GeneratedLedger, generated, optimistic_epsilon
 
 from gossamer.privacy.accounting.accountants import epsilon, profile
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
@@ -22,7 +22,7 @@ def laws_of(ledger: GeneratedLedger) -> dict[second.Pair, int]:
     """Its pairs, by what receipts say of its kinds."""
     found = Counter[second.Pair]()
     for kind, count in ledger.counts.items():
-        found[second.pair_of(kind.describe(), ledger.relation is not ADD)] += count
+        found[second.pair_of(kind.describe(), ledger.relation.value)] += count
     return dict(found)
 
 
@@ -130,7 +130,7 @@ def test_streams_have_the_mu_of_their_factorisation(temporal: Temporal) -> None:
     rounds, bands = 12, 4 if temporal is Temporal.BANDED else None
     factorisation = Factorisation(temporal, rounds, bands)
     law = {"mechanism": "stream", "law": "gaussian", "standard_deviation": 0.5, "records": rounds, "moved": 0.1}
-    shape, q, m = second.pair_of({**law, **factorisation.describe()}, True)
+    shape, q, m = second.pair_of({**law, **factorisation.describe()}, "replace_one")
     column = np.pad(factorisation.kernel, (0, rounds - factorisation.kernel.size))
     matrix = sum(column[k] * np.eye(rounds, k=-k) for k in range(rounds))
     assert (shape, q) == ("one", 1.0)

@@ -168,13 +168,10 @@ def plan(problem: Problem[Settings]) -> AlonePlan:
     found = plan_samples(problem, AlonePlan)
     if found.guarantee.observer != OTHER_NODES:  # persons with examples at several nodes have another
         return found
-    return replace(found, guarantee=replace(found.guarantee, observer=_SEEN[problem.settings.name]))
+    return replace(found, guarantee=replace(found.guarantee, observer=_SEEN))
 
 
-_SEEN = {
-    "local": "whoever sees all models of a node, all other nodes together included",
-    "central": "whoever sees all models of the node",
-}
+_SEEN = "whoever sees all models of a node, all other nodes together included"
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:

@@ -302,6 +302,8 @@ class UnitPlan:
             self._longest,
             unit.agents,
             scope=frozenset((server, *unit.agents)),
+            unit=self.guarantee.unit,
+            observer=self.guarantee.observer,
             **proved,
         )
 

@@ -44,7 +44,7 @@ def verify_command(options: argparse.Namespace) -> int:
         print_json(found)
     else:
         print("\n".join(map(_plain, _lines(found))))
-    return 0 if found["follows"] else 1
+    return int(found["follows"] is False)
 
 
 def _missing(place: Path, guarantee: Path | None) -> str | None:

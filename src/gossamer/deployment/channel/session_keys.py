@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from gossamer.keys.identity import PublicKey
+from gossamer.keys.points import agreement_key
 from gossamer.protocol.encoding import encode
 
 LABEL = "gossamer sealed frames"
@@ -54,7 +55,7 @@ class Ephemeral(MemoryOnly):
         ValueError
             If ``public`` is a point of low order, with which everybody would find the same secret.
         """
-        return self._private.exchange(X25519PublicKey.from_public_bytes(public))
+        return self._private.exchange(agreement_key(public))
 
 
 @dataclass(frozen=True)

@@ -56,29 +56,28 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
 
 
 def _write_proved(folder: StateFolder, held: DataHeld) -> None:
-    """Write receipts, the card of what is proved of a party's data, and what all runs have taken of their budget."""
+    """Write receipts, the card of what is proved of what they are of, and what all runs have taken of a budget."""
     terms, plan = held.agreed.terms, held.agreed.plan
-    receipts = _write_receipts(folder, held)
-    if not terms.holds_data:
+    if not terms.holds_data and held.receipts is None:
         return
     guarantee, others = held.guarantees
     software = guarantee_card.Software(name="gossamer", version=__version__, source=f"sha256:{source_hash()}")
-    card = guarantee_card.GuaranteeCard.of([guarantee, *others.values()], plan.describe(), __version__, software)
-    if receipts is not None:
-        card = card.ended(receipts)
+    card = guarantee_card.GuaranteeCard.of(
+        [guarantee, *others.values()],
+        plan.describe(),
+        __version__,
+        software,
+        run=terms.invitation.run,
+        party=terms.me.name,
+    )
+    if held.receipts is not None:
+        text, head, signature = held.receipts.ended(held.sign_receipts, card.digest)
+        folder.write(RECEIPTS, text)
+        card = card.ended(guarantee_card.ReceiptsHead(releases=head.releases, head=head.head, signature=signature))
     folder.write(guarantee_card.FILE, card.to_json())
     if (spending := held.spending) is not None and spending.budget is not None:
         bar = spending.bar(f"{terms.invitation.run}/{terms.me.name}")
         folder.write(SPENDING, to_json(bar, indent=2) + "\n")
-
-
-def _write_receipts(folder: StateFolder, held: DataHeld) -> guarantee_card.ReceiptsHead | None:
-    """Write the receipts of what was released, signed; their end."""
-    if held.receipts is None:
-        return None
-    text, head, signature = held.receipts.ended(held.sign_receipts)
-    folder.write(RECEIPTS, text)
-    return guarantee_card.ReceiptsHead(releases=head.releases, head=head.head, signature=signature)
 
 
 def _personalised(folder: StateFolder, held: DataHeld, model: FloatArray) -> dict[str, Any]:

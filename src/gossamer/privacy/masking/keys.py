@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from gossamer.errors import PeerError
+from gossamer.keys.points import agreement_key, signing_key
 from gossamer.privacy.masking.group import Group
 from gossamer.protocol.encoding import encode
 from gossamer.randomness import derive as derive_seed
@@ -29,8 +30,6 @@ KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 TAG_BYTES = 16
 _NONCE = bytes(12)  # each key seals one text
-# Private keys are multiples of 8, so a point of low order gives zero with every one of them.
-_ANY_KEY = X25519PrivateKey.from_private_bytes(bytes(range(KEY_BYTES)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,17 +100,15 @@ def agree(private: bytes, publics: Mapping[int, bytes], use: str) -> dict[int, b
         the agent and the ``use`` of the key.
     """
     own = X25519PrivateKey.from_private_bytes(private)
-    return {agent: _exchange(own, public, agent, use) for agent, public in publics.items()}
+    for agent, public in publics.items():
+        check_point(public, agent, use)
+    return {agent: own.exchange(agreement_key(public)) for agent, public in publics.items()}
 
 
 def check_point(public: bytes, agent: int, use: str) -> None:
-    """Raise PeerError unless ``public`` is a key that X25519 can agree on a secret with."""
-    _exchange(_ANY_KEY, public, agent, use)
-
-
-def _exchange(private: X25519PrivateKey, public: bytes, agent: int, use: str) -> bytes:
+    """Raise PeerError unless ``public`` is a key for its ``use``: ``mask``, ``share`` or ``signing``."""
     try:
-        return private.exchange(X25519PublicKey.from_public_bytes(public))
+        signing_key(public) if use == "signing" else agreement_key(public)
     except ValueError:
         raise PeerError(
             f"agent {agent}'s {use} key is not a valid point of Curve25519: expected 32 bytes of a public key"
@@ -131,7 +128,7 @@ def sign(private: bytes, text: bytes) -> bytes:
 def is_signed(public: bytes, signature: bytes, text: bytes) -> bool:
     """Whether ``signature`` is one of ``text`` by the owner of ``public``."""
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
+        signing_key(public).verify(signature, text)
     except (InvalidSignature, ValueError):
         return False
     return True

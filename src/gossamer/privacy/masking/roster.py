@@ -40,6 +40,7 @@ def check_announcement(announcement: Announcement, group: Group, identities: Ide
         raise PeerError(f"expected keys of agents 1 to {group.size}, found keys of agent {agent}")
     check_point(announcement.mask_key, agent, "mask")
     check_point(announcement.share_key, agent, "share")
+    check_point(announcement.signing_key, agent, "signing")
     if bool(announcement.signature) != group.signed:
         expected = "signed by its identity" if group.signed else "without a signature"
         raise PeerError(f"agent {agent}'s keys are not as its group says: expected keys {expected}")

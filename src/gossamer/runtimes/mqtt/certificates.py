@@ -21,6 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gossamer.errors import SpecError
 from gossamer.keys.identity import PublicKey
+from gossamer.keys.points import signing_key
 from gossamer.keys.private_files import write_private
 
 DAYS = 3650
@@ -169,8 +170,7 @@ class Authority:
 
         With a ``run`` its subject names that as well, so that nodes of one name in two runs are told apart.
         """
-        key = ed25519.Ed25519PublicKey.from_public_bytes(identity.raw)
-        return self._issue(_subject(name, run), key, ExtendedKeyUsageOID.CLIENT_AUTH, until)
+        return self._issue(_subject(name, run), signing_key(identity.raw), ExtendedKeyUsageOID.CLIENT_AUTH, until)
 
     def _issue(
         self,

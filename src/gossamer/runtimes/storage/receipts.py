@@ -144,8 +144,8 @@ class StoredReceipts:
         self._write(self._book.written())
         self._write_countersignatures()
 
-    def ended(self, sign: Callable[[bytes], bytes]) -> tuple[str, Head, str]:
-        """The whole chain with its last line, what that says, and the signature of the head in hexadecimal digits."""
+    def ended(self, sign: Callable[[bytes], bytes], card: str | None = None) -> tuple[str, Head, str]:
+        """The whole chain with its last lines, its end, and the signature of the head in hexadecimal digits."""
         assert self._book is not None, "begin first"
         with self._file.transaction():
             self._write_countersignatures()
@@ -157,7 +157,7 @@ class StoredReceipts:
 
         book = Book({}, self._run)
         book.restore((self.heads[-1], [], {self._party: len(self.links)}))
-        last, head = book.ended(signing)
+        last, head = book.ended(signing, card)
         return "".join(self.rows()) + last, head, made[0].hex()
 
     def witnessed(self, witness: str, seen: Seen, signature: bytes) -> None:

@@ -28,7 +28,7 @@ from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.runtimes.storage.ledger import LedgerFile
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
-KEYS = [PublicKey(bytes([number]) * 32) for number in range(4)]
+KEYS = [PublicKey(bytes([number]) * 32) for number in range(2, 6)]
 ORGANISER, B, C, OTHER = KEYS
 PEERS = (Member("b", "worker", B, examples=10), Member("c", "worker", C, examples=10))
 
