@@ -52,7 +52,5 @@ def proved_of(records: Sequence[RunRecord]) -> list[Proved]:
 
 def _same_for_all(card: GuaranteeCard) -> str:
     """All that a card says but for what names its run."""
-    of_one = {"run": True, "party": True}
-    left = {**of_one, "would_be": of_one}
-    entries = [entry.model_dump(mode="json", exclude=left) for entry in card.guarantees]
-    return json.dumps([entries, card.mechanism, card.gossamer])
+    text = card.model_copy(update={"receipts": None, "software": None}).to_json()
+    return text.replace(f'"run": {json.dumps(card.guarantees[0].run, ensure_ascii=False)}', "")

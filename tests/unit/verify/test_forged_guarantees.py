@@ -185,6 +185,10 @@ def test_what_is_known_of_nobody_does_not_follow(changed: dict[str, Any], tmp_pa
     """An observer who sees more, a larger unit, or a person with any number of examples."""
     chain = chain_of(GAUSSIAN, 1, *releases(1))
     assert verdict_of(tmp_path / "a", chain, **changed).startswith("not verified: ")
+    words = {key: changed.get(key, NODE[key]) for key in NODE}
+    if words["unit"] != guarantees.CLIENT and "rows_per_person" not in changed:
+        chain = chain_of(GAUSSIAN, 1, *releases(1), **words)
+        assert verdict_of(tmp_path / "a", chain, **changed).startswith("not verified: "), "whatever the receipts say"
 
 
 def test_a_trusted_server_protects_from_nobody_who_is_told_by_it(tmp_path: Path) -> None:
@@ -324,6 +328,44 @@ def test_a_guarantee_names_the_end_of_its_receipts(end: dict[str, Any] | None, t
     said["receipts"] = {**said["receipts"], **end} if end else end
     found = verify(stored(tmp_path / "a", chain.text, said))
     assert (found["follows"], found["wrong"]) == (False, ["the guarantee is about other receipts"])
+
+
+def test_a_guarantee_is_the_one_that_its_receipts_name(tmp_path: Path) -> None:
+    """Neither are its words edited afterwards, checked or not, nor is it another's with a head of this."""
+    chain = chain_of(GAUSSIAN, 1, *releases(1))
+    folder = stored(tmp_path / "a", chain.text, card(chain.head, GENEROUS) | {"mechanism": {"clip": 1.0}})
+    assert verify(folder)["follows"]
+    whole = json.loads((folder / "guarantee.json").read_text())
+    (entry,) = whole["guarantees"]
+    for edited in (
+        {"guarantees": [{**entry, "epsilon": GENEROUS + 1}]},
+        {"guarantees": [{**entry, "proof": "epsilon 0.1, by hand"}]},
+        {"guarantees": [entry, entry]},
+        {"mechanism": {"clip": 0.1}},
+        {"registry": {"privacy_loss": 0.1}},
+    ):
+        (folder / "guarantee.json").write_text(json.dumps({**whole, **edited}))
+        found = verify(folder)
+        assert (found["follows"], found["wrong"]) == (False, ["the guarantee is about other receipts"])
+    (folder / "guarantee.json").write_text(json.dumps(whole, indent=2))
+    assert verify(folder)["follows"], "only the words count"
+
+
+@pytest.mark.parametrize("about", [{"run": "6f" * 32}, {"party": "a"}, {"party": "b"}])
+def test_an_entry_is_about_the_run_and_the_party_of_its_receipts(about: dict[str, str], tmp_path: Path) -> None:
+    chain = chain_of(GAUSSIAN, 1, *releases(1))
+    assert verdict_of(tmp_path / "a", chain, **about) == "does not follow: it is about another run or party"
+
+
+@pytest.mark.parametrize("key", ["eps\u0456lon", "Epsilon", "epsilon ", "\uff45psilon", "epsilon_max", ""])
+def test_keys_that_look_like_others_are_refused(key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever reads the file takes them for what was checked."""
+    chain = chain_of(GAUSSIAN, 1, *releases(1))
+    for top in (True, False):
+        said = card(chain.head, GENEROUS)
+        (said if top else said["guarantees"][0])[key] = 0.1
+        assert main(["verify", str(stored(tmp_path / "a", chain.text, said))]) == 2
+        assert capsys.readouterr().err.startswith("gossamer verify: expected format 2, found 2, keys ['")
 
 
 # Parts of a run
