@@ -52,7 +52,10 @@ def _missing(place: Path, guarantee: Path | None) -> str | None:
     if not place.exists():
         return f"{place}: there is no such file or folder; name the results folder of a run, or a file with receipts"
     if place.is_dir() and not (place / "receipts.jsonl").exists():
-        return f"{place}: expected receipts.jsonl there, found none; name the results folder of a run that has ended"
+        return (
+            f"{place}: expected receipts.jsonl there, found none; name the results folder of a run that has ended, or, "
+            "of an agent whose server adds the noise, that server's"
+        )
     if guarantee is not None and (guarantee.is_dir() or not guarantee.exists()):
         found = "a folder" if guarantee.is_dir() else "no such file"
         return f"{guarantee}: expected a guarantee.json, found {found}; name the one of the run"

@@ -8,7 +8,7 @@
 | `node.log` | what happened, a line each |
 | `private.jsonl` | what the node recorded for itself; nobody else's business |
 | `summary.json`, `model.safetensors` | at the end: what came of it, and the model that this party would deploy |
-| `guarantee.json` | at the end, of a party with data: all that is proved (`privacy.guarantee_card`) |
+| `guarantee.json` | at the end, if it has data or releases others': all that is proved (`privacy.guarantee_card`) |
 | `receipts.jsonl` | at the end: a receipt of each release, signed, for whoever checks the guarantee |
 | `witness.sqlite` | how far peers' receipts went that this node saw, and what of its own they have countersigned |
 | `unit.ledger` | of a server that releases others' data: what it was charged, and the receipts |
