@@ -27,6 +27,21 @@ algorithm: {name: gossip, nodes: 3, topology: complete, batch_size: 32, updates_
 budget: {epsilon: 20, delta: 1.0e-4}
 links: {retry_after: 0.5}
 """
+BY_SERVERS = {
+    "units": """
+dataset: digits
+algorithm: {name: graph_federated, units: 2, agents: 2, local_steps: 1, batch_size: 4, rounds: 2, topology: complete}
+privacy: {clip: 1.0}
+budget: {epsilon: 20, delta: 1.0e-4}
+""",
+    "trusted server": """
+dataset: digits
+algorithm: {name: fedavg, nodes: 2, local_steps: 1, batch_size: 8, rounds: 2, noise_by: server, trusted: server}
+privacy: {clip: 1.0}
+budget: {epsilon: 20, delta: 1.0e-4}
+""",
+}
+"""Runs of which servers release what is others'."""
 A, B, C = "node-0", "node-1", "node-2"
 
 
@@ -116,3 +131,25 @@ def test_receipts_are_whole_after_kills_and_an_old_ledger_is_noticed(
         shown = capsys.readouterr().out
         assert f"/{A}: {receipts(there, A)}\n" in shown, shown
         assert f"{B} has countersigned" in shown, shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", BY_SERVERS)
+def test_what_servers_release_of_others_is_verified_as_it_was_written(
+    kind: str, tmp_path: Path, broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    federation = LocalFederation.found(experiment(BY_SERVERS[kind]), tmp_path / "f", broker.url)
+    with parties(federation) as there:
+        there.start()
+        there.finish()
+        for name in there.names:
+            place = there.folder(name).path
+            code = main(["verify", str(place), "--json"])
+            said = capsys.readouterr()
+            if kind == "units" and "server" not in name:
+                assert (code, "that server's" in said.err) == (2, True)
+                continue
+            assert code == 0, said.out
+            (first, *others) = json.loads(said.out)["guarantees"]
+            assert first["verdict"] == f"follows, for {name} alone"
+            assert {one["verdict"] for one in others} <= {first["verdict"], "promises nothing"}
