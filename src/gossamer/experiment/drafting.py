@@ -117,7 +117,8 @@ def _dataset(given: Draft) -> str:
         lines.append(f"  person: {_value(given.person)} # which person a row is about; no feature")
     if given.marks:
         lines.append(f"  missing_marks: {_value(list(given.marks))} # cells that say nothing, beside empty ones")
-    left = f"; left out: {', '.join(map(_line, given.left_out))}" if given.left_out else ""
+    names = ", ".join(_line(name) or "a column without a name ('')" for name in given.left_out)
+    left = f"; left out: {names}" if names else ""
     lines.append(f"  columns: # the features, in this order{left}")
     lines += [f"    {_value(name)}: {_value(column)} # {_remark(column)}" for name, column in given.columns.items()]
     if any(_unscaled(column) for column in given.columns.values()):
