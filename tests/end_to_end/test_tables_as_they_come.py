@@ -248,7 +248,7 @@ def test_no_owner_loses_its_only_row_to_testing(
         )
         == 0
     )
-    assert "owner tiny has only 1 row" in " ".join(capsys.readouterr().err.split())
+    assert "1 owner (tiny) with only 1 row" in " ".join(capsys.readouterr().err.split())
     found = gs.load_dataset(gs.read_spec("t.yaml").dataset)
     assert found.owners is not None
     assert sorted(set(found.owners.tolist())) == ["big", "tiny"]
@@ -401,3 +401,77 @@ def test_columns_of_frames_are_looked_at() -> None:
         assert gs.Data(frame, hb > 13, feature_names=["nr", "hb"]).train.features.shape == (100, 2)
     with pytest.warns(gs.RunWarning, match="^x: -9 in column 'hb' stands apart"):
         gs.Data(Frame(hb=np.where(hb < 11, -9, hb)), hb > 13)
+
+
+# In a terminal
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """What `gossamer new` asks when it gets these answers, each used once."""
+
+    def call(*answers: str) -> list[str]:
+        rest, asked = list(answers), list[str]()
+
+        def answer(question: str) -> str:
+            asked.append(question)
+            return rest.pop(0)
+
+        monkeypatch.setattr("builtins.input", answer)
+        monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+        Path("t.yaml").unlink(missing_ok=True)
+        assert main(["new", "t", "--data", "t.csv"]) == 0
+        assert not rest
+        return asked
+
+    return call
+
+
+def columns() -> Any:
+    return spec()["dataset"]["columns"]
+
+
+def test_codes_can_be_answered(answered: Callable[..., list[str]]) -> None:
+    draw = random.Random(1)
+    rows = [
+        f"{draw.randint(1, 3)},{draw.randint(0, 1)},{draw.gauss(80, 15):.1f},{draw.randint(0, 1)}" for _ in range(200)
+    ]
+    table("t.csv", "race,smoker,weight,died", rows)
+    for race, said in (("1,2,3", ["1", "2", "3"]), ("same", ["1", "2", "3"]), ("1..3", [1, 3]), ("", "number")):
+        asked = answered("died", "", "", "0,1", race, "", "mean 80,15")
+        assert "if they are codes, these, with commas, or same" in asked[4]
+        assert columns() == {"race": said, "smoker": "boolean", "weight": {"mean": 80, "deviation": 15}}
+
+
+def test_persons_marks_and_a_missing_header_can_be_answered(answered: Callable[..., list[str]]) -> None:
+    visits()
+    asked = answered("seizures", "", "subject", "four", "4", "", "0..40", "1..4", "0..100", "15..50")
+    assert asked[2].endswith("(Enter: none, each row is another person; subject may) ")
+    assert (spec()["dataset"]["person"], spec()["budget"]["rows_per_person"]) == ("subject", 4)
+    measured("-9")
+    asked = answered("dead", "site", "", "0,1", "0..100", "5..20", "perhaps", "yes", "13")
+    assert asked[-2:] == [
+        "hb: -9 stands apart from all else in it. Does it say that nothing is known? (yes, no) ",
+        "  read an empty cell of hb as which number, such as a usual one? ",
+    ]
+    assert columns()["hb"] == {"range": [5, 20], "missing": 13, "missing_marks": ["-9"]}
+    answered("dead", "site", "", "0,1", "0..100", "5..20", "no")
+    assert columns()["hb"] == {"range": [5, 20], "missing_marks": []}
+    measured("not done")
+    answered("dead", "site", "", "0,1", "0..100", "marks not done", "5..20", "13")
+    assert columns()["hb"] == {"range": [5, 20], "missing": 13, "missing_marks": ["not done"]}
+    checked()
+    table("t.csv", "", CENSUS)
+    asked = answered("no", "3", "", "", "<=50K,>50K", "17..90", "same", "1..16")
+    assert asked[0] == "Are the cells of the first row names of columns, and no example? (yes, no) "
+    assert (spec()["dataset"]["csv"], list(columns())) == ({"header": False}, ["0", "1", "2"])
+
+
+def test_same_never_declares_what_one_row_alone_says(
+    answered: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    table("t.csv", "called,sex,ill", [f"Person {row},{'fm'[row % 2]},{row % 2}" for row in range(40)])
+    answered("ill", "", "0,1", "same", "-", "same")
+    assert "some are those of a single row, which may say who it is" in " ".join(capsys.readouterr().err.split())
+    assert "Person" not in Path("t.yaml").read_text()

@@ -108,8 +108,8 @@ def _check_names(path: Path, names: tuple[str, ...], dialect: CsvSettings, least
         what = "two or more columns" if dialect.header is False else "a header of two or more different names"
         found = f"{list(names)}{other}" if names else "an empty file; correct the path"
         raise DataError(f"{path}: expected {what} with {sign}, found {found}")
-    odd = [] if _are_positions(tuple(filter(str.isdigit, names))) else [name for name in names if is_value(name)]
-    if dialect.header is None and odd:
+    odd = tuple(filter(is_value, names))
+    if dialect.header is None and odd and not _are_positions(odd):
         raise WrongHeader.of(path, "numbers alone" if len(odd) == len(names) else f"{odd[0]!r}, hardly a name", told)
 
 

@@ -34,8 +34,8 @@ _MOST_TEXTS = 1000
 """Different texts of a column that are counted, unless it says whose rows are."""
 _MOST_CODES, _MOST_CODE = 12, 20
 """Most different codes of a column, and the largest."""
-_FEWEST, _MOST_ROWS = 8, 20
-"""Fewest different texts, and most rows of one on average, of what may name rows or persons."""
+_FEWEST, _MANY, _MOST_ROWS = 8, 20, 20
+"""Fewest different texts, those that tell by themselves, and most rows of one on average, of what may name persons."""
 _TRUTHS = frozenset(("true", "false", "yes", "no", "t", "f", "y", "n", "0", "1"))
 
 
@@ -93,10 +93,16 @@ class LookedAt:
 
     @property
     def repeats(self) -> bool:
-        """Whether cells repeat as the names of persons do who have several rows: most of them, and not often."""
-        several = sum(count > 1 for count in self.texts.values())
-        seldom = self.texts.total() <= _MOST_ROWS * len(self.texts)
-        return len(self.texts) >= _FEWEST and 2 * several >= len(self.texts) and (seldom or self.many)
+        """Whether some cells repeat, but not often, as the names of persons do who have several rows."""
+        several = max(self.texts.values(), default=0) > 1
+        return (
+            several and len(self.texts) >= _FEWEST and (self.texts.total() <= _MOST_ROWS * len(self.texts) or self.many)
+        )
+
+    @property
+    def mostly_repeats(self) -> bool:
+        """Whether so do most of many of them."""
+        return self.repeats and 2 * sum(count > 1 for count in self.texts.values()) >= len(self.texts) >= _MANY
 
     def read(self, marks: Sequence[str] = (), known: Sequence[str] = ()) -> LookedAt:
         """This column where ``marks`` say nothing, too, and ``known`` texts something."""
@@ -179,7 +185,9 @@ def _look(path: Path, table: Table, csv: CsvSettings | None, whose: Collection[s
 
 def _add(column: LookedAt, cells: Cells, decimal: str, *, bounded: bool) -> None:
     texts = _as_texts(cells) if isinstance(cells, np.ndarray) else [cell.strip() for cell in cells]
-    for text, count in Counter(texts).items():
+    for written, count in Counter(texts).items():
+        whole = written.removesuffix(".0")  # as programs write whole numbers where a cell of their column is empty
+        text = whole if whole.removeprefix("-").isdigit() else written
         if is_missing(text):
             column.marks[text] += count
             continue

@@ -6,21 +6,23 @@ Nothing here decides; who reads a table asks, refuses or warns by it, and each o
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.columns import Column
+from gossamer.data.columns import Column, Columns
+from gossamer.errors import DataError, RunWarning
 
 _UNNAMED = re.compile(r"|Unnamed: \d+(_level_\d+)?|__index_level_\d+__|\.\.\.\d+")
 """Names that programs give to a column that has none; mostly it has row numbers."""
 _SOMEBODY = re.compile(
-    r"(.*[\W_]|.*[a-z](?=[A-Z]))?(id|ids|uid|guid|uuid|mrn|ssn|nhs|pid|index|row|rowid|rownames?|record|name|surname|"
-    r"email|phone|subject|subj|patient|person|participant|respondent|individual|member|customer|client|user|student|"
-    r"pupil|child|animal|case|household)(s|[\W_]*(id|ids|no|nr|num|number|code|name|key)|ID|Id|No)?",
+    r"(.*[\W_]|(?-i:.*[a-z](?=I[Dd]s?$)))?(ids?|uid|guid|uuid|mrn|ssn|pid|email)|(index|row|record|name|surname|phone|"
+    r"subject|subj|patient|person|participant|respondent|individual|member|customer|client|user|student|pupil|child|"
+    r"animal|case|sample|household)s?([\W_]*(ids?|no|nr|num|number|code|names?|key))?",
     re.IGNORECASE,
 )
 _VALUE = re.compile(
@@ -54,6 +56,24 @@ def is_value(text: str) -> bool:
 def counts_rows(values: npt.NDArray[np.floating]) -> bool:
     """Whether values [n] are 0, 1, 2, ... or so from another number on, as row numbers are."""
     return len(values) >= _FEWEST and bool((np.diff(values) == 1).all())
+
+
+At = Callable[[int | None, str | None], str]
+"""Place of a row and a column, for an error; None for all."""
+
+
+class MarkWarning(RunWarning):
+    """A number that often means "not measured", beyond all that its column can say.
+
+    Attributes
+    ----------
+    column, mark : str
+        Which, and where.
+    """
+
+    def __init__(self, message: str, column: str, mark: str) -> None:
+        super().__init__(message)
+        self.column, self.mark = column, mark
 
 
 @dataclass
@@ -92,13 +112,11 @@ class Codes:
         if column.kind != "number" or column.missing_marks is not None:
             return None
         low, high = (max(self.low, 0.0), self.high) if column.range is None else column.range
-        usual = self.low >= low, self.high <= high
         known = {-1.0, *_CODES} if column.range is not None else _NEVER | {-9}
-        beyond = {
-            code: count
-            for code, count in self.counts.items()
-            if count > 1 and code in known and ((code < low and usual[0]) or (code > high and usual[1]))
-        }
+        below = low if self.low >= low else 2 * self.low  # where others are beyond, too, it is farther out than they
+        above = high if self.high <= high else 2 * self.high
+        apart = {code for code, count in self.counts.items() if count > 1 and code in known}
+        beyond = {code: self.counts[code] for code in apart if code < min(below, low) or code > max(above, high)}
         return f"{max(beyond, key=lambda code: beyond[code]):g}" if beyond else None
 
 
@@ -106,8 +124,34 @@ def doubts(names: Sequence[str], features: npt.NDArray[np.float32]) -> list[tupl
     """Columns of numbers [n, columns] that nobody declared and that may be none, with what is odd about each."""
     found = []
     for place, name in enumerate(names):
+        values = features[:, place]
         if is_unnamed(name):
             found.append((name, "has no name, as row numbers have none that programs write"))
-        elif counts_rows(features[:, place]):
+        elif counts_rows(values):
             found.append((name, "counts the rows"))
+        elif names_somebody(name) and (values == np.round(values)).all() and len(np.unique(values)) >= _FEWEST:
+            found.append((name, "is called as numbers are that name a row or a person"))
     return found
+
+
+def check_undeclared(at: At, names: Sequence[str], rows: npt.NDArray[np.float32]) -> None:
+    """Refuse columns that nobody declared and that say which row this is, as far as one can see."""
+    for name, what in doubts(names, rows):
+        raise DataError(
+            f"{at(None, name)}: it {what}, and nobody said that it is a feature; say dataset.ignore: "
+            f"[{name!r}], or declare the features as dataset.columns"
+        )
+
+
+def warn_of_marks(at: At, columns: Columns, target: str | None, coded: Mapping[str, Codes]) -> None:
+    """Warn of numbers that stand apart, as far as nobody said what they are."""
+    for name, codes_ in coded.items():
+        if (mark := codes_.found(columns[name])) is None:
+            continue
+        key = "dataset.target_range" if name == target else f"dataset.columns.{name}"
+        remedy = "leave such rows out" if name == target else f"say missing_marks: [{mark}] and missing: in {key}"
+        what = (
+            f"{at(None, name)}: {mark} stands apart from all else there, as a mark for 'not measured' does, and "
+            f"is taken for a number; {remedy} if it is one, or else a range in {key} that has it"
+        )
+        warnings.warn(MarkWarning(what, name, mark), stacklevel=4)

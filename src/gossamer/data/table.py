@@ -5,7 +5,6 @@ Rows come in blocks, so that a table of any length needs little more memory than
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,9 +17,9 @@ from gossamer.data.cells import CellError, Cells, as_number, codes, is_missing, 
 from gossamer.data.columns import Column, Columns, feature_names, with_marks
 from gossamer.data.dialect import CsvSettings
 from gossamer.data.examples import Labels, Owners, Places, as_float32
-from gossamer.data.meaning import Codes, doubts
+from gossamer.data.meaning import Codes, check_undeclared, warn_of_marks
 from gossamer.data.remedies import of_cell, of_letters
-from gossamer.errors import DataError, RunWarning, did_you_mean
+from gossamer.errors import DataError, did_you_mean
 
 BLOCK = 8192
 """Rows that are read at a time."""
@@ -40,20 +39,6 @@ class WrongCell(DataError):
     def __init__(self, message: str, problem: str = "", column: str = "") -> None:
         super().__init__(message)
         self.problem, self.column = problem, column
-
-
-class MarkWarning(RunWarning):
-    """A number that often means "not measured", beyond all that its column can say.
-
-    Attributes
-    ----------
-    column, mark : str
-        Which, and where.
-    """
-
-    def __init__(self, message: str, column: str, mark: str) -> None:
-        super().__init__(message)
-        self.column, self.mark = column, mark
 
 
 @dataclass(frozen=True)
@@ -259,10 +244,10 @@ def read_rows(table: Table, wanted: Wanted) -> Rows:
     rows = np.concatenate(features)
     if not wanted.trained:
         if wanted.columns is None:
-            _ask(table, columns, rows)
+            check_undeclared(table.at, tuple(columns), rows)
         if wanted.real and target is not None:
             reader.coded[target] = Codes.of(whole["target"])
-        _warn_of_marks(table, {**columns, str(target): wanted.target_range}, target, reader.coded)
+        warn_of_marks(table.at, {**columns, str(target): wanted.target_range}, target, reader.coded)
     return Rows(
         rows,
         _labels(whole["target"], table, wanted) if "target" in whole else None,
@@ -274,29 +259,6 @@ def read_rows(table: Table, wanted: Wanted) -> Rows:
         {name: count for name, count in counts.items() if count},
         Places(table.source, np.concatenate(places), table.unit),
     )
-
-
-def _ask(table: Table, columns: Columns, rows: npt.NDArray[np.float32]) -> None:
-    """Refuse columns that nobody declared and that say which row this is, as far as one can see."""
-    for name, what in doubts(tuple(columns), rows):
-        raise DataError(
-            f"{table.at(column=name)}: it {what}, and nobody said that it is a feature; say dataset.ignore: "
-            f"[{name!r}], or declare the features as dataset.columns"
-        )
-
-
-def _warn_of_marks(table: Table, columns: Columns, target: str | None, coded: Mapping[str, Codes]) -> None:
-    """Warn of numbers that stand apart, as far as nobody said what they are."""
-    for name, codes_ in coded.items():
-        if (mark := codes_.found(columns[name])) is None:
-            continue
-        key = "dataset.target_range" if name == target else f"dataset.columns.{name}"
-        remedy = "leave such rows out" if name == target else f"say missing_marks: [{mark}] and missing: in {key}"
-        what = (
-            f"{table.at(column=name)}: {mark} stands apart from all else there, as a mark for 'not measured' does, and "
-            f"is taken for a number; {remedy} if it is one, or else a range in {key} that has it"
-        )
-        warnings.warn(MarkWarning(what, name, mark), stacklevel=4)
 
 
 def _target(table: Table, wanted: Wanted) -> str | None:

@@ -253,7 +253,7 @@ def _doubt(name: str, column: LookedAt) -> str | None:
         return f"has texts among its numbers ({flag('missing-marks', name, few)} if these say nothing"
     if column.words:
         return f"has texts ({flag('categories', name, 'A,B,...')}"
-    if names_somebody(name) or column.differs:
+    if (names_somebody(name) and not column.coded) or column.differs:
         return f"may name rows or persons ({flag('person', name)} if these are persons, {number}"
     if column.coded:
         return f"has few whole numbers ({flag('categories', name, 'A,B,...')} if they are codes, {number}"

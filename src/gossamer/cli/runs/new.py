@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,13 +96,14 @@ class Apart:
 def new_command(options: argparse.Namespace) -> int:
     """Look, ask where there is a terminal, try what comes of it, and write the spec."""
     from gossamer.cli.runs.asking import ask_mark
+    from gossamer.cli.runs.declaring import declared
 
     out = _place(options)
     asked = sys.stdin.isatty() and sys.stdout.isatty()
     if options.data is None:
         raise CallerError("expected a table, found none; give one with --data FILE")
     looked = _look(options, asked)
-    apart = _apart(options, looked, asked)
+    apart = _apart(options, looked, declared(options, tuple(looked.columns)), asked)
     if any(looked.columns[name].many for name in apart.names[1:]):
         looked = _look(options, asked, apart.names[1:])
     found, labels = _declared(options, looked, apart, asked)
@@ -132,18 +133,15 @@ def _apart_from_all(name: str, mark: str, target: bool) -> str:
 def _remarks(given: Draft, looked: Looked) -> Iterator[str]:
     """Say what will hardly be learnt."""
     if given.owner is not None and given.fewest < _FEW:
-        counts = looked.columns[given.owner].texts
-        few = [owner for owner, count in counts.items() if count == given.fewest]
-        named = few[0] if len(few) == 1 else f"{few[0]}, and {len(few) - 1} more,"
+        few = [owner for owner, count in looked.columns[given.owner].texts.items() if count == given.fewest]
+        which = f"{counted(len(few), 'owner')} ({few[0]}{', ...' * (len(few) > 1)})"
         yield (
-            f"owner {named} has only {counted(given.fewest, 'row')}, and the noise of all is what these need; give "
-            "them to another owner in the file, or leave them out"
+            f"{which} with only {counted(given.fewest, 'row')}, and the noise of all is what these need; give them to "
+            "another owner in the file, or leave them out"
         )
 
 
 _FEW = 50
-_PERSONS = 20
-"""Fewest persons that a column tells by its cells alone."""
 
 
 def _place(options: argparse.Namespace) -> Path:
@@ -189,7 +187,7 @@ def _look(options: argparse.Namespace, asked: bool, whose: Sequence[str] = ()) -
         raise CallerError(f"--csv{where}: {problem_said(error.errors()[0])}") from None
 
 
-def _apart(options: argparse.Namespace, looked: Looked, asked: bool) -> Apart:
+def _apart(options: argparse.Namespace, looked: Looked, found: Declaring, asked: bool) -> Apart:
     """The columns of the target, the owner and the person."""
     from gossamer.cli.runs.asking import ask_column, ask_count, introduce
     from gossamer.cli.runs.declaring import flag
@@ -211,7 +209,8 @@ def _apart(options: argparse.Namespace, looked: Looked, asked: bool) -> Apart:
             question = "Which says whose row it is? (Enter: none, all rows are one party's)"
             given["owner"] = ask_column(question, rest, optional=True)
     rest = {name: column for name, column in names.items() if name not in given.values() and column.repeats}
-    rows, several = options.rows_per_person, _persons(options, rest)
+    several = [name for name, column in rest.items() if _may_be_persons(name, column, found)]
+    rows = options.rows_per_person
     if asked and options.person is None and rows is None and rest:
         hint = f"; {', '.join(several)} may" if several else ""
         question = f"Which says which person a row is about? (Enter: none, each row is another person{hint})"
@@ -231,18 +230,11 @@ def _apart(options: argparse.Namespace, looked: Looked, asked: bool) -> Apart:
     return Apart(str(given["target"]), given["owner"], given["person"], 1 if rows is None else rows)
 
 
-def _persons(options: argparse.Namespace, repeating: Mapping[str, LookedAt]) -> list[str]:
-    """Columns that may say which person a row is about: by their names, or by their cells where they are left out."""
+def _may_be_persons(name: str, column: LookedAt, found: Declaring) -> bool:
+    """Whether a column may say which person a row is about: by its name, or by its cells where it is left out."""
     from gossamer.data.meaning import names_somebody
 
-    kinds = ("range", "mean", "categories", "boolean", "number")
-    said = [text for kind in kinds for text in getattr(options, kind) or ()]
-    return [
-        name
-        for name, column in repeating.items()
-        if (name in (options.drop or ()) and len(column.texts) >= _PERSONS)
-        or (names_somebody(name) and not any(text == name or text.startswith(f"{name}=") for text in said))
-    ]
+    return name not in found.columns and (names_somebody(name) or (name in found.dropped and column.mostly_repeats))
 
 
 def _declared(
@@ -356,7 +348,8 @@ def _draft(
 def _tried(given: Draft, out: Path, options: argparse.Namespace) -> str | tuple[str, str]:
     """The spec's text, once a run was planned by it on the rows; or a column and what may be a mark in it."""
     from gossamer.cli.runs.declaring import flag
-    from gossamer.data.table import MarkWarning, WrongCell
+    from gossamer.data.meaning import MarkWarning
+    from gossamer.data.table import WrongCell
     from gossamer.experiment.drafting import draft, with_settings
     from gossamer.experiment.planning import plan_run
     from gossamer.experiment.prepare import prepare
