@@ -72,7 +72,7 @@ class Reach:
             return []
         self._next_look = now + 1.0
         states = self.peers.states(now)
-        there = {name: peer for name, peer in states.items() if peer.contact and not _left(peer)}
+        there = {name: peer for name, peer in states.items() if peer.contact and not _done(peer, links.get(name))}
         owed = {name: self._since(name, peer, links, now) for name, peer in there.items()}
         self.owed = {name: since for name, since in owed.items() if since is not None}
         self._slow = {name: patience(link, ALONE) / ALONE for name, link in links.items() if name in self.owed}
@@ -157,6 +157,6 @@ class Reach:
         self._told_alone = holds
 
 
-def _left(peer: PeerState) -> bool:
-    """Whether it has done its part, and nobody expects it to be there."""
-    return bool(peer.finished) and peer.state != "up"
+def _done(peer: PeerState, link: Link | None) -> bool:
+    """Whether it has done its part and may leave at any time, so that it is not missed."""
+    return bool(peer.finished) and (peer.state != "up" or link is None or owed_since(link) is None)

@@ -120,6 +120,16 @@ def test_who_has_finished_and_left_is_not_missed(state: Any) -> None:
     assert node.reach.ended({"b": owing(0.0)}, 60.0) == ""
 
 
+def test_who_has_finished_and_has_all_that_it_was_sent_may_leave_with_a_probe_unanswered() -> None:
+    node = Node(b=PeerState("up", 1.0, True, "quota", {}, owes=20.0), c=PeerState("gone", 400.0, True, "quota", {}))
+    assert node.reach.ended({"b": Link(1.0)}, 60.0) == ""
+
+
+def test_who_has_finished_and_takes_nothing_was_not_reached() -> None:
+    node = Node(b=PeerState("up", 1.0, True, "quota", {}))
+    assert "ends alone" in node.reach.ended({"b": owing(0.0)}, 60.0)
+
+
 def test_a_peer_that_is_known_to_be_slow_has_longer() -> None:
     slow = LearningLink(1.0, under_way={1: 0.0}, answers=RoundTrips(40.0, 0.0))
     node = Node(b=up())
