@@ -138,15 +138,6 @@ def newer() -> str:
     return "out"
 
 
-def older() -> str:
-    Path("old").mkdir()
-    shutil.copy("out/spec.yaml", "old")
-    from safetensors.numpy import load_file, save_file
-
-    save_file(load_file("out/model.safetensors"), "old/model.safetensors")
-    return "old"
-
-
 def foreign() -> str:
     from safetensors.numpy import load_file, save_file
 
@@ -176,7 +167,6 @@ BAD: dict[str, tuple[Any, str]] = {
         "the label maybe, which is none of no, yes",
     ),
     "a newer model": (lambda: ("predict", newer(), "new.csv"), "expected a model of format 1 or older, found format 7"),
-    "an older run": (lambda: ("predict", older(), "new.csv"), "gossamer run old/spec.yaml --out NEW"),
     "no results": (lambda: ("predict", "nowhere", "new.csv"), "nowhere: expected the folder of a run"),
     "no model": (lambda: ("export", ".", "--to", "onnx"), "expected the folder of a run, with model.safetensors"),
     "no file": (lambda: ("predict", "out", "none.csv"), "there is no file none.csv"),
@@ -190,10 +180,6 @@ BAD: dict[str, tuple[Any, str]] = {
     "no model of ours": (
         lambda: ("predict", foreign(), "new.csv"),
         "foreign.safetensors: expected a model with its card, which says how rows are read, found arrays without one",
-    ),
-    "an older run's file": (
-        lambda: ("predict", f"{older()}/model.safetensors", "new.csv"),
-        "gossamer run old/spec.yaml --out NEW",
     ),
     "bytes": (lambda: ("predict", "out", text("b.parquet", "no")), "expected a Parquet file"),
     "another program": (lambda: ("export", "out", "--to", "tensorflow"), "exported to torch, onnx, sklearn"),

@@ -64,6 +64,15 @@ def test_everything_that_development_installs_is_pinned() -> None:
     assert installed - pins(ROOT / "constraints.txt").keys() == set()
 
 
+def test_no_safetensors_that_permutes_arrays_is_installed_or_pinned() -> None:
+    """findings/safetensors-numpy-order.sh: 0.8.0 writes arrays in another order than C's as if they were in it."""
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    allowed = next(Requirement(line) for line in needed if line.startswith("safetensors"))
+    pinned = pins(ROOT / "constraints.txt")["safetensors"]
+    assert "0.8.0" not in allowed.specifier
+    assert pinned in allowed.specifier
+
+
 def test_every_pin_but_torch_has_hashes() -> None:
     """torch is another build on each kind of machine."""
     expected = {name: version for name, version in pins(ROOT / "constraints.txt").items() if name != "torch"}

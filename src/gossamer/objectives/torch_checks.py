@@ -119,9 +119,10 @@ def layers_problem(network: Network) -> str | None:
 
 def kernel_problem(kernel: Kernel, network: Network, model: Tensor, shape: tuple[int, ...]) -> str | None:
     """Return why a compiled kernel is not to be used: it finds other gradients of made-up examples, or other bits."""
-    moved, features, targets = _made_up(network.double(), model, shape)
-    moved = moved.to(model.dtype)
-    twin = network.double()
+    generator, twin = np.random.default_rng(0), network.double()
+    features = torch.from_numpy(generator.standard_normal((2, *shape)))
+    moved = (model.double() + 0.05 * torch.from_numpy(generator.standard_normal(len(model)))).to(model.dtype)
+    targets = torch.tensor([0, 1]) if network.loss.classifies else torch.zeros(2, dtype=torch.float64)
     for one in range(len(targets)):
         total = np.zeros(network.size, kernel.dtype)
         x, y = features[one].numpy().astype(kernel.dtype).reshape(-1), targets[[one]].numpy().astype(kernel.targets)
@@ -164,11 +165,3 @@ def _gradient(network: Network, model: Tensor, features: Tensor, targets: Tensor
     loss = network.losses(network.parameters(at), features, targets).sum()
     found: npt.NDArray[np.float64] = torch.autograd.grad(loss, at)[0].numpy()
     return found
-
-
-def _made_up(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """A model near ``model`` (moved, lest zeros hide something), two examples and their targets."""
-    generator = np.random.default_rng(0)
-    features = torch.from_numpy(generator.standard_normal((2, *shape)))
-    moved = model.double() + 0.05 * torch.from_numpy(generator.standard_normal(len(model)))
-    return moved, features, torch.tensor([0, 1]) if network.loss.classifies else torch.zeros(2, dtype=torch.float64)

@@ -23,6 +23,7 @@ from gossamer.objectives.torch_gradients import ExampleGradients, LayerGradients
 from gossamer.objectives.torch_network import Network
 from gossamer.objectives.torch_taps import for_batches
 
+Seen = dict[nn.Module, tuple[Tensor, Tensor]]
 _SEED, _ROWS = 0, 3
 """Seed and number of made-up examples."""
 _INSIDE = ("_modules", "_parameters", "_buffers")
@@ -41,7 +42,6 @@ def tried_on(network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[T
     # The last two are numbers of categories, or lengths, which may have to be above zero.
     kinds = generator.standard_normal(rows), generator.integers(1, 3, rows), generator.integers(0, 2, rows)
     found: list[tuple[Tensor, bool]] = []
-    problem: str | None = None
     for numbers in kinds:
         features = torch.from_numpy(numbers).to(model.dtype)
         if (problem := outputs_problem(network, model, features[:1])) is None:
@@ -91,41 +91,31 @@ def check_alone(network: Network, model: Tensor, features: Tensor) -> None:
     drawn = torch.get_rng_state()
     torch.manual_seed(_SEED)
     if not torch.equal(drawn, torch.get_rng_state()):
-        warnings.warn(
-            "dropout is switched off: the module draws random numbers in training mode, so it runs in evaluation mode, "
-            "since they would come from a global generator",
-            stacklevel=2,
-        )
+        off = "dropout is switched off: it would draw from a global generator, so the module runs in evaluation mode"
+        warnings.warn(off, stacklevel=2)
 
 
 def _mixing(network: Network, model: Tensor, features: Tensor, mode: str, alone: Tensor | None = None) -> str | None:
     """Say that outputs for an example change with those beside it, or that the module itself does in training."""
     kept, module = remembered(network.module), network.module
     (outputs, layers), (beside, others) = (_watched(network, model, rows) for rows in (features, features[[0, 0, 0]]))
-    instead = "use torch.nn.GroupNorm instead"
-    if mode:
-        instead += ", or .eval() on it before, with which its statistics stay as they are"
+    frozen = "call .eval() on it before, with which what it holds stays as it is" if mode else ""
     mixed = _differ(outputs[:1], beside[:1]) or (alone is not None and _differ(alone, outputs[:1], 1e-3))
     if mixed or len(outputs) != _ROWS:
+        names = {layer: f"layer {name!r} ({type(layer).__name__})" for name, layer in module.named_modules() if name}
         pairs = ((layer, layers[layer], others[layer]) for layer in layers if layer in others)
-        blamed = (layer for layer, (x, y), (u, v) in pairs if _differ(y, v) and not _differ(x, u))
-        layer = _named(module, next(blamed, module))
-        return f"{layer} mixes the examples of a batch{mode}, so no example has a gradient of its own; {instead}"
+        blamed = (names.get(layer) for layer, (x, y), (u, v) in pairs if _differ(y, v) and not _differ(x, u))
+        what = f"{next(blamed, None) or 'the module'} mixes the examples of a batch{mode}"
+        instead = f"use torch.nn.GroupNorm instead{', or ' if mode else ''}{frozen}"
+        return f"{what}, so no example has a gradient of its own; {instead}"
     if mode and (place := _changed(kept, module)):
-        return f"the module changes itself{mode} ({place}), and must keep nothing of what it sees; {instead}"
+        return f"the module changes itself{mode} ({place}), and must keep nothing of what it sees; {frozen}"
     return None
 
 
-def _named(module: nn.Module, layer: nn.Module) -> str:
-    name = next(name for name, each in module.named_modules() if each is layer)
-    return f"layer {name!r} ({type(layer).__name__})" if name else "the module"
-
-
-def _watched(
-    network: Network, model: Tensor, features: Tensor
-) -> tuple[Tensor, dict[nn.Module, tuple[Tensor, Tensor]]]:
+def _watched(network: Network, model: Tensor, features: Tensor) -> tuple[Tensor, Seen]:
     """Outputs for ``features``; and what each layer was first given, and put out, of the first example."""
-    seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+    seen: Seen = {}
 
     def watch(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         if inputs and isinstance(inputs[0], Tensor) and isinstance(output, Tensor):

@@ -55,7 +55,10 @@ def read_model(place: Path) -> tuple[Card, FloatArray]:
         raise damaged(place, f"{FILE} and {ARRAYS} are not of one run")
     card = beside or inside
     if card is None:
-        raise _without_card(place)
+        raise DataError(
+            f"{place}: expected a model with its card, which says how rows are read, found arrays without one; give "
+            "the results folder or file of a run of this Gossamer"
+        )
     return card, _vector(arrays, card)
 
 
@@ -66,19 +69,6 @@ def _is_model(path: Path) -> bool:
             return True
     except (OSError, ValueError, SafetensorError):
         return False
-
-
-def _without_card(place: Path) -> DataError:
-    spec = (place if place.is_dir() else place.parent) / "spec.yaml"
-    if not spec.is_file() or not (place.is_dir() or place.name == ARRAYS):
-        return DataError(
-            f"{place}: expected a model with its card, which says how rows are read, found arrays without one: another "
-            "program wrote them, or an older Gossamer; give the results folder or file of a run of this one"
-        )
-    return DataError(
-        f"{place}: expected {FILE}, which says how rows are read, found none: an older Gossamer wrote this model; run "
-        f"its spec again (gossamer run {spec} --out NEW), which is another run, with releases of its own"
-    )
 
 
 def _card_beside(path: Path) -> Card | None:

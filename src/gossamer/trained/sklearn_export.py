@@ -8,6 +8,7 @@ from typing import Any
 
 import joblib
 import numpy as np
+import sklearn
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -52,7 +53,7 @@ def pipeline(model: Model) -> Pipeline:
     if data.normalise == "unit_norm":
         steps.append(Normalizer())
     made = make_pipeline(*steps, _estimator(model))
-    made.gossamer_ = model.described()
+    made.gossamer_, made.written_by_ = model.described(), f"scikit-learn {sklearn.__version__}"
     return made
 
 
@@ -119,6 +120,7 @@ def _estimator(model: Model) -> Any:
         made = LinearSVC()
     else:
         made = LogisticRegression()
+        made.multi_class = "auto"  # versions before 1.8 ask for it, and have no probabilities without
         if len(weight) == 2:  # as scikit-learn has two classes: the difference of their scores decides
             weight, bias = weight[1:] - weight[:1], bias[1:] - bias[:1]
     made.classes_, made.n_features_in_ = np.array(model.classes), weight.shape[1]

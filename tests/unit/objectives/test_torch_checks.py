@@ -190,7 +190,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
     "one of one's own": (
         lambda: between(Centres(training=True)),
-        r"layer '1' \(Centres\) mixes .* in training mode.*or .eval\(\) on it before",
+        r"layer '1' \(Centres\) mixes .* in training mode.*or call .eval\(\) on it before",
     ),
     "one of one's own, always": (
         lambda: between(Centres(training=False)).eval(),
@@ -203,7 +203,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
     "instances' statistics": (
         lambda: between(nn.Sequential(nn.Unflatten(1, (2, 2)), nn.InstanceNorm1d(2, track_running_stats=True))),
-        r"changes itself in training mode \(1.1.running_mean\)",
+        r"changes itself in training mode \(1.1.running_mean\), .*; call .eval\(\) on it before",
     ),
     "the first batch": (FirstBatch, r"the module changes itself while it runs \(holder.0.mean\)"),
     "torch's random numbers": (

@@ -9,6 +9,7 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +199,10 @@ def test_an_export_describes_itself(tmp_path: Path) -> None:
     described: dict[str, Any] = {"gossamer.json": ""}
     torch.export.load(model.export("torch", tmp_path), extra_files=described)
     in_onnx = {item.key: item.value for item in onnx.load(model.export("onnx", tmp_path)).metadata_props}
-    in_sklearn = joblib.load(model.export("sklearn", tmp_path)).gossamer_
+    pipeline = joblib.load(model.export("sklearn", tmp_path))
+    in_sklearn = pipeline.gossamer_
+    assert pipeline.written_by_ == f"scikit-learn {version('scikit-learn')}"
+    assert pipeline[-1].multi_class == "auto", "scikit-learn before 1.8 has no probabilities without it"
     for text in (described["gossamer.json"], in_onnx["gossamer"], in_sklearn):
         told = json.loads(text)["export"]
         assert told["inputs"] == wards.INPUTS

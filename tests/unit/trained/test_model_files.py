@@ -152,7 +152,7 @@ DAMAGES: dict[str, tuple[Any, str]] = {
     "of another run": (_other_run, "model.json and model.safetensors are not of one run"),
     "older": (
         _without_card,
-        r"an older Gossamer wrote this model; run its spec again \(gossamer run .*spec\.yaml --out",
+        "found arrays without one; give the results folder or file of a run of this Gossamer",
     ),
     "diverged": (_not_finite, "the run diverged"),
     "other names": (_renamed, r"arrays \['bias', 'weights'\] in the place of"),
