@@ -1,4 +1,4 @@
-"""``gossamer data show`` and ``gossamer data update``: what an owner's data have spent, and what they consist of."""
+"""``gossamer data``: what an owner's data have spent, what they consist of, and copies of that."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DESCRIPTION = "What a data owner's data have spent over all runs, and what they 
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the two commands below it to its parser."""
+    """Add the commands below it to its parser."""
     below = command.add_subparsers(title="commands", metavar="COMMAND", required=True)
     show = below.add_parser(
         "show",
@@ -55,6 +55,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="accept examples that other names have: what all of them spend adds up",
     )
     update.set_defaults(command=update_command)
+    backup = below.add_parser(
+        "backup",
+        help="copy the ledger and its key",
+        description="Copy the ledger of a policy and its key to new files, also while nodes run.",
+    )
+    _add_common(backup)
+    backup.add_argument("out", action=FileName, metavar="OUT", help="the copy; its key goes to OUT.key")
+    backup.set_defaults(command=backup_command)
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:
@@ -105,6 +113,20 @@ def update_command(options: argparse.Namespace) -> int:
         f"{data.name}: {counted(accepted.examples, 'example', form=',')} accepted{how}{renamed}; what was spent "
         "stays spent"
     )
+    return 0
+
+
+def backup_command(options: argparse.Namespace) -> int:
+    """Copy the ledger and its key."""
+    from gossamer.deployment.owner.ledger_key import back_up, key_path
+    from gossamer.deployment.owner.policy import read_policy
+
+    ledger, copy = read_policy(options.policy).ledger_path, options.out
+    back_up(ledger, copy)
+    if options.json:
+        print_json({"ledger": str(ledger), "copy": str(copy), "key": str(key_path(copy))})
+    else:
+        print(f"{copy} and {key_path(copy)}: all that {ledger} has, by now; whatever is charged later is not in it")
     return 0
 
 

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName, seconds
 from gossamer.cli.pages import add_live, door_for, live, tell
-from gossamer.errors import GossamerError
+from gossamer.errors import CallerError, GossamerError
 
 if TYPE_CHECKING:
     from gossamer.deployment.party.state_folder import StateFolder
@@ -27,9 +28,7 @@ DESCRIPTION = (
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add what `PartyOptions` holds."""
     add = command.add_argument
-    add(
-        "--invitation", action=FileName, required=True, metavar="FILE", help="the invitation; its folder holds the keys"
-    )
+    add("--invitation", action=FileName, metavar="FILE", help="the invitation; its folder holds the keys (required)")
     add("--organiser", metavar="FINGERPRINT", help="the organiser's fingerprint (default: those in the policy)")
     add(
         "--identity",
@@ -74,10 +73,21 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add_live(command, "show the node's report to a browser on this machine while it runs")
     add_log(command)
     command.set_defaults(command=node_command)
+    below = command.add_subparsers(title="commands", metavar="COMMAND")
+    backup = below.add_parser(
+        "backup",
+        help="copy the state of a node that is stopped",
+        description="Copy the state folder of a node that does not run. Only one of the two may go on.",
+    )
+    backup.add_argument("state", type=Path, metavar="STATE", help="the state folder")
+    backup.add_argument("out", type=Path, metavar="OUT", help="the copy: a folder that does not exist yet")
+    backup.set_defaults(command=backup_command)
 
 
 def node_command(options: argparse.Namespace) -> int:
     """Run the node."""
+    if options.invitation is None:
+        raise CallerError("the following arguments are required: --invitation; see gossamer node --help")
     # It needs what is optional, so it is imported only here.
     from gossamer.deployment.party.options import PartyOptions
     from gossamer.deployment.party.party import run_party
@@ -87,6 +97,17 @@ def node_command(options: argparse.Namespace) -> int:
     with logged(options), door_for(options) as door:
         ended = run_party(party, partial(_shown, door, party.quiet))
     return GossamerError.exit_code if ended == "alone" else 0
+
+
+def backup_command(options: argparse.Namespace) -> int:
+    """Copy a node's state."""
+    from gossamer.deployment.party.backup import back_up
+
+    back_up(options.state, options.out)
+    print(
+        f"{options.out}: the state of the node, to go on from there; delete one of the two before the node is started"
+    )
+    return 0
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from contextlib import closing
 from pathlib import Path
 
 from gossamer.deployment.owner.fingerprints import KEY_BYTES
@@ -84,6 +85,27 @@ def open_with_key(path: Path, *, renew: bool = False) -> tuple[LedgerFile, bytes
     except BaseException:
         file.close()
         raise
+
+
+def back_up(ledger: Path, copy: Path) -> None:
+    """Copy a ledger and its key to ``copy`` and the key beside it; nodes may go on charging meanwhile.
+
+    Raises
+    ------
+    DataError
+        If there is no ledger, or not its key, or the copy would take the place of something.
+    StorageError
+        If the ledger is not what was written, or the copy cannot be.
+    """
+    if not require_ledger(ledger):
+        raise DataError(f"there is no ledger at {ledger}, so nothing was spent, and there is nothing to copy")
+    if key_path(copy).exists():
+        raise DataError(f"{key_path(copy)} exists already; name another file for the copy")
+    file, key = open_with_key(ledger)
+    with closing(file):
+        file.back_up(copy)
+    _write(key_path(copy), key)
+    to_be_read(copy).close()  # as who puts it back will open it
 
 
 def _key(file: LedgerFile, ledger: Path, renew: bool) -> bytes:

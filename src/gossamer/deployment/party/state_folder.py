@@ -12,6 +12,7 @@
 | `receipts.jsonl` | at the end: a receipt of each release, signed, for whoever checks the guarantee |
 | `witness.sqlite` | how far peers' receipts went that this node saw, and what of its own they have countersigned |
 | `unit.ledger` | of a server that releases others' data: what it was charged, and the receipts |
+| `*.newest` | beside each of these: how new it is (`runtimes.storage.seal`) |
 | `spending.json` | at the end: what all runs have taken of the budget of the party's data; for its owner |
 | `model.json` | at the end: what that model is, and how rows are read for it |
 | `personal.safetensors` | at the end, if the spec asks for it: that model trained on with raw data, for this party |

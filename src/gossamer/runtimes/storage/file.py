@@ -158,10 +158,14 @@ class File:
         """
         if os.path.lexists(copy):
             raise NotWritable(f"{copy} exists already; name a file that does not")
-        with explained(copy):
-            _make(copy)
-            with closing(sqlite3.connect(copy)) as other:
-                self._connection.backup(other)
+        try:
+            with explained(copy):
+                _make(copy)
+                with closing(sqlite3.connect(copy)) as other:
+                    self._connection.backup(other)
+        except BaseException:
+            copy.unlink(missing_ok=True)
+            raise
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
