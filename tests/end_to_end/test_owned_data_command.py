@@ -106,11 +106,12 @@ def test_the_pages_example_is_what_is_shown(capsys: pytest.CaptureFixture[str], 
             for _ in range(releases):
                 ledger.charge(kind)
         receipts = data.file.receipts(first, "hospital-a")
-        for number in range(413):
-            receipts._write(f"{number}\n")
-            receipts._follow(f"{number}\n")
-        receipts.witnessed("server", Seen(412, receipts.heads[412]), bytes(64))
-        receipts._write_countersignatures()
+        with data.file.transaction():
+            for number in range(413):
+                receipts._write(f'{{"number": {number}}}\n')
+                receipts._follow(f'{{"number": {number}}}\n')
+            receipts.witnessed("server", Seen(412, receipts.heads[412]), bytes(64))
+            receipts._write_countersignatures()
     out, _ = said(capsys, "show", policy)
     *lines, content = out.splitlines()
     *expected, accepted = example.splitlines()

@@ -250,7 +250,7 @@ class File:
         self._seal.note_closed()
 
     def damage(self, why: str) -> WrongStore:
-        """What is raised where the file holds something else than was written."""
+        """Error of a file that holds something else than was written."""
         why = shortened(" ".join(why.split()), 200).strip("\"'")
         return WrongStore(f"{self.path} is damaged ({why}), so nothing goes on from it; {self._layout.damaged}")
 

@@ -42,11 +42,11 @@ _NUMBER = struct.Struct(">d")
 
 
 class Broken(Exception):
-    """What is in the file is not what was written, and why."""
+    """Something in the file is not as it was written."""
 
 
 class Older(Exception):
-    """The file is sound and is not the newest, and why."""
+    """The file is sound, and is not the newest."""
 
 
 class _State(NamedTuple):
