@@ -1,7 +1,7 @@
 """Known vulnerabilities of the pinned packages, by pip-audit: ``python release/audit.py constraints.txt``.
 
 pip-audit says "No known vulnerabilities found" also of packages that it could look up nowhere. So its answer is read:
-what was not looked up is counted and said, and where that is everything the audit was skipped, and no success.
+what was not looked up is counted and said, and where that is everything the audit was skipped, which is no success.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 
 COMMAND = (sys.executable, "-m", "pip_audit", "--no-deps", "--disable-pip", "--progress-spinner", "off")
 
+SKIPPED = 3
+"""Exit status of an audit that looked nothing up, unless it is allowed to."""
+
 
 class Audit(NamedTuple):
     """Outcome of an audit: what to print, and the exit status."""
@@ -27,11 +30,13 @@ def read(answer: dict[str, Any] | None, error: str) -> Audit:
     """Return what an answer of pip-audit says; None is no answer, and ``error`` is what it printed then."""
     if answer is None:
         words = error.strip().splitlines() or ["no answer"]
-        return Audit([f"audit skipped: pip-audit gave no answer, perhaps without a network: {words[-1]}"], 0)
+        return Audit([f"audit skipped: pip-audit gave no answer, perhaps without a network: {words[-1]}"], SKIPPED)
     packages = answer["dependencies"]
     unknown = [package["name"] for package in packages if "skip_reason" in package]
     if len(unknown) == len(packages):
-        return Audit([f"audit skipped: none of {len(packages)} packages could be looked up, as without a network"], 0)
+        return Audit(
+            [f"audit skipped: none of {len(packages)} packages could be looked up, as without a network"], SKIPPED
+        )
     found = [
         f"{package['name']} {package['version']}: {flaw['id']}, mended in {', '.join(flaw['fix_versions']) or 'none'}"
         for package in packages
@@ -57,4 +62,4 @@ def audit(pins: Path) -> Audit:
 if __name__ == "__main__":
     found = audit(Path(sys.argv[1]))
     print("\n".join(found.lines))
-    sys.exit(found.status)
+    sys.exit(0 if found.status == SKIPPED and "--may-skip" in sys.argv else found.status)

@@ -83,7 +83,7 @@ MAY_IMPORT = {
     "faults": f"{RUNS} runtimes runtimes/storage experiment",
     "deployment": "",
     "deployment/channel": "errors protocol keys",
-    "deployment/peers": "errors protocol keys deployment/channel",
+    "deployment/peers": "errors version protocol keys deployment/channel",
     "deployment/founding": DEPLOYED,
     "deployment/owner": f"{DEPLOYED} deployment/founding",
     "deployment/party": f"{DEPLOYED} {PARTIES}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
@@ -120,7 +121,7 @@ UNKNOWN = {"name": "torch", "skip_reason": "Dependency not found"}
         ([CLEAN, FLAWED], "pillow 9.0: PYSEC-1, mended in 9.1", 1),
         ([CLEAN, UNKNOWN], "not looked up: torch", 0),
         ([UNKNOWN, FLAWED], "pillow 9.0: PYSEC-1, mended in 9.1", 1),
-        ([UNKNOWN], "audit skipped: none of 1 packages could be looked up, as without a network", 0),
+        ([UNKNOWN], "audit skipped: none of 1 packages could be looked up, as without a network", 3),
     ],
 )
 def test_an_audit_says_what_was_looked_up(packages: list[Any], line: str, status: int) -> None:
@@ -131,10 +132,19 @@ def test_an_audit_says_what_was_looked_up(packages: list[Any], line: str, status
 
 def test_an_audit_without_an_answer_is_skipped_with_the_reason() -> None:
     found = AUDIT.read(None, "WARNING\nERROR: Connection refused\n")
-    assert found.status == 0
+    assert found.status == 3
     assert found.lines == [
         "audit skipped: pip-audit gave no answer, perhaps without a network: ERROR: Connection refused"
     ]
+
+
+@pytest.mark.parametrize(("more", "status"), [([], 3), (["--may-skip"], 0)])
+def test_an_audit_that_was_skipped_is_no_success_unless_it_may_be(more: list[str], status: int, tmp_path: Path) -> None:
+    """Where there is no pip-audit at all, there is no answer of it."""
+    script = [sys.executable, "-I", str(ROOT / "release" / "audit.py"), str(tmp_path / "no pins"), *more]
+    found = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert found.stdout.startswith("audit skipped: pip-audit gave no answer")
+    assert found.returncode == status
 
 
 @pytest.mark.slow

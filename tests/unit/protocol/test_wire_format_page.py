@@ -45,7 +45,7 @@ EXAMPLES = {
         lambda both: noted(encode_content(both[0]), both[1]),
         lambda sealed: decode_noted(sealed, 100),
     ),
-    "word": (Heartbeat(1.5, "quota", True), encode_content, lambda sealed: decode_content(sealed, 100)),
+    "word": (Heartbeat(1.5, "quota", True, "1.2.3"), encode_content, lambda sealed: decode_content(sealed, 100)),
 }
 
 

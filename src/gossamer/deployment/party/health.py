@@ -29,7 +29,7 @@ LOST = ("gone", "quarantined")
 _STARTING = ("starting", "connecting", "waiting")
 
 
-KINDS = ("process", "end", "papers", "budget", "ledger", "receipts", "reach", "silence", "broker", "peers")
+KINDS = ("process", "end", "papers", "budget", "ledger", "receipts", "reach", "silence", "broker", "peers", "versions")
 """What problems are about, as alarms name them."""
 
 
@@ -101,7 +101,7 @@ def problems(status: Mapping[str, Any], now: float, limits: Limits = Limits()) -
         found["reach"] = _of_reach(status) if runs else []
     if runs and state not in (*_STARTING, "finished"):
         found["silence"], found["broker"] = _of_silence(status, now, limits), _of_broker(status)
-        found["peers"] = _of_peers(status)
+        found["peers"], found["versions"] = _of_peers(status), _of_versions(status)
     every = [replace(problem, kind=kind) for kind in KINDS for problem in found.get(kind, ())]
     return sorted(every, key=lambda problem: -problem.level)
 
@@ -209,3 +209,14 @@ def _of_peers(status: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(Level.WARNING, f"{about}; the run goes on without it as long as it is away")
         elif peer["state"] in ("silent", "never heard") and not peer.get("finished"):
             yield Problem(Level.WARNING, about)
+
+
+def _of_versions(status: Mapping[str, Any]) -> Iterator[Problem]:
+    mine = status.get("version")
+    for name, peer in status.get("peers", {}).items():
+        if mine and peer.get("version") not in (None, mine):
+            yield Problem(
+                Level.WARNING,
+                f"runs gossamer {mine}, and {name} {peer['version']}; parties of a run need one version, so agree "
+                "on one before the next run",
+            )

@@ -21,6 +21,7 @@ from gossamer.deployment.peers.peers import Peers, PeerState
 from gossamer.errors import SpecError, counted
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.mqtt.certificates import expiry
+from gossamer.version import __version__
 
 _EVERY = 1.0  # seconds between two statuses
 _LINE_EVERY = 60.0  # and between two lines about progress
@@ -46,6 +47,7 @@ class Reporter:
         self._status: dict[str, Any] = {
             "node": terms.me.name,
             "role": terms.me.role,
+            "version": __version__,
             "run": terms.invitation.run,
             "broker": terms.invitation.broker,
             "algorithm": terms.experiment.algorithm.name,
@@ -198,4 +200,5 @@ def _described(peer: PeerState) -> dict[str, Any]:
         "finished": peer.finished or None,
         "dropped": dict(peer.dropped),
         "receipts": peer.receipts or None,
+        "version": peer.version or None,
     }

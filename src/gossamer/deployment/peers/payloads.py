@@ -42,11 +42,14 @@ class Heartbeat:
         Why its node makes no more updates; empty while it does.
     knows : bool
         Whether it has heard that the node of the party this is for makes no more either.
+    version : str
+        Version of the software that it runs.
     """
 
     seconds: float
     finished: str = ""
     knows: bool = False
+    version: str = ""
 
     def __post_init__(self) -> None:
         if type(self.seconds) is not float or not 0 <= self.seconds < math.inf:
@@ -55,6 +58,8 @@ class Heartbeat:
             raise ValueError(f"expected a reason of at most {LONGEST_REASON} characters")
         if type(self.knows) is not bool:
             raise ValueError(f"expected true or false, found {self.knows!r}")
+        if type(self.version) is not str or len(self.version) > LONGEST_REASON:
+            raise ValueError(f"expected a version of at most {LONGEST_REASON} characters")
 
 
 @encoding.register("peer.passed")
@@ -136,7 +141,7 @@ def decode_content(sealed: bytes, largest: int) -> Content:
         return Probe(len(rest))
     if kind != bytes([WORD]):
         raise MalformedMessage(f"expected a frame (0), a word (1) or a probe (3), found kind {kind.hex() or 'nothing'}")
-    word = encoding.decode(without_header(rest, _LARGEST_WORD), most_values=4)
+    word = encoding.decode(without_header(rest, _LARGEST_WORD), most_values=5)
     if not isinstance(word, Word):
         raise MalformedMessage(f"expected a word, found {type(word).__name__}")
     return word

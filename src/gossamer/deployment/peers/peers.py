@@ -64,6 +64,7 @@ from gossamer.keys.membership import Member
 from gossamer.protocol.frames import Chunk, Data, Frame
 from gossamer.protocol.receipt_notes import Note
 from gossamer.protocol.witnesses import Witnesses
+from gossamer.version import __version__
 
 Outgoing = list[tuple[str, bytes]]
 """Datagrams, each with whom it is for."""
@@ -136,7 +137,7 @@ class Peers:
         self.strangers: Counter[str] = Counter()
         self._identity, self._entropy, self._began = identity, entropy, now
         self._counters, self._witnesses, self._kept_at = counters, witnesses, now
-        self._say, self._log = log, SparseLog(warn or log)
+        self._say, self._warn, self._log = log, warn or log, SparseLog(warn or log)
         self._finished = ""
         self._peers = {member.name: Peer.of(member, settings, now) for member in members if member.name != me}
         for name in contacts:
@@ -305,7 +306,7 @@ class Peers:
         peer.heartbeat_at = now + self.settings.heartbeat
         words: list[Word] = [] if self._counters is None else [self._counters(peer.name)]
         age = max(0.0, now - self._began)
-        words.append(Heartbeat(age, self._finished if peer.told else "", bool(peer.finished)))
+        words.append(Heartbeat(age, self._finished if peer.told else "", bool(peer.finished), __version__))
         if peer.probe_came is not None:
             words.append(Passed(peer.probe_came))
             peer.probe_came = None
@@ -342,6 +343,7 @@ class Peers:
             if bool(content.finished) != bool(peer.finished) or (peer.told and not content.knows):
                 peer.heartbeat_at = -math.inf  # it waits to hear that this is known, or does not know yet
             peer.finished, peer.age, peer.knows = printable(content.finished), content.seconds, content.knows
+            self._note_version(peer, printable(content.version))
             return []
         if isinstance(content, Data | Chunk):
             peer.standing.believe()
@@ -377,6 +379,17 @@ class Peers:
         self._log(("", STRANGER), f"dropped from a stranger, who calls itself {sender[:64]!r}", now)
 
     # Who is there
+
+    def _note_version(self, peer: Peer, version: str) -> None:
+        """Say in the log which version a peer runs, once it is known, and when it is another."""
+        if version == peer.version:
+            return
+        peer.version = version
+        line = f"{peer.name} runs gossamer {version}"
+        if version == __version__:
+            self._say(line)
+        else:
+            self._warn(f"{line}, and this node {__version__}; parties of a run need one version")
 
     def _tell_state(self, peer: Peer, now: float) -> None:
         """Say in the log that a peer is in another state than was said, at most once in a while."""

@@ -78,6 +78,8 @@ class PeerState:
         Whether it has heard that this node has finished, as it said last.
     receipts : str
         Why its receipts are not believed, and nothing of it is taken; empty while they are.
+    version : str
+        Version of the software that it runs, as it said last; empty until it has.
     passed : bool
         Whether it has answered a probe of this process.
     owes : float, optional
@@ -94,6 +96,7 @@ class PeerState:
     receipts: str = ""
     passed: bool = False
     owes: float | None = None
+    version: str = ""
 
     def __str__(self) -> str:
         about = {"silent": f" for {self.seconds:.0f} s", "quarantined": f", {self.seconds:.0f} s left"}
@@ -127,7 +130,7 @@ class Peer:
         When hello was said last, may be said again, and the next heartbeat is due.
     told : bool
         Whether it may be told that this node has finished.
-    finished, age, knows : str, float, bool
+    finished, age, knows, version : str, float, bool, str
         What its last heartbeat said.
     counters : Counters or None
         What it has said of the messages between the two.
@@ -157,6 +160,7 @@ class Peer:
     finished: str = ""
     age: float = 0.0
     knows: bool = False
+    version: str = ""
     counters: Counters | None = None
     passed: bool = False
     probed_at: float | None = None
@@ -221,4 +225,5 @@ class Peer:
             self.standing.disbelieved,
             self.passed,
             None if self.probed_at is None else now - self.probed_at,
+            self.version,
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gossamer.deployment.party.health import Level, Limits, level_of, problems
+from gossamer.deployment.party.health import KINDS, Level, Limits, level_of, problems
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
 UP = {"state": "up", "seconds": 1.0, "finished": None, "dropped": {}}
@@ -84,6 +84,8 @@ WELL = {
         ),
         ({**DONE_WITH, "forgotten": [FORGOTTEN]}, Level.CRITICAL, "put its newest ledger back"),
         ({**DONE_WITH, "peers": {"b": {**DONE, "receipts": OTHER}}}, Level.OK, ""),
+        ({"version": "1.2", "peers": {"b": {**UP, "version": "1.2"}, "c": {**UP, "version": None}}}, Level.OK, ""),
+        ({"version": "1.2", "peers": {"b": {**UP, "version": "1.3"}}}, Level.WARNING, "runs gossamer 1.2, and b 1.3"),
         ({"state": "killed", "process": None}, Level.CRITICAL, "was killed; start it again"),
         ({"state": "failed", "process": None, "why": "the disk is full"}, Level.CRITICAL, "failed: the disk is full"),
         ({"state": "unreadable", "process": None, "why": "it is no JSON"}, Level.CRITICAL, "unreadable: it is no JSON"),
@@ -95,6 +97,7 @@ def test_levels(change: dict[str, Any], level: Level, text: str) -> None:
     assert len(found) == (level > Level.OK)
     if found:
         assert text in found[0].text
+        assert {one.kind for one in found} <= set(KINDS)
 
 
 def test_limits() -> None:

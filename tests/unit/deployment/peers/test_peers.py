@@ -16,6 +16,7 @@ from gossamer.deployment.peers.standing import Limits, SparseLog, Standing
 from gossamer.errors import CallerError, MalformedMessage, SpecError
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.frames import Acknowledge, Chunk, decode_frame, encode_frame
+from gossamer.version import __version__
 
 FRAME = Acknowledge(5, 6)
 DATAGRAM_OVERHEAD = OVERHEAD + 1  # by how many bytes a datagram is longer than the frame in it
@@ -433,7 +434,12 @@ def test_states_go_by_what_was_heard() -> None:
     pair.away = set()
     pair.wait(60.0)
     assert pair.state("a", "b") == "up"
-    assert [line.split(" for")[0] for line in pair.lines["b"]] == ["a: up", "a: silent", "a: gone", "a: up"]
+    assert [line.split(" for")[0] for line in pair.lines["b"] if line.startswith("a:")] == [
+        "a: up",
+        "a: silent",
+        "a: gone",
+        "a: up",
+    ]
 
 
 def test_states_that_change_all_the_time_are_told_once_a_minute() -> None:
@@ -568,6 +574,18 @@ def test_a_copy_that_ends_leaves_its_place_to_the_node_whose_copy_it_was() -> No
     assert pair.state("a", "b") == pair.state("b", "a") == "up"
 
 
+def test_versions_of_parties_are_told_once_and_again_when_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = joined()
+    pair.wait(30.0)
+    same = f"a runs gossamer {__version__}"
+    assert pair.lines["b"].count(same) == 1
+    assert pair.peers["b"].states(pair.now)["a"].version == __version__
+    pair.carry("a", seal(pair, encode_content(Heartbeat(31.0, version="0.0.9\n"))))
+    (line,) = (line for line in pair.lines["b"] if "0.0.9" in line)
+    assert line.startswith("a runs gossamer 0.0.9")
+    assert line.endswith(f"and this node {__version__}; parties of a run need one version")
+
+
 def test_frames_of_unknown_sessions_are_answered_once_in_a_while() -> None:
     pair = Linked("a", "b")
     pair.away = {"a"}
@@ -600,7 +618,8 @@ def test_nothing_grows_with_what_is_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [Heartbeat(1.5, "quota", True), Heartbeat(0.0), Counters(0, 0, 0), Counters(3, 2, 1 << 40), FRAME]
+    "content",
+    [Heartbeat(1.5, "quota", True, "1.2.3"), Heartbeat(0.0), Counters(0, 0, 0), Counters(3, 2, 1 << 40), FRAME],
 )
 def test_contents_come_back(content: Any) -> None:
     assert decode_content(encode_content(content), 100) == content
