@@ -103,7 +103,7 @@ def reason(problem: BaseException, *, told: bool = True) -> str:
     if "modified by an inplace operation" in str(problem):
         return "it changes an array in place that its gradient still needs; write x = 2 * x for x *= 2"
     if path.startswith(_OURS):
-        return "torch finds no way back through it"
+        return "torch cannot compute it"
     return f"line {line} of {Path(path).name}" + (f": {text}" if text and told else "")
 
 

@@ -75,8 +75,9 @@ class ExampleGradients:
         """One array [nodes, examples, part.size] a part, at ``models`` [nodes, size]."""
         if len(models) == 1:  # a model of its own for every node costs grouped convolutions
             found = self._by_example(self.network.parameters(models[0]), features[0], targets[0])
-            return [gradient.flatten(1)[None] for gradient in found.values()]
-        return [g.flatten(2) for g in self._by_node(self.network.parameters(models), features, targets).values()]
+            return [gradient.reshape(1, len(gradient), -1) for gradient in found.values()]
+        found = self._by_node(self.network.parameters(models), features, targets)
+        return [gradient.reshape(*gradient.shape[:2], -1) for gradient in found.values()]
 
     def __call__(self, models: Tensor, batch: Batch, clips: Tensor) -> Sums:
         """Sums over each node's examples of gradients scaled to a norm of at most its clip, [nodes] of float64."""

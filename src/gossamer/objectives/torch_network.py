@@ -132,7 +132,7 @@ class Network:
     def parameters(self, model: Tensor) -> dict[str, Tensor]:
         """Views into ``model`` [..., size] by name, each [..., *shape]."""
         pieces = torch.split(model, [part.size for part in self.parts], dim=-1)
-        return {part.name: piece.reshape(*piece.shape[:-1], *part.shape) for part, piece in zip(self.parts, pieces)}
+        return {part.name: piece.reshape((*piece.shape[:-1], *part.shape)) for part, piece in zip(self.parts, pieces)}
 
     def outputs(self, parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
         """Outputs for ``features`` [examples, ...], as far as the loss is of them."""

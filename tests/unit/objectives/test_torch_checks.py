@@ -173,6 +173,17 @@ class Table(nn.Module):
         return self.layer(x + self.table)
 
 
+class Scaled(nn.Module):
+    """A temperature, which has no axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.temperature = nn.Linear(4, 3), nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.temperature.exp()
+
+
 def between(layer: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), layer, nn.Flatten(), nn.Linear(4, 3))
 
@@ -243,6 +254,7 @@ TAKEN: dict[str, Callable[[], nn.Module]] = {
         nn.Sequential(nn.Unflatten(1, (2, 2)), nn.InstanceNorm1d(2, track_running_stats=True))
     ).eval(),
     "a table by shape": Table,
+    "a number as a parameter": Scaled,
     "float32 by name": lambda: Wrapped(nn.Linear(4, 3), lambda y: y.float() @ torch.diag(torch.linspace(0.5, 1.0, 3))),
     "a choice by numbers": lambda: Wrapped(
         nn.Linear(4, 3), lambda y: torch.stack([r if r.sum() > 0 else -r for r in y])
