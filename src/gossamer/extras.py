@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, distribution, requires
 from pathlib import Path
 
 from gossamer.errors import CallerError
@@ -53,6 +54,16 @@ def install_line(extra: str) -> str:
     except PackageNotFoundError:  # a source tree on the path, of which nothing is known
         packages = [f"{Path(__file__).parents[2]}[{extra}]"]
     return " ".join([shlex.quote(sys.executable), "-m pip install", *(f'"{package}"' for package in packages)])
+
+
+def installed_wheel() -> str | None:
+    """SHA-256 of the wheel that Gossamer was installed from, as pip noted it; None where it was from no such file."""
+    try:
+        noted = json.loads(distribution("gossamer").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return None
+    found = noted.get("archive_info", {}).get("hashes", {}).get("sha256")
+    return found if isinstance(found, str) else None
 
 
 def _packages(extra: str, requirements: list[str]) -> list[str]:

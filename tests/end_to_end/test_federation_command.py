@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import stat
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from gossamer.cli import main
+from gossamer.cli.federation import output
 from gossamer.deployment.founding.invitations import read_signed
 from gossamer.keys.identity import Identity, PublicKey
 
@@ -113,6 +115,31 @@ def test_what_a_party_reads(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  name: audp\n" in captured.out
     fingerprint = read_signed("f/federation.yaml").organiser.fingerprint
     assert f"whether the fingerprint is {fingerprint}" in captured.err
+
+
+def test_the_wheel_that_all_install_is_named_in_the_invitations(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("gossamer-1-py3-none-any.whl").write_bytes(b"a wheel")
+    wanted = hashlib.sha256(b"a wheel").hexdigest()
+    assert main(new("--wheel", "gossamer-1-py3-none-any.whl")) == 0
+    assert main(["federation", "renew", "f"]) == 0  # which keeps it
+    capsys.readouterr()
+    assert document(capsys, "federation", "show", "f/a/invitation.yaml")["wheel_sha256"] == wanted
+    said = {
+        None: "from no such file",
+        wanted: "as installed here",
+        "0" * 64: f"not this installation's, which is {'0' * 64}",
+    }
+    for here, words in said.items():
+        monkeypatch.setattr(output, "installed_wheel", lambda here=here: here)
+        assert main(["federation", "show", "f/a/invitation.yaml"]) == 0
+        assert f"sha256 {wanted} (" in (shown := capsys.readouterr().out)
+        assert words in shown
+    invitation = Path("f/a/invitation.yaml")
+    invitation.write_text(invitation.read_text().replace(wanted, "0" * 64))
+    assert main(["federation", "show", "f/a/invitation.yaml"]) == 2
+    assert "it was changed after the organiser signed it" in capsys.readouterr().err
 
 
 def test_a_broker_on_this_machine(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -81,3 +82,16 @@ def test_lines_that_would_do_so_are_found() -> None:
 def test_no_error_does_either() -> None:
     sources = {path: path.read_text() for path in (ROOT / "src").rglob("*.py")}
     assert not [path for path, text in sources.items() if UNKNOWN_TO_ALL.search(text) or 'install "gossamer' in text]
+
+
+@pytest.mark.parametrize(
+    ("noted", "found"),
+    [
+        ('{"url": "file:///x.whl", "archive_info": {"hashes": {"sha256": "ab"}}}', "ab"),
+        ('{"url": "file:///clone", "dir_info": {"editable": true}}', None),
+        (None, None),
+    ],
+)
+def test_the_wheel_that_is_installed(noted: str | None, found: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "distribution", lambda name: SimpleNamespace(read_text=lambda file: noted))
+    assert extras.installed_wheel() == found

@@ -16,7 +16,7 @@ from gossamer.errors import CallerError
 from gossamer.experiment.deviation import FloatVector, best_model, deviations, units_of
 from gossamer.experiment.early_stopping import PUBLIC, decisive
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.regression import Fit, regression_figures
+from gossamer.experiment.regression import Fit, fit_figures
 from gossamer.protocol.node import Node
 from gossamer.runtimes.observed import Observed
 
@@ -166,7 +166,7 @@ class Evaluator:
         scores = self.prepared.objective.evaluate(np.concatenate([own, mean[None]]), test)
         accuracies, losses = scores.accuracy[:-1], scores.loss[:-1]
         self.scores = _by_node(chosen, losses, accuracies if self.prepared.dataset.classes is not None else None)
-        self.fit = regression_figures(self.prepared.objective, mean, float(scores.loss[-1]), self.prepared.dataset)
+        self.fit = fit_figures(self.prepared.objective, mean, self.prepared.dataset)
         found = {
             "test_accuracy": float(accuracies.mean()),
             "mean_model_test_accuracy": float(scores.accuracy[-1]),

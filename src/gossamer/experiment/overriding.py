@@ -48,31 +48,6 @@ def _value(key: str, text: str) -> Any:
         raise SpecError(f"--set {shown}: {str(error).removeprefix('line 1: ')}") from None
 
 
-def overridden(content: Any, settings: Sequence[str]) -> Any:
-    """``content`` with overrides; refused where these rename its algorithm and leave the keys of the old one."""
-    found = override(content, settings)
-    _check_renamed(_algorithm_in(content), _algorithm_in(found))
-    return found
-
-
-def _algorithm_in(content: Any) -> Any:
-    found = content.get("algorithm") if isinstance(content, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
-def _check_renamed(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Refuse another name for an algorithm in the spec whose keys, which stay, are not those of the new one."""
-    old, new = str(before.get("name")), str(after.get("name"))
-    if old == new or old not in OWN or new not in OWN:
-        return
-    known, taken = (OWN[name].Settings.model_fields for name in (old, new))
-    if foreign := [key for key in after if key in before and key in known and key not in taken]:
-        raise SpecError(
-            f"algorithm.name={new} keeps the spec's keys of {old}, and {new} has no {' and no '.join(foreign)}; say "
-            f"--set algorithm={new}, which leaves these behind and keeps the others"
-        )
-
-
 def _with_default_name(content: Any, keys: Sequence[str]) -> Any:
     """``content`` with the section that ``keys`` reach into, under the name it has where a spec leaves it out."""
     field = Experiment.model_fields.get(keys[0])
@@ -87,6 +62,8 @@ def _set(content: Any, keys: Sequence[str], value: Any, at: tuple[str, ...], spe
     if not keys:
         value = on_or_off(value) if section == "evaluation" else value
         return _renamed(content, value, at, spec) if isinstance(value, str) and isinstance(content, Mapping) else value
+    if at == ("algorithm",) and list(keys) == ["name"]:
+        return _set(content, (), value, at, spec)
     if isinstance(content, str):
         content = {_BARE_KEYS.get(section, "name"): content}
     inside = dict(content) if isinstance(content, Mapping) else {}
@@ -102,10 +79,11 @@ def _renamed(section: Mapping[str, Any], name: str, at: tuple[str, ...], spec: M
     old, new = (_settings_of(at, key, called) for called in (section.get(key), name))
     found: dict[str, Any] = {key: name}
     behind = []
+    mistakes = {one: value for one, value in given.items() if old is not None and one not in old.model_fields}
     for one, value in given.items():
-        if old is not None and one not in old.model_fields:
-            found[one] = value  # a mistake in the spec stays one
-        elif new is None or name == "none" or at == (_OF_ITS_OWN,) or not _takes(new, found, one, value):
+        if one in mistakes:
+            continue
+        if new is None or name == "none" or at == (_OF_ITS_OWN,) or not _takes(new, found, one, value):
             behind += [one] if old is None or value != old.model_fields[one].default else []
         else:
             found[one] = value
@@ -117,6 +95,7 @@ def _renamed(section: Mapping[str, Any], name: str, at: tuple[str, ...], spec: M
         was = f" of {section[key]}" if isinstance(section.get(key), str) else ""
         line = f"{'.'.join(at)}={name} leaves behind what the spec says{was}: {', '.join(behind)}{rest}"
         warnings.warn(line, RunWarning, stacklevel=4)
+    found |= mistakes  # which stay what they are
     return found if len(found) > 1 else name
 
 

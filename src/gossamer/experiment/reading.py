@@ -15,7 +15,6 @@ from gossamer.algorithms.table import MODULES
 from gossamer.bounded import read_text as text_of
 from gossamer.bounded import real_path
 from gossamer.errors import SpecError, did_you_mean
-from gossamer.experiment.overriding import overridden
 from gossamer.experiment.overriding import override as override
 from gossamer.experiment.places import models_at, tags
 from gossamer.experiment.spec import Experiment, resolved
@@ -47,7 +46,7 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
     except SpecError as error:
         raise SpecError(f"{path}, {error}") from None
     try:
-        found = resolved(parse_spec(overridden(content or {}, settings)), real_path(path).parent)
+        found = resolved(parse_spec(override(content or {}, settings)), real_path(path).parent)
         return found.model_copy(update={"dataset": found.dataset.complete()})
     except SpecError as error:
         raise SpecError(f"{path}: {error}") from None
@@ -84,7 +83,7 @@ def read_text(text: str, settings: Sequence[str] = (), modules: Collection[str] 
     SpecError
         As `read_spec`.
     """
-    return parse_spec(overridden(load_yaml(text)[0] or {}, settings), modules)
+    return parse_spec(override(load_yaml(text)[0] or {}, settings), modules)
 
 
 def parse_spec(content: Any, modules: Collection[str] | None = None) -> Experiment:

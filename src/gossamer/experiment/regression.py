@@ -1,8 +1,7 @@
-"""Figures of a regression that people know: root mean squared error, and R2."""
+"""Figures of how well a run's model fits, beside its loss and accuracy, on test examples."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,59 +10,66 @@ import numpy as np
 from gossamer.arrays import FloatArray
 from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
+from gossamer.errors import ModelError
+from gossamer.objectives import fit
 from gossamer.objectives.objective import Objective
 
-Fit = dict[str, float | None]
+Fit = fit.Fit
+"""Figures of a model, each None where it is no number."""
+_FIGURES = ("rmse", "r2", "mean_error", "constant_accuracy", "balanced_accuracy", "sensitivity", "auroc")
 
 
-def regression_figures(
-    objective: Objective, model: FloatArray, loss: float, dataset: Dataset, test: Split | None = None
-) -> Fit:
-    """Return ``test_rmse`` and ``test_r2`` of a model of real targets; nothing where there are classes.
+def fit_figures(objective: Objective, model: FloatArray, dataset: Dataset, test: Split | None = None) -> Fit:
+    """Return `fit.class_figures` or `fit.real_figures` of a model, each with ``test_`` before its name.
 
-    The root mean squared error is in the target's own unit. R2 is 1 less the mean squared error divided by the variance
-    of the targets: 1 is perfect, and 0 what their mean does. It is None where all targets are the same, and both are
-    where no finite error is found.
+    Errors are in the target's own unit.
 
     Parameters
     ----------
     objective : Objective
-        What was minimised.
+        What was minimised; of one that predicts nothing there are no figures.
     model : ndarray [size]
         Its parameters.
-    loss : float
-        Of the model on the test examples.
     dataset : Dataset
         What says whether there are classes, and the unit of targets.
     test : Split, optional
         By default those of ``dataset``.
     """
     examples = dataset.test if test is None else test
-    if dataset.classes is not None or not len(examples):
+    if not len(examples):
         return {}
-    error = _mean_square(objective, model, loss, examples)
-    if not math.isfinite(error):
-        return {"test_rmse": None, "test_r2": None}
-    scale = dataset.target_range
-    variance = float(np.var(examples.targets, dtype=np.float64))
-    return {
-        "test_rmse": math.sqrt(error) * (1.0 if scale is None else scale.unit),
-        "test_r2": 1 - error / variance if variance > 0 else None,
-    }
-
-
-def _mean_square(objective: Objective, model: FloatArray, loss: float, test: Split) -> float:
-    """Mean squared error in the unit of ``test``; a squared loss says it already."""
-    if objective.squared_error is not None:
-        return objective.squared_error * loss
-    with np.errstate(all="ignore"):
-        predicted = np.asarray(objective.scores(model, test.features), np.float64)[:, 0]
-        return float(np.square(predicted - test.targets).mean())
+    try:
+        with np.errstate(all="ignore"):
+            scores = np.asarray(objective.scores(model, examples.features), np.float64)
+    except ModelError:
+        return {}
+    if dataset.classes is not None:
+        found = fit.class_figures(scores, examples.targets, dataset.classes)
+    else:
+        found = fit.real_figures(scores[:, 0], examples.targets)
+        unit = 1.0 if dataset.target_range is None else dataset.target_range.unit
+        found |= {name: value * unit for name in ("rmse", "mean_error") if (value := found[name]) is not None}
+    return {f"test_{name}": value for name, value in found.items()}
 
 
 def fit_in_words(metrics: Mapping[str, Any]) -> str:
-    """Return a line on how well a regression fits; nothing of other runs."""
-    rmse, r2 = metrics.get("test_rmse"), metrics.get("test_r2")
-    if rmse is None:
-        return ""
-    return f"test RMSE {rmse:.4g}" + ("" if r2 is None else f", R2 {r2:.3f}") + ", of the run's model\n"
+    """Return a line on how well a model fits; nothing where it would say what accuracy does."""
+    line = fit.in_words(*_parted(metrics))
+    return f"test {line}, of the run's model\n" if line else ""
+
+
+def fit_warnings(metrics: Mapping[str, Any]) -> list[str]:
+    """Return a line where a model is no better than one that says the same of every row."""
+    return fit.warnings_of(*_parted(metrics))
+
+
+def no_better(metrics: Mapping[str, Any]) -> bool:
+    """Whether a model is no better than one that says the same of every row."""
+    found, accuracy = _parted(metrics)
+    return fit.no_better(accuracy, found)
+
+
+def _parted(metrics: Mapping[str, Any]) -> tuple[Fit, float | None]:
+    """Figures without ``test_``, and the accuracy of the same model."""
+    found = {name: metrics[f"test_{name}"] for name in _FIGURES if f"test_{name}" in metrics}
+    return found, metrics.get("mean_model_test_accuracy", metrics.get("test_accuracy"))

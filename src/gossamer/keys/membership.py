@@ -78,6 +78,8 @@ class Invitation:
         From when and until when, with time zones. An invitation from the future is accepted: clocks differ.
     organiser : PublicKey
         Who signed.
+    wheel : str, optional
+        SHA-256 of the file that the organiser has everybody install, in hexadecimal digits.
     """
 
     run: str
@@ -88,8 +90,11 @@ class Invitation:
     issued: datetime
     expires: datetime
     organiser: PublicKey
+    wheel: str | None = None
 
     def __post_init__(self) -> None:
+        if self.wheel is not None and not re.fullmatch("[0-9a-f]{64}", self.wheel):
+            raise InvitationError(f"expected the wheel's hash in 64 hexadecimal digits, found {self.wheel[:80]!r}")
         if not re.fullmatch("[0-9a-f]{32}", self.run):
             raise InvitationError(f"expected a run of 32 hexadecimal digits, found {self.run[:80]!r}")
         _check_broker(self.broker)

@@ -13,14 +13,24 @@ def in_words(price: Price) -> list[str]:
     """Return sentences, each about one part of the price, as far as its runs are finished."""
     scores = price.scores
     said = [_protected(price)]
+    if scores and not any(one.better for one in scores.values()):
+        return [*said, _NO_MODEL]
     if NOISY in scores and CLEAN in scores:
         said.append(f"Privacy {_costs(scores[NOISY], scores[CLEAN])}: {_between(price, CLEAN, NOISY)}.")
+        if not scores[NOISY].better:
+            said[-1] += " With noise the model is no better than one that says the same of every row."
     if CLEAN in scores and ONE_PLACE in scores:
         less, more = scores[ONE_PLACE], scores[CLEAN]
         said.append(f"Distance {_costs(more, less)}: {_between(price, ONE_PLACE, CLEAN)}. {_resources(more, less)}")
     if NOISY in scores and ALONE in scores:
         said.append(f"Joining, with noise, {_gains(scores[NOISY], scores[ALONE])}: {_between(price, ALONE, NOISY)}.")
     return said
+
+
+_NO_MODEL = (
+    "No model here, with noise or without, is better than one that says the same of every row, so these scores price "
+    "nothing: train longer, at other rates or with other features, and ask again."
+)
 
 
 def rows(price: Price) -> list[tuple[str, ...]]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gossamer.experiment.regression import no_better
+
 ACCURACY, LOSS = "accuracy", "loss"
 
 
@@ -51,6 +53,8 @@ class Scores:
         Share of the variance that a regression's common model predicts; empty elsewhere.
     seconds, size : Spread
         Virtual seconds, and bytes sent.
+    better : bool
+        Whether a model of these runs is better than one that says the same of every row; true where that is not known.
     epsilon, delta : float or None
         Proved of each run; None where nothing is.
     statuses : tuple of str
@@ -62,6 +66,7 @@ class Scores:
     r2: Spread
     seconds: Spread
     size: Spread
+    better: bool
     epsilon: float | None
     delta: float | None
     statuses: tuple[str, ...]
@@ -80,6 +85,7 @@ class Scores:
             **({"r2": self.r2.as_dict()} if self.r2.values else {}),
             "virtual_seconds": self.seconds.as_dict(),
             "bytes": self.size.as_dict(),
+            "better_than_constant": self.better,
             "epsilon": self.epsilon,
             "delta": self.delta,
             "statuses": list(self.statuses),
@@ -99,6 +105,7 @@ def scores_of(summaries: Sequence[Mapping[str, Any]], *, shared: bool) -> Scores
         _spread(row.get("test_r2") if common else None for row in metrics),
         _spread(summary["virtual_seconds"] for summary in summaries),
         _spread(summary["bytes"] for summary in summaries),
+        not metrics or not all(map(no_better, metrics)),
         _largest(guarantee.get("epsilon") for guarantee in guarantees),
         _largest(guarantee.get("delta") for guarantee in guarantees),
         tuple(summary["status"] for summary in summaries),

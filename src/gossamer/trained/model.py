@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -12,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
 from gossamer.data.split import Split
 from gossamer.errors import DataError, RunWarning, counted
+from gossamer.objectives.fit import class_figures, real_figures, warnings_of
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import unpack
 from gossamer.trained.card import FILE, Card
@@ -143,27 +142,37 @@ class Model(Mapping[str, FloatArray]):
         Returns
         -------
         dict
-            ``rows`` and ``loss`` (without the L2 term), and ``accuracy``, or ``rmse`` and ``r2`` of a regression: the
-            root of the mean squared error, in the target's unit, and the share of the targets' variance that is
-            predicted (None where they do not vary). The loss is that which was minimised: of a target with a declared
-            range in the unit that the model learnt.
+            ``rows`` and ``loss`` (without the L2 term); ``accuracy`` and the figures of `fit.class_figures`, or of a
+            regression those of `fit.real_figures`, in the target's unit. The loss is that which was minimised: of a
+            target with a declared range in the unit that the model learnt.
 
         Raises
         ------
         DataError
             If the rows do not fit the model, or lack their targets.
+
+        Warns
+        -----
+        RunWarning
+            If values are outside of the declared range of their column, and were taken for its end; or if the model is
+            no better than one that says the same of every row.
         """
         found = read(self.card.data, rows, targets, labelled=True)
         assert found.targets is not None
         if found.outside:
             warnings.warn(_clipped(found.outside, found.count), RunWarning, stacklevel=2)
         scored = self.objective.evaluate(self.vector[None], Split(found.features, found.targets))
-        figures = {"rows": found.count, "loss": float(scored.loss[0])}
+        scores = self.objective.scores(self.vector, found.features)
+        figures: dict[str, Any] = {"rows": found.count, "loss": float(scored.loss[0])}
         if self.classes is not None:
-            return {**figures, "accuracy": float(scored.accuracy[0])}
-        own = self.card.data.own
-        predicted, targets = own(self.objective.scores(self.vector, found.features)[:, 0]), own(found.targets)
-        return {**figures, **_regression(predicted - targets, targets)}
+            figures["accuracy"] = float(scored.accuracy[0])
+            fit = class_figures(scores, found.targets, len(self.classes))
+        else:
+            own = self.card.data.own
+            fit = real_figures(own(scores[:, 0]), own(found.targets))
+        for line in warnings_of(fit, figures.get("accuracy")) if found.count >= _ENOUGH else ():
+            warnings.warn(line, RunWarning, stacklevel=2)
+        return figures | fit
 
     def export(self, to: str, out: str | Path = ".", *, overwrite: bool = False) -> Path:
         """Write the model for another program, with all that is done to raw numbers in it.
@@ -209,11 +218,8 @@ def _clipped(outside: Mapping[str, int], rows: int) -> str:
     )
 
 
-def _regression(errors: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> dict[str, float | None]:
-    square, spread = float(np.square(errors).mean()), float(targets.var())
-    return {"rmse": math.sqrt(square), "r2": 1 - square / spread if spread > 0 else None}
-
-
+_ENOUGH = 30
+"""Fewest rows of which a model's worth is judged."""
 _NAMED = 5
 """Most columns that a warning lists."""
 

@@ -225,11 +225,6 @@ SETTINGS: tuple[tuple[str, str, str], ...] = (
     ("an open bracket", "algorithm.nodes=[", "not YAML"),
     ("a key below a number", "seed.x=3", "seed"),
     ("a section for a key", "'algorithm.nodes={a: 1}'", "algorithm.nodes"),
-    (
-        "another algorithm's keys",
-        "algorithm.name=fedavg",
-        "algorithm.updates_per_node: fedavg ends after its rounds; leave it out",
-    ),
     ("null", "budget.epsilon=null", "budget.epsilon: input should be a valid number, found nothing"),
     ("NaN", "algorithm.learning_rate=.nan", "algorithm.learning_rate"),
     ("5,000 letters for a key", f"{'a' * 5_000}=3", "unknown key"),

@@ -14,7 +14,7 @@ from gossamer.data.datasets import Dataset
 from gossamer.data.split import Split
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.regression import fit_in_words, regression_figures
+from gossamer.experiment.regression import fit_figures, fit_in_words, fit_warnings
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.models import build_model
 
@@ -50,11 +50,20 @@ def of_constant_targets(classes: int | None = None) -> Dataset:
 
 def test_targets_that_are_all_the_same_have_no_r2() -> None:
     squared, model = LinearModel("squared", 2, None), np.zeros(3)
-    assert regression_figures(squared, model, 0.5, of_constant_targets()) == {"test_rmse": 1.0, "test_r2": None}
-    assert regression_figures(squared, model, math.inf, of_constant_targets()) == {"test_rmse": None, "test_r2": None}
-    assert regression_figures(LinearModel("softmax", 2, 3), np.zeros(9), 0.5, of_constant_targets(3)) == {}
+    assert fit_figures(squared, model, of_constant_targets()) == {
+        "test_rmse": 1.0,
+        "test_r2": None,
+        "test_mean_error": -1.0,
+    }
+    nothing = dict.fromkeys(("test_rmse", "test_r2", "test_mean_error"))
+    assert fit_figures(squared, np.full(3, math.inf), of_constant_targets()) == nothing
+    assert fit_figures(LinearModel("softmax", 2, 3), np.zeros(9), of_constant_targets(3)) == {
+        "test_constant_accuracy": 1.0,
+        "test_balanced_accuracy": 0.0,
+    }
 
 
 def test_the_line_names_both() -> None:
     assert fit_in_words({"test_rmse": 0.25, "test_r2": 0.9}) == "test RMSE 0.25, R2 0.900, of the run's model\n"
     assert fit_in_words({"test_loss": 0.25}) == fit_in_words({"test_rmse": None}) == ""
+    assert fit_warnings({"test_loss": 0.25, "test_accuracy": 0.1}) == []

@@ -151,6 +151,24 @@ def test_a_difference_that_seeds_make_as_well_is_said_to_be_one(tmp_path: Path) 
     assert said[1].startswith("Privacy costs no accuracy here")
 
 
+def test_models_that_say_the_same_of_every_row_price_nothing(tmp_path: Path) -> None:
+    """Of an outcome of one in twenty: accuracies of 0.95 are those of a constant, whatever the noise is."""
+
+    def of(accuracy: float) -> Any:
+        row = {"test_accuracy": accuracy, "mean_model_test_accuracy": accuracy, "test_constant_accuracy": 0.95}
+        return scores_of([summary(row)], shared=True)
+
+    constant = {"without-noise": of(0.95), "with-noise": of(0.951)}
+    said = in_words(replace(made_up(tmp_path), scores=constant))
+    assert said[1].startswith(
+        "No model here, with noise or without, is better than one that says the same of every row"
+    )
+    assert "costs no accuracy" not in " ".join(said)
+    assert not constant["with-noise"].as_dict()["better_than_constant"]
+    said = in_words(replace(made_up(tmp_path), scores={**constant, "without-noise": of(0.98)}))
+    assert said[1].endswith("With noise the model is no better than one that says the same of every row.")
+
+
 def test_a_regression_is_priced_in_loss_and_its_fit_is_said(tmp_path: Path) -> None:
     """Losses 0.2 and 0.5: 0.3 more."""
     pairs = {"without-noise": (0.2, 0.8), "with-noise": (0.5, 0.5)}

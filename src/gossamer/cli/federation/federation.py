@@ -9,8 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gossamer.bounded import read_file, real_path
 from gossamer.bounded import read_text as text_of
-from gossamer.bounded import real_path
 from gossamer.cli.federation.broker import add_broker, broker_command
 from gossamer.cli.federation.scale import add_combine, add_scale, combine_command, scale_command
 from gossamer.cli.option_values import FileName
@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # these need what is optional, so commands import them when t
 
 _DAYS = 90
 _MOST_DAYS = 3650
+_LARGEST_WHEEL = 1 << 28
+"""Most bytes of a wheel."""
 
 
 DESCRIPTION = "Found a federation between organisations, and let parties in."
@@ -66,6 +68,12 @@ def _add_new(actions: Any) -> None:
     founding.add_argument("--spec", action=FileName, required=True, metavar="SPEC", help="the experiment, a YAML file")
     founding.add_argument("--nodes", type=_names, required=True, metavar="A,B", help="the parties with data")
     founding.add_argument("--broker", required=True, metavar="URL", help="such as mqtts://broker.example.org:8883")
+    founding.add_argument(
+        "--wheel",
+        action=FileName,
+        metavar="FILE",
+        help="the wheel that all install; its hash goes into the invitations",
+    )
     founding.add_argument("--insecure", action="store_true", help="accept mqtt:// to another machine, without TLS")
     _add_issuing(founding)
     _finish(founding, new_command)
@@ -199,6 +207,7 @@ def new_command(options: argparse.Namespace) -> int:
         organiser=_organiser(options),
         insecure=options.insecure,
         beside=beside,
+        wheel=None if options.wheel is None else read_file(options.wheel, _LARGEST_WHEEL),
     )
     experiment = read_text(spec)
     warn([*left_out(experiment), *unscaled(experiment.dataset, declared(experiment.dataset).format)])

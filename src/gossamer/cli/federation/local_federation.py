@@ -40,7 +40,7 @@ from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import found_by_release, rescaled
 from gossamer.experiment.reading import write_spec
-from gossamer.experiment.regression import regression_figures
+from gossamer.experiment.regression import fit_figures
 from gossamer.experiment.spec import Experiment
 from gossamer.files import for_owner, write_own
 from gossamer.interrupts import orderly
@@ -295,7 +295,7 @@ class LocalFederation:
         metrics = {"test_loss": float(found.loss[0])}
         if self.prepared.dataset.classes is not None:
             metrics["test_accuracy"] = float(found.accuracy[0])
-        further = regression_figures(self.prepared.objective, model, metrics["test_loss"], self.prepared.dataset)
+        further = fit_figures(self.prepared.objective, model, self.prepared.dataset)
         return metrics | {name: value for name, value in further.items() if value is not None}
 
 

@@ -16,6 +16,7 @@ from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.computing import deployed_epsilon, deployed_guarantees
 from gossamer.errors import counted
 from gossamer.experiment.private_scale import found_by_release
+from gossamer.extras import installed_wheel
 
 
 def describe(invitation: Invitation, agreed: Agreed) -> str:
@@ -29,11 +30,21 @@ def describe(invitation: Invitation, agreed: Agreed) -> str:
         f"  broker     {invitation.broker}{'' if has_tls(invitation.broker) else ' (no TLS)'}\n"
         f"  valid      {invitation.issued:%Y-%m-%d} to {invitation.expires:%Y-%m-%d %H:%M} UTC\n"
         f"  organiser  {invitation.organiser.fingerprint}\n"
+        f"{_wheel(invitation.wheel)}"
         f"  plan       {plan}\n\n"
         f"{node_table(('party', 'role', 'examples', 'releases', 'epsilon planned', 'fingerprint'), rows)}"
         f"{below(plan.words)}\n\n"
         f"{guarantees(*deployed_guarantees(agreed.prepared, plan))}"
     )
+
+
+def _wheel(wanted: str | None) -> str:
+    """The file that everybody installs, and whether this installation is from it."""
+    if wanted is None:
+        return ""
+    here = installed_wheel()
+    known = f"not this installation's, which is {here}" if here else "this installation is from no such file"
+    return f"  wheel      sha256 {wanted} ({'as installed here' if here == wanted else known})\n"
 
 
 def _row(member: Member, agreed: Agreed) -> tuple[str, ...]:
@@ -63,6 +74,7 @@ def document(invitation: Invitation, agreed: Agreed) -> dict[str, Any]:
         "issued": invitation.issued.isoformat(),
         "expires": invitation.expires.isoformat(),
         "organiser": invitation.organiser.fingerprint,
+        **({} if invitation.wheel is None else {"wheel_sha256": invitation.wheel}),
         "members": [_entry(member, agreed) for member in invitation.members],
         "guarantee": guarantee.as_dict(),
         **({"guarantees": others} if others else {}),

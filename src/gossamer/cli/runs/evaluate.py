@@ -29,7 +29,8 @@ def evaluate_command(options: argparse.Namespace) -> int:
     else:
         print(
             ", ".join(
-                f"{name} {value:,}" if name == "rows" else f"{name} {_figure(value)}" for name, value in found.items()
+                f"{name} {value:,}" if name == "rows" else f"{name.replace('_', ' ')} {_figure(value)}"
+                for name, value in found.items()
             )
         )
     return 0

@@ -97,6 +97,7 @@ def run_command(options: argparse.Namespace) -> int:
     """Run the experiment and say what came of it."""
     from gossamer.experiment.diverging import in_words
     from gossamer.experiment.early_stopping import remark
+    from gossamer.experiment.regression import fit_warnings
     from gossamer.experiment.shortfall import made
 
     made_by = _resume if options.resume is not None else _repeat if options.repeat is not None else _run
@@ -120,6 +121,7 @@ def run_command(options: argparse.Namespace) -> int:
         print(_report(result, shown.words, options.repeat))
     noise = result.summary["privacy"]["mechanism"]
     warn(in_words(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
+    warn(fit_warnings(result.summary["metrics"]))
     warn(remark(result.summary))
     if short := result.summary.get("shortfall"):
         say(f"gossamer: {result.summary['status']}: {made(short)}")

@@ -8,6 +8,7 @@ What lies where is said in `papers`.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -94,6 +95,7 @@ def draft(
     organiser: Identity | None = None,
     insecure: bool = False,
     beside: Path | None = None,
+    wheel: bytes | None = None,
 ) -> Founded:
     """The papers of a new federation; nothing is written.
 
@@ -115,6 +117,8 @@ def draft(
         Whether ``mqtt://`` may name another machine.
     beside : Path, optional
         The folder that a path in the spec is taken from; by default the working directory.
+    wheel : bytes, optional
+        Content of the file that everybody is to install; its hash goes into the invitations.
 
     Raises
     ------
@@ -131,7 +135,8 @@ def draft(
     members = roster(experiment, parties, {**keys, **{name: identity.public_key for name, identity in made.items()}})
     signer = organiser or Identity.generate()
     run, issued = secrets.token_hex(16), datetime.now(UTC)
-    invitations = invite(signer, broker, members, text, issued + valid, issued, run)
+    installed = None if wheel is None else hashlib.sha256(wheel).hexdigest()
+    invitations = invite(signer, broker, members, text, issued + valid, issued, run, installed)
     record = next(iter(invitations.values()))
     invitation = parse_signed(record.encode())
     check_secrecy(broker, insecure)

@@ -21,6 +21,7 @@ The file is YAML for people (see `plain_yaml`). What is signed is its content, n
     issued: '2026-03-01T12:00:00+00:00'
     expires: '2026-04-01T12:00:00+00:00'
     organiser: 'ed25519:...'
+    wheel_sha256: ...                 of the file that all install, if the organiser says one
     signature: ...                    base64, over all of the above
 
 A member who joins later comes with new invitations to the same run for everybody; the one issued last counts.
@@ -53,6 +54,8 @@ _KEYS = frozenset(
     ["format", "run", "broker", "invited", "members", "spec", "spec_sha256", "issued", "expires", "organiser"]
 ) | {"signature"}
 
+_WHEEL = "wheel_sha256"
+
 
 def invite(
     organiser: Identity,
@@ -62,6 +65,7 @@ def invite(
     expires: datetime,
     issued: datetime | None = None,
     run: str | None = None,
+    wheel: str | None = None,
 ) -> dict[str, str]:
     """The text of each member's invitation, by name.
 
@@ -69,7 +73,7 @@ def invite(
     ----------
     organiser : Identity
         Signs them.
-    broker, members, spec, expires, issued, run
+    broker, members, spec, expires, issued, run, wheel
         As in `Invitation`. By default issued now, and to a new run.
 
     Raises
@@ -82,7 +86,8 @@ def invite(
     issued = issued or datetime.now(UTC)
     return {
         member.name: _write(
-            Invitation(run, broker, member.name, everyone, spec, issued, expires, organiser.public_key), organiser
+            Invitation(run, broker, member.name, everyone, spec, issued, expires, organiser.public_key, wheel),
+            organiser,
         )
         for member in everyone
     }
@@ -188,6 +193,7 @@ def _write(invitation: Invitation, organiser: Identity) -> str:
         "issued": invitation.issued.astimezone(UTC).isoformat(timespec="seconds"),
         "expires": invitation.expires.astimezone(UTC).isoformat(timespec="seconds"),
         "organiser": str(invitation.organiser),
+        **({} if invitation.wheel is None else {_WHEEL: invitation.wheel}),
     }
     signature = organiser.sign(_PURPOSE, _content(document))
     document["signature"] = base64.b64encode(signature).decode()
@@ -223,8 +229,8 @@ def _document(content: bytes) -> dict[str, Any]:
         raise InvitationError(
             f"it is of format {found[:80]}, and this version of gossamer reads format {FORMAT}; update gossamer"
         )
-    if set(document) != _KEYS:
-        different = ", ".join(sorted(map(str, set(document) ^ _KEYS)))[:200]
+    if set(document) - {_WHEEL} != _KEYS:
+        different = ", ".join(sorted(map(str, (set(document) - {_WHEEL}) ^ _KEYS)))[:200]
         raise InvitationError(f"expected the keys of an invitation, and these are missing or too many: {different}")
     return document
 
@@ -242,6 +248,7 @@ def _invitation(document: Mapping[str, Any], signer: PublicKey) -> Invitation:
         issued=_time(document, "issued"),
         expires=_time(document, "expires"),
         organiser=signer,
+        wheel=_text(document, _WHEEL) if _WHEEL in document else None,
     )
     if invitation.spec_sha256 != _text(document, "spec_sha256"):
         raise InvitationError("its spec does not have the hash that it names; ask the organiser for a new one")

@@ -69,7 +69,7 @@ def draft_again(
         {**known, **keys, **{name: identity.public_key for name, identity in made.items()}},
     )
     issued = max(datetime.now(UTC), before.issued + _MOMENT)
-    invitations = invite(signer, before.broker, members, spec, issued + valid, issued, before.run)
+    invitations = invite(signer, before.broker, members, spec, issued + valid, issued, before.run, before.wheel)
     authority = kept_authority(folder) if has_tls(before.broker) else None
     certificate = folder / papers.BROKER_CERTIFICATE
     files = {

@@ -13,7 +13,7 @@ from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.experiment.cards import card_of
 from gossamer.experiment.personalising import NOTE, personal_models
-from gossamer.experiment.regression import regression_figures
+from gossamer.experiment.regression import fit_figures
 from gossamer.experiment.results_folder import to_json
 from gossamer.experiment.summarising import algorithm_of
 from gossamer.privacy import guarantee_card
@@ -101,6 +101,6 @@ def _tested(held: DataHeld, model: FloatArray) -> dict[str, float]:
     figures = {"test_loss": float(found.loss[0])}
     if dataset.classes is not None:
         figures["test_accuracy"] = float(found.accuracy[0])
-    further = regression_figures(objective, model, figures["test_loss"], dataset, held.test)
+    further = fit_figures(objective, model, dataset, held.test)
     figures |= {name: value for name, value in further.items() if value is not None}
     return {name: value for name, value in figures.items() if math.isfinite(value)}
