@@ -125,7 +125,15 @@ def test_an_evaluation_counts_what_is_right() -> None:
     losses = [math.log1p(math.exp(scores[0])), math.log1p(math.exp(-scores[1])), math.log1p(math.exp(scores[2]))]
     found = model().evaluate(table)
     assert SCORE < 0 < scores[2]
-    assert found == {"rows": 3, "loss": pytest.approx(np.mean(losses), abs=1e-6), "accuracy": pytest.approx(1 / 3)}
+    assert found == {
+        "rows": 3,
+        "loss": pytest.approx(np.mean(losses), abs=1e-6),
+        "accuracy": pytest.approx(1 / 3),
+        "constant_accuracy": pytest.approx(2 / 3),
+        "balanced_accuracy": pytest.approx((1 / 2 + 0) / 2),
+        "sensitivity": 0,
+        "auroc": pytest.approx((1 / 2 + 0) / 2),  # of the two who are not ill one has the same score, one a higher
+    }
 
 
 def test_an_evaluation_of_a_regression() -> None:
