@@ -112,9 +112,14 @@ def test_noise_that_can_be_drawn_again_is_for_simulations(
             "compute.strategy: vmap rounds a gradient by what is computed beside it, and deployed parties compute "
             "each example for itself; choose auto",
         ),
+        (
+            "dataset={name: wards, path: wards.csv, target: ill, columns: {age: number}, scale: private}",
+            "dataset.scale: private is for simulations, and parties of a federation agree on ranges before they "
+            "start; declare a range for each number under dataset.columns, and leave it out",
+        ),
     ],
 )
-def test_gradients_that_depend_on_their_company_are_for_simulations(
+def test_what_parties_would_have_to_agree_on_in_the_run_is_for_simulations(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, said: str
 ) -> None:
     (tmp_path / "spec.yaml").write_text(SPEC % "1.0e-4")

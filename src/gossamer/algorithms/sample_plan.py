@@ -75,11 +75,9 @@ class SamplePlan(NodePlan):
         releases = max(sum(schedule.values()) for schedule in self.schedules.values())
         samples = releases * any(isinstance(law, Poisson) for schedule in self.schedules.values() for law in schedule)
         times = Times(PUBLIC_TIMES, samples) if deadline else Times(OPEN_TIMES)
-        # What comes before the run is over all examples: no sample, and nothing that a time could tell.
-        before = sum(kind.size * count for kind, count in self.problem.beforehand.items())
         if all(isinstance(law, Gaussian) for law in self.mechanisms.values()):
-            return {EVERYBODY: Drawn(releases * (self.size + 1) + before, samples, network=network, times=times)}
-        return {EVERYBODY: Drawn(before, floating_point=True, network=network, times=times)}
+            return {EVERYBODY: Drawn(releases * (self.size + 1), samples, network=network, times=times)}
+        return {EVERYBODY: Drawn(0, floating_point=True, network=network, times=times)}
 
     def releases(self, name: str) -> int:
         """Most releases of node ``name``, those before the run included."""

@@ -8,12 +8,11 @@ from tests.end_to_end.bad_inputs import (
     papers,
     paths,
     results,
-    scales,
     specs,
     tables,
     texts,
 )
 from tests.end_to_end.bad_inputs.case import Case
 
-_PARTS = (texts, specs, options, paths, data, archives, tables, models, papers, scales, results)
+_PARTS = (texts, specs, options, paths, data, archives, tables, models, papers, results)
 CASES: tuple[Case, ...] = tuple(case for part in _PARTS for case in part.CASES)

@@ -67,19 +67,4 @@ def _federation() -> Path:
     return _home() / "federation"
 
 
-@cache
-def _scaled() -> Path:
-    """A federation whose parties have yet to find the scale of a column."""
-    from tests.end_to_end.bad_inputs import tables
-
-    from gossamer.cli.federation.local_federation import LocalFederation
-
-    (_home() / "scaled.csv").write_text(tables.table())
-    columns = "age: number, sex: [female, male], smoker: boolean, weight: {range: [0, 200], missing: 70}"
-    text = tables.declared(columns, ", scale: private").replace("rows.csv", str(_home() / "scaled.csv"))
-    text = text.replace("privacy: none", "budget: {epsilon: 8, delta: 1.0e-4}")
-    LocalFederation.found(read_text(text), _home() / "scaled", "mqtt://127.0.0.1:1")
-    return _home() / "scaled"
-
-
-_MAKE = {"results": _results, "federation": _federation, "wards": _wards, "scaled": _scaled}
+_MAKE = {"results": _results, "federation": _federation, "wards": _wards}

@@ -21,7 +21,6 @@ from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.target_range import TargetRange
 from gossamer.data.unscaled import undeclared_labels, unlearnable
 from gossamer.deployment.party.data import load_party_split, shard_settings, write_party_file
-from gossamer.deployment.party.table_shards import table_settings, write_party_table
 from gossamer.errors import DataError, RunWarning, SpecError
 
 REAL: dict[str, Any] = {"name": "mine", "task": "regression"}
@@ -234,17 +233,6 @@ def test_a_partys_own_file_has_the_bits_of_the_simulation(tmp_path: Path) -> Non
     np.testing.assert_array_equal(train.targets, whole.train.targets)
     assert test is not None
     np.testing.assert_array_equal(test.targets, whole.test.targets)
-
-
-def test_a_partys_own_table_has_the_bits_of_the_simulation(tmp_path: Path) -> None:
-    rows = [f"{','.join(map(repr, x))},{1e3 * y!r}" for x, y in zip(X.tolist(), Y.tolist())]
-    (tmp_path / "a.csv").write_text("\n".join(["a,b,c,y", *rows]))
-    told: dict[str, Any] = {**REAL, "path": tmp_path / "a.csv", "target": "y", "target_range": [100e3, 150e3]}
-    columns = dict.fromkeys("abc", "number")
-    whole = load_dataset(DatasetSettings(**told, columns=columns, scale="private"))
-    write_party_table(tmp_path / "shard.csv", whole.train, whole)
-    train, _ = load_party_split(table_settings(whole), tmp_path / "shard.csv")
-    np.testing.assert_array_equal(train.targets, whole.train.targets)
 
 
 # Arrays

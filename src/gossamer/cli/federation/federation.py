@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from gossamer.bounded import read_file, real_path
 from gossamer.bounded import read_text as text_of
 from gossamer.cli.federation.broker import add_broker, broker_command
-from gossamer.cli.federation.scale import add_combine, add_scale, combine_command, scale_command
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import print_json, say, warn
 from gossamer.errors import CallerError
@@ -40,8 +39,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     _add_joining(actions)
     _add_renewing(actions)
     _add_show(actions)
-    _finish(add_scale(actions), scale_command)
-    _finish(add_combine(actions), combine_command)
     _finish(add_broker(actions), broker_command)
 
 

@@ -24,21 +24,18 @@ from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
 from gossamer.arrays import FloatArray
 from gossamer.cli.federation.local_policy import Asking, policy_for
-from gossamer.cli.federation.local_scale import hand_round
 from gossamer.data.split import Split
-from gossamer.deployment.founding.federation_spec import own_code
+from gossamer.deployment.founding.federation_spec import check_scale, own_code
 from gossamer.deployment.founding.founding import found
 from gossamer.deployment.founding.invitations import read_signed
 from gossamer.deployment.founding.layout import START
 from gossamer.deployment.party.agreement import Agreed, Terms
 from gossamer.deployment.party.data import shard_settings, write_party_file
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.party.table_shards import table_settings, write_party_table
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.private_scale import found_by_release, rescaled
 from gossamer.experiment.reading import write_spec
 from gossamer.experiment.regression import fit_figures
 from gossamer.experiment.spec import Experiment
@@ -47,7 +44,7 @@ from gossamer.interrupts import orderly
 from gossamer.protocol.node import Node
 from gossamer.runtimes.storage.store import SqliteStore
 
-POLICY, DATA, TABLE, STATE, OUTPUT = "policy.yaml", "data.npz", "data.csv", "state", "output.log"
+POLICY, DATA, STATE, OUTPUT = "policy.yaml", "data.npz", "state", "output.log"
 _LOOK = 0.2
 
 
@@ -89,8 +86,6 @@ class LocalFederation:
         All parties.
     organiser : str
         Fingerprint.
-    ranges : mapping of str to float
-        Of columns that are scaled privately, once the parties have found them.
     """
 
     folder: Path
@@ -99,7 +94,6 @@ class LocalFederation:
     members: tuple[str, ...]
     organiser: str
     processes: dict[str, ForkServerProcess] = field(default_factory=dict)
-    ranges: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def found(cls, experiment: Experiment, folder: Path, broker: str) -> LocalFederation:
@@ -110,6 +104,7 @@ class LocalFederation:
         CallerError
             If the spec cannot be run, or the folder has something in it.
         """
+        check_scale(experiment)
         prepared = prepare(experiment)
         if spread(prepared.experiment, prepared.holdings):
             raise SpecError(
@@ -117,8 +112,7 @@ class LocalFederation:
                 "joint guarantee is made; take partition: by_person, or leave budget.rows_per_person out"
             )
         plan = plan_run(prepared)
-        tables = bool(found_by_release(prepared.dataset))
-        dataset = table_settings(prepared.dataset) if tables else shard_settings(prepared.dataset)
+        dataset = shard_settings(prepared.dataset)
         sizes = prepared.shard_sizes
         text = write_spec(prepared.experiment.model_copy(update={"dataset": dataset}))
         founded = found(folder, spec=text, parties=sizes, broker=broker)
@@ -127,41 +121,30 @@ class LocalFederation:
         for name, shard in zip(prepared.names, prepared.shards, strict=True):
             own = Split(prepared.dataset.train.features[shard], prepared.dataset.train.targets[shard])
             persons = None if prepared.dataset.persons is None else prepared.dataset.persons[shard]
-            if tables:
-                write_party_table(folder / name / TABLE, own, prepared.dataset, persons)
-            else:
-                write_party_file(folder / name / DATA, own, prepared.dataset, persons=persons)
+            write_party_file(folder / name / DATA, own, prepared.dataset, persons=persons)
             asked = Asking(prepared, plan, founded.invitation, name)
-            write_own(folder / name / POLICY, policy_for(asked, federation.data_name(name)))
+            write_own(folder / name / POLICY, policy_for(asked, DATA))
         return federation
 
     def command(self, name: str, *more: str) -> list[str]:
         """The arguments with which ``gossamer`` starts a party."""
         place = self.folder / name
-        found = ["node", "--invitation", str(place / "invitation.yaml"), "--quiet", *self._terms]
-        if name in self.prepared.names:
-            found += self._data(name)
-        return [*found, *more]
-
-    def scale_command(self, name: str) -> list[str]:
-        """The arguments with which ``gossamer`` makes a party's release for a scale."""
-        place = self.folder / name
-        return ["federation", "scale", str(place / "invitation.yaml"), *self._terms, *self._data(name)]
-
-    @property
-    def _terms(self) -> list[str]:
-        """Arguments on whose invitation it is, and what it may run."""
         start = [] if self.start_file is None else [f"--pretrained={self.start_file}"]
         modules = [f"--module={module}" for module in own_code(self.prepared.experiment)]
-        return ["--organiser", self.organiser, *start, *modules]
-
-    def _data(self, name: str) -> list[str]:
-        place = self.folder / name
-        return ["--data", str(place / self.data_name(name)), "--policy", str(place / POLICY)]
-
-    def data_name(self, name: str) -> str:
-        """Name of the file of a party's examples, in its folder."""
-        return TABLE if (self.folder / name / TABLE).exists() else DATA
+        data = ["--data", str(place / DATA), "--policy", str(place / POLICY)] if name in self.prepared.names else []
+        invitation = str(place / "invitation.yaml")
+        return [
+            "node",
+            "--invitation",
+            invitation,
+            "--quiet",
+            "--organiser",
+            self.organiser,
+            *start,
+            *modules,
+            *data,
+            *more,
+        ]
 
     @property
     def start_file(self) -> Path | None:
@@ -170,12 +153,8 @@ class LocalFederation:
 
     def start(self, name: str, *more: str) -> None:
         """Start a party's process."""
-        self.begin(name, self.command(name, *more))
-
-    def begin(self, name: str, command: list[str]) -> None:
-        """Start a process of a party, with the arguments of ``gossamer``."""
         output = str(self.folder / name / OUTPUT)
-        process = _CONTEXT.Process(target=_run_node, args=(command, output), name=name)
+        process = _CONTEXT.Process(target=_run_node, args=(self.command(name, *more), output), name=name)
         process.start()
         self.processes[name] = process
 
@@ -191,28 +170,12 @@ class LocalFederation:
         """
         with orderly():  # or the processes would outlive this one
             try:
-                self.find_scale(say)
                 for name in self.members:
                     self.start(name, *(more or {}).get(name, ()))
                 self._wait(say)
             finally:
                 self.stop()
         return self.outcome()
-
-    def find_scale(self, say: Callable[[str], None]) -> None:
-        """Have the parties find their scale before they start, where the spec asks for one."""
-        if not found_by_release(self.prepared.dataset):
-            return
-        say("each party releases, once and with noise, how large the values of its columns are")
-        for name in self.prepared.names:
-            self.begin(name, self.scale_command(name))
-        for name in self.prepared.names:
-            self.processes[name].join()
-            if self.processes[name].exitcode:
-                raise CallerError(f"{name}: {self.last_line(name)}")
-        self.processes.clear()
-        self.ranges = hand_round(self.prepared, self.folder, self.members, self.start_file)
-        self.prepared = rescaled(self.prepared, self.ranges)
 
     def _wait(self, say: Callable[[str], None]) -> None:
         told: dict[str, str] = {}

@@ -52,12 +52,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the model that all start from, if there is one (default: start.safetensors beside the invitation)",
     )
-    add(
-        "--scale",
-        action=FileName,
-        metavar="FILE",
-        help="the scale that was found privately, if one was (default: scale.yaml beside the invitation)",
-    )
     add("--store", action=FileName, metavar="DIR", help="the state folder (default: state beside the invitation)")
     add("--resume", action=argparse.BooleanOptionalAction, default=True, help="go on from the store if there is one")
     add(

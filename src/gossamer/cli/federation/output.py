@@ -15,7 +15,6 @@ from gossamer.deployment.founding.invitations import Invitation, Member
 from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.computing import deployed_epsilon, deployed_guarantees
 from gossamer.errors import counted
-from gossamer.experiment.private_scale import found_by_release
 from gossamer.extras import installed_wheel
 
 
@@ -94,13 +93,6 @@ def _entry(member: Member, agreed: Agreed) -> dict[str, Any]:
     return {**entry, "releases": agreed.plan.releases(member.name), "epsilon": _epsilon(member, agreed)}
 
 
-_SCALING = [
-    "Each party: `gossamer federation scale INVITATION --policy FILE`, and sends the file NAME.scale that it writes.",
-    f"`gossamer federation combine` with these files; the {papers.SCALE} that it writes goes to every party, beside "
-    "its invitation.",
-]
-
-
 def next_steps(folder: Path, founded: Founded, agreed: Agreed) -> str:
     """Next steps of the organiser with the folder."""
     invitation = founded.invitation
@@ -119,7 +111,6 @@ def next_steps(folder: Path, founded: Founded, agreed: Agreed) -> str:
             if (folder / papers.START).exists()
             else []
         ),
-        *(_SCALING if found_by_release(agreed.prepared.dataset) else []),
         "Each party: `gossamer node --invitation FILE --organiser FINGERPRINT --policy FILE --data FILE` "
         "(servers: without policy and data).",
         *([f"Keep {keys} here, where nobody else can read: `add` and `renew` need it."] if keys else []),

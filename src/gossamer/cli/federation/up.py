@@ -89,7 +89,6 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Do
         card = card_of(federation.prepared)
         write_own(out / CARD, card.to_json(indent=2) + "\n")
         write_own(out / ARRAYS, saved(found.model, card))
-    document |= {"private_ranges": dict(federation.ranges)} if federation.ranges else {}
     document |= ended | {"failed": dict(found.failed)}
     write_own(out / "summary.json", to_json(all_finite(document), indent=2) + "\n")
     report = _report(document)

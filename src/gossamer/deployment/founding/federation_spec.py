@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from gossamer.algorithms.table import ALGORITHMS, registered_as
 from gossamer.data.declared import declared, declared_form
+from gossamer.data.scaling import PrivateScale
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.others_code import of_others
 from gossamer.experiment.pretrained import PretrainedSettings, pretrained_file
@@ -35,6 +36,7 @@ def federation_spec(text: str, parties: int, folder: Path | None = None) -> str:
     check_clock(experiment)
     check_rounding(experiment)
     check_device(experiment)
+    check_scale(experiment)
     if experiment.compute.strategy == "vmap":
         raise SpecError(
             "compute.strategy: vmap rounds a gradient by what is computed beside it, and deployed parties compute "
@@ -77,6 +79,15 @@ def check_secret(experiment: Experiment) -> None:
         raise SpecError(
             "privacy.shared_samples is for simulations, and deployed parties draw batches that nobody can repeat; "
             "leave it out"
+        )
+
+
+def check_scale(experiment: Experiment) -> None:
+    """Raise SpecError if the scale of columns is to be found in the run: parties know it before they start."""
+    if isinstance(experiment.dataset.scale, PrivateScale):
+        raise SpecError(
+            "dataset.scale: private is for simulations, and parties of a federation agree on ranges before they "
+            "start; declare a range for each number under dataset.columns, and leave it out"
         )
 
 

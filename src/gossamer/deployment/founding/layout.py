@@ -6,7 +6,6 @@
       authority.crt         by which others know what it signed; each of them has a copy as ca.crt
       federation.yaml       one of the invitations, from which `add` and `renew` go on
       start.safetensors     the model that all start from, if there is one: a copy goes to each party
-      scale.yaml            the parties' releases by which columns are scaled privately, if some are: likewise
       broker/               for the broker's machine: mosquitto.conf, acl, ca.crt, broker.crt, broker.key
       <party>/              for one party: invitation.yaml, ca.crt, tls.crt, and identity.key if it was made here
 
@@ -29,10 +28,9 @@ AUTHORITY_KEY = "authority.key"
 AUTHORITY_CERTIFICATE = "authority.crt"
 RECORD = "federation.yaml"
 START = "start.safetensors"
-SCALE = "scale.yaml"
 BROKER = "broker"
 BROKER_KEY, BROKER_CERTIFICATE = f"{BROKER}/broker.key", f"{BROKER}/broker.crt"
-RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, START, SCALE, BROKER)
+RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, START, BROKER)
 """Names in the folder that no party can have."""
 
 INVITATION = "invitation.yaml"

@@ -30,7 +30,6 @@ from gossamer.experiment.nodes_and_sides import nodes_of
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import assemble, servers
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.private_scale import rescaled
 from gossamer.experiment.reading import read_text
 from gossamer.experiment.spec import Experiment
 from gossamer.keys.errors import InvitationError
@@ -184,10 +183,6 @@ class Agreed:
         own = np.arange(len(train.targets))
         shards = tuple(own if name == me else shard for name, shard in zip(prepared.names, prepared.shards))
         return replace(self, prepared=replace(prepared, dataset=dataset, shards=shards))
-
-    def scaled_by(self, ranges: Mapping[str, float]) -> Agreed:
-        """The same once the parties have found ``ranges`` together, of columns that are scaled privately."""
-        return replace(self, prepared=rescaled(self.prepared, ranges))
 
     def nodes(self) -> dict[str, Node]:
         """Fresh nodes of the run, by name."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 from gossamer.algorithms.plan import Plan
@@ -22,7 +21,6 @@ from gossamer.deployment.party.joining import Invited, asked
 from gossamer.deployment.party.options import PartyOptions
 from gossamer.deployment.party.side_file import SideFile
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.errors import DataError
 from gossamer.experiment.prepared import Prepared
 from gossamer.keys.membership import AGENT
 from gossamer.privacy.accounting.ledger import RenyiFilter
@@ -44,7 +42,6 @@ from gossamer.sides.receipts import PURPOSE as RECEIPTS
 
 UNIT_LEDGER = "unit.ledger"
 """File in the state folder of a server that releases others' data."""
-NO_RANGES: Mapping[str, float] = MappingProxyType({})
 
 
 class DataHeld:
@@ -58,8 +55,6 @@ class DataHeld:
         Whose policy has let the run pass.
     folder : StateFolder
         Taken.
-    ranges : mapping of str to float
-        Of columns that are scaled privately, once they are found.
 
     Attributes
     ----------
@@ -82,24 +77,20 @@ class DataHeld:
         If the data do not fit, or changed, or have not enough of their budget left.
     """
 
-    def __init__(
-        self, options: PartyOptions, invited: Invited, folder: StateFolder, ranges: Mapping[str, float] = NO_RANGES
-    ) -> None:
+    def __init__(self, options: PartyOptions, invited: Invited, folder: StateFolder) -> None:
         self._invited, self._folder = invited, folder
         self._owned: OwnedData | None = None
         self._kept: SideFile | None = None
         self._unit: LedgerFile | None = None
         self.ledger: Ledger | None = None
         self.charged = 0
-        self.agreed, self.test = invited.agreed.scaled_by(ranges), None
+        self.agreed, self.test = invited.agreed, None
         if invited.data is not None:
             train, test = self._load(options, invited)
-            self.agreed = invited.agreed.with_data(train, test).scaled_by(ranges)
+            self.agreed = invited.agreed.with_data(train, test)
             self.test = None if test is None else self.agreed.prepared.dataset.test
             self._open(options, invited, train, folder)
             self._rehearse()
-            if ranges:
-                self._check_released()
         elif self.agreed.plan.side(self._name).owners:
             self._unit = LedgerFile(folder.path / UNIT_LEDGER, invited.state_key)
         self.receipts = self._receipts()
@@ -110,21 +101,6 @@ class DataHeld:
         with self._owned.file.rehearsal():
             found = self._ledger()
             self.charged = 0 if found is None else found.releases
-
-    def _check_released(self) -> None:
-        """See whether the ledger has the release that the scale was found by; without noise nothing is counted.
-
-        Raises
-        ------
-        DataError
-            If it has not: then it is an older copy, or another file.
-        """
-        charges = self.agreed.plan.side(self._name).charges()
-        if charges is not None and charges.most is not None and not self.charged:
-            raise DataError(
-                f"{self._name}: the scale holds a release of this data that its ledger does not have, so the ledger is "
-                "an older copy, or that of another policy; put the newest back, or found a new federation"
-            )
 
     def charge(self) -> None:
         """Enter the plan of the whole run in the ledger.

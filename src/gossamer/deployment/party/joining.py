@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,13 +13,12 @@ from gossamer.deployment.owner.policy_rules import Asked, refusals
 from gossamer.deployment.party.agreement import Agreed, Terms
 from gossamer.deployment.party.options import PartyOptions
 from gossamer.errors import CallerError, counted
-from gossamer.experiment.private_scale import beforehand
 from gossamer.keys.errors import InvitationError
 from gossamer.keys.identity import Identity
 from gossamer.keys.membership import AGENT, Member
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.clipping import FixedClip
-from gossamer.privacy.mechanisms import Gaussian, Mechanism
+from gossamer.privacy.mechanisms import Gaussian
 from gossamer.sides.side_plan import CountedOn
 
 
@@ -129,7 +127,7 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         organiser=terms.invitation.organiser,
         private=spec.private,
         clip=clip.bound if isinstance(clip, FixedClip) else None,
-        noise_multiplier=_least_noise([law, *(kind.mechanism for kind in beforehand(agreed.prepared))]),
+        noise_multiplier=law.noise_multiplier if isinstance(law, Gaussian) else None,
         epsilon=_epsilon(agreed),
         delta=spec.delta,
         relation=spec.privacy.relation,
@@ -142,11 +140,6 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         data=data,
         planned=plan.counts(me.name),
     )
-
-
-def _least_noise(laws: Sequence[Mechanism]) -> float | None:
-    """The smallest noise multiplier of Gaussian noise, in the run and before it."""
-    return min((law.noise_multiplier for law in laws if isinstance(law, Gaussian)), default=None)
 
 
 def _shown_to(agreed: Agreed) -> tuple[Member, ...]:

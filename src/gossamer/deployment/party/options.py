@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gossamer.bounded import real_path
-from gossamer.deployment.founding.layout import SCALE
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,6 @@ class PartyOptions:
     pretrained : Path, optional
         The model that all parties start from, where there is one; by default ``start.safetensors`` beside the
         invitation.
-    scale : Path, optional
-        The parties' releases by which columns are scaled privately; by default ``scale.yaml`` beside the invitation.
     store : Path, optional
         The state folder; by default ``state`` beside the invitation.
     resume : bool
@@ -63,7 +60,6 @@ class PartyOptions:
     policy: Path | None = None
     modules: Sequence[str] = ()
     pretrained: Path | None = None
-    scale: Path | None = None
     store: Path | None = None
     resume: bool = True
     believe_store: bool = False
@@ -82,11 +78,6 @@ class PartyOptions:
     def state(self) -> Path:
         """The state folder."""
         return self.store or self.folder / "state"
-
-    @property
-    def scale_file(self) -> Path:
-        """The parties' releases by which columns are scaled privately, where some are."""
-        return self.scale or self.folder / SCALE
 
     @property
     def start(self) -> Path:

@@ -26,7 +26,6 @@ from gossamer.deployment.party.reach import Reach
 from gossamer.deployment.party.renewing import Newer, check_newer, fitting
 from gossamer.deployment.party.reporting import Reporter
 from gossamer.deployment.party.results import write_results
-from gossamer.deployment.party.scaling import agreed_ranges
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.stored import Stored
 from gossamer.deployment.party.tasks import Tasks, Worker
@@ -106,7 +105,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     """All that may refuse the start comes first, then the broker and the neighbours; and only then the ledger."""
     agreed, invitation = invited.agreed, invited.agreed.terms.invitation
     stored = Stored(options, invited, folder, stack)
-    held = DataHeld(options, invited, folder, agreed_ranges(options, invited, folder))
+    held = DataHeld(options, invited, folder)
     stack.callback(held.close)
     reporter.connects()
     transport = stack.enter_context(connected(options, invitation, folder))

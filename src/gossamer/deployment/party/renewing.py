@@ -18,7 +18,6 @@ from gossamer.deployment.party.joining import Invited, accept
 from gossamer.deployment.party.options import PartyOptions
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError, GossamerError
-from gossamer.experiment.private_scale import found_by_release
 from gossamer.experiment.spec import Experiment
 from gossamer.keys.errors import InvitationError
 from gossamer.privacy.releases import Counts
@@ -135,11 +134,6 @@ def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None =
         )
     if earlier.terms.names == agreed.terms.names:
         return
-    if found_by_release(agreed.prepared.dataset):
-        raise InvitationError(
-            "nobody can join a run with dataset.scale: private, whose parties find the scale together before it "
-            "begins; found a new federation"
-        )
     name = agreed.terms.experiment.algorithm.name
     # Who masks with whom is drawn from all parties before the run, and the owners' trust is in those.
     if agreed.terms.experiment.terms.hiding or not agreed.prepared.algorithm.grows:

@@ -16,7 +16,6 @@
 | `spending.json` | at the end: what all runs have taken of the budget of the party's data; for its owner |
 | `model.json` | at the end: what that model is, and how rows are read for it |
 | `personal.safetensors` | at the end, if the spec asks for it: that model trained on with raw data, for this party |
-| `scale.yaml` | the scale that the node began with, where columns are scaled privately |
 | `instance` | a random name of this folder, by which the ledger of an agent's data knows it |
 | `live-address` | where the node's page is, as long as it is served: whoever knows it sees the page |
 | `leave` | a request of `gossamer stop --leave` |
