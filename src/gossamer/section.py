@@ -110,8 +110,8 @@ def _holds_truth_value(value: Any) -> bool:
 
 
 def kinds_of(annotation: Any) -> list[Any]:
-    """The classes that a value may be of, or that its items may be of; YAML 1.1 reads ``on`` as a truth value."""
+    """The classes of a value, or of its items; YAML 1.1 has ``on`` and ``off`` as truth values."""
     if typing.get_origin(annotation) is typing.Literal:
-        return [bool if value == "on" else type(value) for value in typing.get_args(annotation)]
+        return [bool if value in ("on", "off") else type(value) for value in typing.get_args(annotation)]
     arguments = typing.get_args(annotation)
     return [kind for argument in arguments for kind in kinds_of(argument)] if arguments else [annotation]

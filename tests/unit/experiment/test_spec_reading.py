@@ -383,3 +383,9 @@ def test_noise_clips_at_one_unless_told_and_no_noise_does_not_clip() -> None:
 def test_the_relation_goes_with_the_sampling_unless_it_is_given() -> None:
     assert spec().privacy.relation is gs.NeighboringRelation.ADD_OR_REMOVE_ONE
     assert spec(privacy={"sampling": "fixed_size"}).privacy.relation is gs.NeighboringRelation.REPLACE_ONE
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("off", float("inf")), ("'off'", float("inf")), ("90", 90.0)])
+def test_a_limit_alone_can_be_switched_off_without_quotes(text: str, seconds: float) -> None:
+    found = read_text(f"algorithm: gossip\nprivacy: none\ndeployment: {{alone_after: {text}}}\n")
+    assert found.deployment.alone_seconds == seconds

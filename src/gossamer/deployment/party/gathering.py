@@ -64,37 +64,27 @@ class Gathering:
         self.stopping = self.stopping or why
         self.transport.wake()
 
-    def recall(self, neighbours: Iterable[str], patience: float) -> None:
-        """Wait until all neighbours have said what they know of this node, at most so many seconds."""
-        wanted, until = set(neighbours), self.clock() + patience
-        while not self.stopping and (missing := wanted - self.peers.counters().keys()):
-            now = self.clock()
-            if now >= until:
-                if silent := self._unheard(missing, now):
-                    self.folder.warn(f"goes ahead without {', '.join(sorted(silent))}, not heard within {patience:g} s")
-                return
-            self._turn(min(0.5, until - now), now)
-
-    def gather(self, neighbours: Iterable[str], patience: float) -> None:
+    def gather(self, neighbours: Iterable[str], patience: float, recalls: bool = False) -> None:
         """Wait until all neighbours have answered a probe, at most so many seconds, and for one of them for ever.
 
-        A node whose reach has no limit goes ahead without any.
+        A node whose reach has no limit goes ahead without any; one that ``recalls`` only hears what they
+        know of it.
         """
         wanted, until, told = set(neighbours), self.clock() + patience, False
-        while not self.stopping and (missing := self._unreached(wanted)):
+        while not self.stopping and (missing := self._missing(wanted, recalls)):
             now = self.clock()
-            alone = missing == wanted and math.isfinite(self.reach.limit)
+            alone = missing == wanted and not recalls and math.isfinite(self.reach.limit)
             if now >= until and not told:
                 self.folder.warn(self._without(missing, now, patience, alone))
                 told = True
             if now >= until and not alone:
                 return
-            self._publish(self.reach.probe(missing, now))
+            self._publish(() if recalls else self.reach.probe(missing, now))
             self._turn(min(0.5, until - now) if now < until else 0.5, now)
 
-    def _unreached(self, wanted: Collection[str]) -> set[str]:
+    def _missing(self, wanted: Collection[str], recalls: bool) -> set[str]:
         states, told = self.peers.states(self.clock()), self.peers.counters()
-        return {name for name in wanted if name not in told or not states[name].passed}
+        return {name for name in wanted if name not in told or not (recalls or states[name].passed)}
 
     def _without(self, missing: Collection[str], now: float, patience: float, alone: bool) -> str:
         unheard = self._unheard(missing, now)

@@ -175,7 +175,7 @@ def _meet(
         if not stored.begun:
             gathering.gather(near, options.wait)
         elif not stored.finished:
-            gathering.recall([name for name in near if name in links], min(RECALL, options.wait))
+            gathering.gather([name for name in near if name in links], min(RECALL, options.wait), recalls=True)
     if not options.believe_store:
         check_memory(links, gathering.peers, options.state)
     return gathering.stopping

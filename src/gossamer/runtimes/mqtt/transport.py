@@ -39,7 +39,6 @@ import gossamer.runtimes.mqtt.mqtt_extra  # noqa: F401  (says how to install pah
 # isort: split
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, LogLevel, MQTTProtocolVersion
-from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from gossamer.errors import GossamerError, SpecError
@@ -53,7 +52,11 @@ from gossamer.runtimes.mqtt.addresses import (
 )
 from gossamer.runtimes.mqtt.inbox import ITEM_OVERHEAD, Datagram, Inbox
 
-_NO_MATCH, _NOT_AUTHORIZED = 0x10, 0x87
+_REFUSALS = {  # by the reason codes of MQTT 5; others are of no help
+    0x10: "{to} is not connected to the broker, or may receive nothing there",
+    0x87: "not allowed: the broker's access list has {me} send nothing to {to} in this run",
+    0x97: "the broker has no room left for what {me} sends",
+}
 _UNCONFIRMED = 5.0  # seconds
 _OF_SIZE = ("Packet too large", "Protocol error")  # the second is what Mosquitto says of its message_size_limit
 _TOPIC = 256  # bytes that MQTT puts around a payload, at most: two names of a node, one of a run
@@ -306,20 +309,8 @@ class MqttTransport:
             info, size, to = self._unpublished.popleft()
             self._outgoing -= size
             self._cut = 0 if size >= self._cut else self._cut
-            self._note_code(to, self._codes.pop(info.mid, 0))
+            self._refusals[to] = _REFUSALS.get(self._codes.pop(info.mid, 0), "").format(me=self.node, to=to)
             self._confirmed = time.monotonic()
-
-    def _note_code(self, to: str, code: int) -> None:
-        if code == _NOT_AUTHORIZED:
-            self._refusals[to] = (
-                f"not allowed: the broker's access list lets {self.node} send nothing to {to} in this run"
-            )
-        elif code == _NO_MATCH:
-            self._refusals[to] = f"{to} is not connected to the broker, or may receive nothing there"
-        elif code:
-            self._refusals[to] = f"the broker refused it: {ReasonCode(PacketTypes.PUBACK, identifier=code)}"
-        else:
-            self._refusals.pop(to, None)
 
     # What follows is called by paho's thread.
 
