@@ -300,7 +300,8 @@ def takes(schema: Any) -> set[str]:
     if isinstance(schema, list):
         return {kind for item in schema for kind in takes(item)}
     inner = {kind for key in ("anyOf", "items", "prefixItems") if key in schema for kind in takes(schema[key])}
-    options = {"boolean" if option == "on" else type(option).__name__ for option in schema.get("enum", [])}
+    said = [*schema.get("enum", []), *([schema["const"]] if "const" in schema else [])]
+    options = {"boolean" if option in ("on", "off") else type(option).__name__ for option in said}
     return inner | options | {schema.get("type", "")}
 
 
