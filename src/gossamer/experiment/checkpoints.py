@@ -1,9 +1,9 @@
 """Checkpoints of a run: one file in its results folder, from which the run goes on after its process was killed.
 
-The first line says what it is, the second is a digest of all that follows, the third says, as JSON, of which run it is
-a checkpoint. The rest is the state, as `protocol.snapshots` has it, so that reading it runs nothing but constructors.
-The file is replaced whole or not at all, and deleted when the run ends. It is as private as the data, and for its owner
-alone.
+The first line says what it is. The second is a digest of all that follows, under a key that follows from the run's
+noise secret where it has one. The third says, as JSON, of which run it is a checkpoint. The rest is the state, as
+`protocol.snapshots` has it, so that reading it runs nothing but constructors. The file is replaced whole or not at all,
+and deleted when the run ends. It is as private as the data, and for its owner alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 
 from gossamer.bounded import open_file, read_file
 from gossamer.errors import DataError, MalformedMessage, SpecError
+from gossamer.experiment.noise_secret import FILE as SECRET
+from gossamer.experiment.noise_secret import KeptSecret
 from gossamer.experiment.results_folder import CHECKPOINT
 from gossamer.files import replaced
 from gossamer.protocol.encoding import Buffer
@@ -25,7 +27,7 @@ from gossamer.version import __version__
 
 MOST = 1 << 34
 """Most bytes of a checkpoint."""
-_FIRST = b"gossamer checkpoint 1\n"
+_FIRST = b"gossamer checkpoint 2\n"
 _MOST_HEADER = 1 << 20
 
 
@@ -141,7 +143,7 @@ def write_checkpoint(folder: Path, origin: Origin, state: Mapping[str, Any]) -> 
         raise SpecError(f"a checkpoint has at most {MOST} bytes, found a state of {size}")
     header = json.dumps(asdict(origin)).encode() + b"\n"
     with replaced(folder / CHECKPOINT, durable=origin.ranges is not None) as file:
-        file.write(_FIRST + _digest((header, *pieces)) + header)
+        file.write(_FIRST + _digest((header, *pieces), _key(folder)) + header)
         file.writelines(pieces)
 
 
@@ -166,8 +168,11 @@ def read_checkpoint(folder: Path) -> Checkpoint:
                     "things in between; go on with that version, or run the spec as a new run"
                 )
             body = file.read()
-        if digest != _digest((line, body)):
-            raise _malformed(path, "it was cut off, or changed")
+        if digest != _digest((line, body), _key(folder)):
+            why = "it was cut off, or changed"
+            if not (folder / SECRET).exists():  # of a run with something to hide it is the key
+                why += f", or its key is lost: expected the run's noise secret, {SECRET}, found none"
+            raise _malformed(path, why)
         if header["spec"] != spec_digest(folder):
             raise DataError(
                 f"{path}: of another spec than {folder / 'spec.yaml'}, found beside it; bring back the one it was made "
@@ -179,9 +184,16 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(path, origin, body)
 
 
-def _digest(pieces: Iterable[Buffer]) -> bytes:
+def _key(folder: Path) -> bytes:
+    """Key of a checkpoint, from the noise secret beside it; empty where nothing is kept secret."""
+    if not (folder / SECRET).exists():
+        return b""
+    return KeptSecret.read(folder).secret.derive("checkpoint").to_bytes(16, "little")
+
+
+def _digest(pieces: Iterable[Buffer], key: bytes) -> bytes:
     """The second line of a checkpoint, for the pieces of all that follows."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16, key=key)
     for piece in pieces:
         digest.update(piece)
     return digest.hexdigest().encode() + b"\n"
