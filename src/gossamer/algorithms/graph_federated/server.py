@@ -21,7 +21,7 @@ from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Finish, Record, Reject, Release, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
-from gossamer.protocol.node import Effects, on
+from gossamer.protocol.node import Effects, Rounds, on
 from gossamer.vectors import LARGEST_VALUE, Confined, Model, Public, Released
 
 M = TypeVar("M", Model, Model | Confined)
@@ -65,6 +65,11 @@ class ServerNode(GatheringNode):
     def sums_refused(self) -> int | None:
         """Rounds without updates because their sum could not be unmasked; None where nothing is masked."""
         return None
+
+    @property
+    def rounds_made(self) -> Rounds:
+        empty = self.sums_refused or 0
+        return Rounds(max(self.state.round - empty, 0), empty, self.rounds)
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:

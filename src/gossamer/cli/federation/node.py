@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName, seconds
 from gossamer.cli.pages import add_live, door_for, live, tell
-from gossamer.errors import CallerError, GossamerError
+from gossamer.errors import ENDED_SHORT, CallerError
 
 if TYPE_CHECKING:
     from gossamer.deployment.party.state_folder import StateFolder
@@ -90,7 +90,7 @@ def node_command(options: argparse.Namespace) -> int:
     party = PartyOptions(**chosen | {"quiet": options.quiet or options.log_file == STDERR})
     with logged(options), door_for(options) as door:
         ended = run_party(party, partial(_shown, door, party.quiet))
-    return GossamerError.exit_code if ended == "alone" else 0
+    return ENDED_SHORT if ended == "short" else 0
 
 
 def backup_command(options: argparse.Namespace) -> int:

@@ -5,9 +5,11 @@
 | ok | it runs, has the broker and its peers; or it has finished, whatever of the budget that took |
 | warning | it starts, or was stopped; broker, peer or node is silent; papers expire soon; the budget runs low |
 | warning | a peer is heard, and acknowledges nothing that it is sent |
+| warning | it has made no progress for long; its last round came to nothing |
 | warning | the receipts of a peer do not go on from those that were seen |
 | critical | it failed or was killed; papers have expired; peers are lost without whom its part in the run cannot end |
 | critical | no peer has acknowledged anything for long, or had at its end: whatever it learns is its own |
+| critical | it waits for lost peers; three rounds in a row came to nothing; it ended without all of its rounds |
 | critical | peers have countersigned receipts that its ledger has not, even if its part is over |
 
 Nothing heavy is imported here: monitoring asks every minute.
@@ -26,10 +28,25 @@ from gossamer.errors import counted
 _DAY = 86400.0
 LOST = ("gone", "quarantined")
 """States of peers that are not waited for."""
+_EMPTY = 3
+"""Rounds in a row that came to nothing, from which somebody is needed now."""
 _STARTING = ("starting", "connecting", "waiting")
 
 
-KINDS = ("process", "end", "papers", "budget", "ledger", "receipts", "reach", "silence", "broker", "peers", "versions")
+KINDS = (
+    "process",
+    "end",
+    "papers",
+    "budget",
+    "ledger",
+    "receipts",
+    "reach",
+    "silence",
+    "broker",
+    "peers",
+    "versions",
+    "progress",
+)
 """What problems are about, as alarms name them."""
 
 
@@ -102,6 +119,7 @@ def problems(status: Mapping[str, Any], now: float, limits: Limits = Limits()) -
     if runs and state not in (*_STARTING, "finished"):
         found["silence"], found["broker"] = _of_silence(status, now, limits), _of_broker(status)
         found["peers"], found["versions"] = _of_peers(status), _of_versions(status)
+        found["progress"] = _of_progress(status)
     every = [replace(problem, kind=kind) for kind in KINDS for problem in found.get(kind, ())]
     return sorted(every, key=lambda problem: -problem.level)
 
@@ -179,6 +197,23 @@ def _of_reach(status: Mapping[str, Any]) -> Iterator[Problem]:
                 Level.WARNING,
                 f"{name} is heard, and has acknowledged nothing for {peer['seconds']:.0f} s: {peer['why']}",
             )
+
+
+def _of_progress(status: Mapping[str, Any]) -> Iterator[Problem]:
+    if stalled := status.get("stalled"):
+        lost = any(status["peers"].get(name, {}).get("state") in LOST for name in stalled["waits_for"])
+        since = datetime.fromtimestamp(stalled["since"], UTC).strftime("%H:%M:%S UTC")
+        yield Problem(
+            Level.CRITICAL if lost else Level.WARNING,
+            f"no progress since {since} ({stalled['seconds']:.0f} s): waits for {', '.join(stalled['waits_for'])}",
+        )
+    rounds = status.get("rounds") or {}
+    if lately := rounds.get("lately"):
+        yield Problem(
+            Level.CRITICAL if lately >= _EMPTY else Level.WARNING,
+            f"the last {counted(lately, 'round')} came to nothing, and {rounds['made']} of {rounds['planned']} are "
+            "made: nobody answered, or there was no sum that could be used",
+        )
 
 
 def _of_silence(status: Mapping[str, Any], now: float, limits: Limits) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from gossamer.deployment.party.progress import short
 from gossamer.deployment.party.reach import ALONE, Reach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.tasks import Worker
@@ -208,6 +209,11 @@ class NodeLoop:
         else:
             self.worker.ask(effect)
 
+    @property
+    def busy(self) -> bool:
+        """Whether the data side is at a task, or there is nothing more to do."""
+        return self.worker.busy or self.ended is not None
+
     def _answers(self) -> list[tuple[Input, float]]:
         """Answers that the data side has given since the last turn."""
         found: list[tuple[Input, float]] = []
@@ -274,9 +280,10 @@ class NodeLoop:
                     self._end(reason)
 
     def _end(self, reason: str) -> None:
-        self.ended, self._reason = self.clock(), reason
+        lacking = short(self.host.node)
+        self.ended, self._reason = self.clock(), f"{reason}; {lacking}" if lacking else reason
         self._tell_end()
-        self.folder.say(f"makes no more updates: {reason}")
+        self.folder.say(f"makes no more updates: {self._reason}")
 
     def _tell_end(self) -> None:
         """Tell peers that the node has finished: those that have all it has sent, since others must not leave yet."""

@@ -137,6 +137,14 @@ METRICS = (
         lambda s: [({}, s.get("alone") or 0.0)] if "alone" in s and s["process"] is not None else [],
     ),
     Metric(
+        "node_stalled_seconds",
+        "gauge",
+        "Seconds without progress, once that is longer than usual; 0 while it gets on.",
+        lambda s: [({}, (s["stalled"] or {}).get("seconds", 0.0))] if "stalled" in s else [],
+    ),
+    Metric("node_rounds_made", "gauge", "Rounds of the plan that were made.", _one("rounds", "made")),
+    Metric("node_rounds_empty", "gauge", "Rounds of the plan that came to nothing.", _one("rounds", "empty")),
+    Metric(
         "peer_unacknowledged_seconds",
         "gauge",
         "Seconds for which a peer has acknowledged nothing, from 15 on.",

@@ -22,6 +22,7 @@ from gossamer.deployment.party.gathering import RECALL, Gathering, check_memory
 from gossamer.deployment.party.joining import Invited, accept
 from gossamer.deployment.party.loop import Clock, NodeLoop
 from gossamer.deployment.party.options import PartyOptions
+from gossamer.deployment.party.progress import short
 from gossamer.deployment.party.reach import Reach
 from gossamer.deployment.party.renewing import Newer, check_newer, fitting
 from gossamer.deployment.party.reporting import Reporter
@@ -37,7 +38,7 @@ from gossamer.protocol.counters import counters_of
 from gossamer.protocol.witnesses import Witnesses
 from gossamer.runtimes.mqtt.transport import MqttTransport
 
-_STOPPED, _RENEWED, _LEFT, _ALONE = "stopped", "renewed", "left", "alone"
+_STOPPED, _RENEWED, _LEFT, _SHORT = "stopped", "renewed", "left", "short"
 _BESIDE = 1 << 10  # bytes of a message beside its vector, about
 _FLUSH = 5.0  # most seconds for the last datagrams to get to the broker
 
@@ -59,7 +60,7 @@ def run_party(options: PartyOptions, beside: Beside | None = None) -> str:
     Returns
     -------
     str
-        ``finished``, ``stopped``, or ``alone``: finished, while no peer took what it sent.
+        ``finished``, ``stopped``, or ``short``: finished without all of its rounds, or while no peer took what it sent.
 
     Raises
     ------
@@ -161,8 +162,9 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     transport.close()  # how long this party trains and tests for itself is nobody else's business
     write_results(folder, held.agreed, host, held, alone)
     state = "finished" if host.finished else _STOPPED
-    reporter.ended(state, alone)
-    return _ALONE if alone else state
+    why = alone or (short(host.node) if host.finished else "")
+    reporter.ended(state, why)
+    return _SHORT if why else state
 
 
 def _meet(

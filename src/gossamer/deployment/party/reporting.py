@@ -15,6 +15,7 @@ from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.health import LOST
 from gossamer.deployment.party.joining import Invited
 from gossamer.deployment.party.loop import NodeLoop, Transport
+from gossamer.deployment.party.progress import Progress
 from gossamer.deployment.party.reach import Reach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Peers, PeerState
@@ -63,6 +64,7 @@ class Reporter:
         self._ledger: Any = None
         self._planned: int | None = None
         self._per_update = 1
+        self._progress = Progress(self._status["needs"], folder.warn, folder.say)
 
     def connects(self) -> None:
         """The start was let in, and the broker is called."""
@@ -111,6 +113,7 @@ class Reporter:
             "messages_rejected": loop.counts.rejected,
             **_surroundings(loop.peers, states, loop.transport),
             **({} if loop.reach is None else loop.reach.described(now)),
+            **self._progress.look(loop.host.node, self._updates(loop), loop.busy, states, now),
         }
         self._folder.publish(self._status)
         self._tell_progress(loop, now)
@@ -137,17 +140,17 @@ class Reporter:
             self._folder.say(f"{counted(updates, 'update')} since this process began")
             self._told, self._next_line = updates, now + _LINE_EVERY
 
-    def ended(self, state: str, alone: str = "") -> None:
-        """The process ends; of a node that has finished it is said who was lost on the way, and if it was alone."""
+    def ended(self, state: str, why: str = "") -> None:
+        """The process ends; of a node that has finished it is said who was lost on the way, and what went wrong."""
         peers = self._status.get("peers", {})
         lost = [name for name, peer in peers.items() if peer["state"] in LOST and not peer["finished"]]
         if state == "finished" and lost:
             self._status["without"] = lost
             self._folder.warn(f"ends without {', '.join(lost)}, lost before they had finished")
-        if alone:
-            self._folder.warn(alone)
+        if why:
+            self._folder.warn(why)
         self._folder.say(f"{self._status['node']} {state}")
-        self._publish_end(state, alone)
+        self._publish_end(state, why)
 
     def failed(self, why: str) -> None:
         """The process ends with an error, and writes down what it can: on a full disk the error itself matters more.

@@ -32,7 +32,7 @@ SPENDING = "spending.json"
 
 def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHeld, alone: str) -> dict[str, Any]:
     """Write model and summary as they are now; what the summary says. ``alone`` says why it was, if it was."""
-    prepared = agreed.prepared
+    prepared, rounds = agreed.prepared, host.node.rounds_made
     model = np.asarray(prepared.algorithm.model_of(host.node).values)
     card = card_of(prepared, owners=agreed.terms.names)
     folder.write(CARD, card.to_json(indent=2) + "\n")
@@ -45,6 +45,7 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
         **algorithm_of(prepared),
         "finished": host.finished or None,
         "alone": alone or None,
+        **({} if rounds is None else {"rounds": rounds._asdict()}),
         "parameters": prepared.objective.size,
         "privacy": held.describe(),
         "metrics": _tested(held, model),

@@ -133,6 +133,7 @@ class Worker:
         self._asked: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
         self._stopping = False
+        self.busy = False  # with a task, for however long that takes
         self._thread = threading.Thread(target=self._run, name="data side", daemon=True)
         self._thread.start()
 
@@ -164,6 +165,7 @@ class Worker:
 
     def _run(self) -> None:
         while (request := self._asked.get()) is not None and not self._stopping:
+            self.busy = True
             try:
                 for outcome in self._tasks.ask(request):
                     self._done.put(outcome)
@@ -171,4 +173,5 @@ class Worker:
                 self._done.put(error)
                 self._wake()
                 return
+            self.busy = False
             self._wake()

@@ -41,6 +41,7 @@ class Host:
     due: float | None = None
     rests: int = 0
     outbox: dict[str, dict[int, Any]] = field(default_factory=dict)
+    node: Any = field(default_factory=lambda: SimpleNamespace(rounds_made=None))
 
     @property
     def session(self) -> Any:

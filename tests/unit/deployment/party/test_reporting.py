@@ -54,6 +54,7 @@ def test_steps_of_an_update_are_no_updates(
             ended=None,
             began=0.0,
             reach=None,
+            busy=False,
         )
         reporter.write(loop, 100.0)
         assert folder.status()["updates"] == updates
