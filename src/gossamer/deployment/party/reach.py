@@ -124,7 +124,8 @@ class Reach:
         """Why a node that has finished was alone at its end, if it was; empty otherwise."""
         self._next_look = -math.inf
         self.look(links, now)
-        if self.alone_since is None:
+        done = [name for name, peer in self.peers.states(now).items() if peer.finished and name in links]
+        if self.alone_since is None or any(owed_since(links[name]) is None for name in done):  # these had all of it
             return ""
         who = ", ".join(f"{name} ({self.reason(name)})" for name in self.owed)
         return (

@@ -130,6 +130,15 @@ def test_who_has_finished_and_takes_nothing_was_not_reached() -> None:
     assert "ends alone" in node.reach.ended({"b": owing(0.0)}, 60.0)
 
 
+def test_a_server_whose_clients_have_all_but_one_done_their_part_was_not_alone() -> None:
+    """Who has left had all that it was sent; or it took nothing, and the server trained alone."""
+    gone, done = PeerState("gone", 60.0, True, "", {}), PeerState("gone", 50.0, True, "halt", {})
+    for sent, alone in ((Link(1.0), False), (owing(0.0), True)):
+        node, links = Node(b=gone, c=done), {"b": owing(0.0), "c": sent}
+        node.go(links, 60.0)
+        assert bool(node.reach.ended(links, 60.0)) == alone
+
+
 def test_a_peer_that_is_known_to_be_slow_has_longer() -> None:
     slow = LearningLink(1.0, under_way={1: 0.0}, answers=RoundTrips(40.0, 0.0))
     node = Node(b=up())
