@@ -136,7 +136,9 @@ class Looked:
     columns: dict[str, LookedAt]
 
 
-def look(path: Path, whose: Collection[str] = (), csv: Mapping[str, Any] | None = None) -> Looked:
+def look(
+    path: Path, whose: Collection[str] = (), csv: Mapping[str, Any] | None = None, form: str | None = None
+) -> Looked:
     """Look at every row of a CSV or Parquet file, once.
 
     Parameters
@@ -147,13 +149,15 @@ def look(path: Path, whose: Collection[str] = (), csv: Mapping[str, Any] | None 
         Columns whose texts are all counted, however many they are.
     csv : mapping, optional
         How a CSV file is written, as far as somebody said it; all else as it looks.
+    form : str, optional
+        ``csv`` or ``parquet``; by default what the file's name says.
 
     Raises
     ------
     DataError
         If it is no such file, damaged, or has no rows; the error names it, and the line.
     """
-    form = infer_format(path) if not path.is_dir() else None
+    form = form or (infer_format(path) if not path.is_dir() else None)
     if form not in TABLES:
         raise DataError(f"{path}: expected a CSV or Parquet file, found {_other(path)}; save the table as one of them")
     if form == "parquet":

@@ -96,7 +96,8 @@ def ask_count(question: str) -> int:
 
 def introduce(looked: Looked) -> None:
     """Say what is asked, and of what."""
-    table = f"{looked.path}: {counted(looked.rows, 'row', form=',')}, columns {', '.join(looked.columns)}."
+    columns = ", ".join(name or "''" for name in looked.columns)
+    table = f"{looked.path}: {counted(looked.rows, 'row', form=',')}, columns {columns}."
     how = (
         "The spec is public, so answer from what is known without these rows. 'same' declares the texts that are "
         "shown; '-' leaves a column out, such as a number that only names a row; 'marks -9,999' says that such cells "

@@ -174,7 +174,7 @@ def _look(options: argparse.Namespace, asked: bool, whose: Sequence[str] = ()) -
     said = dict(each.partition("=")[::2] for each in options.csv)
     whose = whose or tuple(filter(None, (options.owner, options.person)))
     try:
-        return look(path, whose, said)
+        return look(path, whose, said, dict(each.partition("=")[::2] for each in options.set).get("dataset.format"))
     except WrongHeader as error:
         if not asked:
             raise CallerError(
