@@ -455,3 +455,34 @@ def test_a_full_disk(tmp_path: Path, broker: EmbeddedBroker) -> None:
 
 def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+BRANCHING = """
+from torch import nn
+
+
+class Branching(nn.Module):
+    def __init__(self, classes=10):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, classes) for _ in range(2))
+
+    def forward(self, x):
+        return self.layers[x.sum().item() > 0](x.flatten(1))
+"""
+
+
+@pytest.mark.slow
+def test_a_module_that_a_deployment_cannot_compute_is_charged_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="needs the extra torch")
+    (tmp_path / "branching_module.py").write_text(BRANCHING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = (SPEC % 2).replace("audp", "gossip") + "objective: {module: 'branching_module:Branching'}\n"
+    (tmp_path / "spec.yaml").write_text(spec)
+    assert main(["up", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "up")]) != 0
+    assert capsys.readouterr().err.count("a deployment needs gradients that are computed in the same way") == 2
+    for name in (A, B):
+        assert main(["data", "show", str(tmp_path / "up" / name / "policy.yaml")]) == 0
+        assert "spent: 0 %" in capsys.readouterr().out

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from gossamer.algorithms.plan import Plan
 from gossamer.data.split import Split
 from gossamer.deployment.owner.owned_data import OwnedData
@@ -35,6 +37,7 @@ from gossamer.runtimes.storage.receipts import StoredReceipts
 from gossamer.runtimes.storage.sides import stored_ledger
 from gossamer.runtimes.storage.unit_ledgers import DurableLawLedger
 from gossamer.sides.charging_rules import NO_CHARGES
+from gossamer.sides.filled import nobody_like
 from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
 from gossamer.sides.masked_side import Signing
 from gossamer.sides.plan import SidePlan, Trust
@@ -88,6 +91,10 @@ class DataHeld:
         if invited.data is not None:
             train, test = self._load(options, invited)
             self.agreed = invited.agreed.with_data(train, test)
+            # What a module cannot do in a deployment shows at its first gradient, and nothing may be charged by then.
+            prepared, nobody = self.agreed.prepared, nobody_like(train)
+            start = prepared.objective.initial(np.random.default_rng(0))
+            prepared.objective.steady().clipped_gradients(start[None], nobody, [np.arange(1)], 1.0)
             self.test = None if test is None else self.agreed.prepared.dataset.test
             self._open(options, invited, train, folder)
             self._rehearse()
