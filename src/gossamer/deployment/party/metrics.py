@@ -140,7 +140,9 @@ METRICS = (
         "node_stalled_seconds",
         "gauge",
         "Seconds without progress, once that is longer than usual; 0 while it gets on.",
-        lambda s: [({}, (s["stalled"] or {}).get("seconds", 0.0))] if "stalled" in s else [],
+        lambda s: (
+            [({}, (s["stalled"] or {}).get("seconds", 0.0))] if s["process"] is not None and "stalled" in s else []
+        ),
     ),
     Metric("node_rounds_made", "gauge", "Rounds of the plan that were made.", _one("rounds", "made")),
     Metric("node_rounds_empty", "gauge", "Rounds of the plan that came to nothing.", _one("rounds", "empty")),

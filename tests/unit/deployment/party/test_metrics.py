@@ -48,6 +48,8 @@ STATUS: dict[str, Any] = {
         {"level": "warning", "kind": "peers", "text": "c is gone"},
     ],
     "alone": 40.0,
+    "stalled": {"since": 1795000000.0, "seconds": 45.5, "waits_for": ["c"]},
+    "rounds": {"made": 35, "empty": 5, "planned": 40, "lately": 1},
     "unacknowledged": {"c": {"seconds": 50.0, "why": "not allowed"}},
 }
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "how-to" / "logs-and-metrics.md"
@@ -71,6 +73,7 @@ def test_every_figure_of_a_status_is_there() -> None:
     assert value(text, "node_broker_connected") == 1
     assert value(text, "node_part_over") == 0
     assert value(text, "node_receipts_forgotten") == 1
+    assert [value(text, f"node_{name}") for name in ("stalled_seconds", "rounds_made", "rounds_empty")] == [45.5, 35, 5]
     assert value(text, "node_running_seconds") == 12.5
     assert value(text, "node_updates_total") == 7
     assert (value(text, "node_releases"), value(text, "node_planned_releases")) == (6, 30)
@@ -107,7 +110,7 @@ def test_what_a_dead_node_said_last_is_not_so_any_longer(tmp_path: Path, capsys:
     found = {key: number for (key, _), number in samples(file.read_text()).items()}
     assert (found["gossamer_node_process_running"], found["gossamer_node_broker_connected"]) == (0, 0)
     assert found["gossamer_node_level"] == 2
-    assert not {key for key in found if "peer_" in key or "alone" in key}
+    assert not {key for key in found if "peer_" in key or "alone" in key or "stalled" in key}
     assert value(file.read_text().replace(str(folder.path), "a/state"), "node_problem_level", problem="process") == 2
 
 
