@@ -133,7 +133,7 @@ def test_whoever_looks_can_end_it(gathering: Any) -> None:
 
 def link(transmitted: int, acknowledged: int, delivered: int, early: tuple[int, ...] = ()) -> Link:
     return Link(1.0, queued=transmitted, transmitted=transmitted, acknowledged=acknowledged, delivered=delivered,
-                early=dict.fromkeys(early))  # type: ignore[arg-type]  # fmt: skip
+                early=dict.fromkeys(early), outbox=dict.fromkeys(range(acknowledged + 1, transmitted + 1)))  # type: ignore[arg-type]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,9 @@ def link(transmitted: int, acknowledged: int, delivered: int, early: tuple[int, 
         (link(5, 3, 4), Counters(4, 4, 6), "has 1 message more of it"),
         (link(5, 3, 4), Counters(9, 6, 5), "knows that it took 2 messages more"),
         (None, Counters(0, 0, 2), "has 2 messages more of it"),
+        (link(5, 3, 4), Counters(9, 4, 5, early=0b10), "knows that it took 1 message more"),  # the sixth
+        (link(5, 3, 4, early=(6,)), Counters(9, 4, 5, early=0b10), ""),
+        (link(5, 3, 3, early=(6,)), Counters(9, 5, 5), "knows that it took 2 messages more"),
         (link(5, 3, 4), Counters(9, 5, 8), "has 3 messages more of it and knows that it took 1 message more"),
     ],
 )
