@@ -201,8 +201,6 @@ def _files() -> Iterator[str]:
     for layout in (storage.FORMAT, storage_account.FORMAT, side_file.FORMAT):
         yield f"{layout.what}: {layout.identifier:08x}, version {layout.version}, pages of {layout.page_size}"
         yield from (f"  {' '.join(statement.split())}" for statement in layout.tables)
-        for version, statements in sorted(layout.added.items()):
-            yield from (f"  since {version}: {' '.join(statement.split())}" for statement in statements)
 
 
 # Words
