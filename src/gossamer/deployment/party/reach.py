@@ -125,7 +125,8 @@ class Reach:
         self._next_look = -math.inf
         self.look(links, now)
         done = [name for name, peer in self.peers.states(now).items() if peer.finished and name in links]
-        if self.alone_since is None or any(owed_since(links[name]) is None for name in done):  # these had all of it
+        owing = any(owed_since(link) is not None for link in links.values())
+        if self.alone_since is None or not owing or any(owed_since(links[n]) is None for n in done):  # these had all
             return ""
         who = ", ".join(f"{name} ({self.reason(name)})" for name in self.owed)
         return (

@@ -156,3 +156,9 @@ def test_a_spec_may_have_it_go_on_alone_and_it_says_so() -> None:
     assert "ends alone: for 100 s nobody has acknowledged anything: b (b is not allowed)" in node.reach.ended(
         {"b": owing(0.0)}, 100.0
     )
+
+
+def test_who_comes_back_after_its_part_and_hears_nobody_did_not_train_alone() -> None:
+    node = Node(b=PeerState("never heard", 60.0, True, "", {}))
+    assert node.reach.ended({"b": Link(1.0, acknowledged=3)}, 60.0) == ""
+    assert node.reach.ended({}, 60.0) == ""
