@@ -119,6 +119,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     if stopping and not stored.there:
         return _STOPPED  # before it began: nothing is left of that
     host = stored.host()
+    over = stored.finished  # an earlier process has said how its part ended
     held.charge()
     folder.keep()
     held.open()
@@ -158,7 +159,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
         return _RENEWED
     worker.stop()  # what it still charged would have no receipt below
     reporter.write(loop, clock())
-    alone = reach.ended(host.session.links, clock()) if host.finished else ""
+    alone = reach.ended(host.session.links, clock()) if host.finished and not over else ""
     transport.close()  # how long this party trains and tests for itself is nobody else's business
     write_results(folder, held.agreed, host, held, alone)
     state = "finished" if host.finished else _STOPPED

@@ -125,8 +125,9 @@ class Reach:
         self._next_look = -math.inf
         self.look(links, now)
         done = [name for name, peer in self.peers.states(now).items() if peer.finished and name in links]
-        owing = any(owed_since(link) is not None for link in links.values())
-        if self.alone_since is None or not owing or any(owed_since(links[n]) is None for n in done):  # these had all
+        owing = {name for name, link in links.items() if owed_since(link) is not None}
+        alone = self.alone_since is not None and now - self.alone_since >= NOTICED
+        if self.alone_since is None or not alone or not owing or not owing.issuperset(done):  # who is done had all
             return ""
         who = ", ".join(f"{name} ({self.reason(name)})" for name in self.owed)
         return (
