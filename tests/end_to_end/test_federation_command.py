@@ -185,6 +185,16 @@ def test_joining_and_renewing(capsys: pytest.CaptureFixture[str]) -> None:
     assert before["issued"] < joined["issued"] < renewed["issued"]
 
 
+def test_a_folder_with_a_key_in_it_is_never_said_to_hold_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    main(new())
+    Path("f/b/identity.key").unlink()  # handed over
+    capsys.readouterr()
+    assert main(["federation", "renew", "f"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "The private keys of a, server were made here, in their folders under f" in said
+    assert "The folders of b hold no secret" in said
+
+
 def test_an_organisers_own_key(capsys: pytest.CaptureFixture[str]) -> None:
     identity = Identity.create("me.key")
     founded = document(capsys, *new("--organiser", "me.key"))

@@ -78,6 +78,24 @@ def test_one_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path, capsys
     assert "no node has run here" in capsys.readouterr().err
 
 
+def test_a_health_check_asks_whether_the_node_lives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Containers know two codes, so one whose node has written nothing yet is as unhealthy as one that hangs."""
+    lives = StateFolder(tmp_path / "a")
+    lives.take()
+    said = {"node": "a", "state": "running", "connected": True, "peers": {}}
+    lives.publish({**said, "written": time.time()})
+    assert main(["status", "--alive", str(lives.path)]) == 0
+    lives.publish({**said, "written": time.time() - 150})
+    assert main(["status", "--alive", str(lives.path)]) == 1
+    lives.publish({**said, "written": time.time(), "connected": False})
+    assert main(["status", "--alive", str(lives.path)]) == 1
+    lives.give_back()
+    assert main(["status", "--alive", str(lives.path)]) == 1
+    capsys.readouterr()
+    assert main(["status", "--alive", str(tmp_path / "none")]) == 1
+    assert "no node has run here" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("option", ["--warn-days", "--warn-budget"])
 @pytest.mark.parametrize("value", ["-1", "soon", "nan", "inf"])
 def test_limits_that_are_none(option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,7 +96,8 @@ def _entry(member: Member, agreed: Agreed) -> dict[str, Any]:
 def next_steps(folder: Path, founded: Founded, agreed: Agreed) -> str:
     """Next steps of the organiser with the folder."""
     invitation = founded.invitation
-    others = [member.name for member in invitation.members if member.name not in founded.made]
+    names = [member.name for member in invitation.members]
+    kept = [name for name in names if (folder / name / papers.IDENTITY).exists()]  # not handed over yet
     keys = ", ".join(name for name in (papers.ORGANISER_KEY, papers.AUTHORITY_KEY) if (folder / name).exists())
     steps = [
         f"The organiser's fingerprint is {founded.organiser.fingerprint}. Tell it to every party by another way than "
@@ -105,7 +106,7 @@ def next_steps(folder: Path, founded: Founded, agreed: Agreed) -> str:
         "`mosquitto -c mosquitto.conf`."
         if has_tls(invitation.broker)
         else f"On the broker's machine: `mosquitto -c mosquitto.conf` in {folder / papers.BROKER}.",
-        *_handing_over(folder, founded.made, others),
+        *_handing_over(folder, kept, [name for name in names if name not in kept]),
         *(
             [f"{papers.START} goes to every party, beside its invitation: all start from it, and refuse another file."]
             if (folder / papers.START).exists()
@@ -118,7 +119,7 @@ def next_steps(folder: Path, founded: Founded, agreed: Agreed) -> str:
     return "Next:\n" + "\n".join(wrapped(f"  - {step}") for step in steps)
 
 
-def _handing_over(folder: Path, made: tuple[str, ...], others: list[str]) -> list[str]:
+def _handing_over(folder: Path, made: list[str], others: list[str]) -> list[str]:
     steps = []
     if made:
         steps.append(
