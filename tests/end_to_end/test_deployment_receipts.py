@@ -119,7 +119,8 @@ def test_receipts_are_whole_after_kills_and_an_old_ledger_is_noticed(
             assert [one["verdict"] for one in found["guarantees"]] == [f"follows, for {name} alone"]
             assert "other receipts" not in there.output(name)
         lines = (there.folder(A).path / "receipts.jsonl").read_text(encoding="utf-8").splitlines()
-        one = json.loads(lines[-2])
+        assert "guarantee" in json.loads(lines[-2])  # the line before the end binds what guarantee.json says
+        one = json.loads(lines[-3])
         assert set(one) == {"chain", "of", "number", "query", "law", "clip", "time", "nonce"}
         assert (one["of"], one["number"], one["time"]) == (A, receipts(there, A), None)
         signed = json.loads(lines[-1])
