@@ -44,7 +44,7 @@ def deployed(folder: Path, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]
         hosts = found.hosts(watch)
         hosts.run()
         for party, held in found.held.items():
-            summary = write_results(found.folders[party], held.agreed, hosts[party], held)
+            summary = write_results(found.folders[party], held.agreed, hosts[party], held, "")
             left[party] = (found.folders[party].path, summary, held)
             journal = hosts.journals[party]
             kept[party] = (steps[party], journal.base, list(journal.entries))

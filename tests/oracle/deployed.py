@@ -173,7 +173,7 @@ def _founded(name: str) -> Hashes:
             for party, held in found.held.items():
                 journal = hosts.journals[party]
                 hashes[f"{party}: journal"] = sha256(b"".join([journal.base or b"", *journal.entries]))
-                write_results(found.folders[party], held.agreed, hosts[party], held)
+                write_results(found.folders[party], held.agreed, hosts[party], held, "")
                 hashes |= _results(party, found.folders[party].path, folder)
         return hashes | _kept(folder)
 

@@ -67,7 +67,7 @@ class LookedAt:
 
     @property
     def empty(self) -> int:
-        """How many cells say nothing."""
+        """Number of cells that say nothing."""
         return self.marks.total()
 
     @property

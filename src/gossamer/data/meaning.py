@@ -1,4 +1,4 @@
-"""What columns and cells may mean: row numbers, names of persons, marks for "not measured".
+"""Meanings that columns and cells may have: row numbers, names of persons, marks for "not measured".
 
 Nothing here decides; who reads a table asks, refuses or warns by it, and each of these says how to answer.
 """

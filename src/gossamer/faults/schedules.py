@@ -157,7 +157,7 @@ class Schedule:
 
     @property
     def sieves(self) -> tuple[Sieve, ...]:
-        """What a broker passes, and what not."""
+        """Rule of what a broker passes, and what not."""
         return tuple(fault for fault in self.faults if isinstance(fault, Sieve))
 
     @property

@@ -76,7 +76,7 @@ _TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parent)
 
 
 def reason(problem: BaseException, *, told: bool = True) -> str:
-    """Why code of others fails, in words of ours: which layer on what, or which line. Torch's are about its insides.
+    """Say why code of others fails, in words of ours, not of torch's insides: a layer and its input, or a line.
 
     Parameters
     ----------

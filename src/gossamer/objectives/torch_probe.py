@@ -133,7 +133,7 @@ def _watched(network: Network, model: Tensor, features: Tensor) -> tuple[Tensor,
 def _differ(one: Tensor, other: Tensor, share: float = 1e-5) -> bool:
     """Whether arrays differ by more than rounding, which depends on what is computed together."""
     one, other = one.double(), other.double()
-    bound = share * float(one.abs().max()) if one.numel() else 0.0
+    bound = share * float(one.nan_to_num().abs().max()) if one.numel() else 0.0
     return one.shape != other.shape or not torch.allclose(one, other, rtol=0, atol=bound, equal_nan=True)
 
 

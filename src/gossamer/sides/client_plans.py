@@ -245,7 +245,7 @@ class Curator(ByKind):
 
     @property
     def observer(self) -> str:
-        """From whom the noise protects a client: a rate below 1 does from those alone who do not see who is drawn."""
+        """Observer from whom the noise protects a client: at a rate below 1 those alone who do not see who is drawn."""
         return BUT_WHOEVER_SEES_THE_CURATOR if self.draws else BUT_THE_CURATOR
 
     def charges(self) -> CuratorCharges:

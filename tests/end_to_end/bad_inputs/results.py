@@ -95,7 +95,7 @@ DAMAGED: tuple[tuple[str, str, Make, str], ...] = (
         "a guarantee of a newer version",
         REPORT,
         _written("guarantee.json", b'{"format": 9, "gossamer": "7.1"}'),
-        "guarantee.json: expected a guarantee of format 1, found format 9, written by gossamer 7.1; install",
+        "guarantee.json: expected a guarantee of format 2, found format 9, written by gossamer 7.1; install",
     ),
     ("no privacy", MEMBERSHIP, _summary(lambda said: said.pop("privacy")), "expected the results folder"),
     ("no spec", MEMBERSHIP, _gone("spec.yaml"), "spec.yaml"),
@@ -191,7 +191,7 @@ CASES: tuple[Case, ...] = (
         )
         for what, content, expected in (
             ("an empty checkpoint", b"", "checkpoint.bin: expected a checkpoint as a run wrote it, but it begins with"),
-            ("a checkpoint of no run", b"gossamer checkpoint 1\n{}\n", "but it does not say of which run it is"),
+            ("a checkpoint of an older format", b"gossamer checkpoint 1\n{}\n", "but it begins with something else"),
             ("a pickle", b"\x80\x04N.", "checkpoint.bin: expected a checkpoint as a run wrote it"),
         )
     ),

@@ -244,7 +244,7 @@ def flag(what: str, name: str, value: str | None = None) -> str:
 
 
 def _doubt(name: str, column: LookedAt) -> str | None:
-    """What a column may be that nobody declared, with the flags that say so; None for a plain number."""
+    """Return what a column may be that nobody declared, with the flags that say so; None for a plain number."""
     number = f"{flag('range', name, 'LOW..HIGH')} or {flag('number', name)} if it is a feature"
     if column.truths:
         return f"has texts ({flag('boolean', name)}" if column.words else f"has 0 and 1 ({flag('boolean', name)}"

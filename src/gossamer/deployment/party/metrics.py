@@ -77,7 +77,7 @@ def _expiries(status: Status) -> Samples:
 
 
 def _peers(status: Status, key: str = "peers") -> Iterator[tuple[str, Status]]:
-    """What a node says of its peers, if a process runs it: what a dead one said last is not so any longer."""
+    """Statuses of a node's peers, if a process runs it: what a dead one said last is not so any longer."""
     if status["process"] is not None:
         yield from status.get(key, {}).items()
 

@@ -78,14 +78,14 @@ class Progress:
             self.warn(f"{came}; {rounds.made} of {rounds.planned} are made")
 
     def _awaited(self, node: Node, states: Mapping[str, PeerState]) -> list[str]:
-        """Who is waited for: of those that the node names, or else of all, those that are lost, or else any."""
+        """Nodes that are waited for: of those that the node names, or else of all, those that are lost, or else any."""
         left = {name for name, peer in states.items() if peer.contact and not peer.finished}
         named = (set(node.awaited) or set(self.needs)) & states.keys() or left
         return sorted({name for name in named if states[name].state in (*LOST, "silent")} or named)
 
 
 def short(node: Node) -> str:
-    """Why a node that has finished did not come to the end of its plan; empty if it did."""
+    """Reason why a node that has finished did not come to the end of its plan; empty if it did."""
     rounds = node.rounds_made
     if rounds is None or not rounds.empty:
         return ""

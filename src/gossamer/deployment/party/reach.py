@@ -101,7 +101,7 @@ class Reach:
         return self.is_alone(now, self.limit)
 
     def reason(self, name: str) -> str:
-        """Why a peer is not reached, as far as is known, or what to look at."""
+        """Reason why a peer is not reached, as far as is known, or what to look at."""
         return self.why(name) or (
             f"does the broker, and all on the way to it, pass messages of {self.size} bytes, and is its access list "
             "that of this run?"
@@ -121,7 +121,7 @@ class Reach:
         }
 
     def ended(self, links: Mapping[str, Link], now: float) -> str:
-        """Why a node that has finished was alone at its end, if it was; empty otherwise."""
+        """Reason why a node that has finished was alone at its end, if it was; empty otherwise."""
         self._next_look = -math.inf
         self.look(links, now)
         done = [name for name, peer in self.peers.states(now).items() if peer.finished and name in links]

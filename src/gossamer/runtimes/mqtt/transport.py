@@ -215,7 +215,7 @@ class MqttTransport:
         return None
 
     def refusal(self, to: str) -> str:
-        """Why what was last sent to a node went no further, as far as the broker says; empty if it does not."""
+        """Reason why what was last sent to a node went no further, as far as the broker says; empty if it does not."""
         self._forget_published()
         if self._largest is not None and self._over + _TOPIC > self._largest:
             return f"too large: a message has {self._over} bytes, and the broker takes {self._largest} in all"

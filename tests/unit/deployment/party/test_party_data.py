@@ -191,7 +191,7 @@ def test_a_folder_of_pictures(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_as_declared_is_one_clear_line(options, asked, error, message: str, tmp_path: Path) -> None:
-    own = _csv(tmp_path / "own.csv", [row.replace("0.0,", "9999,") for row in CSV_ROWS])
+    own = _csv(tmp_path / "own.csv", [row.replace("0.0,", "4,") for row in CSV_ROWS])
     settings = {"name": "mine", "format": "csv", "owner": "site", "features": 3, "labels": ("a", "b", "c"), **options}
     if settings["name"] == "graph_regression":
         settings = options
