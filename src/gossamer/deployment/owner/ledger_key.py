@@ -18,6 +18,7 @@ from gossamer.errors import DataError
 from gossamer.files import write_own
 from gossamer.runtimes.storage.file import NotWritable, StorageError
 from gossamer.runtimes.storage.ledger import LedgerFile
+from gossamer.runtimes.storage.seal import newest_of
 
 _PATIENCE = 100
 """How often one of several processes that make a key at the same time may be the one that is late."""
@@ -34,15 +35,16 @@ def require_ledger(path: Path) -> bool:
     Raises
     ------
     DataError
-        If there is none, but its key.
+        If there is none, but its key, or the file that says how new it is.
     """
     if path.exists():
         return True
-    if key_path(path).exists():
-        raise DataError(
-            f"{key_path(path)} is there, but its ledger {path} is not, so what the data have spent is not known; bring "
-            "the ledger back from a copy (deleting the key, too, would forget everything that was ever spent)"
-        )
+    for left in (key_path(path), newest_of(path)):
+        if left.exists():
+            raise DataError(
+                f"{left} is there, but its ledger {path} is not, so what the data have spent is not known; bring the "
+                "ledger and its key back from a copy (deleting this, too, would forget everything that was ever spent)"
+            )
     return False
 
 

@@ -486,6 +486,19 @@ def test_a_key_without_its_ledger_is_refused(opened: Open, folder: Path) -> None
     assert not (folder / "policy.ledger").exists()
 
 
+def test_a_ledger_that_is_gone_with_its_key_is_missed_by_what_knew_of_it(opened: Open, folder: Path) -> None:
+    data = opened()
+    data.check()
+    data.close()
+    (folder / "policy.ledger").unlink()
+    key_path(folder / "policy.ledger").unlink()
+    with pytest.raises(DataError, match=r"policy.ledger.newest is there, but its ledger .*policy.ledger is not"):
+        opened()
+    with pytest.raises(DataError, match="what the data have spent is not known"):
+        spendings(read_policy(folder / "policy.yaml"))
+    assert not key_path(folder / "policy.ledger").exists()
+
+
 @pytest.mark.parametrize("emptied", [True, False])
 @pytest.mark.parametrize("told", [True, False])
 def test_a_ledger_that_was_emptied_or_replaced_is_refused(
