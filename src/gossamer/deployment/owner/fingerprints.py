@@ -23,6 +23,7 @@ from gossamer.data.compression import archive, opened
 from gossamer.data.examples import Examples, raw_bytes, read_bytes
 from gossamer.data.formats import infer_format, read_files
 from gossamer.data.images import SUFFIXES
+from gossamer.data.libsvm import read_libsvm
 from gossamer.data.settings import DatasetSettings, Format
 from gossamer.data.split import Split
 from gossamer.errors import DataError
@@ -164,13 +165,19 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _read(form: Format) -> Callable[[Path], Iterator[bytes]]:
     def rows(path: Path) -> Iterator[bytes]:
-        settings = DatasetSettings(name="an owner's", path=path)
-        if form == "libsvm":  # of files that count from 1 the first feature is then empty, in every row
-            settings = settings.model_copy(update={"first_index": 0})
-        both = read_files(form, path, None, settings)
+        both = read_files(form, path, None, DatasetSettings(name="an owner's", path=path))
         return chain.from_iterable(_of_examples(examples) for examples in both if examples is not None)
 
     return rows
+
+
+def _libsvm(path: Path) -> Iterator[bytes]:
+    """Rows of a file that counts from 1, or from 0 where that is an index: an owner's policy does not say which."""
+    try:
+        examples = read_libsvm(path)
+    except DataError:
+        examples = read_libsvm(path, first=0)
+    return _of_examples(examples)
 
 
 def _of_examples(examples: Examples) -> Iterator[bytes]:
@@ -203,7 +210,7 @@ _ROWS: dict[Format, Callable[[Path], Iterator[bytes]]] = {
     "csv": _csv,
     "parquet": _parquet,
     "images": _pictures,
-    "libsvm": _read("libsvm"),
+    "libsvm": _libsvm,
     "npz": _read("npz"),
     "idx": _read("idx"),
     "cifar10": _read("cifar10"),

@@ -332,10 +332,12 @@ def test_numbers_count_by_value_whatever_the_file_looks_like(tmp_path: Path) -> 
     features, targets = np.array([[0.0, 1.5, 0.0], [2.0, 0.0, 0.0]], np.float32), np.array([1, 0])
     np.savez(tmp_path / "dense.npz", features=features, targets=targets)
     (tmp_path / "same.svm").write_text("+1 2:1.50\n0 1:2 3:0\n")
+    (tmp_path / "from_0.svm").write_text("1 1:1.5  # a comment\n0 0:2\n")
     (tmp_path / "same.svm.gz").write_bytes(gzip.compress((tmp_path / "same.svm").read_bytes()))
     found = contents(tmp_path / "dense.npz")
     assert len(set(found)) == 2
     assert found == contents(tmp_path / "same.svm") == contents(tmp_path / "same.svm.gz")
+    assert found == contents(tmp_path / "from_0.svm")
     assert found == list(content_of(examples_of(Split(sp.csr_array(features), targets)), KEY).hashes)
 
 
