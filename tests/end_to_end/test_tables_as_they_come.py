@@ -185,7 +185,10 @@ def test_a_run_warns_of_them_and_its_remedy_ends_the_warning() -> None:
 def test_words_among_numbers_can_say_nothing(new: Callable[..., str]) -> None:
     measured("not done")
     said = new("t.csv", HB.replace("hb=5..20", ""))
-    assert "hb has texts among its numbers (--missing-marks 'hb=not done' if these say nothing, or --drop hb)" in said
+    assert (
+        "hb has texts among its numbers (--missing-marks 'hb=not done' if they say nothing, --categories hb=A,B,..."
+        in said
+    )
     assert new("t.csv", f"{HB} --missing-marks 'hb=not done' --missing hb=13") == ""
     checked()
 
@@ -483,3 +486,81 @@ def test_same_never_declares_what_one_row_alone_says(
     answered("ill", "", "0,1", "same", "-", "same")
     assert "some are those of a single row, which may say who it is" in " ".join(capsys.readouterr().err.split())
     assert "Person" not in Path("t.yaml").read_text()
+
+
+# Numbers that are none
+
+
+def with_column(name: str, cells: list[str]) -> None:
+    draw = random.Random(3)
+    table("t.csv", f"{name},age,ill", [f"{cell},{draw.randint(18, 90)},{draw.randint(0, 1)}" for cell in cells])
+
+
+@pytest.mark.parametrize(
+    ("cells", "what"),
+    [
+        (("02139", "94110", "60601"), "codes"),
+        (("1E5", "2E3", "7E4"), "codes"),
+        (("20240101", "20240215", "20231231"), "dates"),
+    ],
+)
+def test_codes_and_dates_are_asked_about(new: Callable[..., str], cells: tuple[str, ...], what: str) -> None:
+    with_column("x", [cells[row % 3] for row in range(90)])
+    said = new("t.csv", "--target ill --labels 0,1")
+    assert f"x has numbers that are written as {what} are (--categories x=A,B,... if they are codes" in said
+    assert new("t.csv", f"--target ill --labels 0,1 --categories x={','.join(cells)}") == ""
+    assert spec()["dataset"]["columns"]["x"] == list(cells)
+    checked()
+    assert new("t.csv", "--target ill --labels 0,1 --number x") == ""
+
+
+def test_digits_around_an_underscore_are_no_number(new: Callable[..., str]) -> None:
+    with_column("slot", [("1_2", "3_4", "12_1")[row % 3] for row in range(90)])
+    assert "slot has texts (--categories slot=A,B,..." in new("t.csv", "--target ill --labels 0,1")
+    dataset: dict[str, Any] = {"name": "t", "path": "t.csv", "target": "ill", "labels": [0, 1]}
+    dataset["columns"] = {"slot": [0, 200]}
+    with pytest.raises(gs.DataError, match="expected a number, found '1_2'"):
+        loaded({"dataset": dataset})
+    dataset["columns"] = {"slot": ["12", "34", "121"]}
+    with pytest.raises(gs.DataError, match="expected one of 12, 34, 121, found '1_2'"):
+        loaded({"dataset": dataset})
+    with_column("2019_2020", [f"{row % 7}.5" for row in range(60)])
+    assert new("t.csv", "--target ill --labels 0,1") == ""
+
+
+@pytest.mark.parametrize("cell", ['"2,815"', '"1,234.50"', "98%", "$12", '"1.234,5 €"'])
+def test_amounts_are_no_categories(new: Callable[..., str], cell: str) -> None:
+    with_column("cost", [cell if row % 3 else f"{row}.5" for row in range(90)])
+    assert "cost has signs in its numbers, as of thousands or percent (write them plainly in the file" in new(
+        "t.csv", "--target ill --labels 0,1"
+    )
+
+
+def test_marks_that_are_printed_can_be_pasted(new: Callable[..., str]) -> None:
+    with_column("hb", ['"lost, perhaps"' if row % 9 == 0 else f"{row % 8 + 9}.5" for row in range(90)])
+    flag = "--missing-marks 'hb=\"lost, perhaps\"'"
+    assert flag in new("t.csv", "--target ill --labels 0,1")
+    assert new("t.csv", f"--target ill --labels 0,1 {flag} --missing hb=13") == ""
+    checked()
+    with_column("hb", ["inf" if row % 9 == 0 else f"{row % 8 + 9}.5" for row in range(90)])
+    assert "--missing-marks hb=A,B if it says nothing" in new("t.csv", "--target ill --labels 0,1")
+    assert new("t.csv", "--target ill --labels 0,1 --missing-marks hb=inf --missing hb=13") == ""
+    checked()
+
+
+@pytest.mark.parametrize("first", ["4000000017", "13"])
+def test_persons_of_a_panel_are_asked_about_whatever_their_column_is_called(
+    new: Callable[..., str], first: str
+) -> None:
+    with_column("nr", [f"{int(first) + row // 3 * 17}" for row in range(90)])
+    assert "nr: it repeats, as the names of persons do who have several rows" in new(
+        "t.csv", "--target ill --labels 0,1"
+    )
+    assert new("t.csv", "--target ill --labels 0,1 --person nr --rows-per-person 3") == ""
+    checked()
+
+
+@pytest.mark.parametrize("form", ["2024-05-{:02}", "202405{:02}"])
+def test_dates_that_are_left_out_are_no_persons(new: Callable[..., str], form: str) -> None:
+    with_column("admitted", [form.format(1 + row % 28) for row in range(90)])
+    assert new("t.csv", "--target ill --labels 0,1 --drop admitted") == ""

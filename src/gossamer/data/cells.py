@@ -59,9 +59,9 @@ def as_number(cell: str, decimal: str = ".") -> float:
     ValueError
         If it says none.
     """
+    if "_" in cell or (decimal == "," and "." in cell):  # Python's own numbers; of thousands, perhaps
+        raise ValueError(cell)
     if decimal == ",":
-        if "." in cell:  # of thousands, perhaps, and then no decimal
-            raise ValueError(cell)
         cell = cell.replace(",", ".")
     return float(cell)
 
@@ -78,7 +78,8 @@ def numbers(cells: Cells, column: Column, decimal: str = ".") -> npt.NDArray[np.
         values = cells
     else:
         try:
-            found = map(float, cells) if decimal == "." else (as_number(cell, decimal) for cell in cells)
+            plain = decimal == "." and "_" not in "".join(cells)
+            found = map(float, cells) if plain else (as_number(cell, decimal) for cell in cells)
             values = np.fromiter(found, np.float64, len(cells))
         except ValueError:
             values = np.array([_number(row, cell, column, decimal) for row, cell in enumerate(cells)], np.float64)
@@ -197,7 +198,7 @@ def _whole(text: str) -> str:
 
 def _is_number(text: str) -> bool:
     try:
-        return math.isfinite(float(text))
+        return as_number(text) is not None
     except ValueError:
         return False
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,8 @@ _MOST_CODES, _MOST_CODE = 12, 20
 """Most different codes of a column, and the largest."""
 _FEWEST, _MANY, _MOST_ROWS = 8, 20, 20
 """Fewest different texts, those that tell by themselves, and most rows of one on average, of what may name persons."""
+_DATE = re.compile(r"(19|20)\d\d[-/.]?(0[1-9]|1[0-2])[-/.]?(0[1-9]|[12]\d|3[01])([ T].*)?")
+_CODE, _LONG = re.compile(r"0\d+|\d+[eE]\d+"), re.compile(r"\d{7,}")
 _TRUTHS = frozenset(("true", "false", "yes", "no", "t", "f", "y", "n", "0", "1"))
 
 
@@ -85,6 +88,14 @@ class LookedAt:
         """Whether the numbers are few, small and whole, as those are that stand for something else."""
         few = self.whole and 0 < len(self.texts) <= _MOST_CODES
         return few and all(abs(int(text)) <= _MOST_CODE for text in self.texts)
+
+    @property
+    def odd(self) -> str:
+        """What else its cells may be by how they are written: ``codes``, ``dates`` or ``names``; mostly nothing."""
+        if self.texts and all(map(_DATE.fullmatch, self.texts)):
+            return "dates"
+        alike = len({*map(len, self.texts)}) == 1 and all(map(_LONG.fullmatch, self.texts))
+        return "codes" if any(map(_CODE.fullmatch, self.texts)) else "names" * alike
 
     @property
     def differs(self) -> bool:

@@ -48,7 +48,7 @@ def names_somebody(name: str) -> bool:
 def is_value(text: str) -> bool:
     """Whether a text is hardly the name of a column: a number, a date, an amount."""
     try:
-        return bool(float(text.replace(",", ".")) + 1)
+        return "_" not in text and float(text.replace(",", ".")) is not None
     except ValueError:
         return _VALUE.fullmatch(text) is not None
 

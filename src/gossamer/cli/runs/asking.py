@@ -167,7 +167,7 @@ def _ask_kind(found: Declaring, name: str, column: LookedAt) -> None:
         question = "Enter if this is true or false, else categories, with commas"
     elif column.numbers:
         question = "range of most values, such as 0..120 (Enter: not known, found privately)"
-        question += f"; if they are codes, these, with commas{same}" if column.coded else ""
+        question += f"; if they are codes, these, with commas{same}" if column.coded or column.odd == "codes" else ""
     else:
         question = f"categories, with commas{same}"
     declared = ask(f"  {question}:", read)

@@ -246,18 +246,24 @@ def flag(what: str, name: str, value: str | None = None) -> str:
 def _doubt(name: str, column: LookedAt) -> str | None:
     """Return what a column may be that nobody declared, with the flags that say so; None for a plain number."""
     number = f"{flag('range', name, 'LOW..HIGH')} or {flag('number', name)} if it is a feature"
+    listed = flag("categories", name, "A,B,...")
     if column.truths:
         return f"has texts ({flag('boolean', name)}" if column.words else f"has 0 and 1 ({flag('boolean', name)}"
+    if column.words and all(map(_AMOUNT.fullmatch, column.words)):
+        return "has signs in its numbers, as of thousands or percent (write them plainly in the file, such as 1234.5"
     if column.words and 2 * column.words.total() < column.texts.total():
-        few = ",".join(sorted(column.words)[:_NAMED])
-        return f"has texts among its numbers ({flag('missing-marks', name, few)} if these say nothing"
+        few = ",".join(f'"{text}"' if "," in text else text for text in sorted(column.words)[:_NAMED])
+        return f"has texts among its numbers ({flag('missing-marks', name, few)} if they say nothing, {listed} if codes"
     if column.words:
-        return f"has texts ({flag('categories', name, 'A,B,...')}"
-    if (names_somebody(name) and not column.coded) or column.differs:
+        return f"has texts ({listed}"
+    if column.odd in ("codes", "dates"):
+        return f"has numbers that are written as {column.odd} are ({listed} if they are codes, {number}"
+    if (names_somebody(name) and not column.coded) or column.differs or column.odd:
         return f"may name rows or persons ({flag('person', name)} if these are persons, {number}"
     if column.coded:
-        return f"has few whole numbers ({flag('categories', name, 'A,B,...')} if they are codes, {number}"
+        return f"has few whole numbers ({listed} if they are codes, {number}"
     return None
 
 
 _NAMED = 3
+_AMOUNT = re.compile(r"[+-]?[$€£]? ?\d+([., '\u00a0\u202f]\d{3})*([.,]\d+)? ?[$€£%]?")

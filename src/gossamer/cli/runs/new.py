@@ -234,7 +234,9 @@ def _may_be_persons(name: str, column: LookedAt, found: Declaring) -> bool:
     """Whether a column may say which person a row is about: by its name, or by its cells where it is left out."""
     from gossamer.data.meaning import names_somebody
 
-    return name not in found.columns and (names_somebody(name) or (name in found.dropped and column.mostly_repeats))
+    even = len({*column.texts.values()}) == 1  # equally many rows of each, as in a panel
+    likely = column.odd == "names" or (column.mostly_repeats and (even or name in found.dropped))
+    return name not in found.columns and (names_somebody(name) or (likely and column.odd != "dates"))
 
 
 def _declared(
