@@ -297,7 +297,7 @@ def rounds(there: Parties) -> int:
 
 @pytest.mark.slow
 def test_a_sum_of_too_few_is_refused(tmp_path: Path, broker: EmbeddedBroker) -> None:
-    """Two of four vanish for good: sums need three, so nothing is unmasked, and the model stays what it was."""
+    """Two of four vanish for good: sums need three, so nothing is unmasked, the model stays, and all say so."""
     with parties(federation(tmp_path / "f", broker.url, FEDAVG % 12, more=", timeout: 1.0")) as there:
         keep_history(there)
         there.start()
@@ -305,7 +305,10 @@ def test_a_sum_of_too_few_is_refused(tmp_path: Path, broker: EmbeddedBroker) -> 
         gone = ("node-2", "node-3")
         for name in gone:
             there.kill(name)
-        there.finish(A, "node-1", SERVER)
+        assert there.join(A, "node-1", SERVER) == {A: 4, "node-1": 4, SERVER: 4}
+        for name in (A, "node-1", SERVER):
+            assert there.status(name)["state"] == "finished"
+            assert " of 12 rounds" in there.status(name)["why"]
         lives = check_lives(there, dict.fromkeys(gone, 1), left=gone)
         state = lives[SERVER].host.node.state
         assert state.t == 12

@@ -111,3 +111,4 @@ def test_a_run_that_ends_alone_is_not_ok(tmp_path: Path, capsys: pytest.CaptureF
                 assert summary["alone"].startswith("ends alone: for ")
                 assert "nobody has acknowledged anything" in said
                 assert summary["alone"] in there.log(name)
+                assert "goes on, and spends its budget alone" in there.log(name)

@@ -23,6 +23,7 @@ class Transport:
     sent: list[tuple[str, bytes]] = field(default_factory=list)
     connected: bool = True
     reason: str = ""
+    anew: bool = False
 
     def send(self, to: str, payload: bytes) -> bool:
         self.sent.append((to, payload))

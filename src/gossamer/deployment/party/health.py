@@ -186,8 +186,10 @@ def _of_receipts(status: Mapping[str, Any]) -> Iterator[Problem]:
 def _of_reach(status: Mapping[str, Any]) -> Iterator[Problem]:
     peers, late = status.get("peers", {}), status.get("unacknowledged", {})
     if status.get("alone") is not None:
-        spends = not (status["state"] in _STARTING or status.get("holds") or status.get("finished"))
+        spends = not (status["state"] in _STARTING or status.get("holds"))
         then = "it goes on, and spends its budget alone" if spends else "it charges nothing more until one does"
+        if status.get("finished"):
+            then = "its part is over, and it waits for them"
         who = "; ".join(f"{name} ({peer['why']})" for name, peer in late.items())
         yield Problem(Level.CRITICAL, f"no peer has acknowledged anything for {status['alone']:.0f} s: {who}; {then}")
         return

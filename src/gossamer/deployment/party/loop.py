@@ -33,6 +33,8 @@ _LOOK = 1.0  # most seconds between two looks at what has no deadline of its own
 class Transport(Protocol):
     """Carries datagrams between parties, and may lose them."""
 
+    anew: bool
+
     @property
     def connected(self) -> bool: ...
     @property
@@ -132,7 +134,8 @@ class NodeLoop:
     _held: list[Request] = field(default_factory=list)  # back from the data side, while nobody is reached
     _untold: set[str] | None = None  # that the node has finished
     _was_connected: bool = True
-    _changed_at: float = -math.inf  # when the connection last came or went
+    _changed_at: float = -math.inf  # when the connection last came or went, but for what this node did to it
+    _anew_at: float | None = None  # when this node ended it
     _next_check: float = 0.0
 
     def run(self) -> None:
@@ -169,7 +172,7 @@ class NodeLoop:
     def farewell(self) -> None:
         """Tell the others a last time that the node has finished, if it has."""
         if self.host.finished:
-            self.peers.finished(self.host.finished)
+            self.peers.finished(self._reason or self.host.finished)
             self._publish(self.peers.wake(self.clock()))
 
     def turn(self) -> None:
@@ -336,14 +339,17 @@ class NodeLoop:
         return {to for to, link in self.host.session.links.items() if link.outbox}
 
     def _say_of_broker(self) -> None:
-        connected = self.transport.connected
+        connected, now = self.transport.connected, self.clock()
         if connected != self._was_connected:
-            self._was_connected, self._changed_at = connected, self.clock()
-            lost = f"lost the broker, and goes on trying: {self.transport.reason}"
+            self._was_connected = connected
+            if not connected:
+                self._anew_at = now if self.transport.anew else None
+            if self._anew_at is None or now - self._anew_at > ALONE:
+                self._changed_at = now
             if connected:
                 self.folder.say("connected to the broker again")
-            else:
-                self.folder.warn(lost)
+            elif self._anew_at is None:
+                self.folder.warn(f"lost the broker, and goes on trying: {self.transport.reason}")
             if connected and self.ended is not None:
                 self.peers.finished(self._reason, self._unacknowledged())  # what was said meanwhile is lost
 

@@ -163,7 +163,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     transport.close()  # how long this party trains and tests for itself is nobody else's business
     write_results(folder, held.agreed, host, held, alone)
     state = "finished" if host.finished else _STOPPED
-    why = alone or (short(host.node) if host.finished else "")
+    why = alone or ((short(host.node) or reporter.short_above()) if host.finished else "")
     reporter.ended(state, why)
     return _SHORT if why else state
 

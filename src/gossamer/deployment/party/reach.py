@@ -62,7 +62,7 @@ class Reach:
     alone_since: float | None = None
     _slow: dict[str, float] = field(default_factory=dict)  # by peer: how many times longer it may take
     _told: set[str] = field(default_factory=set)
-    _told_alone: bool = False
+    _told_alone: str = ""  # what it said that it does while it is alone
     _next_look: float = -math.inf
     _connected_at: float = -math.inf
 
@@ -129,11 +129,13 @@ class Reach:
         alone = self.alone_since is not None and now - self.alone_since >= NOTICED
         if self.alone_since is None or not alone or not owing or not owing.issuperset(done):  # who is done had all
             return ""
-        who = ", ".join(f"{name} ({self.reason(name)})" for name in self.owed)
         return (
-            f"ends alone: for {now - self.alone_since:.0f} s nobody has acknowledged anything: {who}; since then its "
-            "model has no part in those of the others, nor they in its own"
+            f"ends alone: for {now - self.alone_since:.0f} s nobody has acknowledged anything: {self._who()}; since "
+            "then its model has no part in those of the others, nor they in its own"
         )
+
+    def _who(self) -> str:
+        return ", ".join(f"{name} ({self.reason(name)})" for name in self.owed)
 
     def _since(self, name: str, peer: PeerState, links: Mapping[str, Link], now: float) -> float | None:
         """The earliest sign that nothing gets to it, or comes of it."""
@@ -152,12 +154,13 @@ class Reach:
         for name in sorted(self._told - self.owed.keys()):
             self.say(f"{name} acknowledges again what it is sent")
         self._told = (self._told & self.owed.keys()) | late
-        holds = self.holds(now)
-        if holds and not self._told_alone:
-            self.warn("no peer acknowledges what it is sent: charges nothing more until one does")
-        if self._told_alone and not holds:
+        spends = "goes on, and spends its budget alone" + (" for a while" if math.isfinite(self.limit) else "")
+        then = "charges nothing more until one does" if self.holds(now) else spends if self.is_alone(now) else ""
+        if then and then != self._told_alone:
+            self.warn(f"no peer acknowledges what it is sent: {self._who()}: {then}")
+        if self._told_alone and not then:
             self.say("a peer is reached: goes on")
-        self._told_alone = holds
+        self._told_alone = then
 
 
 def _done(peer: PeerState, link: Link | None) -> bool:

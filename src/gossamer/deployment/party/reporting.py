@@ -140,6 +140,13 @@ class Reporter:
             self._folder.say(f"{counted(updates, 'update')} since this process began")
             self._told, self._next_line = updates, now + _LINE_EVERY
 
+    def short_above(self) -> str:
+        """Return why the node above did not come to the end of its plan, as it has told; empty if it did."""
+        (above,) = self._status["needs"] or ("",)
+        lacking = self._finished.get(above, "").partition("; ")[2].partition(":")[0]
+        rest = "and in the others nobody answered, or there was no sum that could be used"
+        return f"{above} {lacking}, {rest}" if lacking else ""
+
     def ended(self, state: str, why: str = "") -> None:
         """The process ends; of a node that has finished it is said who was lost on the way, and what went wrong."""
         peers = self._status.get("peers", {})

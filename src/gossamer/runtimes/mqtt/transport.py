@@ -88,6 +88,8 @@ class MqttTransport:
         ``sent``, ``received``, ``connected``, ``disconnected``, and what was dropped: ``dropped_unconnected`` and
         ``dropped_outgoing`` of our own for want of a connection or of room, ``dropped_incoming`` of others' for want of
         room, ``dropped_too_large``, ``dropped_stranger`` (a topic that names no node).
+    anew : bool
+        Whether this node ended the connection, to make it anew.
 
     Notes
     -----
@@ -113,7 +115,7 @@ class MqttTransport:
         self._refusals: dict[str, str] = {}
         self._codes: dict[int, int] = {}  # of acknowledgements, by message, if they are not the usual
         self._largest: int | None = None  # that the broker takes, as it says
-        self._anew = False  # whether this node ended the connection
+        self.anew = False
         self._over = 0  # bytes of the last message that was longer
         self._cut = 0  # bytes of the largest message that was on its way when the broker last ended the connection
         # Changed by paho's thread, each in one assignment.
@@ -233,7 +235,7 @@ class MqttTransport:
         connection = self._client.socket()
         if isinstance(connection, socket.socket):
             self._say(f"connects to the broker anew: {why}")
-            self._anew = True
+            self.anew = True
             with suppress(OSError):
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)  # paho's thread sees that it has ended
 
@@ -356,8 +358,9 @@ class MqttTransport:
 
     def _on_disconnect(self, client: paho.Client, _: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
         if self._connected:
-            self._reason, self._down_since = f"it ended: {str(code).lower()}", time.monotonic()
-            if not self._anew and (self.broker.tls is None or str(code) in _OF_SIZE):
+            why = "it is connected to anew" if self.anew else f"it ended: {str(code).lower()}"
+            self._reason, self._down_since = why, time.monotonic()
+            if not self.anew and (self.broker.tls is None or str(code) in _OF_SIZE):
                 self._cut = max((size for _, size, _ in list(self._unpublished)), default=0)
             self._connected = False
             self.counts["disconnected"] += 1
@@ -388,7 +391,7 @@ class MqttTransport:
     def _establish(self) -> None:
         if not self._connected:
             self.counts["connected"] += 1
-            self._connected, self._said, self._anew = True, "", False
+            self._connected, self._said, self.anew = True, "", False
             self._settled.set()
 
 

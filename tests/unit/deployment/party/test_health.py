@@ -56,6 +56,11 @@ WELL = {
             "for 40 s: b (too large); it charges nothing more until one does",
         ),
         ({"unacknowledged": {}, "alone": 40.0, "holds": False}, Level.CRITICAL, "and spends its budget alone"),
+        (
+            {"state": "lingering", "finished": "quota", "unacknowledged": {}, "alone": 40.0, "holds": True},
+            Level.CRITICAL,
+            "its part is over, and it waits for them",
+        ),
         ({"state": "finished", "process": None, "why": "ends alone: b"}, Level.CRITICAL, "ends alone: b"),
         ({"peers": {"b": {**UP, "state": "never heard"}, "c": UP}}, Level.WARNING, "b is never heard"),
         ({"peers": {"b": {**GONE, "state": "quarantined"}, "c": UP}}, Level.WARNING, "b is quarantined"),

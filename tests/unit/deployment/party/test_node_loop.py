@@ -20,6 +20,7 @@ from gossamer.deployment.peers.peers import PeerState
 from gossamer.protocol.effects import Record
 from gossamer.protocol.events import Refused
 from gossamer.protocol.frames import Acknowledge
+from gossamer.protocol.node import Rounds
 from gossamer.protocol.session import Transmit
 from gossamer.runtimes.host_inputs import Arrived, DataSideAnswer, Ended, Note, Rejected, Task, Wake
 from gossamer.runtimes.mqtt.inbox import Datagram
@@ -253,6 +254,36 @@ class TestTheEnd:
         loop.run()
         assert loop.clock() - (110 if back == math.inf else back) == pytest.approx(300.0, abs=3.0)
 
+    def test_peers_are_given_up_though_the_node_makes_its_connection_anew_every_half_minute(self, loop: Any) -> None:
+        """They are gone, it is alone, and what it does to mend that is no outage in which nobody could be heard."""
+        loop.peers.states_, loop.gone_after = {"b": peer("gone")}, 60.0
+        loop.host.outcomes.append([Ended("quota")])
+        loop._changed_at = began = loop.clock()
+
+        def happen() -> None:
+            loop.transport.connected = (loop.clock() - began) % 30 < 28
+            loop.transport.anew = not loop.transport.connected
+            if loop.clock() > began + 1000:
+                loop.stop("too long")
+
+        loop.look = happen
+        loop.run()
+        assert loop.clock() - began == pytest.approx(60.0, abs=3.0)
+        assert "lost the broker" not in (loop.folder.path / "node.log").read_text()
+
+    def test_a_connection_made_anew_that_is_not_made_is_an_outage(self, loop: Any) -> None:
+        loop.peers.states_, loop.gone_after = {"b": peer("gone")}, 60.0
+        loop.host.outcomes.append([Ended("quota")])
+        loop._changed_at = began = loop.clock()
+
+        def happen() -> None:
+            loop.transport.connected = not 10 <= loop.clock() - began < 50
+            loop.transport.anew = not loop.transport.connected
+
+        loop.look = happen
+        loop.run()
+        assert loop.clock() - began == pytest.approx(110.0, abs=3.0)
+
     @pytest.mark.parametrize("state", ["up", "silent"])
     def test_those_who_go_on_are(self, loop: Any, state: str) -> None:
         loop.peers.states_ = {"b": peer(state)}
@@ -362,3 +393,11 @@ class TestTheEnd:
         loop.leave("left", patience=10.0)
         assert 10 <= loop.clock() - began < 12
         assert loop.host.turns[0] == ["stop"]
+
+    def test_its_last_word_is_why_it_ended_too(self, loop: Any) -> None:
+        """Peers go by what they heard last, and should know that rounds came to nothing."""
+        loop.host.node.rounds_made = Rounds(6, 8, 14)
+        loop.host.finished = "rounds"
+        loop.run()
+        loop.farewell()
+        assert [told.startswith("rounds; made 6 of 14 rounds") for told in loop.peers.told] == [True, True]

@@ -78,7 +78,9 @@ def test_a_node_that_nobody_acknowledges_says_so_connects_anew_and_charges_nothi
     node.go({"b": owing(0.0)}, 60.0)
     assert node.reconnected == [13.0, 44.0]
     assert node.lines[0] == "b is heard, and has acknowledged nothing for 16 s: b is not allowed"
-    assert "charges nothing more" in node.lines[1]
+    assert node.lines[1] == (
+        "no peer acknowledges what it is sent: b (b is not allowed): charges nothing more until one does"
+    )
     assert not node.reach.holds(30.0)
     assert node.reach.holds(31.0)
     said = node.reach.described(60.0)
@@ -156,6 +158,22 @@ def test_a_spec_may_have_it_go_on_alone_and_it_says_so() -> None:
     assert "ends alone: for 100 s nobody has acknowledged anything: b (b is not allowed)" in node.reach.ended(
         {"b": owing(0.0)}, 100.0
     )
+    assert node.lines[1] == (
+        "no peer acknowledges what it is sent: b (b is not allowed): goes on, and spends its budget alone"
+    )
+
+
+def test_a_node_that_hears_nobody_either_says_at_once_that_it_is_alone_and_when_it_charges_nothing_more() -> None:
+    """As after the reload of another run's access list: the log has the reason, though nobody is heard."""
+    node = Node(100.0, b=PeerState("silent", 99.0, True, "", {}))
+    node.go({"b": owing(0.0)}, 40.0)
+    assert node.lines == [
+        "no peer acknowledges what it is sent: b (b is not allowed): goes on, and spends its budget alone for a while"
+    ]
+    node.go({"b": owing(0.0)}, 120.0)
+    assert node.lines[1:] == [
+        "no peer acknowledges what it is sent: b (b is not allowed): charges nothing more until one does"
+    ]
 
 
 def test_who_comes_back_after_its_part_and_hears_nobody_did_not_train_alone() -> None:

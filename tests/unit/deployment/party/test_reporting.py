@@ -104,3 +104,22 @@ def test_the_status_says_what_peers_receipts_and_its_own_contradict(tmp_path: Pa
         status = folder.status()
         assert status["forgotten"] == ["has forgotten"]
         assert status["peers"]["node-1"]["receipts"] == "node-1 shows others"
+
+
+@pytest.mark.parametrize(
+    ("said", "short"),
+    [
+        ("rounds", ""),
+        (
+            "rounds; made 6 of 14 rounds: in 8 nobody answered, or there was no sum that c...",
+            "server made 6 of 14 rounds, and in the others nobody answered, or there was no sum that could be used",
+        ),
+    ],
+)
+def test_a_client_whose_server_made_too_few_rounds_knows_it(said: str, short: str, tmp_path: Path) -> None:
+    with federation({**BASE, **CLIENT}, tmp_path / "f") as found:
+        reporter = Reporter(found.invited["node-0"], found.folders["node-0"])
+        assert reporter.short_above() == ""
+        reporter._changed("node-1", PeerState("up", 0.0, True, "left; of its own", {}))
+        reporter._changed("server", PeerState("up", 0.0, True, said, {}))
+        assert reporter.short_above() == short
