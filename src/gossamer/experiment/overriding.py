@@ -77,6 +77,8 @@ def _renamed(section: Mapping[str, Any], name: str, at: tuple[str, ...], spec: M
         return section
     given = {one: value for one, value in section.items() if one != key and value is not None}
     old, new = (_settings_of(at, key, called) for called in (section.get(key), name))
+    if at == ("algorithm",) and new is None:
+        return name  # nothing is called that, which is the one thing to say
     found: dict[str, Any] = {key: name}
     behind = []
     mistakes = {one: value for one, value in given.items() if old is not None and one not in old.model_fields}
