@@ -81,7 +81,9 @@ def test_a_run_writes_the_whole_folder(tmp_path: Path, algorithm: str) -> None:
     assert summary == json.loads(json.dumps(result.summary))
     card = read_guarantee_card((out / "guarantee.json").read_text(), out)
     (entry,), said = card.guarantees, summary["privacy"]["guarantee"]
-    assert {key: value for key, value in entry.model_dump(mode="json").items() if key != "profile"} == said
+    written = {key: value for key, value in entry.model_dump(mode="json").items() if key != "profile"}
+    head = json.loads((out / "receipts.jsonl").read_text().splitlines()[0])
+    assert written == {**said, "run": head["run"], "party": None}
     assert card.mechanism == summary["privacy"]["mechanism"]
     assert entry.profile.profile.mu == pytest.approx(result.guarantee.mu, rel=1e-3)
     assert (summary["algorithm"], summary["engine"], summary["nodes"]) == (algorithm, "sim", 4)
