@@ -31,6 +31,8 @@ KEPT = ("updates", "virtual_seconds", "mean_model_test_accuracy", "test_accuracy
 OWN = frozenset({"name", "value", "epsilon", "delta", "claims", "batch_size", "curve", "made"})
 """Keys of a record that no axis may have."""
 
+_NAMED = "algorithm.name="
+
 Measure = Callable[[Any, Any], dict[str, float]]
 """(prepared run, flat model) -> figures to keep with each evaluation."""
 Draw = Callable[[str, Sequence[Record]], Any]
@@ -225,7 +227,13 @@ class Paper:
 
 def _content(sweep: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """The spec of a run, with what its algorithm does not know left out, and under the names that it has there."""
-    content = override(sweep["spec"], settings)
+    # By another name an override leaves behind what that has no key for; here `renamed` says what becomes of it.
+    named = [one.partition("=")[2] for one in settings if one.startswith(_NAMED)]
+    algorithm = {**sweep["spec"]["algorithm"], **({"name": named[-1]} if named else {})}
+    rest = [one for one in settings if not one.startswith(_NAMED)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunWarning)  # an axis leaves behind what it means to
+        content = override({**sweep["spec"], "algorithm": algorithm}, rest)
     unknown = sweep.get("without", {}).get(content["algorithm"]["name"], [])
     names = sweep.get("renamed", {}).get(content["algorithm"]["name"], {})
     content["algorithm"] = {names.get(key, key): v for key, v in content["algorithm"].items() if key not in unknown}
