@@ -117,8 +117,13 @@ def test_the_summary_has_the_figures_of_models_made_by_hand() -> None:
 
 def _unchained(text: bytes) -> dict[str, Any]:
     """A line of receipts, or a guarantee, but for what names the run and is chained to its name."""
-    said: dict[str, Any] = json.loads(text)
-    return {key: value for key, value in said.items() if key not in ("run", "chain", "head", "receipts")}
+
+    def unnamed(said: dict[str, Any]) -> dict[str, Any]:
+        named = ("run", "chain", "head", "receipts", "guarantee")  # the last is the digest of a file that names it
+        return {key: value for key, value in said.items() if key not in named}
+
+    said: dict[str, Any] = json.loads(text, object_hook=unnamed)
+    return said
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
