@@ -12,13 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from gossamer.cli.option_values import FileName
 from gossamer.cli.printing import warn, wrapped
 from gossamer.errors import CallerError, counted, did_you_mean
-from gossamer.section import place
-from gossamer.section import said as problem_said
 
 if TYPE_CHECKING:
     from gossamer.cli.runs.declaring import Declaring
@@ -163,9 +159,13 @@ def _place(options: argparse.Namespace) -> Path:
 
 
 def _look(options: argparse.Namespace, asked: bool, whose: Sequence[str] = ()) -> Looked:
+    from pydantic import ValidationError
+
     from gossamer.cli.runs.asking import ask_header
     from gossamer.data.csv_files import WrongHeader
     from gossamer.data.looking import look
+    from gossamer.section import place
+    from gossamer.section import said as problem_said
 
     path = options.data.expanduser()
     if not os.path.lexists(path):
