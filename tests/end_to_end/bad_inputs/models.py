@@ -91,7 +91,7 @@ FIRST: tuple[tuple[str, str, str], ...] = (
     ("a file that is no table", f"new wards --data spec.yaml --target outcome {DONE}", "spec.yaml"),
     ("no such target", f"new wards --data rows.csv --target died {DONE}", "died"),
     ("no such owner", f"{NEW} --owner hospital {DONE}", "hospital"),
-    ("a column that is not declared", f"{NEW} --range age=0..120", "more is to be declared, from public knowledge"),
+    ("a column that is not declared", f"{NEW} --range age=0..120 --rows-per-person 1", "more is to be declared"),
     ("a range of a column that is not there", f"{NEW} {DONE} --drop height", "height"),
     ("a range that is none", f"{NEW} --range age=young", "--range age: expected the least and the most"),
     ("a range upside down", f"{NEW} {DONE.replace('0..120', '120..0')}", "age"),
