@@ -91,7 +91,7 @@ class LookedAt:
 
     @property
     def odd(self) -> str:
-        """What else its cells may be by how they are written: ``codes``, ``dates`` or ``names``; mostly nothing."""
+        """Kind of what its cells may be by how they are written: ``codes``, ``dates`` or ``names``; mostly nothing."""
         if self.texts and all(map(_DATE.fullmatch, self.texts)):
             return "dates"
         alike = len({*map(len, self.texts)}) == 1 and all(map(_LONG.fullmatch, self.texts))
