@@ -143,7 +143,7 @@ def test_a_container_asks_its_node_how_it_is() -> None:
         ({"connected": True}, False, 1),
         ({"state": "waiting", "connected": True}, True, 0),
         ({"state": "starting"}, True, 1),
-        (None, True, 2),
+        (None, True, 1),  # no node has run yet
     ],
 )
 def test_which_node_is_healthy(
