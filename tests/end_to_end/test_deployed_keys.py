@@ -33,7 +33,7 @@ from gossamer.privacy.masking import (
     packed,
     unpacked,
 )
-from gossamer.privacy.masking.sizes import REPLIES
+from gossamer.privacy.masking.messages import REPLIES
 from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.runtimes.storage.file import IN_MEMORY

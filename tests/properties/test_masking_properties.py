@@ -25,7 +25,7 @@ from gossamer.privacy.masking import (
     packed,
     unpacked,
 )
-from gossamer.privacy.masking.shamir import combine, split
+from gossamer.privacy.masking.shares import combine, split
 from gossamer.protocol.encoding import decode, encode
 from gossamer.vectors import Public
 

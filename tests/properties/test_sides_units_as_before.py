@@ -30,8 +30,7 @@ from gossamer.errors import GossamerError
 from gossamer.faults.home import Laboratory
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.masking import MaskingServer, Step, packed, unpacked
-from gossamer.privacy.masking.messages import MaskedVector
-from gossamer.privacy.masking.sizes import REPLIES
+from gossamer.privacy.masking.messages import REPLIES, MaskedVector
 from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound

@@ -21,7 +21,7 @@ from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 from gossamer.privacy.masking import MaskedSum, Step
-from gossamer.privacy.masking.packed_server import PackedServer, start_sum
+from gossamer.privacy.masking.server import PackedServer, start_sum
 from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.runtimes.storage.file import IN_MEMORY

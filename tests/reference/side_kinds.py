@@ -15,8 +15,7 @@ from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.masking import MaskingServer, packed, unpacked
-from gossamer.privacy.masking.messages import MaskedVector
-from gossamer.privacy.masking.sizes import REPLIES
+from gossamer.privacy.masking.messages import REPLIES, MaskedVector
 from gossamer.privacy.masking_step import MASK, REFUSED, MaskingStep
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind

@@ -13,9 +13,8 @@ import numpy as np
 from gossamer.algorithms.masking_messages import MaskingReply, MaskingRequest
 from gossamer.errors import PeerError
 from gossamer.privacy.masking import Group, MaskingMessage, Step, unpacked
-from gossamer.privacy.masking.messages import DeliveredShares, Roster
-from gossamer.privacy.masking.packed_server import reply_bytes
-from gossamer.privacy.masking.sizes import REPLIES, REQUESTS, agents_in
+from gossamer.privacy.masking.messages import REPLIES, REQUESTS, DeliveredShares, Roster, agents_in
+from gossamer.privacy.masking.server import reply_bytes
 from gossamer.privacy.masking_step import MaskingStep
 from gossamer.vectors import Masked, Public
 

@@ -11,8 +11,7 @@ from gossamer.arrays import FloatArray
 from gossamer.errors import PeerError
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.privacy.masking import Identities, MaskingAgent, Step, UintArray, packed, reproducible_secret, unpacked
-from gossamer.privacy.masking.roster import check_identities
-from gossamer.privacy.masking.sizes import REQUESTS
+from gossamer.privacy.masking.messages import REQUESTS, check_identities
 from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.sides.answers import Answer

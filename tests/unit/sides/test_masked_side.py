@@ -27,8 +27,7 @@ from gossamer.privacy.masking import (
     packed,
     unpacked,
 )
-from gossamer.privacy.masking.messages import NO_INPUTS
-from gossamer.privacy.masking.sizes import REPLIES
+from gossamer.privacy.masking.messages import NO_INPUTS, REPLIES
 from gossamer.privacy.masking_step import MASK, REFUSED, STEPS, MaskingStep, step_of
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.vectors import Masked, Public

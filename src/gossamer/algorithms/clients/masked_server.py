@@ -23,7 +23,7 @@ from gossamer.algorithms.masked_steps import check_reply
 from gossamer.algorithms.masking_messages import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.errors import PeerError, TooFewAgents
 from gossamer.privacy.masking import MaskedSum, Step
-from gossamer.privacy.masking.packed_server import server_of, start_sum
+from gossamer.privacy.masking.server import server_of, start_sum
 from gossamer.protocol.effects import CancelTimer, Record, Send
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started
 from gossamer.protocol.node import NEWER, Effects, Rounds, on

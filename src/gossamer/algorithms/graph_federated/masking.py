@@ -23,7 +23,7 @@ from gossamer.algorithms.masked_steps import UPDATE, check_reply, check_request,
 from gossamer.algorithms.masking_messages import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.errors import PeerError, TooFewAgents
 from gossamer.privacy.masking import Step
-from gossamer.privacy.masking.packed_server import server_of, start_sum
+from gossamer.privacy.masking.server import server_of, start_sum
 from gossamer.privacy.masking_step import REFUSED, step_of
 from gossamer.protocol.effects import Compute, Record, Send
 from gossamer.protocol.events import Answered

@@ -20,10 +20,9 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
-import gossamer.privacy.masking.secure_extra  # noqa: F401  (says how to install cryptography where it is missing)
 from gossamer.arrays import BoolArray, IntArray
 from gossamer.errors import SpecError
-from gossamer.privacy.masking.masks import keystream
+from gossamer.privacy.masking.keys import keystream
 
 WordArray = npt.NDArray[np.uint64]
 

@@ -9,12 +9,13 @@ machine learning", CCS 2017). docs/privacy/secure-aggregation.md says against wh
 Nothing here does I/O or reads a clock: `MaskingAgent` and `MaskingServer` take messages and return messages.
 """
 
-import gossamer.privacy.masking.secure_extra  # noqa: F401  (says how to install cryptography where it is missing)
+from gossamer.extras import require
+
+require("cryptography", "secure aggregation needs", "secure")
+
 from gossamer.privacy.masking.agent import MaskingAgent
-from gossamer.privacy.masking.agent_state import AgentState
 from gossamer.privacy.masking.fixed_point import FixedPoint
 from gossamer.privacy.masking.group import Group, Step, UintArray
-from gossamer.privacy.masking.in_memory import aggregate
 from gossamer.privacy.masking.keys import reproducible_secret
 from gossamer.privacy.masking.messages import (
     AgentMessage,
@@ -23,6 +24,7 @@ from gossamer.privacy.masking.messages import (
     Confirmations,
     DeliveredShares,
     EncryptedShares,
+    Identities,
     MaskedVector,
     MaskingMessage,
     RevealedShares,
@@ -31,12 +33,10 @@ from gossamer.privacy.masking.messages import (
     packed,
     unpacked,
 )
-from gossamer.privacy.masking.roster import Identities
-from gossamer.privacy.masking.server import MaskedSum, MaskingServer, ServerState
+from gossamer.privacy.masking.server import MaskedSum, MaskingServer, aggregate
 
 __all__ = [
     "AgentMessage",
-    "AgentState",
     "Announcement",
     "Confirmation",
     "Confirmations",
@@ -52,7 +52,6 @@ __all__ = [
     "MaskingServer",
     "RevealedShares",
     "Roster",
-    "ServerState",
     "Step",
     "Survivors",
     "UintArray",

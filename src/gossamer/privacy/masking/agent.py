@@ -24,13 +24,11 @@ Bonawitz et al., "Practical secure aggregation for privacy-preserving machine le
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gossamer.errors import DataError, PeerError
 from gossamer.keys.identity import Identity
-from gossamer.privacy.masking.agent_state import AgentState
-from gossamer.privacy.masking.dealing import deal, share_of
 from gossamer.privacy.masking.group import Group, Step, UintArray
 from gossamer.privacy.masking.keys import (
     Keys,
@@ -39,28 +37,76 @@ from gossamer.privacy.masking.keys import (
     derive,
     is_signed,
     keys_of,
+    pairwise_mask_keys,
     public_key,
+    self_mask_key,
     sign,
     signing_public_key,
     unseal,
+    with_masks,
 )
-from gossamer.privacy.masking.masks import pairwise_mask_keys, self_mask_key, with_masks
 from gossamer.privacy.masking.messages import (
     DIGEST_BYTES,
     NO_INPUTS,
+    PURPOSE,
     Announcement,
     Confirmation,
     Confirmations,
     DeliveredShares,
     EncryptedShares,
+    Identities,
     MaskedVector,
     MaskingMessage,
     RevealedShares,
     Roster,
     Survivors,
+    check_identities,
+    check_roster,
 )
-from gossamer.privacy.masking.roster import PURPOSE, Identities, check_identities, check_roster
+from gossamer.privacy.masking.shares import deal, share_of
+from gossamer.protocol.encoding import register
 from gossamer.vectors import Masked
+
+# State that an agent of a masked sum keeps between two steps.
+
+
+@register("masking.member")
+@dataclass(frozen=True)
+class AgentState:
+    """All that an agent keeps between two steps.
+
+    Attributes
+    ----------
+    group : Group
+    agent : int
+        Its number.
+    round : int
+    secret : bytes
+        What all its keys follow from; empty after the last step.
+    inputs : bytes
+        Digest of the public inputs of its vector.
+    step : int
+        What it says next, a `Step`.
+    announcement : Announcement or None
+        Its own.
+    roster : Roster or None
+        Whose keys it uses.
+    held : dict of int to bytes
+        By agent, its own number too: the share of the mask key, then that of the self-mask's seed.
+    survivors : tuple of int
+        What it signed.
+    """
+
+    group: Group
+    agent: int
+    round: int
+    secret: bytes = field(repr=False)
+    inputs: bytes = NO_INPUTS
+    step: int = Step.ANNOUNCE.value
+    announcement: Announcement | None = None
+    roster: Roster | None = None
+    held: dict[int, bytes] = field(default_factory=dict, repr=False)
+    survivors: tuple[int, ...] = ()
 
 
 class MaskingAgent:

@@ -10,25 +10,30 @@ follows from the secret and from what it is sent; saying it again gives the same
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from gossamer.errors import PeerError
 from gossamer.keys.points import agreement_key, signing_key
-from gossamer.privacy.masking.group import Group
+from gossamer.privacy.masking.group import Group, UintArray
 from gossamer.protocol.encoding import encode
 from gossamer.randomness import derive as derive_seed
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 TAG_BYTES = 16
+SHARE_BYTES = 33
+"""Share of one secret (`shares`)."""
 _NONCE = bytes(12)  # each key seals one text
 
 
@@ -153,3 +158,47 @@ def unseal(key: bytes, sealed: bytes, whose: str) -> bytes:
         raise PeerError(
             f"{whose} do not open: they were changed, or sealed for another group, round or list of agents"
         ) from None
+
+
+# Masks as key streams of ChaCha20, added modulo 2^bits.
+#
+# For every pair u < v of agents, u adds a mask that v subtracts; every agent also adds a self-mask of its own. With
+# k_uv the pair's key and k_u that of the self-mask, agent u sends
+#
+#     y_u = x_u + PRG(k_u) + sum_{v > u} PRG(k_uv) - sum_{v < u} PRG(k_uv)      (Bonawitz et al., section 4)
+
+_FIRST_BLOCK = bytes(16)  # counter and nonce: each key makes one stream, of at most 2^38 bytes
+
+
+def keystream(key: bytes, count: int) -> bytes:
+    """The first ``count`` bytes of ChaCha20's stream under a key [32 bytes] used for nothing else."""
+    return Cipher(ChaCha20(key, _FIRST_BLOCK), mode=None).encryptor().update(bytes(count))
+
+
+def mask(key: bytes, group: Group) -> UintArray:
+    """Uniform integers [group.length] that follow from ``key``."""
+    stream = keystream(key, group.length * group.dtype.itemsize)
+    return np.frombuffer(stream, group.dtype.newbyteorder("<"))
+
+
+def self_mask_key(seed: bytes, digest: bytes) -> bytes:
+    """The key of an agent's self-mask in the sum that ``digest`` names."""
+    return derive(seed, digest, "self-mask")
+
+
+def pairwise_mask_keys(private: bytes, publics: Mapping[int, bytes], digest: bytes, agent: int) -> dict[int, bytes]:
+    """The keys of the masks between ``agent``, whose private mask key this is, and others with public ones."""
+    return {
+        other: derive(shared, digest, "pairwise mask", min(agent, other), max(agent, other))
+        for other, shared in agree(private, publics, "mask").items()
+    }
+
+
+def with_masks(values: UintArray, added: Iterable[bytes], subtracted: Iterable[bytes], group: Group) -> UintArray:
+    """``values`` [group.length] plus the masks of some keys, minus those of others, as a new array."""
+    total = values.astype(group.dtype)
+    for key in added:
+        total += mask(key, group)
+    for key in subtracted:
+        total -= mask(key, group)
+    return total

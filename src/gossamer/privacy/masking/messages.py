@@ -18,17 +18,18 @@ check.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 
-from gossamer.errors import MalformedMessage
-from gossamer.privacy.masking.group import MOST_AGENTS, Group
-from gossamer.privacy.masking.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
-from gossamer.privacy.masking.shamir import SHARE_BYTES
+from gossamer.errors import DataError, MalformedMessage, PeerError
+from gossamer.keys.identity import PublicKey
+from gossamer.privacy.masking.group import MOST_AGENTS, Group, Step
+from gossamer.privacy.masking.keys import KEY_BYTES, SHARE_BYTES, SIGNATURE_BYTES, TAG_BYTES, check_point
 from gossamer.protocol import encoding
 from gossamer.protocol.encoding import encode, register
 from gossamer.vectors import Masked, Public
@@ -286,3 +287,134 @@ def _check_table(name: str, table: Any, length: int) -> None:
     _require(type(table) is dict and all(map(_is_agent, table)), f"expected {name} by the numbers of agents, from 1")
     for value in table.values():
         _check_bytes(name, value, length)
+
+
+# Whether the keys that were announced can be used: points, identities, and no key twice.
+
+Identities = Mapping[int, PublicKey]
+"""Whose signature each agent's announcement has to bear, known from elsewhere."""
+PURPOSE = "keys of a masked sum"
+"""What an identity signs announcements for."""
+
+
+def check_identities(group: Group, identities: Identities | None) -> None:
+    """Raise DataError unless identities are given where, and only where, a group's announcements are signed."""
+    if group.signed != (identities is not None):
+        raise DataError(
+            "the keys of this group are signed: expected the agents' identities, found none"
+            if group.signed
+            else "the keys of this group are not signed: identities are for one with signed=True"
+        )
+
+
+def check_announcement(announcement: Announcement, group: Group, identities: Identities | None) -> None:
+    """Refuse keys that nobody should use.
+
+    Raises
+    ------
+    PeerError
+        If they are of no agent of the group, a key is not a valid point, they are signed or not, other than the group
+        says, or, where identities are given, the signature is not the agent's.
+    """
+    agent = announcement.agent
+    if not group.has(agent):
+        raise PeerError(f"expected keys of agents 1 to {group.size}, found keys of agent {agent}")
+    check_point(announcement.mask_key, agent, "mask")
+    check_point(announcement.share_key, agent, "share")
+    check_point(announcement.signing_key, agent, "signing")
+    if bool(announcement.signature) != group.signed:
+        expected = "signed by its identity" if group.signed else "without a signature"
+        raise PeerError(f"agent {agent}'s keys are not as its group says: expected keys {expected}")
+    if identities is not None:
+        identity, text = identities.get(agent), announcement.signed_text(group)
+        if identity is None or not identity.signed(announcement.signature, PURPOSE, text):
+            raise PeerError(f"agent {agent}'s keys are not signed by its identity: expected a signature of this round")
+
+
+def check_roster(roster: Roster, own: Announcement, group: Group, identities: Identities | None) -> None:
+    """Refuse a list of announcements that ``own`` announcer should not join.
+
+    Raises
+    ------
+    PeerError
+        If there are fewer than the group's minimum, ``own`` is missing or another, an announcement is bad, an agent's
+        vector is to be computed from other inputs than the ``own``, or two agents announce the same key.
+    """
+    if len(roster.announcements) < group.minimum:
+        raise PeerError(f"a masked sum needs {group.minimum} agents, found a list of {len(roster.announcements)}")
+    if own not in roster.announcements:
+        raise PeerError(f"the list of agents does not have the keys that agent {own.agent} announced")
+    for announcement in roster.announcements:
+        check_announcement(announcement, group, identities)
+    others = [one.agent for one in roster.announcements if one.inputs != own.inputs]
+    if others:
+        raise PeerError(
+            f"agents {others} were not asked what agent {own.agent} was: expected the same model and settings for all, "
+            "since a sum of answers to different questions may give one of them away"
+        )
+    keys = [key for one in roster.announcements for key in (one.mask_key, one.share_key)]
+    if len(set(keys)) < len(keys):
+        raise PeerError("two agents announce the same key: expected a key of its own for every agent and use")
+
+
+# Lengths of packed messages: they follow from how many agents these speak of, never from what they say.
+#
+# For runs of a schedule alone, whose messages have sizes and no content.
+
+REQUESTS: dict[int, type[MaskingMessage]] = {
+    Step.SHARE: Roster,
+    Step.MASK: DeliveredShares,
+    Step.CONFIRM: Survivors,
+    Step.REVEAL: Confirmations,
+}
+"""What a server sends so that an agent can take a step. Nothing comes before the first."""
+
+REPLIES: dict[int, type[AgentMessage]] = {
+    Step.ANNOUNCE: Announcement,
+    Step.SHARE: EncryptedShares,
+    Step.CONFIRM: Confirmation,
+    Step.REVEAL: RevealedShares,
+}
+"""What an agent answers; at the step left out, its vector."""
+
+
+def packed_size(kind: type[MaskingMessage], agents: int, *, signed: bool = False) -> int:
+    """The bytes of a packed message that speaks of so many agents, in a group that is signed or not."""
+    base, each = _sizes(signed)[kind]
+    return base + each * agents
+
+
+def agents_in(kind: type[MaskingMessage], size: int, *, signed: bool = False) -> int:
+    """Count the agents that a packed message of so many bytes speaks of, in a group that is signed or not."""
+    base, each = _sizes(signed)[kind]
+    return (size - base) // each if each else 0
+
+
+@cache
+def _sizes(signed: bool) -> dict[type[MaskingMessage], tuple[int, int]]:
+    """Bytes of a message of none, and of each more."""
+    found = {}
+    for kind in (*REQUESTS.values(), *REPLIES.values()):
+        none, one = (int(packed(_example(kind, count, signed)).size) for count in (0, 1))
+        found[kind] = none, one - none
+    return found
+
+
+def _example(kind: type[MaskingMessage], count: int, signed: bool) -> MaskingMessage:
+    announcement = Announcement(0, 1, *(bytes(KEY_BYTES),) * 4, NO_INPUTS, bytes(SIGNATURE_BYTES * signed))
+    if kind is Announcement:
+        return announcement
+    if kind is Roster:
+        return Roster(0, (announcement,) * count)
+    if kind is Survivors:
+        return Survivors(0, (1,) * count)
+    if kind is Confirmation:
+        return Confirmation(0, 1, bytes(SIGNATURE_BYTES))
+    if kind is Confirmations:
+        return Confirmations(0, dict.fromkeys(range(1, count + 1), bytes(SIGNATURE_BYTES)))
+    if kind is RevealedShares:
+        return RevealedShares(0, 1, dict.fromkeys(range(1, count + 1), bytes(SHARE_BYTES)))
+    sealed = dict.fromkeys(range(2, count + 2), bytes(SEALED_BYTES))
+    if kind is DeliveredShares:
+        return DeliveredShares(0, 1, sealed)
+    return EncryptedShares(0, 1, sealed, dict.fromkeys([1, *sealed], bytes(2 * DIGEST_BYTES)))

@@ -11,32 +11,39 @@ give up. There is no way to a sum of fewer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gossamer.errors import CallerError, PeerError, TooFewAgents
-from gossamer.privacy.masking.dealing import recover
+from gossamer.privacy.masking.agent import MaskingAgent
 from gossamer.privacy.masking.group import Group, Step, UintArray
-from gossamer.privacy.masking.keys import is_signed
-from gossamer.privacy.masking.masks import pairwise_mask_keys, self_mask_key, with_masks
+from gossamer.privacy.masking.keys import is_signed, pairwise_mask_keys, self_mask_key, with_masks
 from gossamer.privacy.masking.messages import (
+    REPLIES,
+    REQUESTS,
     AgentMessage,
     Announcement,
     Confirmation,
     Confirmations,
     DeliveredShares,
     EncryptedShares,
+    Identities,
     MaskedVector,
     MaskingMessage,
     RevealedShares,
     Roster,
     Survivors,
+    check_announcement,
+    packed,
+    packed_size,
+    unpacked,
 )
-from gossamer.privacy.masking.roster import Identities, check_announcement
+from gossamer.privacy.masking.shares import recover
 from gossamer.protocol.encoding import register
+from gossamer.vectors import Blank, Masked, Public
 
 _EXPECTED: dict[int, type[AgentMessage]] = {
     Step.ANNOUNCE: Announcement,
@@ -291,3 +298,169 @@ def _addressed(receiver: int, received: dict[int, EncryptedShares]) -> dict[int,
 def _same_agents(what: str, agent: int, found: Iterable[int], expected: set[int]) -> None:
     if set(found) != expected:
         raise PeerError(f"agent {agent} sent {what} agents {sorted(found)}, expected {sorted(expected)}")
+
+
+# A whole masked sum in one process, for simulation, tests and examples.
+
+# What an agent answers at each step, from what it was sent last and its vector.
+_ANSWERS: dict[Step, Callable[[MaskingAgent, Any, UintArray], AgentMessage]] = {
+    Step.ANNOUNCE: lambda agent, _, values: agent.announce(),
+    Step.SHARE: lambda agent, incoming, values: agent.share(incoming),
+    Step.MASK: lambda agent, incoming, values: agent.mask(incoming, values),
+    Step.CONFIRM: lambda agent, incoming, values: agent.confirm(incoming),
+    Step.REVEAL: lambda agent, incoming, values: agent.reveal(incoming),
+}
+
+
+def aggregate(
+    server: MaskingServer,
+    agents: Mapping[int, MaskingAgent],
+    values: Mapping[int, UintArray],
+    vanish: Mapping[int, Step] | None = None,
+) -> MaskedSum:
+    """The masked sum of ``values``, all messages passed on by hand.
+
+    Parameters
+    ----------
+    server : MaskingServer
+        Fresh.
+    agents : mapping of int to MaskingAgent
+        Fresh, by number.
+    values : mapping of int to ndarray of unsigned integers [group.length]
+        By agent.
+    vanish : mapping of int to Step, optional
+        From which step on an agent says nothing any more.
+
+    Raises
+    ------
+    TooFewAgents
+        If too few agents are left at some step.
+    PeerError
+        If one side refuses a message of the other.
+    """
+    vanish = vanish or {}
+    inbox: Mapping[int, Any] = dict.fromkeys(agents)
+    for step, answer in _ANSWERS.items():
+        for number, incoming in inbox.items():
+            if step < vanish.get(number, Step.DONE):
+                server.receive(answer(agents[number], incoming, values[number]))
+        if step < Step.REVEAL:
+            inbox = server.advance()
+    return server.unmask()
+
+
+# For the node that is the server: packed messages, and a double for runs without content.
+
+
+def start_sum(group: Group, round: int, *, blank: bool) -> ServerState | BlankState:
+    """The state of a server that waits for the announcements of ``round``."""
+    return BlankState(group, round) if blank else MaskingServer.start(group, round).state
+
+
+def server_of(state: ServerState | BlankState) -> PackedServer | BlankServer:
+    """The server that goes on from ``state``."""
+    return BlankServer(state) if isinstance(state, BlankState) else PackedServer(state)
+
+
+class PackedServer:
+    """A `MaskingServer` that is given and gives packed messages."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._server = MaskingServer(state)
+
+    @property
+    def state(self) -> ServerState:
+        return self._server.state
+
+    @property
+    def left(self) -> int:
+        """Number of those that have replied at this step, with what the others can use."""
+        return len(self._server.heard)
+
+    def receive(self, agent: int, content: Public | Masked) -> None:
+        """Take what ``agent`` replied at this step; PeerError if it does not fit."""
+        state = self.state
+        if state.step == Step.MASK:
+            if not isinstance(content, Masked):
+                raise PeerError(f"agent {agent} sent a vector that is not masked")
+            self._server.receive(MaskedVector(state.round, agent, content))
+        else:
+            if not isinstance(content, Public):
+                raise PeerError(f"agent {agent} sent a masked vector at step {state.step}")
+            message = unpacked(content, REPLIES[state.step], state.group)
+            if message.agent != agent:
+                raise PeerError(f"agent {agent} speaks as agent {message.agent}")
+            self._server.receive(message)
+
+    def advance(self) -> dict[int, Public]:
+        """Close this step: what to ask each agent that is left with; TooFewAgents if they are too few."""
+        return {agent: packed(message) for agent, message in self._server.advance().items()}
+
+    def unmask(self) -> MaskedSum:
+        return self._server.unmask()
+
+
+@register("masking.blank")
+@dataclass(frozen=True)
+class BlankState:
+    """Counts of a server where messages have no content.
+
+    Attributes
+    ----------
+    group : Group
+    round : int
+    step : int
+        Which message it waits for, a `Step`.
+    received : tuple of int
+        From whom it has come.
+    speakers : int
+        Whom a reply speaks of: all that announced themselves, later the participants.
+    survivors : tuple of int
+        Whose vectors arrived.
+    """
+
+    group: Group
+    round: int
+    step: int = Step.ANNOUNCE.value
+    received: tuple[int, ...] = ()
+    speakers: int = 0
+    survivors: tuple[int, ...] = ()
+
+
+class BlankServer:
+    """Keeps to the schedule of a `PackedServer`, with messages of the same sizes."""
+
+    def __init__(self, state: BlankState) -> None:
+        self.state = state
+
+    @property
+    def left(self) -> int:
+        return len(self.state.received)
+
+    def receive(self, agent: int, content: Public | Masked) -> None:
+        state = self.state
+        if content.values.nbytes != reply_bytes(state.group, state.step, state.speakers):
+            raise PeerError(f"agent {agent} sent {content.values.nbytes} bytes at step {state.step}")
+        self.state = replace(state, received=(*state.received, agent))
+
+    def advance(self) -> dict[int, Public]:
+        state, left = self.state, sorted(self.state.received)
+        require(state.group, state.step, state.round, len(left))
+        step = state.step + 1
+        about = len(left) - 1 if step == Step.MASK else len(left)
+        request = Public(Blank(packed_size(REQUESTS[step], about, signed=state.group.signed), np.uint8))
+        speakers = len(left) if step <= Step.MASK else state.speakers
+        survivors = tuple(left) if step == Step.CONFIRM else state.survivors
+        self.state = replace(state, step=step, received=(), speakers=speakers, survivors=survivors)
+        return dict.fromkeys(left, request)
+
+    def unmask(self) -> None:
+        require(self.state.group, self.state.step, self.state.round, len(self.state.received))
+
+
+def reply_bytes(group: Group, step: int, speakers: int) -> int:
+    """Return the length of an agent's reply where ``speakers`` announced themselves, or at the end took part."""
+    if step == Step.MASK:
+        return group.length * group.dtype.itemsize
+    about = speakers - 1 if step == Step.SHARE else speakers
+    return packed_size(REPLIES[step], about, signed=group.signed)

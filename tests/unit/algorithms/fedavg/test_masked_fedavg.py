@@ -35,7 +35,7 @@ from gossamer.faults.memory_journal import MemoryJournal
 from gossamer.faults.schedules import SETTINGS
 from gossamer.privacy.masking import MaskedSum
 from gossamer.privacy.masking import Step as MaskingStep
-from gossamer.privacy.masking.packed_server import reply_bytes
+from gossamer.privacy.masking.server import reply_bytes
 from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Elapsed, Received, Resumed, Started

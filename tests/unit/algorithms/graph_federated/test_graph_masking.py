@@ -19,8 +19,8 @@ from gossamer.algorithms.graph_federated.settings import Settings
 from gossamer.algorithms.masking_messages import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.errors import PeerError, SpecError, TooFewAgents
 from gossamer.privacy.masking import Announcement, Group, MaskedSum, Step, packed, unpacked
-from gossamer.privacy.masking.packed_server import BlankServer, BlankState, PackedServer, reply_bytes, start_sum
-from gossamer.privacy.masking.sizes import REPLIES, REQUESTS, agents_in, packed_size
+from gossamer.privacy.masking.messages import REPLIES, REQUESTS, agents_in, packed_size
+from gossamer.privacy.masking.server import BlankServer, BlankState, PackedServer, reply_bytes, start_sum
 from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson

@@ -18,7 +18,7 @@ from gossamer.errors import SpecError
 from gossamer.privacy.exact import secret_randomness
 from gossamer.privacy.exact.discrete_gaussian import discrete_gaussian
 from gossamer.privacy.exact.secret_randomness import LARGEST, MOST_BYTES, SecretRandomness
-from gossamer.privacy.masking.masks import keystream
+from gossamer.privacy.masking.keys import keystream
 
 LEVEL = 1e-9
 

@@ -25,10 +25,17 @@ from gossamer.privacy.masking import (
     Step,
     Survivors,
 )
-from gossamer.privacy.masking.keys import commitment, keys_of, public_key, sign
-from gossamer.privacy.masking.masks import pairwise_mask_keys, self_mask_key, with_masks
+from gossamer.privacy.masking.keys import (
+    commitment,
+    keys_of,
+    pairwise_mask_keys,
+    public_key,
+    self_mask_key,
+    sign,
+    with_masks,
+)
 from gossamer.privacy.masking.messages import NO_INPUTS
-from gossamer.privacy.masking.shamir import PRIME, combine
+from gossamer.privacy.masking.shares import PRIME, combine
 
 Told = Mapping[int, tuple[int, ...]]
 """Whom the server calls survivors, by the agent that it says so to."""

@@ -18,13 +18,17 @@ from gossamer.privacy.masking.keys import (
     derive,
     is_signed,
     keys_of,
+    keystream,
+    mask,
+    pairwise_mask_keys,
     public_key,
     seal,
+    self_mask_key,
     sign,
     signing_public_key,
     unseal,
+    with_masks,
 )
-from gossamer.privacy.masking.masks import keystream, mask, pairwise_mask_keys, self_mask_key, with_masks
 from gossamer.privacy.masking.messages import NO_INPUTS
 from gossamer.protocol.encoding import encode
 

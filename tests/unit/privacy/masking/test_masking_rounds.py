@@ -33,7 +33,7 @@ from gossamer.privacy.masking import (
 )
 from gossamer.privacy.masking.keys import commitment, keys_of, public_key
 from gossamer.privacy.masking.messages import NO_INPUTS
-from gossamer.privacy.masking.shamir import combine
+from gossamer.privacy.masking.shares import combine
 from gossamer.protocol.encoding import encode
 from gossamer.vectors import Blank, Masked
 

@@ -11,7 +11,7 @@ import sympy
 from tests.reference.masking_slow import interpolate
 
 from gossamer.errors import PeerError
-from gossamer.privacy.masking.shamir import PRIME, combine, split
+from gossamer.privacy.masking.shares import PRIME, combine, split
 
 SECRET = bytes(range(200, 232))
 INDICES = (1, 2, 5, 9, 70_000)

@@ -13,8 +13,8 @@ from tests.reference.masking_conversation import Conversation, plain_sum
 
 from gossamer.errors import PeerError
 from gossamer.privacy.masking import Group, Step
-from gossamer.privacy.masking import dealing as subject
-from gossamer.privacy.masking.shamir import PRIME, SHARE_BYTES
+from gossamer.privacy.masking import shares as subject
+from gossamer.privacy.masking.shares import PRIME, SHARE_BYTES
 from gossamer.protocol.encoding import encode
 
 GROUP = Group(6, 5, threshold=4)
