@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-deployment test-deployment-again fault-seeds drill-seeds drill-processes lint \
+.PHONY: help demo test test-slow test-deployment test-deployment-again fault-seeds drill lint \
 	types docs check bench bench-peers experiments experiments-again sbom audit wheel constraints-hashed nightly clean
 
 help: ## list the commands
@@ -27,7 +27,7 @@ demo: $(READY) ## eight nodes learn digits without a server, one of them ten tim
 # A worker for each core: more threads in each of them would wait for one another.
 test test-slow test-deployment test-deployment-again: export OMP_NUM_THREADS = 1
 # Commands that tests start find modules compiled, also where the environment asks Python to write none.
-test test-slow test-deployment test-deployment-again fault-seeds drill-seeds drill-processes: export PYTHONDONTWRITEBYTECODE =
+test test-slow test-deployment test-deployment-again fault-seeds drill: export PYTHONDONTWRITEBYTECODE =
 
 test: $(READY) ## run the tests (what CI runs)
 	@$(BIN)/python -m pytest -n auto --dist worksteal
@@ -49,16 +49,9 @@ fault-seeds: $(READY) ## SEEDS seeds of faults for each algorithm, 2000 by defau
 		$(BIN)/gossamer simulate-faults $$spec "$$@" --seeds $(SEEDS) --jobs $(JOBS) || exit 1; \
 	done
 
-# Nightly: the drill of examples/drill with a thousand seeds of each spec, and twenty times with processes.
-DRILL := examples/drill/incidents.yaml
-drill-seeds: $(READY) ## the drill of eight hospitals: 1,000 seeds for each of five specs (nightly, hours)
-	@for name in gossip fedbuff fedavg fedavg-masked graph; do \
-		$(BIN)/gossamer simulate-faults examples/drill/$$name.yaml --incidents $(DRILL) --seeds 1000 --jobs $(JOBS) || exit 1; \
-	done
-
-drill-processes: $(READY) ## the same 20 times with real processes and a broker, for each of three algorithms (nightly, hours)
+drill: $(READY) ## eight hospitals through outages 20 times, with processes and a broker, for each of three algorithms (nightly, hours)
 	@for name in gossip fedbuff graph; do \
-		$(BIN)/python examples/drill/processes.py examples/drill/$$name-processes.yaml --runs 20 || exit 1; \
+		$(BIN)/python examples/drill/processes.py examples/drill/$$name.yaml --runs 20 || exit 1; \
 	done
 
 DEPLOYMENT := tests/end_to_end/test_mqtt_transport.py tests/end_to_end/test_broker_access.py tests/parity \
@@ -123,7 +116,7 @@ constraints-hashed: $(TOOLS)/.ready ## the pins of constraints.txt with the hash
 	@$(COMPILE) --output-file release/constraints-hashed.txt build/pins.in
 	@$(COMPILE) --output-file release/tools.txt release/tools.in
 
-nightly: test-slow audit wheel ## what runs every night, besides make fault-seeds SEEDS=100000, drill-seeds, drill-processes and experiments-again
+nightly: test-slow audit wheel ## what runs every night, besides make fault-seeds SEEDS=100000, drill and experiments-again
 
 clean: ## remove the environment and the results
 	rm -rf $(VENV) $(TOOLS) runs build .mypy_cache .ruff_cache .pytest_cache

@@ -1,6 +1,6 @@
 """The drill with real processes: a broker, a party each, and incidents whose outages are a hundredth as long.
 
-    python examples/drill/processes.py examples/drill/gossip-processes.yaml --runs 1
+    python examples/drill/processes.py examples/drill/gossip.yaml --runs 1
 
 The first run is without incidents; the others are compared with it. The exit code is 1 if something did not hold.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import random
 import shutil
 import signal
 import sys
@@ -18,26 +19,23 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from network import HOST, Network
 
 from gossamer.cli.federation.local_federation import POLICY, STATE, LocalFederation
-from gossamer.cli.printing import wrapped
-from gossamer.cli.runs.drilling import shown_as_table
+from gossamer.cli.printing import table, wrapped
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.deployment.party.data_side import UNIT_LEDGER
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.spec import Experiment
-from gossamer.faults.drills import deadline_of
-from gossamer.faults.fates import Fate
-from gossamer.faults.incidents import Incident, Script, duration
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker, LocalBroker, Mosquitto
 from gossamer.runtimes.storage.ledger import LedgerFile
+from gossamer.strict_yaml import load_yaml
 
 HERE = Path(__file__).parent
 GONE = 120.0
@@ -50,6 +48,64 @@ SLACK = 5.0
 """Seconds by which processes that are not disturbed may differ on a busy machine."""
 LONGEST = 900.0
 """Seconds after which a run counts as not ended."""
+
+
+@dataclass(frozen=True)
+class Incident:
+    """What befalls a party (of all kinds but ``broker``), at a second of the run, and for how many; None for ever.
+
+    A ``backup`` was ``copied`` so many seconds before.
+    """
+
+    kind: str
+    at: float
+    party: str | None = None
+    seconds: float | None = None
+    copied: float = 0.0
+
+    @property
+    def lasts(self) -> float:
+        return math.inf if self.seconds is None else self.seconds
+
+    def __str__(self) -> str:
+        return WORDS[self.kind].format(lasts=duration(self.lasts))
+
+
+@dataclass(frozen=True)
+class Script:
+    """All that happens; each run moves each incident by at most ``spread`` seconds."""
+
+    incidents: tuple[Incident, ...]
+    spread: float = 0.0
+
+    @classmethod
+    def read(cls, path: Path) -> Script:
+        content: Any = load_yaml(path.read_text(encoding="utf-8"))[0]
+        return cls(tuple(Incident(**one) for one in content["incidents"]), content.get("spread", 0.0))
+
+    def moved(self, run: int) -> Script:
+        draw = random.Random(run)
+        moved = (
+            replace(one, at=max(one.at + draw.uniform(-self.spread, self.spread), one.copied)) for one in self.incidents
+        )
+        return replace(self, incidents=tuple(moved))
+
+    def of(self, party: str) -> list[Incident]:
+        return [one for one in self.incidents if one.party == party]
+
+
+WORDS = {
+    "network": "no network for {lasts}",
+    "broker": "broker away for {lasts}",
+    "killed": "killed while it saves, {lasts}",
+    "gone": "gone for ever",
+    "backup": "old backup, {lasts}",
+}
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    return f"{seconds / 60:.3g} min" if seconds >= 60 else f"{seconds:.3g} s"
 
 
 @dataclass
@@ -159,7 +215,7 @@ def lose(run: Run, incident: Incident) -> None:
 
 def restore_backup(run: Run, incident: Incident) -> None:
     """Copy a party's state; later kill it, start it on the copy, and if it does not go on, on the newest state."""
-    party, copied = str(incident.party), incident.copied or 0.0
+    party, copied = str(incident.party), incident.copied
     state = run.state(party)
     backup, newest = state.with_name("backup"), state.with_name("newest")
     shutil.copytree(state, backup, ignore=shutil.ignore_patterns("lock"))  # in use, as backups of whole disks do it
@@ -201,7 +257,7 @@ def _size(path: Path) -> int:
 
 def begin(incident: Incident) -> float:
     """Second at which the first thing of an incident is done."""
-    return incident.at - (incident.copied or 0.0)
+    return incident.at - incident.copied
 
 
 def one_run(experiment: Experiment, folder: Path, script: Script | None) -> Run:
@@ -258,44 +314,41 @@ def most_later(party: str, script: Script, deadline: float) -> float:
     return SLACK + sum(one.lasts for one in mine) + sum(retries) + len(script.incidents) * deadline
 
 
-def fates(run: Run, quiet: Run, script: Script) -> tuple[list[Fate], list[str]]:
-    """What became of each party, and what did not hold."""
-    found = []
+def fates(run: Run, quiet: Run, script: Script) -> tuple[list[tuple[str, ...]], list[str]]:
+    """What became of each party, a row each, and what did not hold."""
+    rows = [("node", "incident", "later by", "at most", "charged", "end")]
     problems = [f"the run is over before this happens: {incident}; make it longer" for incident in run.missed]
-    deadline = deadline_of(run.federation.prepared.experiment)
+    deadline = getattr(run.federation.prepared.experiment.algorithm, "timeout", None) or 0.0
     for party in run.federation.members:
         mine = script.of(party)
         gone = any(math.isinf(incident.lasts) for incident in mine)
         took, before = run.took(party), quiet.took(party)
         delay = None if took is None or before is None or gone else took - before
         allowed = most_later(party, script, deadline)
-        charged, kills = run.charged(party), sum(one.kind in ("killed", "backup", "gone") for one in mine)
+        charged, planned = run.charged(party), quiet.charged(party)
+        kills = sum(one.kind in ("killed", "backup", "gone") for one in mine)
         end = "gone" if gone else "finished" if party in run.ended else "goes on"
-        words, note = ", ".join(map(str, mine)) or "none", run.said.get(party, "")
-        found.append(Fate(party, words, delay, allowed, charged, end, note))
+        late = ("-", "-") if delay is None else (duration(delay), duration(allowed))
+        counted = "-" if charged is None else str(charged)
+        rows.append((party, ", ".join(map(str, mine)) or "none", *late, counted, end))
         if end == "goes on":
             problems.append(f"{party} has not finished: {run.federation.last_line(party)}")
         if delay is not None and party in run.federation.prepared.names and delay > allowed:
             problems.append(f"{party} ends {duration(delay)} later, expected {duration(allowed)} at most")
-        planned = quiet.charged(party)
-        if (
-            charged is not None
-            and planned is not None
-            and end == "finished"
-            and not planned <= charged <= planned + kills
-        ):
-            problems.append(f"the ledger of {party} has {charged} releases, expected {planned} to {planned + kills}")
+        complete = charged is None or planned is None or planned <= charged <= planned + kills
+        if end == "finished" and not complete:
+            problems.append(f"the ledger of {party} has {charged} releases, expected {planned} to {planned} + {kills}")
         if charged == 0:
             problems.append(f"the ledger of {party} shows nothing")
-        if any(one.kind == "backup" for one in mine) and not note:
+        if any(one.kind == "backup" for one in mine) and party not in run.said:
             print(f"{party} goes on with its old copy: its peers know of nothing that this lacks")
-    return found, problems
+    return rows, problems
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("spec", type=Path, nargs="?", default=HERE / "gossip-processes.yaml")
-    parser.add_argument("--incidents", type=Path, default=HERE / "incidents-processes.yaml")
+    parser.add_argument("spec", type=Path, nargs="?", default=HERE / "gossip.yaml")
+    parser.add_argument("--incidents", type=Path, default=HERE / "incidents.yaml")
     parser.add_argument("--runs", type=int, default=1, metavar="N", help="how many with incidents (default: 1)")
     parser.add_argument("--first", type=int, default=0, metavar="K", help="seed of the first (default: 0)")
     options = parser.parse_args()
@@ -303,13 +356,12 @@ def main() -> int:
     held = 0
     with tempfile.TemporaryDirectory(prefix="gossamer-drill-") as place:
         quiet = one_run(experiment, Path(place) / "quiet", None)
-        script.check(quiet.federation.prepared.names)
         for number in range(options.first, options.first + options.runs):
             moved = script.moved(number)
             run = one_run(experiment, Path(place) / f"run-{number}", moved)
-            found, problems = fates(run, quiet, moved)
-            print(f"run {number}: all incidents, with processes\n\n{shown_as_table(found)}", flush=True)
-            for line in [f"{fate.party} said: {fate.note}" for fate in found if fate.note] + problems:
+            rows, problems = fates(run, quiet, moved)
+            print(f"run {number}: all incidents, with processes\n\n{table(rows)}", flush=True)
+            for line in [f"{party} said: {said}" for party, said in run.said.items()] + problems:
                 print(wrapped(line), flush=True)
             held += not problems
     print(f"{held} of {options.runs} runs: {'everything held' if held == options.runs else 'not everything held'}")

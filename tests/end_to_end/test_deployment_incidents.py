@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 pytest.importorskip("paho", reason="needs the extra mqtt")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
-from tests.reference.drill_script import processes
-
 from gossamer.experiment.reading import parse_spec
-from gossamer.faults.incidents import Incident, Script
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("called_here")]
@@ -26,28 +26,46 @@ SPEC = {
     "links": {"retry_after": 0.5, "silence": 5},
     "deployment": {"release_deadline": 1.0},
 }
-SCRIPT = Script(
-    incidents=(
-        Incident(kind="network", party="node-1", at=2.0, seconds=3.6),
-        Incident(kind="network", party="node-2", at=3.0, seconds=9.0),
-        Incident(kind="killed", party="node-3", at=4.0, seconds=0.6),
-        Incident(kind="gone", party="node-4", at=5.0),
-        Incident(kind="broker", at=6.0, seconds=1.2),
-        Incident(kind="backup", party="node-5", at=14.0, seconds=6.0, copied=8.0),
-    )
-)
+INCIDENTS: list[dict[str, Any]] = [
+    {"kind": "network", "party": "node-1", "at": 2.0, "seconds": 3.6},
+    {"kind": "network", "party": "node-2", "at": 3.0, "seconds": 9.0},
+    {"kind": "killed", "party": "node-3", "at": 4.0, "seconds": 0.6},
+    {"kind": "gone", "party": "node-4", "at": 5.0},
+    {"kind": "broker", "at": 6.0, "seconds": 1.2},
+    {"kind": "backup", "party": "node-5", "at": 14.0, "seconds": 6.0, "copied": 8.0},
+]
+HERE = Path(__file__).parents[2] / "examples" / "drill"
 
 
 @pytest.fixture
 def drill(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     if Mosquitto.missing() is not None and EmbeddedBroker.missing() is not None:
         pytest.skip("needs a broker")
-    return processes(monkeypatch)
+    monkeypatch.syspath_prepend(str(HERE))
+    where = importlib.util.spec_from_file_location("drill_processes", HERE / "processes.py")
+    assert where is not None
+    assert where.loader is not None
+    found = importlib.util.module_from_spec(where)
+    monkeypatch.setitem(sys.modules, "drill_processes", found)
+    where.loader.exec_module(found)
+    return found
+
+
+def test_a_round_may_wait_a_deadline_for_each_incident(drill: ModuleType) -> None:
+    """And a party as long as it is away itself, with the broker's 1.2 s, and what it takes to go on."""
+    script = drill.Script.read(HERE / "incidents.yaml")
+    assert {incident.kind for incident in script.incidents} == set(drill.ACTIONS) == set(drill.WORDS)
+    alone = drill.SLACK + 1.2 + drill.RECONNECT
+    assert drill.most_later("node-0", script, 0.0) == pytest.approx(alone)
+    assert drill.most_later("node-0", script, 36.0) == pytest.approx(alone + 6 * 36.0)
+    assert drill.most_later("node-2", script, 0.0) == pytest.approx(alone + 90.0 + drill.RECONNECT)
+    assert drill.most_later("node-5", script, 0.0) == pytest.approx(alone + 6.0 + drill.START)
 
 
 def test_all_incidents(drill: ModuleType, tmp_path: Path) -> None:
     """Those who are there finish, with a complete ledger; the old copy is refused; the one that is gone is charged."""
-    run = drill.one_run(parse_spec(SPEC), tmp_path / "f", SCRIPT)
+    script = drill.Script(tuple(drill.Incident(**one) for one in INCIDENTS))
+    run = drill.one_run(parse_spec(SPEC), tmp_path / "f", script)
     survivors = {f"node-{number}" for number in range(6)} - {"node-4"}
     assert survivors <= run.ended.keys(), {name: run.federation.last_line(name) for name in run.federation.members}
     charged = {name: run.charged(name) for name in run.federation.members}

@@ -241,8 +241,6 @@ class Algorithm(Generic[S]):
         (settings, context, updates) -> warnings about a run of so many updates, a line each.
     claims : callable
         (settings, facts) -> what the paper claims of such a run, never its guarantee.
-    waits : callable
-        settings -> most seconds for which anybody waits for a node that is away: 0 where nobody does, None without end.
     small_runs : callable
         settings -> runs for simulated faults; by default of a few nodes.
     command : callable, optional
@@ -275,6 +273,5 @@ class Algorithm(Generic[S]):
     remarks: Callable[[Mapping[str, Node]], list[str]] = _no_lines
     advice: Callable[[S, Context, int], list[str]] = _no_lines
     claims: Callable[[S, Facts], list[Claim]] = _no_lines
-    waits: Callable[[S], float | None] = lambda settings: None
     small_runs: Callable[[S], SmallRuns] = _few
     command: Callable[[], Command[Any]] | None = None

@@ -15,11 +15,10 @@ class Reaper:
 
     def __init__(self) -> None:
         self.left: int | None = None  # things that are still done; None while nobody is to be killed
-        self.only: str | None = None  # what alone counts as a thing, if it is not all
 
     def __call__(self, doing: str) -> None:
         """Something is about to be done."""
-        if self.left is not None and self.only in (None, doing):
+        if self.left is not None:
             self.left -= 1
             if self.left < 0:
                 raise Killed(doing)

@@ -64,37 +64,6 @@ class Fate:
 
 
 @dataclass(frozen=True)
-class Kill:
-    """The process of a party is killed at a time: a crash that is no matter of how many events there were before.
-
-    Attributes
-    ----------
-    party : str
-        Whose.
-    at, away : float
-        When, and for how many seconds; infinite for ever.
-    saving : bool
-        Whether it is killed at its first commit from then on, before that is done.
-    kept : int
-        How many of the inputs that are staged then have reached the disk.
-    copied : float, optional
-        When the copy of its disk was made on which it is started first, half the time before it is started last.
-    """
-
-    party: str
-    at: float
-    away: float = 1.0
-    saving: bool = False
-    kept: int = 0
-    copied: float | None = None
-
-    def __str__(self) -> str:
-        back = "for ever" if math.isinf(self.away) else f"for {self.away:g} s"
-        copied = "" if self.copied is None else f", with a copy of {self.copied:g} s first"
-        return f"{self.at:g} s: {self.party} killed{' while it saves' if self.saving else ''}, away {back}{copied}"
-
-
-@dataclass(frozen=True)
 class OldCopy:
     """A process is started on an old copy of a party's disk, beside the party itself.
 
@@ -114,7 +83,7 @@ class OldCopy:
         return f"{self.at:g} s: a copy of {self.party} as it was at {self.copied:g} s answers"
 
 
-Fault = Fate | Crash | Partition | Sieve | Kill | OldCopy
+Fault = Fate | Crash | Partition | Sieve | OldCopy
 
 
 @dataclass(frozen=True)
@@ -123,7 +92,7 @@ class Schedule:
 
     Attributes
     ----------
-    faults : tuple of Fate, Crash, Partition, Sieve, Kill or OldCopy
+    faults : tuple of Fate, Crash, Partition, Sieve or OldCopy
         What does not go as usual.
     variant : int
         Which run of a trial it happens to.
@@ -169,11 +138,6 @@ class Schedule:
     def crashes(self) -> tuple[Crash, ...]:
         """Crashes of processes."""
         return tuple(fault for fault in self.faults if isinstance(fault, Crash))
-
-    @property
-    def kills(self) -> tuple[Kill, ...]:
-        """Kills of processes at a time."""
-        return tuple(fault for fault in self.faults if isinstance(fault, Kill))
 
     @classmethod
     def seeded(cls, seed: int, variants: Sequence[Sequence[str]] = ((),)) -> Schedule:

@@ -6,7 +6,7 @@ noise are seen.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,21 +34,12 @@ class WatchedSides:
         How many releases of a party the ledger on disk has; None if it has none.
     private : bool
         Whether there is noise.
-    lines : callable
-        How many lines of a party's ledger a task is worth.
     """
 
-    def __init__(
-        self,
-        pool: Pool,
-        charged: Callable[[str], int | None],
-        private: bool,
-        lines: Callable[[str, Any], int] = lambda node, task: 1,
-    ) -> None:
-        self.pool, self.charged, self.private, self.lines = pool, charged, private, lines
+    def __init__(self, pool: Pool, charged: Callable[[str], int | None], private: bool) -> None:
+        self.pool, self.charged, self.private = pool, charged, private
         self.problems: list[str] = []
         self.drawn: dict[str, set[int]] = defaultdict(set)  # releases of each, in all its lives
-        self.asked: Counter[str] = Counter()  # lines of ledgers that tasks are worth
         self._unchecked: set[str] = set()  # of whom something was drawn since the last look at the ledger
         self.noise: dict[bytes, tuple[str, Any]] = {}  # what was drawn for what
         self._tasks: dict[int, tuple[str, Any, Any]] = {}  # by the identity of its ticket, which is kept alive here
@@ -56,7 +47,6 @@ class WatchedSides:
     def admit(self, node: str, task: Any) -> Any:
         ticket = self.pool.admit(node, task)
         self._tasks[id(ticket)] = node, task, ticket
-        self.asked[node] += self.lines(node, task)
         return ticket
 
     def amended(self, ticket: Any, task: Any) -> Any:

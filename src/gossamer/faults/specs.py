@@ -40,18 +40,13 @@ from gossamer.sides.samples import Shard
 MOST_NODES = 6
 EXAMPLES = 8  # of each node of a small run
 
-LABORATORY = {
+_SMALL = {
     "dataset": {"name": "digits"},  # examples are zeros, see `faults.sides`
     "partition": {"name": "iid"},
     "objective": {"name": "squared", "intercept": False, "dtype": "float64"},
     "faults": None,
     "evaluation": {"name": "off"},
     "compute": None,
-}
-"""Sections of all runs that faults happen to."""
-
-_SMALL = {
-    **LABORATORY,
     "budget": None,
     "speeds": {"name": "constant", "scenario": {"name": "one_slow", "factor": 4}},
     "links": None,
@@ -98,10 +93,6 @@ class SmallRun:
     def sides(self) -> dict[str, SidePlan]:
         """Plans of what leaves each party, at most."""
         return {name: self.plan.side(name) for name in self.names}
-
-    def lines(self, name: str, task: Any) -> int:
-        """Return how many lines of a party's ledger a task is worth."""
-        return self.sides[name].lines(task)
 
     def pool(self, home: Home, machine: Machine) -> Pool:
         """The data sides of all parties."""

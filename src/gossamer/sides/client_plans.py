@@ -259,9 +259,6 @@ class Curator(ByKind):
     def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
         return of_sum(task.query, NeighboringRelation.REPLACE_ONE, self.cohort)
 
-    def lines(self, task: Any) -> int:
-        return len(task.owners)  # of each client whose update is in the sum
-
     def counts(self) -> Counts:
         return self.kinds
 

@@ -116,10 +116,6 @@ class SidePlan(Protocol):
         """
         ...
 
-    def lines(self, task: Any) -> int:
-        """Return how many lines of a ledger an answer to ``task`` is worth, where anything is charged."""
-        ...
-
     @property
     def marked(self) -> bool:
         """Whether a mark of what was said has to outlive a crash, though nothing raw leaves."""
@@ -145,9 +141,6 @@ class ByKind:
 
     def counts(self) -> Counts | None:
         return None
-
-    def lines(self, task: Any) -> int:
-        return 1
 
     @property
     def hides_schedule(self) -> bool:

@@ -175,12 +175,6 @@ class MaskedMember(ByKind):
     def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
         return Apart(2 * self.bound.reach / self.bound.fixed.resolution)
 
-    def lines(self, task: Any) -> int:
-        from gossamer.privacy.masking import Step  # needs cryptography, which is optional
-        from gossamer.privacy.masking_step import MaskingStep
-
-        return int(isinstance(task, MaskingStep) and task.step == Step.MASK)
-
     def counts_on(self, name: str) -> CountedOn | None:
         if self.noise is None or self.honest == 1:
             return None

@@ -92,7 +92,6 @@ ALGORITHM = Algorithm(
     grows=True,
     report=report,
     advice=parts.advice,
-    waits=lambda settings: 0.0,
     small_runs=lambda settings: SmallRuns(
         (
             {"nodes": 3, "updates_per_node": 3},

@@ -139,6 +139,5 @@ ALGORITHM = Algorithm(
     remarks=lambda nodes: [*parts.lost(nodes[SERVER]), *sums_remarked(nodes[SERVER])],
     advice=parts.advice,
     clips=Clips(("fixed", "quantile")),
-    waits=lambda settings: settings.timeout,
     small_runs=small_runs,
 )

@@ -189,6 +189,5 @@ ALGORITHM = Algorithm(
     remarks=lambda nodes: [*parts.lost(nodes[SERVER]), *left_over(nodes[SERVER]), *sums_remarked(nodes[SERVER])],
     advice=advice,
     decided=Settings.decided,
-    waits=lambda settings: 0.0 if settings.masking is None else settings.timeout,
     small_runs=small_runs,
 )

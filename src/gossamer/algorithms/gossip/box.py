@@ -290,7 +290,6 @@ ALGORITHM = Algorithm(
     invariants=invariants,
     report=report,
     claims=claims,
-    waits=lambda settings: 0.0,
     small_runs=lambda settings: SmallRuns(
         (
             {"nodes": 3, "updates_per_node": 6},

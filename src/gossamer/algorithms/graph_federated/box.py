@@ -258,7 +258,6 @@ ALGORITHM = Algorithm(
     report=report,
     remarks=remarks,
     claims=claims,
-    waits=lambda settings: settings.timeout,
     small_runs=small_runs,
     command=command,
 )

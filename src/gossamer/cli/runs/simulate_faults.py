@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from gossamer.cli.patience import patience
 from gossamer.cli.printing import print_json, say
-from gossamer.cli.runs.drilling import drill
 from gossamer.cli.spec_options import add_spec, read_experiment
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.spec import Experiment
@@ -30,12 +29,9 @@ DESCRIPTION = (
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     add_spec(command)
-    command.add_argument("--seeds", type=int, metavar="N", help="how many (default: 100; with --incidents 1)")
+    command.add_argument("--seeds", type=int, default=100, metavar="N", help="how many (default: 100)")
     command.add_argument("--first", type=int, default=0, metavar="K", help="the first of them (default: 0)")
     command.add_argument("--jobs", type=int, default=1, metavar="J", help="processes at work (default: 1)")
-    command.add_argument(
-        "--incidents", metavar="FILE", help="a script of incidents, for a drill of the whole run instead of small ones"
-    )
     command.set_defaults(command=simulate_faults)
 
 
@@ -63,16 +59,12 @@ def _trial(experiment: Experiment) -> Trial:
 
 def simulate_faults(options: argparse.Namespace) -> int:
     """Run the seeds; 1 if one fails."""
-    if options.seeds is None:
-        options.seeds = 100 if options.incidents is None else 1
     if options.seeds < 1 or options.jobs < 1 or options.first < 0:
         raise SpecError(
             f"expected --seeds and --jobs of at least 1 and --first of at least 0, found {options.seeds}, "
             f"{options.jobs} and {options.first}"
         )
     experiment = read_experiment(options)
-    if options.incidents is not None:
-        return drill(options, experiment)
     for remark in small_runs(experiment)[1]:
         say(remark)
     last = options.first + options.seeds
