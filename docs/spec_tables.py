@@ -10,6 +10,7 @@ while a page says something else than this program.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,12 @@ DOCS = Path(__file__).resolve().parent
 BLOCK = re.compile(r"<!-- settings: ([\w.]+)(?:: (\w+))? -->\n.*?<!-- end -->", re.DOTALL)
 PAGES = tuple(page for page in sorted(DOCS.rglob("*.md")) if BLOCK.search(page.read_text(encoding="utf-8")))
 """All that have such a table."""
+PLACES = {
+    found[1]: f"docs/spec/{page.name}"
+    for page in sorted((DOCS / "spec").glob("*.md"))
+    for found in BLOCK.finditer(page.read_text(encoding="utf-8"))
+}
+"""The page that describes each section of a spec, by its place."""
 SCHEMA = Experiment.model_json_schema()
 
 
@@ -108,8 +115,8 @@ def values(schema: dict[str, Any], place: str) -> str:
 
 
 def anchor(place: str) -> str:
-    """Where the page on the spec describes a section."""
-    return f"#{place.replace('.', '')}"
+    """Where the pages on the spec describe a section, from the folder of the repository; `written` makes it relative."""
+    return f"{PLACES.get(place, '')}#{place.replace('.', '')}"
 
 
 def one_value(schema: dict[str, Any]) -> str:
@@ -219,19 +226,24 @@ def block(place: str) -> str:
 def one_kind(place: str, name: str) -> str:
     """The keys of the settings called ``name``, for a page elsewhere."""
     (kind,) = (kind for kind in SECTIONS[place] if name in names(kind))
-    return table(kind, place).replace("](#", "](../spec.md#") + "\n"
+    return table(kind, place) + "\n"
 
 
-def written(page: str) -> str:
-    """``page`` with its tables as they should be."""
+def written(page: Path) -> str:
+    """What ``page`` says with its tables as they should be."""
+
+    def relative(found: re.Match[str]) -> str:
+        path = os.path.relpath(DOCS.parent / found[1], page.parent)
+        return f"]({'' if path == page.name else path}#"
 
     def fill(found: re.Match[str]) -> str:
         text = one_kind(found[1], found[2]) if found[2] else block(found[1])
+        text = re.sub(r"\]\((docs/spec/\w+\.md)#", relative, text)
         return f"{found[0].splitlines()[0]}\n\n{text}\n<!-- end -->"
 
-    return BLOCK.sub(fill, page)
+    return BLOCK.sub(fill, page.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":
     for page in PAGES:
-        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(written(page), encoding="utf-8")
