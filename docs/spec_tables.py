@@ -115,7 +115,7 @@ def values(schema: dict[str, Any], place: str) -> str:
 
 
 def anchor(place: str) -> str:
-    """Where the pages on the spec describe a section, from the folder of the repository; `written` makes it relative."""
+    """Place of a section in the pages on the spec, from the repository's folder; `written` makes it relative."""
     return f"{PLACES.get(place, '')}#{place.replace('.', '')}"
 
 
