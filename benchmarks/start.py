@@ -2,7 +2,7 @@
 
 The command is run as a user runs it, with progress lines, and ended once the first update is made (of a server: the
 first round). Wall time counts from before the process is made; processor time is that of all its threads. Figures are
-medians. ``cold`` empties the caches of prepared data and of compiled networks before each start. What comes with the
+medians. ``cold`` empties the cache of compiled networks before each start. What comes with the
 package, such as compiled loops of linear models, was compiled before, by a start that does not count.
 
     GOSSAMER_DATA=FOLDER python benchmarks/start.py [--json] [--repeats N] [--cold]

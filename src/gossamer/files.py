@@ -128,3 +128,11 @@ def is_read_only(path: Path) -> bool:
 def to_json(value: Any, *, indent: int | None = None) -> str:
     """Standard JSON, in which there is no NaN or infinity."""
     return json.dumps(value, indent=indent, allow_nan=False)
+
+
+def cache_home() -> Path:
+    """Return the folder of all that Gossamer keeps between runs: ``gossamer`` in XDG_CACHE_HOME, or in ``~/.cache``.
+
+    Whatever is in it may be deleted at any time; a run makes again what it needs.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gossamer"

@@ -26,19 +26,17 @@ PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/stre
 RELEASED = f"{BASE} parameters protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
 """Common to algorithms with clients and a server."""
-_SETTINGS = "registering registered_settings version software files locks strict_yaml"
+_SETTINGS = "registering registered_settings version files locks strict_yaml"
 RUNS = f"{RELEASED} {_SETTINGS} keys data objectives algorithms {TABLE}"
 DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage experiment"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
 _ALONE = (
     "arrays",
     "bounded",
-    "cache",
     "errors",
     "files",
     "interrupts",
     "version",
-    "software",
     "section",
     "normals",
     "threads",
@@ -57,8 +55,8 @@ MAY_IMPORT = {
     "registering": "errors",
     "registered_settings": "registering section",
     "topology": f"{BASE} registered_settings",
-    "data": f"{BASE} cache strict_yaml registered_settings",
-    "objectives/chains": "cache",
+    "data": f"{BASE} files strict_yaml registered_settings",
+    "objectives/chains": "files",
     "objectives": f"{BASE} normals parameters data registered_settings objectives/chains",
     "objectives/models": f"{BASE} parameters data objectives",
     "trained": f"{BASE} parameters version files data objectives objectives/models",

@@ -11,17 +11,18 @@ A. Krizhevsky, "The CIFAR-10 dataset", https://www.cs.toronto.edu/~kriz/cifar.ht
 from __future__ import annotations
 
 import io
+import pickle
+import pickletools
 import tarfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.examples import Examples, Pair, read_bytes
-from gossamer.data.pickled import matrix, plain
 from gossamer.data.search import variant
 from gossamer.errors import DataError
 
@@ -110,10 +111,72 @@ def _records(content: bytes) -> _Batch:
     return _Batch(rows[:, 1:], rows[:, 0].astype(np.int64))
 
 
+class _Noted:
+    """A call that a pickle of NumPy's asks for, noted with the state that it would be given, and not made."""
+
+    state: Any = ()
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads plain data; whatever else a pickle names is refused before it is called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.partition(".")[0] == "numpy" and name in ("_reconstruct", "ndarray", "dtype"):
+            return _Noted
+        if (module, name) == ("_codecs", "encode"):  # by which Python 3 writes bytes for Python 2
+            return str.encode
+        raise ValueError(f"a pickle of {module} {name}")
+
+
+def unpickled(content: bytes) -> Any:
+    """Return plain data of a pickle; nothing that it asks for is called, and no more memory taken than it has bytes.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged, or is of anything but plain data and arrays of NumPy.
+    """
+    try:
+        for opcode, argument, _ in pickletools.genops(content):
+            if "BYTEARRAY" in opcode.name or ("PUT" in opcode.name and (argument or 0) > len(content)):
+                raise ValueError(f"a pickle with {opcode.name}, which no plain data need")
+        return _Unpickler(io.BytesIO(content), encoding="bytes").load()
+    except ValueError:
+        raise
+    except Exception as error:  # what is in a damaged pickle is used as it is
+        raise ValueError(f"a damaged pickle ({type(error).__name__})") from None
+
+
+def matrix(found: Any) -> npt.NDArray[np.uint8]:
+    """Return the array [rows, columns] of bytes that an unpickled object stands for.
+
+    Raises
+    ------
+    ValueError
+        If it is something else.
+    """
+    try:
+        _, (rows, columns), kind, by_columns, values = found.state
+        described, size = kind.arguments[0], len(values)
+    except (AttributeError, TypeError, ValueError, IndexError):
+        raise ValueError("no array of bytes with rows and columns") from None
+    if described not in ("u1", b"u1") or by_columns:
+        raise ValueError("an array that is not of unsigned bytes, row by row")
+    if not isinstance(values, bytes) or type(rows) is not int or type(columns) is not int or rows * columns != size:
+        raise ValueError(f"an array of {rows} x {columns} with {size} bytes")
+    return np.frombuffer(values, np.uint8).reshape(rows, columns)
+
+
 def _pickled(content: bytes) -> _Batch:
-    found = plain(content)
+    found = unpickled(content)
     if not isinstance(found, dict):
-        raise ValueError(f"a pickle of {getattr(found, 'name', type(found).__name__)}")
+        raise ValueError(f"a pickle of {type(found).__name__}")
     by_name = {key.decode("latin-1") if isinstance(key, bytes) else key: value for key, value in found.items()}
     if lacking := [name for name in ("data", "labels") if name not in by_name]:
         raise ValueError(f"a pickle without {' and '.join(lacking)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy.typing as npt
 
 from gossamer.data.catalogue import KNOWN, KnownDataset
 from gossamer.data.declaration import Declaration
-from gossamer.data.derived import Derived, kept_or_made
 from gossamer.data.examples import Examples, Owners
 from gossamer.data.features import choose_layout
 from gossamer.data.formats import infer_format, read_files
@@ -20,8 +18,7 @@ from gossamer.data.holding_out import held_out, without_last
 from gossamer.data.persons import warn_of_shared_persons
 from gossamer.data.preparing import Treatment, classes_of, targets_of
 from gossamer.data.search import search_path as search_path
-from gossamer.data.search import variant
-from gossamer.data.settings import GENERATED, IN_MEMORY, Format, Layout, SyntheticSettings
+from gossamer.data.settings import GENERATED, IN_MEMORY, Format, SyntheticSettings
 from gossamer.data.settings import DatasetSettings as DatasetSettings
 from gossamer.data.split import Split
 from gossamer.data.synthetic import graph_regression
@@ -105,14 +102,6 @@ class _Origin:
     format: Format
     known: KnownDataset | None
 
-    def files(self, known: KnownDataset) -> list[Path]:
-        """All that is read of a known data set; nothing of what is bundled, or of pictures in a folder."""
-        if self.train.is_dir():
-            found = [variant(self.train, name) for name in known.files] if known.in_folder else []
-        else:
-            found = [self.train, self.test] if known.files else []
-        return [path for path in found if path is not None]
-
 
 def known_datasets() -> list[DatasetRecord]:
     """Every data set known by name, and where its files are."""
@@ -162,8 +151,8 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
         return _drawn(settings)
     settings = settings.complete()
     origin = _resolve(settings)
-    found = _found(settings, origin)
-    return _dataset(settings, origin.format, found, _describe(origin, found.held, settings))
+    train, own_test = read_files(origin.format, origin.train, origin.test, settings)
+    return _dataset(settings, origin.format, train, own_test, origin.train, _described(origin))
 
 
 def dataset_of(settings: DatasetSettings, train: Examples, test: Examples | None, where: Path, source: str) -> Dataset:
@@ -174,66 +163,37 @@ def dataset_of(settings: DatasetSettings, train: Examples, test: Examples | None
     DataError
         If labels do not fit together, examples are not as ``features`` says, or nothing is left to test on.
     """
-    found = _derived(settings, "npz", where, train, test)
-    return _dataset(settings, None, found, _and_test(source, found.held, settings))
+    return _dataset(settings, None, train, test, where, source)
 
 
-def _dataset(settings: DatasetSettings, form: Format | None, found: Derived, source: str) -> Dataset:
-    shape, layout = tuple(found.train.features.shape[1:]), _layout(found.train)
-    sources = found.sources, found.target
-    return Dataset(
-        name=settings.name,
-        train=found.train,
-        test=found.test,
-        classes=None if found.labels is None else len(found.labels),
-        labels=None if found.labels is None else tuple(map(", ".join, found.labels)),
-        owners=found.owners,
-        source=source,
-        persons=found.persons,
-        declaration=Declaration.of(settings, form, shape, layout, found.labels, sources),
-    )
-
-
-def _layout(split: Split) -> Layout:
-    return "sparse" if split.sparse else "dense"
-
-
-def _found(settings: DatasetSettings, origin: _Origin) -> Derived:
-    known, make = origin.known, partial(_made, settings, origin)
-    if known is None or not (files := origin.files(known)):
-        return make()
-    return kept_or_made(settings, origin.format, files, known.train_examples, make)
-
-
-def _made(settings: DatasetSettings, origin: _Origin) -> Derived:
-    train, own_test = read_files(origin.format, origin.train, origin.test, settings)
-    return _derived(settings, origin.format, origin.train, train, own_test)
-
-
-def _derived(
-    settings: DatasetSettings, form: Format, where: Path, train: Examples, own_test: Examples | None
-) -> Derived:
-    classes = classes_of(train.labels, settings)
+def _dataset(
+    settings: DatasetSettings, form: Format | None, train: Examples, own_test: Examples | None, where: Path, source: str
+) -> Dataset:
+    found = classes_of(train.labels, settings)
     train, test = _hold_out(train, settings) if own_test is None else (train, own_test)
     warn_of_shared_persons(settings.name, train.persons, test.persons)
-    treatment = Treatment.of(settings, form, settings.layout or choose_layout(train.features))
+    treatment = Treatment.of(settings, form or "npz", settings.layout or choose_layout(train.features))
 
     def split(examples: Examples, which: str) -> Split:
         features = treatment.apply(examples.features, where)
-        return Split(features, targets_of(examples.labels, classes, which, examples.places, settings.target_scale))
+        return Split(features, targets_of(examples.labels, found, which, examples.places, settings.target_scale))
 
-    made = split(train, "training"), split(test, "test")
-    for each in made:
+    splits = split(train, "training"), split(test, "test")
+    for each in splits:
         if not np.isfinite(each.features.data if each.sparse else each.features).all():
             raise DataError(f"{settings.name}: features are not finite after dataset.divide_by, scale and normalise")
-    return Derived(
-        *made,
-        labels=None if classes is None else classes.members(),
-        held=own_test is None,
+    shape, layout = tuple(splits[0].features.shape[1:]), treatment.layout
+    members = None if found is None else found.members()
+    held = f"; {settings.test_fraction:g} of the examples held out for testing" if own_test is None else ""
+    return Dataset(
+        settings.name,
+        *splits,
+        classes=None if members is None else len(members),
+        labels=None if found is None else found.names(),
         owners=train.owners,
+        source=source + held,
         persons=train.persons,
-        sources=train.sources,
-        target=train.target,
+        declaration=Declaration.of(settings, form, shape, layout, members, (train.sources, train.target)),
     )
 
 
@@ -305,12 +265,6 @@ def _take(examples: Examples, chosen: npt.NDArray[np.bool_]) -> Examples:
     return replace(examples, features=features, labels=labels, owners=owners, persons=persons, places=places)
 
 
-def _describe(origin: _Origin, held: bool, settings: DatasetSettings) -> str:
+def _described(origin: _Origin) -> str:
     place = str(origin.train) if origin.known is None or origin.known.files else "bundled"
-    if held:
-        return _and_test(place, held, settings)
     return f"{place}; test examples from {origin.test}" if origin.test else place
-
-
-def _and_test(place: str, held: bool, settings: DatasetSettings) -> str:
-    return f"{place}; {settings.test_fraction:g} of the examples held out for testing" if held else place

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,34 +88,6 @@ Pair = tuple[Examples, Examples | None]
 """Training examples, and test examples where the files have some."""
 
 
-_READ: ContextVar[dict[Path, bytes] | None] = ContextVar("_READ", default=None)
-
-
-@contextmanager
-def read_once() -> Iterator[None]:
-    """Read each file once while the block lasts: who hashes a file and who parses it see the same bytes."""
-    token = _READ.set({})
-    try:
-        yield
-    finally:
-        _READ.reset(token)
-
-
-def raw_bytes(path: Path) -> bytes:
-    """The contents of a file as they are.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    """
-    if (read := _READ.get()) is None:
-        return read_file(path, MOST_DATA)
-    if path not in read:
-        read[path] = read_file(path, MOST_DATA)
-    return read[path]
-
-
 def read_bytes(path: Path) -> bytes:
     """The contents of a file, decompressed where its name ends in .gz, .bz2 or .xz.
 
@@ -127,7 +97,7 @@ def read_bytes(path: Path) -> bytes:
         If the file cannot be read or its compression is damaged.
     """
     try:
-        content = raw_bytes(path)
+        content = read_file(path, MOST_DATA)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     return decompressed(path, content)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gossamer.bounded import read_file
 from gossamer.data.compression import MOST_DATA, archive
-from gossamer.data.examples import Examples, Pair, raw_bytes
+from gossamer.data.examples import Examples, Pair
 from gossamer.errors import DataError
 from gossamer.extras import install_line
 
@@ -54,7 +54,7 @@ def read_images(path: Path) -> Pair:
     if path.is_dir():
         return _read_both(path, _folder_entries(path), image_module)
     try:
-        with archive(path, raw_bytes(path)) as members:
+        with archive(path, read_file(path, MOST_DATA)) as members:
             return _read_both(path, _zip_entries(members), image_module)
     except (OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: expected a folder or a zip of pictures ({error})") from error

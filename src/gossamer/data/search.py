@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from gossamer.cache import cache_home
 from gossamer.data.compression import COMPRESSIONS
 from gossamer.errors import DataError
+from gossamer.files import cache_home
 
 
 def search_path() -> list[Path]:

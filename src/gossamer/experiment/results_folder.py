@@ -43,11 +43,10 @@ from gossamer.locks import FolderLock, held
 from gossamer.privacy import guarantee_card
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.sides import receipts
-from gossamer.software import source_hash
 from gossamer.trained.card import FILE as CARD
 from gossamer.trained.card import Card
 from gossamer.trained.files import ARRAYS, saved
-from gossamer.version import __version__
+from gossamer.version import __version__, source_hash
 
 UNFINISHED = ("running", "interrupted")
 """Statuses of runs that have not ended, in `summary.json`."""

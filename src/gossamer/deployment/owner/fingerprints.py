@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from gossamer.data.compression import archive, opened
-from gossamer.data.examples import Examples, raw_bytes, read_bytes
+from gossamer.bounded import read_file
+from gossamer.data.compression import MOST_DATA, archive, opened
+from gossamer.data.examples import Examples, read_bytes
 from gossamer.data.formats import infer_format, read_files
 from gossamer.data.images import SUFFIXES
 from gossamer.data.libsvm import read_libsvm
@@ -88,7 +89,7 @@ def _rows(path: Path) -> Iterator[bytes]:
 
 def _rows_in_folder(file: Path) -> Iterator[bytes]:
     if file.suffix.lower() in SUFFIXES:
-        return iter([_picture(PurePosixPath(file.as_posix()), raw_bytes(file))])
+        return iter([_picture(PurePosixPath(file.as_posix()), read_file(file, MOST_DATA))])
     return _rows(file)
 
 
@@ -99,7 +100,7 @@ def _picture(name: PurePosixPath, content: bytes) -> bytes:
 
 def _pictures(path: Path) -> Iterator[bytes]:
     try:
-        with archive(path, raw_bytes(path)) as members:
+        with archive(path, read_file(path, MOST_DATA)) as members:
             for name in sorted(members.namelist()):
                 if PurePosixPath(name).suffix.lower() in SUFFIXES:
                     yield _picture(PurePosixPath(name), members.read(name))

@@ -19,10 +19,9 @@ from gossamer.experiment.summarising import algorithm_of
 from gossamer.privacy import guarantee_card
 from gossamer.runtimes.host import Host
 from gossamer.sides.receipts import FILE as RECEIPTS
-from gossamer.software import source_hash
 from gossamer.trained.card import FILE as CARD
 from gossamer.trained.files import ARRAYS, saved
-from gossamer.version import __version__
+from gossamer.version import __version__, source_hash
 
 PERSONAL = "personal.safetensors"
 """File of a party's personal model."""

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from gossamer.cache import cache_home
+from gossamer.files import cache_home
 from gossamer.objectives.chains import block_kernels, exponentials, kernels
 from gossamer.objectives.chains.flat_source import is_flat, is_wide, write_flat
 from gossamer.objectives.chains.layers import Layer
