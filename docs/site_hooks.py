@@ -25,7 +25,7 @@ from gossamer.report.records import read_records
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
-NUMBERED = "decisions/[0-9]*.md"
+DECISIONS = "decisions/*.md"
 SECTIONS = {
     "algorithms": "Algorithms",
     "privacy": "Privacy",
@@ -80,11 +80,11 @@ def listed(part: object) -> set[str]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the decisions, in their order, and pages that `mkdocs.yml` does not name at the end of their section."""
+    """List the decisions, and pages that `mkdocs.yml` does not name at the end of their section."""
     assert config.nav is not None
     sections = {title: pages for section in config.nav for title, pages in section.items()}
     docs = Path(config.docs_dir)
-    sections["Inside"].append({"Decisions": sorted(page.relative_to(docs).as_posix() for page in docs.glob(NUMBERED))})
+    sections["Inside"].append({"Decisions": sorted(page.relative_to(docs).as_posix() for page in docs.glob(DECISIONS))})
     everything = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
     for page in sorted(everything - listed(config.nav)):
         sections[SECTIONS.get(posixpath.dirname(page), "Inside")].append(page)

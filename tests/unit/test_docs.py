@@ -114,13 +114,6 @@ def test_every_page_is_linked_from_the_index() -> None:
     } == set()
 
 
-def test_decisions_are_numbered_without_a_gap() -> None:
-    numbers = sorted(int(page.name[:4]) for page in (DOCS / "decisions").glob("[0-9]*.md"))
-    assert numbers == list(range(1, len(numbers) + 1))
-    listed = re.findall(r"^(\d+)\. .*\(decisions/(\d+)-", (DOCS / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert [(int(number), int(page)) for number, page in listed] == [(number, number) for number in numbers]
-
-
 # Code and specs
 
 

@@ -8,7 +8,7 @@
 
 mu and f of a plan are those of `gaussian_fit`. D, the part of delta that all failures share, is fixed beforehand. Were
 it not, whoever chooses the runs could decide after each whether what is left is better spent on failures or on mu, and
-reach more than delta: decision 23 has the proofs, and a test has that adversary.
+reach more than delta: docs/decisions/budgets-over-runs.md has the proofs, and a test has that adversary.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ the right side of (1) and a chord is at an end of it, or where the slopes are eq
 Beyond a loss at which H is at most f, (1) holds whatever mu is. More losses are looked at where a chord, rather than
 one of its ends, decides.
 
-The proof that sums of mu^2 and of f make a filter is in decision 23.
+The proof that sums of mu^2 and of f make a filter is in docs/decisions/budgets-over-runs.md.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ less noise. Such a release reveals no more: every dominating pair grows with the
 release with more noise is one with less to which noise was added. A sum that is clipped as a whole (`BallGaussian`)
 moves no further than one of clipped vectors.
 
-What a series and a filter reveal adds up, epsilons and deltas (decision 23).
+What a series and a filter reveal adds up, epsilons and deltas (docs/decisions/budgets-over-runs.md).
 """
 
 from __future__ import annotations
