@@ -1,17 +1,22 @@
-"""YAML that is read strictly, and no further than a bound: of specs, policies, and papers that are signed.
+"""YAML that is read strictly, and no further than a bound: of specs, policies, and documents that are signed.
 
 A key stands once and is a name; a number is what it looks like; nesting, size and what aliases stand for have bounds,
-so that no small file keeps a reader busy or fills its memory.
+so that no small file keeps a reader busy or fills its memory. Of documents that are signed all scalars are texts
+(``no`` is a name, ``1`` a digit) and there are no aliases, so that two readers cannot understand two things: what is
+signed is the `canonical` form of their content, and comments and layout are free.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gossamer.bounded import MOST_TEXT, in_bytes
+from gossamer.bounded import MOST_TEXT, in_bytes, read_text
 from gossamer.errors import SpecError, counted
 
 MOST_DEPTH = 60
@@ -66,19 +71,19 @@ class TextLoader(_Bounded, yaml.BaseLoader):
     aliases = False
 
 
-def load_yaml(text: str) -> tuple[Any, yaml.Node | None]:
-    """The content of a YAML text, and the node it was made of; None for both where the text says nothing.
+def load_yaml(text: str) -> Any:
+    """The content of a YAML text; None where it says nothing.
 
     Raises
     ------
     SpecError
         If it is not YAML, has a key twice or goes beyond a bound; the message names the line.
     """
-    return _loaded(StrictLoader, text)
+    return _loaded(StrictLoader, text)[0]
 
 
 def load_texts(text: str) -> Any:
-    """The content of a YAML text in which all scalars are texts (``no`` is a name, ``1`` a digit).
+    """The content of a YAML text in which all scalars are texts.
 
     Raises
     ------
@@ -99,6 +104,86 @@ def _loaded(kind: type[StrictLoader] | type[TextLoader], text: str) -> tuple[Any
     # A number of thousands of digits and a date that is none are ValueErrors.
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise SpecError(_not_yaml(error)) from None
+
+
+Key = tuple[str | int, ...]
+"""Place of a value: names of keys, and numbers of list items from 0."""
+
+
+class Lines:
+    """Lines of a file by key.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    lines : mapping of Key to int
+        Number of the line of each key, from 1; ``()`` is the whole file.
+    """
+
+    def __init__(self, path: Path, lines: dict[Key, int]) -> None:
+        self.path, self._lines = path, lines
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._lines
+
+    def of(self, key: Key) -> int:
+        """The line of ``key``, or of the innermost section it is missing from."""
+        while key not in self._lines:
+            key = key[:-1]
+        return self._lines[key]
+
+
+def read_located(path: Path) -> tuple[Any, Lines]:
+    """The content of a YAML file, and its lines, so that an error can name the place.
+
+    Raises
+    ------
+    SpecError
+        If it cannot be read, is not YAML, or has a key twice.
+    """
+    try:
+        content, node = _loaded(StrictLoader, read_text(path))
+        return content, Lines(path, {(): 1} if node is None else dict(_located(node)))
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+    except SpecError as error:
+        raise SpecError(f"{path}{', ' if str(error).startswith('line ') else ': '}{error}") from None
+
+
+def _located(node: yaml.Node, key: Key = (), line: int | None = None) -> Iterator[tuple[Key, int]]:
+    """Each key with its line; a value's is its key's."""
+    yield key, node.start_mark.line + 1 if line is None else line
+    if isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            yield from _located(item, (*key, number))
+    elif isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            yield from _located(value, (*key, name.value), name.start_mark.line + 1)
+
+
+def canonical(document: Any) -> bytes:
+    """The bytes that stand for ``document``: JSON in ASCII, keys sorted, no spaces."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def dump_texts(document: dict[str, Any]) -> str:
+    """``document`` as YAML for people; a text of several lines keeps its lines where YAML permits."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts so that `load_texts` reads the same ones."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # Readers turn every other kind of line end into \n, unless it is written as an escape.
+    lines = text.split("\n")
+    style = '"' if not all(line.isprintable() for line in lines) else "|" if len(lines) > 1 else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def _not_yaml(error: Exception) -> str:

@@ -236,7 +236,7 @@ def read_columns(path: Path) -> Any:
         If it cannot be read, or has no columns.
     """
     try:
-        content = load_yaml(read_text(path))[0]
+        content = load_yaml(read_text(path))
     except OSError as error:
         raise SpecError(f"dataset.columns: cannot read {path}: {error.strerror or error}; correct its path") from None
     except SpecError as error:

@@ -41,7 +41,7 @@ def override(content: Any, settings: Sequence[str]) -> Any:
 def _value(key: str, text: str) -> Any:
     """The value of a setting, which has no lines."""
     try:
-        return load_yaml(text)[0]
+        return load_yaml(text)
     except SpecError as error:
         setting = f"{key}={text}"
         shown = setting if len(setting) <= 60 else f"{setting[:60]}..."

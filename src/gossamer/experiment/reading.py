@@ -40,7 +40,7 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
     """
     path = Path(path)
     try:
-        content = load_yaml(text_of(path))[0]
+        content = load_yaml(text_of(path))
     except OSError as error:
         raise SpecError(f"{path}: cannot read the spec: {error.strerror}") from None
     except SpecError as error:
@@ -83,7 +83,7 @@ def read_text(text: str, settings: Sequence[str] = (), modules: Collection[str] 
     SpecError
         As `read_spec`.
     """
-    return parse_spec(override(load_yaml(text)[0] or {}, settings), modules)
+    return parse_spec(override(load_yaml(text) or {}, settings), modules)
 
 
 def parse_spec(content: Any, modules: Collection[str] | None = None) -> Experiment:

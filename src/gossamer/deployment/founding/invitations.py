@@ -6,7 +6,7 @@ reads such a file on its way could enrol first, and the keys would have to be ex
 anybody can be trusted. Like this an invitation holds no secret and may be mailed. It must not be *changed*, and so it
 carries the organiser's signature, and a party compares the organiser's fingerprint by another way.
 
-The file is YAML for people (see `plain_yaml`). What is signed is its content, not its layout.
+The file is YAML for people (see `strict_yaml`). What is signed is its content, not its layout.
 
     format: '1'
     run: 0f3c...                      32 hexadecimal digits
@@ -39,11 +39,12 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.bounded import read_file
-from gossamer.deployment.founding.plain_yaml import canonical, dump, load
+from gossamer.errors import SpecError
 from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.membership import Invitation as Invitation
 from gossamer.keys.membership import Member as Member
+from gossamer.strict_yaml import canonical, dump_texts, load_texts
 
 FORMAT = 1
 LARGEST = 1 << 18
@@ -197,7 +198,7 @@ def _write(invitation: Invitation, organiser: Identity) -> str:
     }
     signature = organiser.sign(_PURPOSE, _content(document))
     document["signature"] = base64.b64encode(signature).decode()
-    text = f"# An invitation to a run. Whoever changes what it says breaks its signature.\n{dump(document)}"
+    text = f"# An invitation to a run. Whoever changes what it says breaks its signature.\n{dump_texts(document)}"
     if len(text.encode()) > LARGEST:
         raise InvitationError(f"expected an invitation of at most {LARGEST} bytes, found more; shorten the spec")
     return text
@@ -219,8 +220,8 @@ def _document(content: bytes) -> dict[str, Any]:
     if len(content) > LARGEST:
         raise InvitationError(f"expected an invitation of at most {LARGEST} bytes, found more")
     try:
-        document = load(content)
-    except ValueError:
+        document = load_texts(content.decode())
+    except (SpecError, UnicodeDecodeError):
         document = None
     if not isinstance(document, dict) or "format" not in document:
         raise InvitationError("expected an invitation in YAML, found something else; was it damaged on its way?")

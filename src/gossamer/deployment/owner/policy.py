@@ -33,7 +33,6 @@ from pydantic import (
 from gossamer.algorithms.table import ALGORITHMS, known_names
 from gossamer.bounded import real_path
 from gossamer.deployment.founding.roster import ROLES, roles_of
-from gossamer.deployment.owner.located_yaml import Key, Lines, read_located
 from gossamer.deployment.owner.policy_series import SeriesPlanRule, SeriesRule
 from gossamer.errors import CallerError, SpecError, did_you_mean
 from gossamer.privacy.accounting.filters import check_parts
@@ -43,6 +42,7 @@ from gossamer.privacy.accounting.series import Series
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.weakness import refused_delta
 from gossamer.section import Section, place, said
+from gossamer.strict_yaml import Key, Lines, read_located
 
 FINGERPRINT = re.compile(r"([0-9a-f]{4}-){7}[0-9a-f]{4}")
 """As people compare them."""

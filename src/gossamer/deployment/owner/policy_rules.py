@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from gossamer.algorithms.terms import EXAMPLE as EXAMPLE
-from gossamer.deployment.owner.located_yaml import Key
 from gossamer.deployment.owner.policy import FINGERPRINT, OwnerPolicy
 from gossamer.errors import AccountingError, counted
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountant_table import row_of
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
+from gossamer.strict_yaml import Key
 
 if TYPE_CHECKING:
     from gossamer.keys.identity import PublicKey

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from gossamer.deployment.founding import invitations, plain_yaml
+from gossamer import strict_yaml
+from gossamer.deployment.founding import invitations
 from gossamer.deployment.founding.invitations import LARGEST, Member, invite, parse_invitation, read_signed
 from gossamer.keys.errors import InvitationError
 from gossamer.keys.identity import Identity
@@ -44,11 +45,11 @@ def read(text: str | bytes, name: str = "hospital-a", organiser: str = "", now: 
 
 def signed(**changes: Any) -> str:
     """An invitation that the organiser signed though its content is wrong."""
-    document = plain_yaml.load(written()["hospital-a"].encode())
+    document = strict_yaml.load_texts(written()["hospital-a"])
     document |= changes
     signature = ORGANISER.sign("invitation", invitations._content(document))
     document["signature"] = invitations.base64.b64encode(signature).decode()
-    return plain_yaml.dump(document)
+    return strict_yaml.dump_texts(document)
 
 
 def refused(text: str | bytes, line: str, **how: Any) -> None:
@@ -83,11 +84,11 @@ def test_the_file_is_for_people(tmp_path: Path) -> None:
 
 
 def test_the_canonical_bytes_are_what_the_docstring_says() -> None:
-    assert plain_yaml.canonical({"b": ["é"], "a": "1"}) == b'{"a":"1","b":["\\u00e9"]}'
+    assert strict_yaml.canonical({"b": ["é"], "a": "1"}) == b'{"a":"1","b":["\\u00e9"]}'
 
 
 def test_layout_does_not_matter() -> None:
-    document = plain_yaml.load(written(run="0" * 32)["hospital-a"].encode())
+    document = strict_yaml.load_texts(written(run="0" * 32)["hospital-a"])
     again = "# a comment\n" + json.dumps(dict(reversed(document.items())), indent=3)
     assert read(again) == read(written(run="0" * 32)["hospital-a"])
 
@@ -108,15 +109,15 @@ def test_fingerprints_as_people_type_them() -> None:
 
 def test_every_change_of_content_is_noticed() -> None:
     """Each text of the document changed, one at a time."""
-    document = plain_yaml.load(written()["hospital-a"].encode())
+    document = strict_yaml.load_texts(written()["hospital-a"])
     for key in sorted(set(document) - {"members", "format", "organiser"}):
-        refused(plain_yaml.dump({**document, key: document[key] + "0"}), "changed after the organiser signed it")
+        refused(strict_yaml.dump_texts({**document, key: document[key] + "0"}), "changed after the organiser signed it")
     for number in range(len(MEMBERS)):
         for key in document["members"][number]:
             changed = json.loads(json.dumps(document))
             changed["members"][number][key] += "0"
-            refused(plain_yaml.dump(changed), "changed after the organiser signed it")
-    refused(plain_yaml.dump({**document, "members": document["members"][1:]}), "changed after")
+            refused(strict_yaml.dump_texts(changed), "changed after the organiser signed it")
+    refused(strict_yaml.dump_texts({**document, "members": document["members"][1:]}), "changed after")
 
 
 def test_another_organiser() -> None:
@@ -124,8 +125,8 @@ def test_another_organiser() -> None:
     text = invite(mallory, BROKER, MEMBERS, SPEC, EXPIRES, ISSUED)["no"]
     refused(text, "expected the organiser with fingerprint", name="no")
     # The organiser's key with the other's signature.
-    document = plain_yaml.load(text.encode()) | {"organiser": str(ORGANISER.public_key)}
-    refused(plain_yaml.dump(document), "changed after", name="no")
+    document = strict_yaml.load_texts(text) | {"organiser": str(ORGANISER.public_key)}
+    refused(strict_yaml.dump_texts(document), "changed after", name="no")
 
 
 def test_for_another_key() -> None:
@@ -211,9 +212,9 @@ def test_what_an_organiser_may_not_sign(changes: dict[str, Any], line: str) -> N
 
 
 def test_a_signature_that_is_none() -> None:
-    document = plain_yaml.load(written()["no"].encode())
+    document = strict_yaml.load_texts(written()["no"])
     for signature in ("", "é", "AAAA", document["signature"][:-4]):
-        refused(plain_yaml.dump({**document, "signature": signature}), "changed after", name="no")
+        refused(strict_yaml.dump_texts({**document, "signature": signature}), "changed after", name="no")
 
 
 def test_what_cannot_be_written() -> None:
@@ -254,4 +255,4 @@ def test_every_run_has_a_name_of_its_own() -> None:
 def test_other_readers_understand_the_same() -> None:
     """All values are texts to a reader that guesses types, too."""
     text = written("1: yes\n")["no"]
-    assert yaml.safe_load(text) == plain_yaml.load(text.encode())
+    assert yaml.safe_load(text) == strict_yaml.load_texts(text)
