@@ -79,7 +79,7 @@ class Result:
         DataError
             If Altair is not installed, which the extra ``report`` installs, or there is no such figure.
         """
-        from gossamer.report.chart import chart
+        from gossamer.report.curves import chart
 
         return chart(self.frame(), names, across)
 

@@ -1,15 +1,249 @@
-"""Curves of a run's figures over time, updates and bytes."""
+"""Curves of a run's figures: over time, updates and bytes, of each run; and scores over the epsilon that is proved."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from gossamer.report.figure import Figure, Shown
-from gossamer.report.libraries import altair
-from gossamer.report.look import TICKS, dash_of_each
-from gossamer.report.records import RunRecord
-from gossamer.report.series import AXES, Series, series_of
+import numpy as np
+
+from gossamer.arrays import FloatArray
+from gossamer.errors import DataError, shortened
+from gossamer.report.figure import COLOURS, TICKS, Figure, Shown, altair, dash_of_each
+from gossamer.report.records import EPOCHS, Columns, RunRecord
+
+
+class Point(NamedTuple):
+    """Scores of runs with one epsilon.
+
+    Attributes
+    ----------
+    epsilon : float
+        Proved of each of them.
+    mean, low, high : float
+        Over seeds.
+    """
+
+    epsilon: float
+    mean: float
+    low: float
+    high: float
+
+
+def price_figure(kind: str, delta: float, points: Sequence[Point], others: Mapping[str, float]) -> Figure:
+    """Return the figure.
+
+    Parameters
+    ----------
+    kind : str
+        Name of the score, such as accuracy.
+    delta : float
+        The largest at which the epsilons are proved.
+    points : sequence of Point
+        Of the federation with noise, by increasing epsilon.
+    others : mapping of str to float
+        Mean scores of runs without noise, by what they are called: drawn as lines across.
+    """
+    alt = altair()
+    rows: list[dict[str, Any]] = [{"run": _WITH_NOISE, **point._asdict()} for point in points]
+    rows += [{"run": name, "mean": value} for name, value in others.items()]
+    colour = alt.Color("run:N", title=None, sort=[_WITH_NOISE, *others], legend=alt.Legend(orient="bottom", columns=1))
+    across = alt.X("epsilon:Q", title=f"epsilon proved, at delta {delta:.3g}", scale=alt.Scale(type="log", nice=False))
+    upwards = alt.Y("mean:Q", title=f"{kind} on test examples", scale=alt.Scale(zero=False, padding=6))
+    chart = alt.Chart(alt.Data(values=rows))
+    noisy, clean = chart.transform_filter("isValid(datum.epsilon)"), chart.transform_filter("!isValid(datum.epsilon)")
+    layers = [
+        noisy.mark_area(opacity=0.25).encode(x=across, y="low:Q", y2="high:Q", color=colour),
+        noisy.mark_line(point=True).encode(
+            x=across, y=upwards, color=colour, tooltip=["epsilon:Q", "mean:Q", "low:Q", "high:Q"]
+        ),
+        clean.mark_rule(strokeDash=[6, 3], size=2).encode(y=upwards, color=colour, tooltip=["run:N", "mean:Q"]),
+    ]
+    spec = alt.layer(*layers).properties(width="container", height=280).to_dict()
+    title = f"Price of privacy: {kind} against proved epsilon"
+    return Figure("price", title, _price_words(title, points, others), Shown.PRIVATE, spec, rows)
+
+
+_WITH_NOISE = "federation with noise"
+
+
+def _price_words(title: str, points: Sequence[Point], others: Mapping[str, float]) -> str:
+    said = [f"{point.mean:.3g} at epsilon {point.epsilon:.3g}" for point in points]
+    lines = [f"{name}: {value:.3g}" for name, value in others.items()]
+    beside = f" Beside it, {'; '.join(lines)}." if lines else ""
+    return f"{title}. The federation with noise comes to {', '.join(said)}.{beside}"
+
+
+# A figure is known at evaluations and holds until the next. So a run's value at any place of an axis is that of its
+# last evaluation up to there, and series of several runs are compared on one grid, with no line between evaluations.
+
+MEASURED: Mapping[str, str] = {
+    "virtual_seconds": "virtual seconds",
+    "updates": "updates",
+    "bytes": "bytes sent",
+    "messages": "messages sent",
+}
+"""Columns of a run's metrics that progress is measured by, and their names."""
+AXES: Mapping[str, str] = {**MEASURED, EPOCHS: "epochs"}
+"""The same, with what results folders tell besides."""
+_POINTS, _ALL = 240, 9_600  # most points of a series, and of all series of a figure
+_LEAST = 40
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values of one figure over one axis, for one run or for runs that differ in their seed alone.
+
+    Attributes
+    ----------
+    setting : str
+        Name of the run, or what the runs have in common.
+    runs : int
+        How many.
+    at : ndarray [points]
+        Increasing places on the axis.
+    middle, low, high : ndarray [points]
+        Median, least and largest value of the runs.
+    """
+
+    setting: str
+    runs: int
+    at: FloatArray
+    middle: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+    def rows(self, axis: str) -> list[dict[str, Any]]:
+        """Return the points as rows of a table."""
+        columns = zip(self.at.tolist(), self.middle.tolist(), self.low.tolist(), self.high.tolist(), strict=True)
+        return [
+            {"axis": axis, "setting": self.setting, "at": _short(at), "value": _short(value)}
+            | ({"low": _short(low), "high": _short(high)} if self.runs > 1 else {})
+            for at, value, low, high in columns
+        ]
+
+
+def series_of(records: Sequence[RunRecord], figure: str, axis: str) -> list[Series]:
+    """Return the series of a figure over an axis, one for each setting in which it is known."""
+    known: defaultdict[str, list[tuple[FloatArray, FloatArray]]] = defaultdict(list)
+    for record in records:
+        at, values = _points(record, figure, axis)
+        if at.size:
+            known[record.setting].append((at, values))
+    most = max(_LEAST, min(_POINTS, _ALL // max(1, len(known) * len(AXES))))
+    return [_over_seeds(setting, runs, most) for setting, runs in known.items()]
+
+
+def _points(record: RunRecord, figure: str, axis: str) -> tuple[FloatArray, FloatArray]:
+    pairs = zip(record.metrics.get(axis, ()), record.metrics.get(figure, ()), strict=False)
+    found = np.array([(at, value) for at, value in pairs if at is not None and value is not None], np.float64)
+    return (found[:, 0], found[:, 1]) if found.size else (np.zeros(0), np.zeros(0))
+
+
+def _over_seeds(setting: str, runs: Sequence[tuple[FloatArray, FloatArray]], most: int) -> Series:
+    # A run that is over keeps nothing, so the band ends where the first of them does.
+    end = min(at[-1] for at, _ in runs)
+    everywhere = np.unique(np.concatenate([at[at <= end] for at, _ in runs]))
+    grid = everywhere if everywhere.size <= most else np.linspace(everywhere[0], end, most)
+    values = np.stack([_held(at, value, grid) for at, value in runs])
+    return Series(setting, len(runs), grid, np.median(values, axis=0), values.min(axis=0), values.max(axis=0))
+
+
+def _held(at: FloatArray, values: FloatArray, grid: FloatArray) -> FloatArray:
+    """The last value up to each place of the grid; the first one before it."""
+    held: FloatArray = values[np.maximum(np.searchsorted(at, grid, side="right") - 1, 0)]
+    return held
+
+
+def _short(value: float) -> float:
+    """Six digits: more than can be seen, in a third of the bytes."""
+    return float(f"{value:.6g}")
+
+
+USUAL = (
+    "mean_model_test_accuracy",
+    "test_accuracy",
+    "worst_node_test_accuracy",
+    "mean_model_test_loss",
+    "test_loss",
+)
+"""Figures that are drawn unless others are asked for, as far as a run has them."""
+
+
+def chart(metrics: Columns, names: Sequence[str] = (), across: str = "virtual_seconds") -> Any:
+    """Draw figures of a run over time: accuracies in one panel, losses in another, each other figure in its own.
+
+    Parameters
+    ----------
+    metrics : mapping of str to sequence of float or None
+        Figures by name, one for each evaluation.
+    names : sequence of str
+        Figures to draw; by default those of `USUAL` that the run has.
+    across : str
+        What they are drawn over: a key of `MEASURED`.
+
+    Returns
+    -------
+    altair.VConcatChart
+
+    Raises
+    ------
+    DataError
+        If Altair is not installed, or there is no such figure.
+    """
+    alt = altair()
+    if across not in MEASURED:
+        raise DataError(f"across: expected one of {', '.join(MEASURED)}, found {shortened(across)}; give one")
+    run = RunRecord("run", Path(), {}, metrics)
+    found = {name: series_of([run], name, across) for name in names or USUAL}
+    missing = [name for name in names if not found[name]]
+    if missing or not any(found.values()):
+        known = [name for name in metrics if name not in MEASURED and series_of([run], name, across)]
+        what = shortened(missing[0]) if missing else "none of the usual ones"
+        raise DataError(f"expected figures of the run to draw, found {what}; this run has {', '.join(known)}")
+    points = {
+        name: [{"figure": name, "at": row["at"], "value": row["value"]} for row in series[0].rows(across)]
+        for name, series in found.items()
+        if series
+    }
+    panels = [
+        _panel(alt, unit, [row for name in group for row in points[name]], across) for unit, group in _by_unit(points)
+    ]
+    return alt.vconcat(*panels).resolve_scale(color="independent", strokeDash="independent")
+
+
+def _by_unit(names: Any) -> list[tuple[str, list[str]]]:
+    """Names of figures by what they are measured in; the order of first ones is kept."""
+    order = list(dict.fromkeys(map(_unit, names)))
+    ordered = sorted(names, key=lambda name: order.index(_unit(name)))
+    return [(unit, list(group)) for unit, group in groupby(ordered, _unit)]
+
+
+def _unit(name: str) -> str:
+    return next((unit for unit in ("accuracy", "loss") if name.endswith(f"_{unit}")), name.replace("_", " "))
+
+
+def _panel(alt: Any, unit: str, rows: list[dict[str, Any]], across: str) -> Any:
+    figures = list(dict.fromkeys(row["figure"] for row in rows))
+    legend = alt.Legend(orient="bottom", columns=1, labelLimit=400) if len(figures) > 1 else None
+    scale = alt.Scale(domain=figures, range=[COLOURS[n % len(COLOURS)] for n in range(len(figures))])
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_line(interpolate="step-after")
+        .encode(
+            x=alt.X("at:Q", title=MEASURED[across]),
+            y=alt.Y("value:Q", title=unit, scale=alt.Scale(zero=False)),
+            color=alt.Color("figure:N", title=None, scale=scale, legend=legend),
+            strokeDash=alt.StrokeDash("figure:N", title=None, scale=alt.Scale(domain=figures), legend=legend),
+            tooltip=["figure:N", alt.Tooltip("at:Q", title=MEASURED[across]), alt.Tooltip("value:Q", title=unit)],
+        )
+        .properties(width=480, height=200)
+    )
+
 
 ACROSS = "across"
 """Parameter of a chart: name of the axis that it is drawn over. The page has one choice for all of them."""

@@ -1,4 +1,7 @@
-"""A figure of a report: a chart, the words for those who do not see it, and its data."""
+"""A figure of a report: a chart, the words for those who do not see it, and its data.
+
+What all of them share is here, too: looks, numbers in words, and the libraries that draw, which are an extra.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,164 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from gossamer.errors import DataError
+from gossamer.extras import install_line
 from gossamer.files import write_own
-from gossamer.report.libraries import vl_convert
-from gossamer.report.look import config
+
+NOTHING = "-"
+"""Cell of a table for what is not known."""
+_LARGE = 1e9  # from here on powers of ten are easier to read
+_SPACE = "\u00a0"  # which no line ends at
+
+
+def count(value: Any) -> str:
+    """Return a whole number with its thousands apart."""
+    return NOTHING if value is None else f"{value:,}"
+
+
+def decimal(value: Any) -> str:
+    """Return a number to four digits, and a larger one to its unit."""
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f}" if 1000 <= abs(value) < _LARGE else f"{value:.4g}"
+
+
+def share(value: Any) -> str:
+    """Return a share as a percentage."""
+    return NOTHING if value is None else f"{100 * value:.1f}{_SPACE}%"
+
+
+def size(value: Any) -> str:
+    """Return a number of bytes."""
+    if value is None:
+        return NOTHING
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if value >= unit:
+            return f"{value / unit:.3g}{_SPACE}{name}"
+    return f"{value}{_SPACE}bytes"
+
+
+def node_figure(name: str, value: Any) -> str:
+    """Return a figure of a node in words, by its name in ``nodes.json``."""
+    if value is None:
+        return NOTHING
+    if name == "test_accuracy":
+        return share(value)
+    return count(value) if isinstance(value, int) else decimal(value)
+
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a7500", "#777777")
+"""Okabe and Ito's, those that stand out from white and black (3 to 1), with an ochre and a grey beside them."""
+DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
+"""Of a first round of `COLOURS`, a second, and so on: lines on and off."""
+TICKS = "ceil(width / 90)"
+"""Number of ticks of an axis across that leaves room between their labels, in Vega's words."""
+
+
+def dash_of_each(count: int) -> list[list[int]]:
+    """Return the dash of each of ``count`` lines that go through `COLOURS` in turn."""
+    return [list(DASHES[n // len(COLOURS) % len(DASHES)]) for n in range(count)]
+
+
+def config(ink: str = "currentColor", background: str = "transparent") -> dict[str, Any]:
+    """Return how charts look, in Vega-Lite's words.
+
+    Parameters
+    ----------
+    ink : str
+        Of letters and lines; by default the page's own, so that a chart follows dark mode and print.
+    background : str
+        Behind the chart.
+    """
+    words = {
+        "labelColor": ink,
+        "titleColor": ink,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": 500,
+    }
+    lines = {
+        "gridColor": ink,
+        "gridOpacity": 0.15,
+        "domainColor": ink,
+        "domainOpacity": 0.5,
+        "tickColor": ink,
+        "tickOpacity": 0.5,
+        "labelSeparation": 6,
+    }
+    return {
+        "background": background,
+        "font": "system-ui, sans-serif",
+        "view": {"stroke": ink, "strokeOpacity": 0.25},
+        "axis": {**words, **lines},
+        "legend": {**words, "orient": "bottom", "symbolOpacity": 1},
+        "header": words,
+        "title": {"color": ink},
+        "text": {"color": ink},
+        "range": {"category": list(COLOURS)},
+    }
+
+
+def altair() -> Any:
+    """Return the library that charts are made with.
+
+    Raises
+    ------
+    DataError
+        If it is not installed.
+    """
+    return _needed("altair")
+
+
+def vl_convert() -> Any:
+    """Return the library that draws charts without a browser, and has the code that draws them in one.
+
+    Raises
+    ------
+    DataError
+        If it is not installed.
+    """
+    return _needed("vl_convert")
+
+
+def jinja2() -> Any:
+    """Return the library that fills in pages.
+
+    Raises
+    ------
+    DataError
+        If it is not installed.
+    """
+    return _needed("jinja2")
+
+
+def require_libraries() -> None:
+    """Do nothing where all of them are installed, without importing them, which takes seconds.
+
+    Raises
+    ------
+    DataError
+        If one is not.
+    """
+    for name in ("altair", "vl_convert", "jinja2"):
+        if find_spec(name) is None:
+            raise _missing(name)
+
+
+def _needed(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise _missing(name) from None
+
+
+def _missing(name: str) -> DataError:
+    return DataError(f"a report needs the package {name}, which is not installed: {install_line('report')}")
 
 
 class Shown(StrEnum):
@@ -106,3 +260,28 @@ class Figure:
 
 
 _WIDTH = 640
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page, under a heading.
+
+    Attributes
+    ----------
+    name : str
+        Of its place in the page: letters, digits and hyphens.
+    title : str
+        Its heading.
+    figures : sequence of Figure
+        What it draws. The template draws each by ``{{ figure(one) }}``.
+    template : str
+        File of this room that is filled in below the heading; it sees ``section`` and ``records``.
+    values : mapping
+        What else the template says, as ``section.values``. All of it is escaped.
+    """
+
+    name: str
+    title: str
+    figures: Sequence[Figure] = ()
+    template: str = "figures.html"
+    values: Mapping[str, Any] = field(default_factory=dict)

@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.files import make_own_folder, write_own
-from gossamer.report.figure import Figure
-from gossamer.report.libraries import jinja2, vl_convert
-from gossamer.report.look import config
-from gossamer.report.overview import notes, overview
+from gossamer.report.figure import Figure, config, jinja2, vl_convert
 from gossamer.report.parties import PartyRecord, party_rows, party_sections
 from gossamer.report.records import RunRecord
-from gossamer.report.sections import Section, sections_of
+from gossamer.report.sections import Section, notes, overview, sections_of
 from gossamer.version import __version__
 
 FILE, FIGURES = "report.html", "report-figures"

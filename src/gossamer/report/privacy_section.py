@@ -20,11 +20,9 @@ from typing import Any
 from gossamer.privacy.guarantee_card import FILE, GuaranteeEntry
 from gossamer.privacy.guarantees import rounded_up, told_apart
 from gossamer.report.budget_bar import Bar, bars
-from gossamer.report.figure import Figure, Shown
-from gossamer.report.proved import Proved, proved_of
+from gossamer.report.figure import Figure, Section, Shown
 from gossamer.report.records import RunRecord
-from gossamer.report.section import Section
-from gossamer.report.trade_off import trade_off
+from gossamer.report.trade_off import Proved, proved_of, trade_off
 
 MOST = 4
 """Guarantees that a report explains; it names the runs of all others."""

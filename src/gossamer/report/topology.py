@@ -18,9 +18,7 @@ from scipy.sparse.csgraph import shortest_path
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import counted
-from gossamer.report import words
-from gossamer.report.figure import Figure, Shown
-from gossamer.report.libraries import altair
+from gossamer.report.figure import Figure, Shown, altair, node_figure
 from gossamer.report.node_records import PRIVATE, NodeRecord, differs
 
 NODES, EDGES = 300, 2_500
@@ -84,8 +82,8 @@ def _extremes(nodes: Sequence[Any], figure: str) -> str:
     least, most = (choose(known, key=lambda node: float(node[figure])) for choose in (min, max))
     title = FIGURES[figure]
     return (
-        f"{title[0].upper()}{title[1:]}: {words.figure(figure, least[figure])} ({least['name']}) to "
-        f"{words.figure(figure, most[figure])} ({most['name']})."
+        f"{title[0].upper()}{title[1:]}: {node_figure(figure, least[figure])} ({least['name']}) to "
+        f"{node_figure(figure, most[figure])} ({most['name']})."
     )
 
 

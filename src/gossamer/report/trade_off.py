@@ -6,19 +6,66 @@ measured: an epsilon that the run is not below, or an attack's own false alarms 
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gossamer.privacy.guarantee_card import GuaranteeEntry
+from gossamer.bounded import read_text
+from gossamer.privacy.guarantee_card import FILE, LARGEST, GuaranteeCard, GuaranteeEntry, read_guarantee_card
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.profile import NOTHING, PrivacyProfile
-from gossamer.report.figure import Figure, Shown
-from gossamer.report.libraries import altair
-from gossamer.report.look import TICKS
-from gossamer.report.proved import Proved
+from gossamer.report.figure import TICKS, Figure, Shown, altair
+from gossamer.report.records import RunRecord
+
+
+@dataclass(frozen=True)
+class Proved:
+    """Everything that is proved of runs.
+
+    Attributes
+    ----------
+    card : GuaranteeCard
+        By observer.
+    runs : tuple of RunRecord
+        For which it is the same.
+    """
+
+    card: GuaranteeCard
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def first(self) -> GuaranteeEntry:
+        """The guarantee that the noise is planned for."""
+        return self.card.guarantees[0]
+
+
+def proved_of(records: Sequence[RunRecord]) -> list[Proved]:
+    """Return what is proved, once for all runs of which it is the same; nothing of runs that do not say it.
+
+    Raises
+    ------
+    DataError
+        If a card is damaged, or of another version.
+    """
+    found: dict[str, Proved] = {}
+    for record in records:
+        file = record.path / FILE
+        if file.exists():
+            card = read_guarantee_card(read_text(file, LARGEST), file)
+            key = _same_for_all(card)
+            found[key] = Proved(card, (*(found[key].runs if key in found else ()), record))
+    return list(found.values())
+
+
+def _same_for_all(card: GuaranteeCard) -> str:
+    """All that a card says but for what names its run."""
+    text = card.model_copy(update={"receipts": None, "software": None}).to_json()
+    return text.replace(f'"run": {json.dumps(card.guarantees[0].run, ensure_ascii=False)}', "")
+
 
 _ALARMS = np.unique(np.concatenate([np.geomspace(1e-3, 0.1, 24), np.linspace(0, 1, 61)]))
 _CLAIMS = 3

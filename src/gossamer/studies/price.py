@@ -13,8 +13,8 @@ from gossamer.errors import CallerError, SpecError, shortened
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.spec import Experiment
 from gossamer.privacy.guarantees import Guarantee
+from gossamer.report.curves import Point, price_figure
 from gossamer.report.figure import Figure
-from gossamer.report.price import Point, price_figure
 from gossamer.studies.checking import Remarks, checked
 from gossamer.studies.grid import check_runs
 from gossamer.studies.runs import StudyRun, each_seed

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gossamer.errors import DataError
-from gossamer.report import libraries
-from gossamer.report.chart import chart
+from gossamer.report import figure
+from gossamer.report.curves import chart
 
 METRICS: dict[str, list[float | None]] = {
     "updates": [0, 5, 9],
@@ -74,6 +74,6 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(libraries, "import_module", absent)
+    monkeypatch.setattr(figure, "import_module", absent)
     with pytest.raises(DataError, match=r'altair, which is not installed: .* -m pip install "altair>='):
         chart(METRICS)

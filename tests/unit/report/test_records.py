@@ -11,8 +11,8 @@ import pytest
 
 from gossamer.cli.main import main
 from gossamer.errors import DataError
+from gossamer.report.curves import series_of
 from gossamer.report.records import RunRecord, read_records
-from gossamer.report.series import series_of
 
 SUMMARY = {"algorithm": "gossip", "seed": 0, "status": "finished", "privacy": {"guarantee": {"epsilon": 1.0}}}
 

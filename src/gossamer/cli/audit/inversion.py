@@ -77,7 +77,7 @@ def inversion_command(options: argparse.Namespace) -> int:
 
 
 def _draw(found: Inversion, path: Path) -> Path | None:
-    from gossamer.report.grids import stretched, write_grid
+    from gossamer.report.attack_figures import stretched, write_grid
 
     if found.originals.ndim != 4 or found.originals.shape[1] not in (1, 3):
         return None

@@ -56,7 +56,7 @@ def _figure(value: float | None) -> str:
 
 
 def _draw_losses(found: MembershipAudit, path: Path) -> Path | None:
-    from gossamer.report.histograms import write_histograms
+    from gossamer.report.attack_figures import write_histograms
 
     try:
         write_histograms(path, {"training examples": found.members, "test examples": found.non_members}, "loss")
