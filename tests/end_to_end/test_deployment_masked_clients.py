@@ -18,7 +18,7 @@ from tests.reference.deployments import Life, Parties, charge, check_lives, expe
 from tests.reference.founded_broker import free_port
 
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Leave, Newest
-from gossamer.algorithms.masking_messages import MaskingReply, Withdrawn
+from gossamer.algorithms.masked_round import MaskingReply, Withdrawn
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import STATE, LocalFederation
 from gossamer.deployment.owner.policy import read_policy

@@ -89,7 +89,7 @@ def test_another_update_moves_the_server_by_no_more_than_itself_whatever_a_fello
     for world in worlds:
         server: Any = found.fresh(SERVER)
         members = tuple(range(1, honest + 2))
-        list(ServerNode.gathered(server, decoded(unit, MaskedSum(world + false, members))))
+        list(ServerNode.gathered(server, decoded(unit, MaskedSum(world + false, members)), honest + 1))
         moved.append(server.state.own.values)
     apart = float(np.linalg.norm(signed(worlds[1] - worlds[0]))) * unit.fixed.resolution / agents
     found_apart = float(np.linalg.norm(moved[1] - moved[0]))

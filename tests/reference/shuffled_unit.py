@@ -36,11 +36,11 @@ SERVER = "server-0"
 class RecordingServer(MaskingServerNode):
     """Notes every sum that it gets: the round, the sum, and whose updates are in it."""
 
-    def gathered(self, total: Confined | None) -> Effects:
+    def gathered(self, total: Confined | None, answers: int) -> Effects:
         members = self.sampling.of(self.state.round)
         names = () if total is None else tuple(members[number - 1] for number in self.state.sum.survivors)
         self.sums.append((self.state.round, None if total is None else total.values, names))
-        yield from super().gathered(total)
+        yield from super().gathered(total, answers)
 
     sums: list[tuple[int, Any, tuple[str, ...]]]
 

@@ -13,7 +13,7 @@ from scipy import stats
 from tests.properties.test_masked_units_properties import unit_settings
 from tests.reference.shuffled_unit import SERVER, ShuffledUnit
 
-from gossamer.algorithms.masking_messages import MaskingReply
+from gossamer.algorithms.masked_round import MaskingReply
 from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.glm import LinearModel

@@ -87,7 +87,10 @@ class Node:
                 if what in own:
                     raise TypeError(f"{cls.__name__} handles {what.__name__} twice: {own[what]}, {name}")
                 own[what] = name
-        cls._handlers = {**cls._handlers, **own}
+        # A node may be made of several parts.
+        parts = (vars(part).items() for part in reversed(cls.__mro__))
+        found = {what: name for part in parts for name, value in part for what in getattr(value, "_handles", ())}
+        cls._handlers = found
 
     def __init__(self, name: str, state: Any) -> None:
         self.name = name

@@ -25,8 +25,7 @@ def masked_rounds(settings: RoundSettings, seed: int, names: tuple[str, ...]) ->
 
 def masked_nodes(settings: ClientSettings, context: Context, rounds: MaskedRounds) -> dict[str, Node]:
     """The clients by name, and the server."""
-    from gossamer.algorithms.clients.masked_client import MaskedClientNode
-    from gossamer.algorithms.clients.masked_server import MaskedServer
+    from gossamer.algorithms.clients.masked import MaskedClientNode, MaskedServer
 
     assert settings.masking is not None
     law = context.queries[context.names[0]].mechanism  # the same for all

@@ -93,7 +93,7 @@ class ClientServer(EndingNode):
 
     @on(Fetch)
     def fetched(self, sender: str, fetch: Fetch, now: float) -> Effects:
-        self.only_from_clients(sender)
+        self.check_member(sender)
         self.state.left.discard(sender)
         yield from self.answer(sender, fetch.request)
 
@@ -113,7 +113,7 @@ class ClientServer(EndingNode):
 
     def checked(self, sender: str, push: Push) -> int:
         """Refuse an update that cannot be one; how many steps of the server it is old."""
-        self.only_from_clients(sender)
+        self.check_member(sender)
         check_model(push.update, self.state.x)
         if not isinstance(push.update, self.shown):
             raise PeerError(
@@ -135,7 +135,7 @@ class ClientServer(EndingNode):
     @on(Leave)
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
         s = self.state
-        self.only_from_clients(sender)
+        self.check_member(sender)
         s.left.add(sender)
         if s.left >= self.clients:
             yield from self.halt("all clients left")
@@ -151,7 +151,7 @@ class ClientServer(EndingNode):
         for client in sorted(self.awaited):
             yield Send(client, Probe())
 
-    def only_from_clients(self, sender: str) -> None:
+    def check_member(self, sender: str) -> None:
         """Refuse what a stranger sends."""
         if sender not in self.clients:
             raise PeerError(f"{sender} is no client of this server")

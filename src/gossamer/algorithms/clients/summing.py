@@ -120,7 +120,7 @@ class SummingServer(ClientServer):
 
     @on(Leave)
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
-        self.only_from_clients(sender)
+        self.check_member(sender)
         self.state.left.add(sender)
         yield from self.go_on()
 

@@ -36,7 +36,7 @@ public: nothing is amplified, and each client is charged for the buffers that it
 
 **Masks.** Where clients mask, the server learns the sum of a buffer alone, and masks are bound to one model: so the K
 clients of each step are drawn before the run, in turn (`clients.turns`), all are given the same x, and line 3 waits for
-them. All weights are 1, and the sum is over K however many of them have vanished (`clients.masked_server`).
+them. All weights are 1, and the sum is over K however many of them have vanished (`clients.masked`).
 
 References
 ----------

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -104,14 +105,14 @@ def _kinds(
     if masking != "secure":
         return ServerNode, AgentNode
     # Masks need cryptography, which is optional, so it is imported only here.
-    from gossamer.algorithms.graph_federated.masking import masking_nodes, unit_of
+    from gossamer.algorithms.graph_federated.masking import MaskingAgentNode, MaskingServerNode, unit_of
 
     clip = context.queries[context.names[0]].mechanism.clip  # the same for all
     try:
         unit = unit_of(settings, server, sampled, context.initial.size, clip, context.agent_noise, context.run)
     except SpecError as error:
         raise SpecError(f"algorithm.masking of {server}: {error}") from None
-    return masking_nodes(unit)
+    return partial(MaskingServerNode, unit=unit), partial(MaskingAgentNode, unit=unit)
 
 
 def model_of(node: Node) -> Model | Confined:

@@ -65,6 +65,11 @@ class GatheringNode(EndingNode):
         self.timeout, self.patience = settings.timeout, settings.patience
 
     @property
+    def round(self) -> int:
+        """The round under way."""
+        return self.state.round
+
+    @property
     def w(self) -> Model | Confined:
         """psi_p, or after the combination w_p."""
         whole: Model | Confined = self.state.common + self.state.own
@@ -73,7 +78,7 @@ class GatheringNode(EndingNode):
     def begin(self) -> Effects:
         """Line 1: sample L agents."""
         s = self.state
-        s.phase, s.total = "gathering", None
+        s.phase, s.total, s.answers = "gathering", None, 0
         yield from self.set_timers()
         yield from self.gather(self.sampling.of(s.round))
 
@@ -88,10 +93,9 @@ class GatheringNode(EndingNode):
         """Line 2: ask ``agents`` for their updates."""
         s = self.state
         s.waiting = {agent for agent in agents if agent not in s.away and agent not in s.left}
-        s.unanswered += len(agents) - len(s.waiting)
         for agent in agents:
             if agent in s.waiting:
-                yield Send(agent, Assignment(s.round, s.start))
+                yield from self.ask_for_update(agent)
         if not s.waiting and not self.holds():
             yield from self.heard()
 
@@ -111,8 +115,11 @@ class GatheringNode(EndingNode):
             return
         if agent in self.sampling.of(s.round) and agent not in s.left and agent not in s.waiting:
             s.waiting.add(agent)
-            s.unanswered -= 1
-            yield Send(agent, Assignment(s.round, s.start))
+            yield from self.ask_for_update(agent)
+
+    def ask_for_update(self, agent: str) -> Effects:
+        """Send ``agent`` where it starts in this round."""
+        yield Send(agent, Assignment(self.state.round, self.state.start))
 
     def time_is_up(self) -> Effects:
         """Go on without the agents that are late."""
@@ -125,12 +132,12 @@ class GatheringNode(EndingNode):
     @on(Contribution)
     def contributed(self, sender: str, contribution: Contribution, now: float) -> Effects:
         s = self.state
-        self.only_from_agents(sender)
+        self.check_member(sender)
         check_model(contribution.update, self.initial)
         if s.phase != "gathering" or contribution.round != s.round or sender not in s.waiting:
             return  # it came too late, or again
         update = shortened(contribution.update.astype(np.float64), self.reach.update)
-        s.total = update if s.total is None else s.total + update
+        s.total, s.answers = update if s.total is None else s.total + update, s.answers + 1
         s.waiting.discard(sender)
         if not s.waiting:
             yield from self.heard()
@@ -140,31 +147,29 @@ class GatheringNode(EndingNode):
         s = self.state
         if s.phase == "gathering" and agent in s.waiting:
             s.waiting.discard(agent)
-            s.unanswered += 1
             if not s.waiting and not self.holds():
                 yield from self.heard()
 
     def heard(self) -> Effects:
         """Nobody is waited for."""
-        yield from self.gathered(self.state.total)
+        yield from self.gathered(self.state.total, self.state.answers)
 
-    def gathered(self, total: Confined | None) -> Effects:
-        """The sum is there; None where nobody answered."""
+    def gathered(self, total: Confined | None, answers: int) -> Effects:
+        """The sum of so many updates is there; None where nobody answered."""
         raise NotImplementedError
 
     def ask_again(self) -> Effects:
         """Remind the agents that have not answered."""
-        s = self.state
-        for agent in sorted(s.waiting):
-            yield Send(agent, Assignment(s.round, s.start))
+        for agent in sorted(self.state.waiting):
+            yield from self.ask_for_update(agent)
 
     @on(Declined)
     def declined(self, sender: str, message: Declined, now: float) -> Effects:
-        self.only_from_agents(sender)
+        self.check_member(sender)
         self.state.left.add(sender)
         yield from self.lost(sender)
 
-    def only_from_agents(self, sender: str) -> None:
+    def check_member(self, sender: str) -> None:
         """Refuse what another than the unit's agents sends."""
         if sender not in self.agents:
             raise PeerError(f"{sender} is no agent of {self.name}")

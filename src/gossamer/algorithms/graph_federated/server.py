@@ -87,9 +87,10 @@ class ServerNode(GatheringNode):
 
     # Lines 6 to 8: what leaves the unit
 
-    def gathered(self, total: Confined | None) -> Effects:
+    def gathered(self, total: Confined | None, answers: int) -> Effects:
         """Line 6: psi. The sum is divided by L, however many have answered."""
         s, count = self.state, self.sampling.sampled
+        s.unanswered += count - answers
         if self.timeout is not None:
             yield CancelTimer("agents")
         if total is not None:

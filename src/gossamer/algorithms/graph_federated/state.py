@@ -33,6 +33,8 @@ class ServerState:
         Agents whose updates are to come.
     total : vector or None
         The sum of updates so far.
+    answers : int
+        Number of updates in it.
     links : int
         Records of the round that were released.
     newest : dict of str to Newest
@@ -46,7 +48,7 @@ class ServerState:
     staleness_sum, staleness_most : int
         Of the neighbours' models that were combined: rounds behind this server's.
     unanswered : int
-        Updates that were given up.
+        Updates that rounds ended without.
     patience : float
         Seconds until those that are waited for are asked whether they are there.
     ends : float or None
@@ -68,6 +70,7 @@ class ServerState:
     phase: str = ""
     waiting: set[str] = field(default_factory=set)
     total: Confined | None = None
+    answers: int = 0
     links: int = 0
     averaged: int = 0
     away: set[str] = field(default_factory=set)

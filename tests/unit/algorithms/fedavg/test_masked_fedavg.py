@@ -21,7 +21,7 @@ from tests.reference.masked_messages import check_masked
 from gossamer.algorithms.clients.masked_planning import ALONE, MaskedPlan
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Newest
 from gossamer.algorithms.clients.rounds import public_cohorts
-from gossamer.algorithms.masking_messages import MaskingReply
+from gossamer.algorithms.masked_round import MaskingReply
 from gossamer.algorithms.node_plan import EVERYBODY
 from gossamer.cli import main
 from gossamer.errors import PeerError, RunWarning

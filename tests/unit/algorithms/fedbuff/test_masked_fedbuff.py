@@ -22,7 +22,7 @@ from gossamer.algorithms.clients.masked_planning import ALONE, MaskedPlan
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Leave
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff import box as fedbuff
-from gossamer.algorithms.masking_messages import MaskingReply
+from gossamer.algorithms.masked_round import MaskingReply
 from gossamer.cli import main
 from gossamer.errors import RunWarning
 from gossamer.experiment.planning import plan_run

@@ -16,7 +16,7 @@ from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.masking_settings import Masking
 from gossamer.algorithms.graph_federated.messages import Assignment, Contribution, Declined
 from gossamer.algorithms.graph_federated.settings import Settings
-from gossamer.algorithms.masking_messages import MaskingReply, MaskingRequest, Withdrawn
+from gossamer.algorithms.masked_round import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.errors import PeerError, SpecError, TooFewAgents
 from gossamer.privacy.masking import Announcement, Group, MaskedSum, Step, packed, unpacked
 from gossamer.privacy.masking.messages import REPLIES, REQUESTS, agents_in, packed_size
@@ -79,7 +79,7 @@ def test_a_sum_with_a_false_vector_moves_the_server_no_more_than_updates_can() -
     decoded = found.unit.decoded(total)
     before = found.server.state.own.values.copy()
     assert np.linalg.norm(decoded.values) > 1.7 * 3 * found.unit.reach
-    list(found.server.gathered(decoded))
+    list(found.server.gathered(decoded, 3))
     assert np.linalg.norm(found.server.state.own.values - before) == pytest.approx(found.unit.reach)
 
 
@@ -223,14 +223,13 @@ def test_agents_that_are_away_when_a_step_begins_are_not_asked() -> None:
         effects = found.server.handle(Received(name, reply), 0.0)
     assert sent(effects, MaskingRequest) == ["node-0", "node-1", "node-3"]
     assert found.server.state.waiting == {"node-0", "node-1", "node-3"}
-    assert found.server.state.unanswered == 1
     assert any(isinstance(effect, SetTimer) for effect in effects)
 
 
 def test_a_server_that_comes_back_asks_again_with_the_same_words() -> None:
     for step in range(5):
         found = until(unit(), step)
-        first = {name: found.server.state.requests.get(name) for name in found.names}
+        first = {name: found.server.state.asked.get(name) for name in found.names}
         effects = found.server.handle(Resumed(3.0), 0.0)
         asked = [effect for effect in effects if isinstance(effect, Send)]
         assert [effect.to for effect in asked] == sorted(found.names)
@@ -279,7 +278,7 @@ def test_a_wrong_share_is_left_out_and_too_many_are_no_sum(liars: tuple[str, ...
 
 def test_an_agent_listens_to_its_server_alone() -> None:
     found = until(unit(), Step.SHARE)
-    request = MaskingRequest(0, 1, found.server.state.requests["node-0"])
+    request = MaskingRequest(0, 1, found.server.state.asked["node-0"])
     refused(found, "node-0", "node-1", request, "node-1 sends what only server-0 may send")
     bad = MaskingRequest(0, 1, Public(np.zeros(9, np.uint8)))
     refused(found, "node-0", SERVER, bad, "unknown tag")
@@ -291,7 +290,7 @@ def test_requests_of_other_rounds_and_earlier_steps_have_been_given_up() -> None
     found = until(unit(), Step.MASK)
     early = MaskingRequest(0, 1, Public(Blank(8, np.uint8)))
     assert found.nodes["node-0"].handle(Received(SERVER, early), 0.0) == []
-    other = MaskingRequest(1, 2, found.server.state.requests["node-0"])
+    other = MaskingRequest(1, 2, found.server.state.asked["node-0"])
     assert found.nodes["node-0"].handle(Received(SERVER, other), 0.0) == []
 
 
@@ -299,7 +298,7 @@ def test_what_an_agent_is_asked_twice_it_answers_twice() -> None:
     """An assignment that comes again does not send it back to its update."""
     found = until(unit(), Step.SHARE)
     (task,) = [task for name, task in found.computing if name == "node-0"]
-    request = MaskingRequest(0, 1, found.server.state.requests["node-0"])
+    request = MaskingRequest(0, 1, found.server.state.asked["node-0"])
     for again in (request, Assignment(0, found.initial)):
         found.nodes["node-0"].handle(Answered(task.id, Public(np.ones(3, np.uint8))), 0.0)
         assert found.nodes["node-0"].handle(Received(SERVER, again), 0.0) == [Compute(task)]
@@ -318,7 +317,7 @@ def test_an_agent_whose_budget_is_spent_declines() -> None:
     (task,) = [task for name, task in found.computing if name == "node-0"]
     effects = found.nodes["node-0"].handle(Refused(task.id, 1), 0.0)
     assert effects[0] == Send(SERVER, Declined())
-    request = MaskingRequest(0, 2, found.server.state.requests["node-0"])
+    request = MaskingRequest(0, 2, found.server.state.asked["node-0"])
     assert found.nodes["node-0"].handle(Received(SERVER, request), 0.0) == [Send(SERVER, Declined())]
 
 

@@ -193,13 +193,13 @@ def test_where_all_agents_are_away_a_round_waits_for_who_comes_back(at: str) -> 
         node.handle(Started(), 0.0)
         for agent in AGENTS:
             assert node.handle(PeerDown(agent, "silent"), 1.0) == []
-    assert (node.state.phase, node.state.unanswered) == ("gathering", 2)
+    assert (node.state.phase, node.state.waiting) == ("gathering", set())
     for agent in AGENTS:
         assert sent(node.handle(PeerUp(agent), 2.0), Assignment) == {agent: Assignment(0, node.state.start)}
-    assert node.state.unanswered == 0
     node.handle(Received("a", Contribution(0, update(0.5, 0.0))), 3.0)
     effects = node.handle(Received("b", Contribution(0, update(0.5, 0.0))), 3.0)
     assert [e for e in effects if isinstance(e, Release)] == [Release(0, Confined(np.array([0.5, 0.0])))]
+    assert node.state.unanswered == 0
 
 
 def test_where_nobody_comes_back_a_round_ends_by_its_timeout_and_without_one_at_once() -> None:

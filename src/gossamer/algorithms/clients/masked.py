@@ -1,51 +1,46 @@
-"""A server of clients that mask: in each round it learns the sum of a cohort's updates, with their noise, and no more.
+"""Masked rounds of clients: in each the server learns the sum of a cohort's updates, with their noise, and no more.
 
-A round takes the five steps of a masked sum (`algorithms.masking_messages`). A step ends when all that were asked have
-replied, have left or withdrawn, or are late by the timeout, which runs for each step anew, or where there is none when
-the session has lost the others. Who has not replied by then has vanished from this sum. Where too few are left nothing
-is unmasked, and the round leaves the model as it is. So it does where the sum is longer than honest clients can make it
-(`SecureUnit.longest_sum`), which is counted. Where late clients are skipped, or there is no timeout, those who vanished
-are neither asked nor waited for until they are heard of again.
+The server gives a client a model whenever it is drawn; the steps of the sum follow (`algorithms.masked_round`), and the
+update goes to it from the client's data side, with its share of the noise. The timeout runs for each step anew; where
+there is none, a step ends when the session has lost those who have not replied. A round without a sum leaves the model
+as it is. So does one whose sum is longer than honest clients can make it (`SecureUnit.longest_sum`), which is counted.
+Where late clients are skipped, or there is no timeout, those who vanished are neither asked nor waited for until they
+are heard of again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, field
-from typing import Any
 
 from gossamer.algorithms.clients.masked_rounds import MaskedRounds
-from gossamer.algorithms.clients.messages import Leave, Newest, Push
+from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, Push
 from gossamer.algorithms.clients.server import ClientServer, ServerState
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.masked_steps import check_reply
-from gossamer.algorithms.masking_messages import MaskingReply, MaskingRequest, Withdrawn
-from gossamer.errors import PeerError, TooFewAgents
-from gossamer.privacy.masking import MaskedSum, Step
-from gossamer.privacy.masking.server import server_of, start_sum
+from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMember, SumState
+from gossamer.algorithms.worker import Words, WorkerNode, WorkerState
+from gossamer.errors import PeerError
+from gossamer.privacy.masking import Group, MaskedSum, Step
+from gossamer.privacy.masking.server import start_sum
+from gossamer.privacy.unit_tasks import TrainingQuery
 from gossamer.protocol.effects import CancelTimer, Record, Send
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started
+from gossamer.protocol.messages import check_count, check_model, check_sender
 from gossamer.protocol.node import NEWER, Effects, Rounds, on
 from gossamer.sides.secure_unit import SecureUnit
-from gossamer.vectors import Blank, Public, Released
+from gossamer.vectors import Blank, Released
 
 STEP = "step"
 """Name of the timer."""
 
 
 @dataclass(kw_only=True)
-class MaskedState(ServerState):
+class MaskedState(SumState, ServerState):
     """State of the server.
 
     Attributes
     ----------
-    sum : ServerState of `gossamer.privacy.masking`, or BlankState
-        The sum under way: what the clients have said, none of which is an update.
-    asked : dict of str to Public
-        What each client was asked last, after the update.
-    waiting : set of str
-        Clients that have not replied at this step.
     there : dict of str to int
         Newest request of each client.
     summed : int
@@ -56,16 +51,13 @@ class MaskedState(ServerState):
         Clients that a step ended without, and whether they were heard of since; None where rounds wait for these too.
     """
 
-    sum: Any = None
-    asked: dict[str, Public] = field(default_factory=dict)
-    waiting: set[str] = field(default_factory=set)
     there: dict[str, int] = field(default_factory=dict)
     summed: int = 0
     sums_out_of_range: int = 0
     late: dict[str, bool] | None = field(default=None, metadata=NEWER)
 
 
-class MaskedServer(ClientServer):
+class MaskedServer(MaskedRound, ClientServer):
     """The server: the model, and the sum under way.
 
     Parameters
@@ -90,6 +82,26 @@ class MaskedServer(ClientServer):
         return self.state.waiting - self.skipped
 
     @property
+    def summing(self) -> bool:
+        """Whether a sum is under way."""
+        return self.state.sum is not None and not self.state.finished
+
+    @property
+    def round(self) -> int:
+        """The round under way."""
+        return self.state.t
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The clients of the round."""
+        return self.rounds.cohort(self.state.t)
+
+    @property
+    def gone(self) -> Set[str]:
+        """Clients that make no more updates."""
+        return self.state.left
+
+    @property
     def rounds_made(self) -> Rounds:
         return Rounds(self.state.taken, self.state.empty + self.state.sums_out_of_range, self.rounds.count)
 
@@ -107,8 +119,8 @@ class MaskedServer(ClientServer):
         if self.state.sum is None:  # it had not begun
             yield from self.draw()
         else:
-            yield from self.set_timer()
-            yield from self.ask()
+            yield from self.set_timers()
+            yield from self.ask_again()
 
     def draw(self) -> Effects:
         """Begin the next round of which a sum can come, if there is one."""
@@ -124,17 +136,14 @@ class MaskedServer(ClientServer):
                 break
             s.t, s.empty = s.t + 1, s.empty + 1
         s.sum, s.asked = start_sum(self.unit.group, s.t, blank=isinstance(s.x.values, Blank)), {}
-        yield from self.set_timer()
-        yield from self.ask()
+        yield from self.set_timers()
+        yield from self.ask_again()
 
-    def ask(self) -> Effects:
-        """Ask those who have not replied, for an update first: those of them who are there."""
-        s, skipped = self.state, self.skipped
-        for client in sorted(s.waiting - skipped):
-            if s.sum.step != Step.ANNOUNCE:
-                yield Send(client, MaskingRequest(s.t, s.sum.step, s.asked[client]))
-            elif client in s.there:
-                yield Send(client, Newest(s.there[client], s.t, s.x))
+    def ask_for_update(self, client: str) -> Effects:
+        """Give the model of the round to a client that is there."""
+        s = self.state
+        if client in s.there:
+            yield Send(client, Newest(s.there[client], s.t, s.x))
 
     @property
     def skipped(self) -> Set[str]:
@@ -166,34 +175,11 @@ class MaskedServer(ClientServer):
         s.there[client] = request
         self.hear(client)
         if client in s.waiting - self.skipped and s.sum.step == Step.ANNOUNCE:
-            yield Send(client, Newest(request, s.t, s.x))
+            yield from self.ask_for_update(client)
 
     @on(Push)
     def pushed(self, sender: str, push: Push, now: float) -> Effects:
         raise PeerError(f"{sender} sends an update without masks")
-
-    @on(MaskingReply)
-    def replied(self, sender: str, reply: MaskingReply, now: float) -> Effects:
-        s = self.state
-        self.only_from_clients(sender)
-        check_reply(reply, self.unit.group)
-        self.hear(sender)
-        if s.finished or s.sum is None or (reply.round, reply.step) < (s.t, s.sum.step):
-            return  # it came too late, or again
-        if (reply.round, reply.step) != (s.t, s.sum.step):
-            raise PeerError(f"{sender} replies to step {reply.step} of round {reply.round}, which was not asked yet")
-        if sender in s.waiting:
-            server = server_of(s.sum)
-            server.receive(self.rounds.cohort(s.t).index(sender) + 1, reply.content)
-            s.sum = server.state
-            yield from self.lost(sender)
-
-    @on(Withdrawn)
-    def withdrawn(self, sender: str, message: Withdrawn, now: float) -> Effects:
-        self.only_from_clients(sender)
-        self.hear(sender)
-        if message.round == self.state.t:
-            yield from self.lost(sender)
 
     @on(Leave)
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
@@ -229,45 +215,9 @@ class MaskedServer(ClientServer):
         self.hear(event.peer)
         yield from self.close_if_whole()
 
-    def set_timer(self) -> Effects:
+    def set_timers(self) -> Effects:
         self.state.probes = 0
         yield from self.wait(self.rounds.timeout, self.rounds.patience, STEP)
-
-    def lost(self, client: str) -> Effects:
-        """Wait for ``client`` no longer."""
-        s = self.state
-        if client in s.waiting and not s.finished:
-            s.waiting.discard(client)
-            yield from self.close_if_whole()
-
-    def close_if_whole(self) -> Effects:
-        """Close the step under way if nobody is waited for."""
-        s = self.state
-        if s.sum is not None and not s.finished and not self.awaited:
-            yield from self.heard()
-
-    def heard(self) -> Effects:
-        """Close the step: ask for the next one, or unmask. Too few clients, or too few right shares, are no sum."""
-        s = self.state
-        server = server_of(s.sum)
-        try:
-            if s.sum.step < Step.REVEAL:
-                requests = server.advance()
-            else:
-                total = server.unmask()
-        except (TooFewAgents, PeerError):
-            yield from self.refuse(server.left)
-            return
-        if s.sum.step == Step.REVEAL:
-            yield from self.unmasked(total, len(s.sum.survivors))
-            return
-        s.sum, members = server.state, self.rounds.cohort(s.t)
-        s.asked = {members[number - 1]: content for number, content in requests.items()}
-        s.waiting = set(s.asked) - s.left
-        yield from self.set_timer()
-        yield from self.ask()
-        if not s.waiting:
-            yield from self.heard()
 
     def unmasked(self, total: MaskedSum | None, updates: int) -> Effects:
         """Take a step with the sum, unless somebody's vector in it was none that an honest client sends."""
@@ -281,11 +231,10 @@ class MaskedServer(ClientServer):
         else:
             yield from self.step(released, updates)
 
-    def refuse(self, left: int) -> Effects:
+    def refused_sum(self) -> Effects:
         """Nothing is unmasked: a round without updates."""
         s = self.state
         s.t, s.empty = s.t + 1, s.empty + 1
-        yield Record("masked_sum_refused", float(left))
         yield from self.go_on()
 
     def step(self, total: Released, updates: int) -> Effects:
@@ -308,3 +257,60 @@ class MaskedServer(ClientServer):
         """End the run, and the sum under way."""
         self.state.waiting = set()
         yield from super().halt(reason)
+
+
+@dataclass
+class MaskedClientState(MemberState, WorkerState):
+    """State of a client of masked sums; its ``version`` is the newest round that it is in."""
+
+    version: int = -1
+
+
+class MaskedClientNode(RoundMember, WorkerNode):
+    """A client, with data of its own, that is in the sums of some rounds."""
+
+    state: MaskedClientState
+
+    def __init__(self, name: str, context: Context, query: TrainingQuery, group: Group) -> None:
+        super().__init__(name, context, SERVER, Words(Fetch, Push, Leave))
+        self.state = MaskedClientState(context.initial)
+        self.query, self.group = query, group
+
+    @on(Started, Resumed)
+    def pull(self, event: Started | Resumed, now: float) -> Effects:
+        """Say that it is there, and take the step again that was lost."""
+        yield from super().pull(event, now)
+        if self.state.busy and not self.state.finished:
+            yield from self.work()
+
+    @on(Newest)
+    def train(self, sender: str, newest: Newest, now: float) -> Effects:
+        """Make the update of a round, at the data side; or the newest step again, of the round that it is in."""
+        s = self.state
+        check_sender(sender, SERVER)
+        check_count(sender, "version", newest.version)
+        check_model(newest.model, s.w)
+        if s.finished or newest.request != s.request or newest.version < s.version:
+            return
+        if newest.version > s.version:
+            s.w, s.version = newest.model, newest.version
+            self.enter()
+        s.busy = True
+        yield from self.work()
+
+    @property
+    def round(self) -> int:
+        """The newest round that it is in."""
+        return self.state.version
+
+    def reaches(self, step: int) -> None:
+        self.state.updates += step == Step.REVEAL > self.state.step  # its update is in the sum
+
+    def said(self) -> Effects:
+        s = self.state
+        if s.step == Step.REVEAL and self.quota is not None and s.updates >= self.quota:
+            yield from self.leave("quota")
+
+    @on(Halt)
+    def halt(self, sender: str, halt: Halt, now: float) -> Effects:
+        yield from self.halted(sender, halt)
