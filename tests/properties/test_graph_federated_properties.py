@@ -14,9 +14,8 @@ from tests.sampling import examples
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.graph_federated import box as graph_federated
-from gossamer.algorithms.graph_federated.combination import combination
 from gossamer.algorithms.graph_federated.server import ServerNode
-from gossamer.algorithms.graph_federated.settings import Settings, drawn, servers, units_of
+from gossamer.algorithms.graph_federated.settings import Settings, combination, drawn, servers, units_of
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.data.split import Split
 from gossamer.errors import TopologyError

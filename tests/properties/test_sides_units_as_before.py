@@ -23,8 +23,8 @@ from tests.reference.unit_sides import PairwiseNoiseSide, UnitSide, UnitSides
 from tests.sampling import examples
 
 from gossamer.algorithms.graph_federated.box import local_queries
-from gossamer.algorithms.graph_federated.coins import Sampling
 from gossamer.algorithms.graph_federated.masking import unit_of
+from gossamer.algorithms.graph_federated.settings import Sampling
 from gossamer.data.split import Split
 from gossamer.errors import GossamerError
 from gossamer.faults.home import Laboratory

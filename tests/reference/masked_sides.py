@@ -13,9 +13,8 @@ from gossamer.algorithms.clients.masked_rounds import MaskedRounds, masked_unit
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.graph_federated.box import local_queries
-from gossamer.algorithms.graph_federated.coins import Sampling
 from gossamer.algorithms.graph_federated.masking import unit_of
-from gossamer.algorithms.graph_federated.settings import Settings, units_of
+from gossamer.algorithms.graph_federated.settings import Sampling, Settings, units_of
 from gossamer.privacy.masking_step import MaskingStep
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.unit_tasks import LocalUpdate

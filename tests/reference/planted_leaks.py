@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from gossamer.algorithms.gossip.box import GossipNode, model_of
-from gossamer.algorithms.graph_federated import gatherer, server
+from gossamer.algorithms.graph_federated import server
 from gossamer.experiment import summarising, under_way
 from gossamer.experiment.observing import Evaluator
 from gossamer.experiment.prepared import Prepared
@@ -126,7 +126,6 @@ def curator_believes(patch: pytest.MonkeyPatch) -> None:
 @bug("graph_federated")
 def agents_do_not_clip(patch: pytest.MonkeyPatch) -> None:
     """Agents of a unit do not clip their steps, and their server believes them."""
-    patch.setattr(gatherer, "shortened", lambda vector, most: vector)
     patch.setattr(server, "shortened", lambda vector, most: vector)
     updates = LinearModel.local_updates
     patch.setattr(LinearModel, "local_updates", lambda *args: updates(*args[:5], np.full(len(args[1]), math.inf)))

@@ -11,10 +11,9 @@ from tests.reference.masked_sides import masked_sides
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.graph_federated import box as graph_federated
-from gossamer.algorithms.graph_federated.coins import Sampling
 from gossamer.algorithms.graph_federated.masking import MaskingServerNode, unit_of
 from gossamer.algorithms.graph_federated.messages import Contribution
-from gossamer.algorithms.graph_federated.settings import Settings, units_of
+from gossamer.algorithms.graph_federated.settings import Sampling, Settings, units_of
 from gossamer.privacy.masking_step import MaskingStep
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gossamer.algorithms.graph_federated.convergence import Constants, bounds, noise_squares
+from gossamer.algorithms.graph_federated.claims import Constants, bounds, noise_squares
 from gossamer.cli.main import main
 from gossamer.errors import SpecError
 

@@ -40,20 +40,23 @@ import numpy as np
 
 from gossamer.algorithms.command import Command
 from gossamer.algorithms.context import Context, Facts, mean
-from gossamer.algorithms.graph_federated import rules as graph_rules
 from gossamer.algorithms.graph_federated.agent import AgentNode
 from gossamer.algorithms.graph_federated.claims import gfl_claims
-from gossamer.algorithms.graph_federated.coins import Sampling
-from gossamer.algorithms.graph_federated.combination import combination
 from gossamer.algorithms.graph_federated.messages import Combine
-from gossamer.algorithms.graph_federated.neighbours import Weights
 from gossamer.algorithms.graph_federated.planning import plan_units
-from gossamer.algorithms.graph_federated.reach import Reach
 from gossamer.algorithms.graph_federated.server import ServerNode
+from gossamer.algorithms.graph_federated.settings import (
+    Sampling,
+    check,
+    combination,
+    local_queries,
+    server_of,
+    units_of,
+    workload,
+)
 from gossamer.algorithms.graph_federated.settings import Settings as Settings
-from gossamer.algorithms.graph_federated.settings import server_of, units_of
 from gossamer.algorithms.graph_federated.settings import servers as servers
-from gossamer.algorithms.graph_federated.workload import local_queries, workload
+from gossamer.algorithms.graph_federated.state import Reach, Weights
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
 from gossamer.errors import SpecError
 from gossamer.privacy.claim import Claim
@@ -248,7 +251,7 @@ ALGORITHM = Algorithm(
         hiding=settings.masking.name == "secure",
         rounds=True,
     ),
-    check=graph_rules.check,
+    check=check,
     plan=plan_units,
     laws=("gaussian", "laplace", "none"),
     clips=Clips(("fixed", "none")),

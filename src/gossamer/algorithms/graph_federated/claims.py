@@ -29,13 +29,18 @@ from __future__ import annotations
 
 import math
 import operator
+from dataclasses import dataclass
 
+import numpy as np
+
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.numbers import require_positive
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.streams.correlated_noise import Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, RandomNoise
 from gossamer.privacy.streams.noise_streams import NoiseLaw
+from gossamer.topology.mixing import Matrix
 
 THEOREM2 = "graph federated learning, Theorem 2"
 
@@ -115,3 +120,193 @@ def _rounds(rounds: int) -> int:
     if found < 0:
         raise SpecError(f"rounds must be a whole number, 0 or more, found {rounds!r}")
     return found
+
+
+# Claims of graph federated learning on convergence: Theorems 1 and 3, and Lemma 3 on the network disagreement.
+#
+# The paper states them with terms O(mu), whose constants are in its proofs. Here these constants are put in, and all
+# units have those of the worst one, so that the vectors of the paper are numbers:
+#
+# | symbol | here |
+# |---|---|
+# | mu, L, E | ``step``, ``agents_sampled``, ``local_steps``, the same for all agents |
+# | nu, delta | ``strong_convexity`` of each agent's risk, ``smoothness`` of the loss of every example |
+# | mean of |grad Q(w^o)|^2 | ``gradient_square``, over examples |
+# | |grad J_p(w^o)|^2 | ``unit_gradient_square`` |
+# | xi, sigma_q^2 | ``drift`` of local optima, ``local_gradient_square`` of eq. 36: of local steps |
+# | iota_2 | ``mixing``: largest absolute eigenvalue of A less 1 1'/P |
+# | sigma_g^2, E |g|^2 | ``message_noise``, ``centroid_noise``: see `noise_squares` |
+#
+# With alpha = sqrt(1 - 2 nu mu + delta^2 mu^2) and the incremental noise Q(x) of eq. 31, which is 0 for E = 1, the
+# recursions are, of x a unit's own error, D the disagreement and c the centroid's error,
+#
+#     x <- (alpha + beta^2 mu^2) x + mu^2 sigma_s^2 + mu^2/(1-alpha) Q(x) + sigma_g^2                       (62)
+#     D <- iota D + iota^2 mu^2 (R(x)/(1-iota) + beta^2 x + sigma_s^2) + sigma_g^2                          (68, 69)
+#     c <- (alpha + beta_s^2 mu^2) c + mu^2 sigma_s^2 + E |g|^2 + mu^2/(1-root) Q(x)
+#          + mu^2 (delta^2/(root (1-root)) + beta_s^2) D,   root = sqrt(alpha)                              (73)
+#
+# with R(x) = 2/iota (delta^2 x + |grad J_p(w^o)|^2) + Q(x)/(1-iota). They say nothing where a factor is 1 or more: the
+# step is too large then, and bounds are infinite.
+#
+# **These are claims, never guarantees.** They presume what the paper assumes, in particular that noise is independent
+# from round to round, that gradients are taken at the servers' own states and that nothing is clipped.
+#
+# References
+# ----------
+# "Privatized graph federated learning": eqs. 25, 26, 29, 31-36, Lemma 3, Theorems 1 and 3, Appendices A to C.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """Constants of the theorems; the table of the module says which.
+
+    Raises
+    ------
+    SpecError
+        A value is out of its range.
+    """
+
+    step: float
+    strong_convexity: float
+    smoothness: float
+    gradient_square: float
+    agents_sampled: int
+    mixing: float
+    message_noise: float
+    centroid_noise: float = 0.0
+    unit_gradient_square: float = 0.0
+    local_steps: int = 1
+    drift: float = 0.0
+    local_gradient_square: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_positive(
+            step=self.step,
+            strong_convexity=self.strong_convexity,
+            smoothness=self.smoothness,
+            agents_sampled=self.agents_sampled,
+            local_steps=self.local_steps,
+        )
+        if self.strong_convexity > self.smoothness:
+            raise SpecError(
+                f"strong convexity nu is at most the smoothness delta, found {self.strong_convexity} above "
+                f"{self.smoothness}"
+            )
+        if not 0 < self.mixing < 1:
+            raise SpecError(f"the second eigenvalue of a connected graph must be inside (0, 1), found {self.mixing!r}")
+
+    @property
+    def alpha(self) -> float:
+        """sqrt(1 - 2 nu mu + delta^2 mu^2), which a gradient step shrinks an error by."""
+        mu = self.step
+        return math.sqrt(1 - 2 * self.strong_convexity * mu + (self.smoothness * mu) ** 2)
+
+    @property
+    def beta_square(self) -> float:
+        """beta_(s,p)^2, eq. 25."""
+        return 6 * self.smoothness**2 / self.agents_sampled * (1 + 1 / self.local_steps)
+
+    @property
+    def gradient_noise(self) -> float:
+        """sigma_(s,p)^2, eq. 26."""
+        return (12 / self.local_steps + 3) * self.gradient_square / self.agents_sampled
+
+    def incremental(self, error: float) -> float:
+        """Q(x), eqs. 31 to 36; one local step has no increment."""
+        steps, mu = self.local_steps, self.step
+        if steps == 1:
+            return 0.0
+        rate = 1 - 2 * self.strong_convexity * mu + 4 * (self.smoothness * mu) ** 2
+        left = 1 - rate
+        if left <= 0:
+            return math.inf
+        power = rate ** (steps + 1)
+        a = 4 * self.smoothness**2 * ((steps + 1) * left - 1 + power) / (steps * left) ** 2
+        b = 2 * (steps * (steps + 1) * left**2 - 2 * steps * left + 2 * rate - power) / (steps**2 * left**3)
+        c = (steps - 1) / (3 * steps)
+        return a * mu**2 * (error + self.drift**2) + (b * mu**4 + c * mu**2) * self.local_gradient_square
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Claimed bounds of mean squared errors and of the disagreement; infinite where the step is too large.
+
+    Attributes
+    ----------
+    centroid, individual, disagreement : ndarray [rounds + 1]
+        After each round, from the start on.
+    limits : dict of str to float
+        Where they tend to.
+    """
+
+    centroid: FloatArray
+    individual: FloatArray
+    disagreement: FloatArray
+    limits: dict[str, float]
+
+
+def bounds(constants: Constants, rounds: int, initial: float) -> Bounds:
+    """Bounds for ``rounds`` rounds from a common model whose squared distance to w^o is ``initial``."""
+    path = np.empty((rounds + 1, 3))
+    path[0] = initial, initial, 0.0
+    for number in range(rounds):
+        path[number + 1] = _next(constants, *path[number].tolist())
+    limits = dict(zip(("centroid", "individual", "disagreement"), _limits(constants), strict=True))
+    return Bounds(path[:, 0], path[:, 1], path[:, 2], limits)
+
+
+def _next(of: Constants, centroid: float, individual: float, disagreement: float) -> tuple[float, float, float]:
+    """One round of the three recursions."""
+    mu2, alpha, iota = of.step**2, of.alpha, of.mixing
+    if alpha >= 1:
+        return math.inf, math.inf, math.inf
+    root, beta, increment = math.sqrt(alpha), of.beta_square, of.incremental(individual)
+    noise = mu2 * of.gradient_noise
+    residual = 2 / iota * (of.smoothness**2 * individual + of.unit_gradient_square) + increment / (1 - iota)
+    return (
+        (alpha + 2 * beta * mu2) * centroid  # beta_s^2 = 2 beta_(s,p)^2, eq. 29
+        + noise
+        + of.centroid_noise
+        + mu2 / (1 - root) * increment
+        + mu2 * (of.smoothness**2 / (root * (1 - root)) + 2 * beta) * disagreement,
+        (alpha + beta * mu2) * individual + noise + mu2 / (1 - alpha) * increment + of.message_noise,
+        iota * disagreement + iota**2 * (mu2 * (residual / (1 - iota) + beta * individual) + noise) + of.message_noise,
+    )
+
+
+def _limits(of: Constants) -> tuple[float, float, float]:
+    """Fixed point of the recursions, which are linear: found from what they do to four states."""
+    origin = np.array(_next(of, 0.0, 0.0, 0.0))
+    columns = [np.array(_next(of, *unit.tolist())) - origin for unit in np.eye(3)] if np.isfinite(origin).all() else []
+    if not columns or not np.isfinite(columns).all():
+        return math.inf, math.inf, math.inf
+    map_ = np.stack(columns, axis=1)
+    # In the order individual, disagreement, centroid it is triangular, so its diagonal decides.
+    if np.diagonal(map_).max() >= 1:
+        return math.inf, math.inf, math.inf
+    centroid, individual, disagreement = np.linalg.solve(np.eye(3) - map_, origin).tolist()
+    return centroid, individual, disagreement
+
+
+def noise_squares(mixing: Matrix, variance: float, size: int, noise: str) -> tuple[float, float]:
+    """(sigma_g^2, E |g|^2): of a unit's combination, bounded as in eq. 62, and of the centroid, eq. 23.
+
+    Parameters
+    ----------
+    mixing : array-like [units, units]
+        A.
+    variance : float
+        Of a coordinate of the noise on a message.
+    size : int
+        d, coordinates of the model.
+    noise : {"random", "random_own_term", "homomorphic"}
+        As in the settings. Noise of agents is not in it.
+    """
+    dense = np.asarray(mixing if isinstance(mixing, np.ndarray) else mixing.toarray(), np.float64)
+    own, total = np.diagonal(dense), size * variance
+    if noise == "homomorphic":
+        # sum_m a_pm E |g_pm|^2 = (1-a) + a ((1-a)/a)^2, in units of the message's.
+        return total * float(((1 - own) / own).max()), 0.0
+    kept = 1.0 if noise == "random_own_term" else 0.0
+    squares = float(np.square(dense).sum() - (1 - kept) * np.square(own).sum())
+    return total * float((1 - (1 - kept) * own).max()), total * squares / len(dense) ** 2

@@ -22,9 +22,8 @@ from gossamer.algorithms.command import (
     Option,
     Table,
 )
-from gossamer.algorithms.graph_federated.claims import gfl_theorem2_standard_deviation
-from gossamer.algorithms.graph_federated.convergence import Bounds as Claimed
-from gossamer.algorithms.graph_federated.convergence import Constants, bounds, noise_squares
+from gossamer.algorithms.graph_federated.claims import Bounds as Claimed
+from gossamer.algorithms.graph_federated.claims import Constants, bounds, gfl_theorem2_standard_deviation, noise_squares
 from gossamer.algorithms.graph_federated.guarantees import graph_guarantees
 from gossamer.algorithms.graph_federated.noise import Measure, NoiseChoice, NoisePlan, NoiseProblem, plan_noise
 from gossamer.bounded import read_text

@@ -15,14 +15,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gossamer.algorithms.graph_federated.combination import combination
 from gossamer.algorithms.graph_federated.guarantees import UNITS, graph_guarantees, no_guarantees
-from gossamer.algorithms.graph_federated.network_noise import ModelNoise, links_of, model_noise, random_model_noise
-from gossamer.algorithms.graph_federated.noise import Measure, NoiseProblem, least_noise, plan_noise
+from gossamer.algorithms.graph_federated.noise import (
+    Measure,
+    ModelNoise,
+    NoiseProblem,
+    least_noise,
+    links_of,
+    model_noise,
+    plan_noise,
+    random_model_noise,
+)
 from gossamer.algorithms.graph_federated.plan import UnitPlan, UnitTerms
-from gossamer.algorithms.graph_federated.radius import planned_lengths
-from gossamer.algorithms.graph_federated.settings import Settings, server_of, units_of
-from gossamer.algorithms.graph_federated.sides import own_server
+from gossamer.algorithms.graph_federated.settings import Settings, combination, server_of, units_of
+from gossamer.algorithms.graph_federated.sides import own_server, planned_lengths
 from gossamer.algorithms.persons import asked
 from gossamer.algorithms.problem import Problem
 from gossamer.arrays import FloatArray

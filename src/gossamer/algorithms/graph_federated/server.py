@@ -3,20 +3,32 @@
 It goes round through its phases: *gathering* updates of the sampled agents, *releasing* psi with noise, *combining*
 with its neighbours, and at the end *averaging*, if asked for. A synchronous server combines when it has the models of
 the round from all neighbours that are there; an asynchronous one at once, with the newest that it has.
+
+Nobody waits for agents that are known to be away, have declined, or are late by the timeout: their part of the sum is
+zero. But where all are away it may be the server that nobody reaches: a round of which nobody has answered is held, for
+the first that comes back or until the timeout, if there is one.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from gossamer.algorithms.graph_federated.coins import Sampling
-from gossamer.algorithms.graph_federated.gatherer import GatheringNode
-from gossamer.algorithms.graph_federated.messages import REASONS, Average, Combine, Leaving, Over, Probe
-from gossamer.algorithms.graph_federated.neighbours import Newest, Weights
-from gossamer.algorithms.graph_federated.reach import Reach, shortened
-from gossamer.algorithms.graph_federated.settings import Settings
+from gossamer.algorithms.ending import EndingNode
+from gossamer.algorithms.graph_federated.messages import (
+    REASONS,
+    Assignment,
+    Average,
+    Combine,
+    Contribution,
+    Declined,
+    Leaving,
+    Over,
+    Probe,
+)
+from gossamer.algorithms.graph_federated.settings import Sampling, Settings
+from gossamer.algorithms.graph_federated.state import Newest, Reach, ServerState, Weights, shortened
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Finish, Record, Reject, Release, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
@@ -29,18 +41,29 @@ DIVERGED = LARGEST_VALUE
 """Entries of a released model above it are called divergence."""
 
 
-class ServerNode(GatheringNode):
+class ServerNode(EndingNode):
     """Server p.
 
     Parameters
     ----------
-    name, initial, sampling, settings, reach
-        As `GatheringNode` has them, ``noise`` decided too.
+    name : str
+        Name of the server.
+    initial : Public
+        The common starting model.
     weights : Weights
         Row p of the combination matrix.
+    sampling : Sampling
+        Which agents take part when.
+    settings : Settings
+        Settings with ``gradient_at`` and ``noise`` decided.
+    reach : Reach
+        How long vectors are.
     deadline : float or None
         Seconds after the start.
     """
+
+    State: ClassVar[type[ServerState]] = ServerState
+    state: ServerState
 
     def __init__(
         self,
@@ -52,8 +75,12 @@ class ServerNode(GatheringNode):
         reach: Reach,
         deadline: float | None = None,
     ) -> None:
-        self.neighbours = tuple(weights.others)
-        super().__init__(name, initial, self.neighbours, sampling, settings, reach)
+        self.initial, self.neighbours = initial, tuple(weights.others)
+        first = initial.astype(np.float64)
+        start = {m: Newest(-1, first) for m in self.neighbours}
+        super().__init__(name, self.State(0.0 * first, first, first, first, initial, start, dict(start)))
+        self.sampling, self.agents, self.reach = sampling, frozenset(sampling.agents), reach
+        self.timeout, self.patience = settings.timeout, settings.patience
         self.weights, self.deadline = weights, deadline
         self.hidden = settings.gradient_at == "hidden"
         self.rounds, self.consensus, self.synchronous = settings.rounds, settings.consensus, settings.synchronous
@@ -84,6 +111,114 @@ class ServerNode(GatheringNode):
             yield from self.begin_averaging()
         else:
             yield from self.end("quota")
+
+    # Lines 1, 2 and 5: inside the unit
+
+    @property
+    def round(self) -> int:
+        """The round under way."""
+        return self.state.round
+
+    @property
+    def w(self) -> Model | Confined:
+        """psi_p, or after the combination w_p."""
+        whole: Model | Confined = self.state.common + self.state.own
+        return whole
+
+    def begin(self) -> Effects:
+        """Line 1: sample L agents."""
+        s = self.state
+        s.phase, s.total, s.answers = "gathering", None, 0
+        yield from self.set_timers()
+        yield from self.gather(self.sampling.of(s.round))
+
+    def set_timers(self) -> Effects:
+        """Set timers for agents that are late, and for peers that may be gone."""
+        self.state.patience = self.patience
+        yield SetTimer(self.patience, "probe")
+        if self.timeout is not None and self.state.phase == "gathering":
+            yield SetTimer(self.timeout, "agents")
+
+    def gather(self, agents: tuple[str, ...]) -> Effects:
+        """Line 2: ask ``agents`` for their updates."""
+        s = self.state
+        s.waiting = {agent for agent in agents if agent not in s.away and agent not in s.left}
+        for agent in agents:
+            if agent in s.waiting:
+                yield from self.ask_for_update(agent)
+        if not s.waiting and not self.holds():
+            yield from self.heard()
+
+    def holds(self) -> bool:
+        """Whether a round that waits for nobody is held for agents that may come back."""
+        s = self.state
+        away = s.away.intersection(self.sampling.of(s.round)) - s.left
+        if self.timeout is None or s.total is not None or not away:
+            return False
+        s.held = s.round
+        return True
+
+    def back(self, agent: str) -> Effects:
+        """Ask an agent that is there again, if its round was held."""
+        s = self.state
+        if s.phase != "gathering" or s.held != s.round or s.total is not None:
+            return
+        if agent in self.sampling.of(s.round) and agent not in s.left and agent not in s.waiting:
+            s.waiting.add(agent)
+            yield from self.ask_for_update(agent)
+
+    def ask_for_update(self, agent: str) -> Effects:
+        """Send ``agent`` where it starts in this round."""
+        yield Send(agent, Assignment(self.state.round, self.state.start))
+
+    def time_is_up(self) -> Effects:
+        """Go on without the agents that are late."""
+        s, round = self.state, self.state.round
+        for agent in sorted(s.waiting):
+            yield from self.lost(agent)
+        if (s.phase, s.round) == ("gathering", round) and not s.waiting:
+            yield from self.heard()  # it was held
+
+    @on(Contribution)
+    def contributed(self, sender: str, contribution: Contribution, now: float) -> Effects:
+        s = self.state
+        self.check_member(sender)
+        check_model(contribution.update, self.initial)
+        if s.phase != "gathering" or contribution.round != s.round or sender not in s.waiting:
+            return  # it came too late, or again
+        update = shortened(contribution.update.astype(np.float64), self.reach.update)
+        s.total, s.answers = update if s.total is None else s.total + update, s.answers + 1
+        s.waiting.discard(sender)
+        if not s.waiting:
+            yield from self.heard()
+
+    def lost(self, agent: str) -> Effects:
+        """Wait for ``agent`` no longer."""
+        s = self.state
+        if s.phase == "gathering" and agent in s.waiting:
+            s.waiting.discard(agent)
+            if not s.waiting and not self.holds():
+                yield from self.heard()
+
+    def heard(self) -> Effects:
+        """Nobody is waited for."""
+        yield from self.gathered(self.state.total, self.state.answers)
+
+    def ask_again(self) -> Effects:
+        """Remind the agents that have not answered."""
+        for agent in sorted(self.state.waiting):
+            yield from self.ask_for_update(agent)
+
+    @on(Declined)
+    def declined(self, sender: str, message: Declined, now: float) -> Effects:
+        self.check_member(sender)
+        self.state.left.add(sender)
+        yield from self.lost(sender)
+
+    def check_member(self, sender: str) -> None:
+        """Refuse what another than the unit's agents sends."""
+        if sender not in self.agents:
+            raise PeerError(f"{sender} is no agent of {self.name}")
 
     # Lines 6 to 8: what leaves the unit
 

@@ -1,9 +1,12 @@
-"""Settings of `graph_federated`, and who is in which unit."""
+"""Settings of `graph_federated`, and what follows from them alone: units, public coins, questions, and weights."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import (
     BeforeValidator,
     Discriminator,
@@ -14,10 +17,69 @@ from pydantic import (
     model_validator,
 )
 
-from gossamer.algorithms.graph_federated.masking_settings import Masking
-from gossamer.randomness import stream
+from gossamer.algorithms.masking_settings import SecureSums
+from gossamer.algorithms.problem import Spec
+from gossamer.arrays import FloatArray
+from gossamer.errors import DataError, SpecError, TopologyError
+from gossamer.privacy.clipping import NoClip
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.unit_tasks import LocalQuery
+from gossamer.randomness import Stream, stream
 from gossamer.section import Composite
+from gossamer.topology.graphs import Graph
+from gossamer.topology.mixing import check_connected, check_doubly_stochastic, metropolis
 from gossamer.topology.settings import Ring, Topology
+
+
+class Masking(SecureSums):
+    """Settings of masks inside a unit.
+
+    Attributes
+    ----------
+    name : {"none", "secure", "pairwise_noise", "independent_noise"}
+        ``secure``: a server that hands on its agents' keys learns exact sums of updates made at one model, and what
+        these sums tell. ``pairwise_noise``: the paper's noise that cancels, for its figures; it hides nothing that can
+        be stated. ``independent_noise``: the noise of its equation 7, Laplace and of each agent's own, which does not
+        cancel; nothing is proved of it either.
+    bits : {32, 64}
+        Of ``secure``: updates are added as integers of so many bits.
+    threshold : int, optional
+        Of ``secure``: how many agents have to answer for a sum to be unmasked, more than half of those sampled. By
+        default two thirds of them, rounded up.
+    minimum : int, optional
+        Of ``secure``: fewest updates in a sum, at least the threshold. By default the threshold.
+    fraction_bits : int, optional
+        Of ``secure``: binary digits after the point. By default as many as the clip, the agents and the bits allow.
+    radius : float, optional
+        Of ``secure``: most L2 norm of a model that agents make updates at. In a round with one beyond they take no
+        part, so servers shorten what they ask about to it. By default what no honest run exceeds, which follows from
+        the clip, the rounds and the noise.
+    standard_deviation : float, optional
+        Of ``pairwise_noise`` and ``independent_noise``: of each coordinate of an agent's noise. By default, of
+        ``independent_noise``, that of ``privacy``.
+    """
+
+    secure: ClassVar[tuple[str, ...]] = (*SecureSums.secure, "radius")
+
+    name: Literal["none", "secure", "pairwise_noise", "independent_noise"] = "none"
+    radius: float | None = Field(default=None, gt=0)
+    standard_deviation: float | None = Field(default=None, gt=0)
+
+    @property
+    def noisy(self) -> bool:
+        """Whether agents add noise of the paper's figures, so that single updates are longer than planned."""
+        return self.name in ("pairwise_noise", "independent_noise")
+
+    @model_validator(mode="after")
+    def _a_deviation_is_of_noise(self) -> Self:
+        given = self.standard_deviation is not None
+        if (given and not self.noisy) or (not given and self.name == "pairwise_noise"):
+            raise ValueError(
+                "masking: standard_deviation belongs to pairwise_noise, which needs one, and to independent_noise; "
+                f"found {self.name}"
+            )
+        return self
+
 
 _ONE_OR_MORE = Discriminator(lambda value: "[more]" if isinstance(value, (list, tuple)) else "[one]")
 Agents = Annotated[
@@ -226,3 +288,224 @@ def drawn(span: int | tuple[int, int], seed: int, name: str, count: int) -> tupl
 
 def _most(span: int | tuple[int, int]) -> int:
     return span if isinstance(span, int) else span[1]
+
+
+class Sampling:
+    """L of a unit's agents for each round: everyone can follow the draws, which depend on no data.
+
+    Parameters
+    ----------
+    seed : int
+        Of the run's public randomness.
+    server : str
+        Of the unit.
+    agents : tuple of str
+        Of the unit.
+    sampled : int
+        L.
+    """
+
+    def __init__(self, seed: int, server: str, agents: tuple[str, ...], sampled: int) -> None:
+        self.server, self.agents, self.sampled = server, agents, sampled
+        self._coins = Stream(seed, "graph_federated", server, "agents")
+
+    def of(self, round: int) -> tuple[str, ...]:
+        """Agents that take part in ``round``, in the order of the unit's agents."""
+        if self.sampled == len(self.agents):
+            return self.agents
+        drawn = self._coins.at(round).choice(len(self.agents), self.sampled, replace=False, shuffle=False)
+        return tuple(self.agents[number] for number in sorted(drawn.tolist()))
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The workload: T rounds, which no number of epochs or updates cuts short."""
+
+    batches: Mapping[str, int]
+    quota: int
+
+    def of(self, name: str, update: int) -> int:
+        return self.batches[name]
+
+    def counts(self, name: str, updates: int) -> Mapping[int, int]:
+        return {self.batches[name]: updates}
+
+    def updates_in(self, epochs: float) -> Mapping[str, int]:
+        raise SpecError("graph_federated ends after algorithm.rounds, the same for all servers; leave stop.epochs out")
+
+    def check(self, updates: int) -> None:
+        if not self.batches:
+            raise DataError("graph_federated needs agents")
+
+
+def workload(settings: Settings, shard_sizes: Mapping[str, int], seed: int) -> Rounds:
+    """Mini-batches of each agent."""
+    sizes = drawn(settings.batch_size, seed, "batch_size", len(shard_sizes))
+    return Rounds(dict(zip(shard_sizes, sizes, strict=True)), settings.rounds)
+
+
+def local_queries(
+    settings: Settings, shard_sizes: Mapping[str, int], seed: int, clips: Mapping[str, float]
+) -> dict[str, LocalQuery]:
+    """Questions for the updates of each agent, by its clip and public coins."""
+    steps = drawn(settings.local_steps, seed, "local_steps", len(shard_sizes))
+    batches = workload(settings, shard_sizes, seed).batches
+    return {
+        name: LocalQuery(count, batches[name], settings.step_size, clips[name])
+        for name, count in zip(shard_sizes, steps, strict=True)
+    }
+
+
+# Rules for what a spec may say of noise where it is between servers of federated units.
+
+
+def _amounts(settings: Settings, spec: Spec) -> str | None:
+    given = "noise_multiplier" if spec.privacy.noise_multiplier is not None else "epsilon"
+    if spec.privacy.noise_multiplier is None and spec.privacy.epsilon is None:
+        return None
+    return (
+        f"privacy.{given} is of noise on one gradient, and {settings.name} has noise between servers: give "
+        "privacy.standard_deviation or a budget"
+    )
+
+
+def _one_amount(settings: Settings, spec: Spec) -> str | None:
+    if not spec.private:
+        return None
+    if spec.budget is None and spec.privacy.standard_deviation is None:
+        return "give a budget, or privacy.standard_deviation, or say privacy: none"
+    if spec.budget is not None and spec.privacy.standard_deviation is not None:
+        return "a budget and privacy.standard_deviation both fix the noise; give one of them"
+    return None
+
+
+def _one_budget(settings: Settings, spec: Spec) -> str | None:
+    if spec.budget is None or not isinstance(spec.budget.epsilon, tuple):
+        return None
+    return f"budget.epsilon is one number in {settings.name}, whose servers have the same noise; found a list"
+
+
+def _bounded(settings: Settings, spec: Spec) -> str | None:
+    if spec.budget is None or not isinstance(spec.privacy.clip, NoClip):
+        return None
+    return "privacy.clip: none meets no budget; give a bound, or privacy.standard_deviation and no budget"
+
+
+def _noise_and_privacy(settings: Settings, spec: Spec) -> str | None:
+    noise = settings.noise
+    if spec.private and noise == "none":
+        return "algorithm.noise: none adds no noise: say privacy: none, or take homomorphic or random noise"
+    if not spec.private and noise != "none":
+        return f"algorithm.noise: {noise} needs a law: name a privacy.mechanism, or say noise: none"
+    return None
+
+
+def _relation(settings: Settings, spec: Spec) -> str | None:
+    if spec.privacy.relation is NeighboringRelation.REPLACE_ONE:
+        return None
+    return (
+        f"privacy.neighboring_relation: {settings.name} protects agents and units that are replaced, found "
+        f"{spec.privacy.relation.value}; leave it out"
+    )
+
+
+def _sampling(settings: Settings, spec: Spec) -> str | None:
+    if spec.privacy.sampling == "poisson":  # the default, which nobody need have said
+        return None
+    return f"privacy.sampling: {settings.name} draws mini-batches with replacement; leave it out"
+
+
+def _stop(settings: Settings, spec: Spec) -> str | None:
+    given = next((name for name in ("epochs", "updates") if getattr(spec.stop, name) is not None), None)
+    if given is None:
+        return None
+    return f"stop.{given}: {settings.name} ends after algorithm.rounds, the same for all servers; leave it out"
+
+
+def _agent_noise(settings: Settings, spec: Spec) -> str | None:
+    if spec.privacy.agent_noise is None:
+        return None
+    if not spec.private:
+        return "privacy.agent_noise comes beside noise between servers; name a privacy.mechanism"
+    masking = settings.masking.name
+    if masking != "secure":
+        return f"privacy.agent_noise is added inside masked sums: say algorithm.masking: secure, found {masking}"
+    return None
+
+
+def _independent_noise(settings: Settings, spec: Spec) -> str | None:
+    masking = settings.masking
+    if masking.name != "independent_noise" or masking.standard_deviation or spec.privacy.standard_deviation:
+        return None
+    return "algorithm.masking: independent_noise needs a standard_deviation where privacy has none; give one"
+
+
+_RULES = (
+    _amounts,
+    _noise_and_privacy,
+    _one_amount,
+    _one_budget,
+    _bounded,
+    _relation,
+    _sampling,
+    _agent_noise,
+    _independent_noise,
+    _stop,
+)
+
+
+def check(settings: Settings, spec: Spec) -> Iterator[str]:
+    """The rules that a spec breaks, a line each."""
+    return (problem for rule in _RULES if (problem := rule(settings, spec)) is not None)
+
+
+def combination(settings: Settings, graph: Graph) -> FloatArray:
+    """A, [units, units]: symmetric, doubly stochastic, connected, with a_pp > 0.
+
+    Parameters
+    ----------
+    settings : Settings
+        Names a rule or gives the matrix.
+    graph : Graph
+        Of the servers, for a rule.
+
+    Raises
+    ------
+    TopologyError
+        If the matrix is not such a matrix; the message names the rows.
+
+    References
+    ----------
+    "Privatized graph federated learning", Assumption 1.
+    """
+    rows = settings.combination
+    matrix: FloatArray = metropolis(graph).toarray() if isinstance(rows, str) else _given(rows, settings.units)
+    different = np.argwhere(np.abs(matrix - matrix.T) > 1e-9)
+    if different.size:
+        p, m = different[0]
+        raise TopologyError(
+            f"algorithm.combination must be symmetric, found {matrix[p, m]:g} in row {p}, column {m} and "
+            f"{matrix[m, p]:g} in row {m}, column {p}"
+        )
+    try:
+        check_doubly_stochastic(matrix)
+        check_connected(matrix)
+    except TopologyError as error:
+        raise TopologyError(f"algorithm.combination: {error}") from None
+    without = np.flatnonzero(np.diagonal(matrix) <= 0)
+    if without.size:
+        raise TopologyError(
+            f"algorithm.combination must give each server's own model a weight above 0, as its noise is taken back "
+            f"there; found {matrix[without[0], without[0]]:g} for server {without[0]}"
+        )
+    return matrix
+
+
+def _given(rows: tuple[tuple[float, ...], ...], units: int) -> FloatArray:
+    lengths = {len(row) for row in rows}
+    if len(rows) != units or lengths != {units}:
+        raise TopologyError(
+            f"algorithm.combination must be a matrix of {units} rows of {units} weights, found {len(rows)} rows of "
+            f"{' or '.join(map(str, sorted(lengths))) or 'no'} weights"
+        )
+    return np.array(rows, np.float64)

@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gossamer.algorithms.graph_federated.coins import Sampling
-from gossamer.algorithms.graph_federated.masked_terms import masked_terms, masked_unit
-from gossamer.algorithms.graph_federated.settings import Settings, units_of
+import numpy as np
+
+from gossamer.algorithms.graph_federated.settings import Sampling, Settings, local_queries, units_of
 from gossamer.algorithms.problem import Problem
+from gossamer.errors import SpecError
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.streams.agent_noise import own_server_guarantee
+from gossamer.privacy.streams.graph_bounds import Noise
+from gossamer.privacy.streams.model_radius import ModelLengths, model_lengths
+from gossamer.protocol.encoding import encode
 from gossamer.sides.plan import ClientUpdate, Independent, MaskedMember, Pairwise, SidePlan
 
 if TYPE_CHECKING:
     from gossamer.sides.round_terms import RoundTerms
+    from gossamer.sides.secure_unit import SecureUnit
+
+# Masks need cryptography, which is optional, so what does is imported only where masks are wanted.
+
+
+def masked_unit(problem: Problem[Settings], sampling: Sampling, clip: float) -> SecureUnit:
+    """The way in which the unit that ``sampling`` is of masks its updates.
+
+    Raises
+    ------
+    CallerError
+        If the settings do not fit together, or cryptography is missing.
+    """
+    from gossamer.algorithms.graph_federated.masking import unit_of
+
+    server, sampled, agent_noise = sampling.server, sampling.sampled, problem.spec.privacy.agent_noise or 0.0
+    return unit_of(problem.settings, server, sampled, problem.size, clip, agent_noise, problem.run)
+
+
+def masked_terms(problem: Problem[Settings], clip: float, radius: float) -> RoundTerms:
+    """Terms that all agents of the run know of all rounds: the same at each of them."""
+    from gossamer.sides.round_terms import RoundTerms
+
+    settings = problem.settings
+    agreed = hashlib.sha256(encode((problem.text, problem.run))).digest()
+    clips = dict.fromkeys(problem.names, clip)
+    queries = local_queries(settings, problem.shard_sizes, problem.seed, clips)
+    return RoundTerms(agreed, queries, settings.rounds, radius)
 
 
 def own_server(problem: Problem[Settings], clip: float, honest: int = 1) -> Guarantee:
@@ -125,3 +160,60 @@ def _maker(
     unit = masked_unit(problem, sampling, clip)
     sums = {} if unit.noise is None else rounds_sampled(sampling, problem.settings.rounds)
     return lambda name: MaskedMember(unit, sampling.of, terms, sums.get(name, 0), scope=scope, behind=behind)
+
+
+def planned_lengths(
+    problem: Problem[Settings], noise: Noise | None, clip: float
+) -> tuple[ModelLengths | None, tuple[str, ...]]:
+    """Lengths that an honest run does not exceed, with the spec's radius if it has one; None where nothing is masked.
+
+    Returns
+    -------
+    tuple of ModelLengths or None, and tuple of str
+        With a line on the radius, if the spec's is smaller than what is proved of honest runs.
+
+    Raises
+    ------
+    SpecError
+        If the common starting model is beyond it.
+    """
+    settings = problem.settings
+    if settings.masking.name != "secure":
+        return None, ()
+    start = float(np.linalg.norm(np.asarray(problem.initial.values, np.float64)))
+    proved = model_lengths(
+        start,
+        settings.step_size * clip,
+        settings.rounds,
+        problem.size,
+        settings.units,
+        noise,
+        _agents_add(problem, clip),
+    )
+    given = settings.masking.radius
+    if given is None:
+        return proved, ()
+    if given < start:
+        raise SpecError(
+            f"algorithm.masking.radius is {given:g} and the starting model is {start:g} from zero, so no agent would "
+            "take part; raise it or leave it out"
+        )
+    lengths = replace(proved, radius=given)
+    if given >= proved.radius:
+        return lengths, ()
+    line = (
+        f"algorithm.masking.radius is {given:g}, and the models of an honest run are proved to stay within "
+        f"{proved.radius:.4g} only: agents take no part beyond the radius, so servers shorten what they ask about to "
+        "it; raise it if models get that far"
+    )
+    return lengths, (line,)
+
+
+def _agents_add(problem: Problem[Settings], clip: float) -> float:
+    """Standard deviation of a coordinate of what agents add to the mean of a round, in the unit where it is most."""
+    found = [0.0]
+    for sampling in samplings(problem):
+        unit = masked_unit(problem, sampling, clip)
+        if unit.noise is not None:
+            found.append(unit.noise.scale * unit.fixed.resolution / math.sqrt(sampling.sampled))
+    return max(found)

@@ -33,7 +33,7 @@ and the sum is exactly N(0, S^2): in E exp(t sum_i <m_i, z_i>) the last record c
 
 **The least largest noise.** The last row of B times C 1 is T, so by Cauchy-Schwarz |C 1| times the largest standard
 deviation of a message is at least T s. `random_walk` has exactly that: T^1/2 and T^1/2. No factorisation is better by
-this measure; by the disagreement that noise causes in a network (`network_noise`) others can be.
+this measure; by the disagreement that noise causes in a network (`graph_federated.noise`) others can be.
 
 References
 ----------

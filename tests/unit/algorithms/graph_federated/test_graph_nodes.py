@@ -11,8 +11,6 @@ import pytest
 
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.agent import AgentNode
-from gossamer.algorithms.graph_federated.coins import Sampling
-from gossamer.algorithms.graph_federated.combination import combination
 from gossamer.algorithms.graph_federated.messages import (
     Assignment,
     Average,
@@ -23,10 +21,9 @@ from gossamer.algorithms.graph_federated.messages import (
     Over,
     Probe,
 )
-from gossamer.algorithms.graph_federated.neighbours import Weights
-from gossamer.algorithms.graph_federated.reach import Reach
 from gossamer.algorithms.graph_federated.server import ServerNode
-from gossamer.algorithms.graph_federated.settings import Settings, drawn, units_of
+from gossamer.algorithms.graph_federated.settings import Sampling, Settings, combination, drawn, units_of
+from gossamer.algorithms.graph_federated.state import Reach, Weights
 from gossamer.errors import PeerError, TopologyError
 from gossamer.privacy.unit_tasks import LocalQuery
 from gossamer.protocol.effects import Compute, Finish, Record, Reject, Release, Send, SetTimer

@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csr_array
 from tests.reference.graph_slow import mixing, model_spread, noise_factor
 
-from gossamer.algorithms.graph_federated.network_noise import (
+from gossamer.algorithms.graph_federated.noise import (
     links_of,
     mixing_spectrum,
     model_noise,
