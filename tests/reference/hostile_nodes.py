@@ -11,7 +11,7 @@ from tests.reference.hostile_inputs import Junk
 from tests.reference.masked_sides import MaskedAnswers, client_sides, masked_sides
 
 from gossamer.algorithms.allreduce import box as allreduce
-from gossamer.algorithms.clients.masking_settings import Masking
+from gossamer.algorithms.clients.settings import Masking
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.fedasync import box as fedasync

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from gossamer.algorithms.clients.masked_rounds import MaskedRounds
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, Push
+from gossamer.algorithms.clients.rounds import MaskedRounds
 from gossamer.algorithms.clients.server import ClientServer, ServerState
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context

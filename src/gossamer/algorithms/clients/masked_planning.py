@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from gossamer.algorithms.clients.masked_rounds import MaskedRounds, masked_unit
 from gossamer.algorithms.clients.planning import check_persons, in_run, one_law, remarked
+from gossamer.algorithms.clients.rounds import MaskedRounds, masked_unit
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.node_plan import EVERYBODY, NodePlan
 from gossamer.algorithms.problem import Problem

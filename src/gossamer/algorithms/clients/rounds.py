@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PositiveFloat
 
-from gossamer.algorithms.clients.masking_settings import Masking
+from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.clients.planning import Participation, participation_in_updates
-from gossamer.algorithms.clients.settings import ClientSettings
-from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.clients.settings import PATIENCE, ClientSettings, Masking
+from gossamer.algorithms.problem import Problem, Spec
+from gossamer.errors import SpecError
+from gossamer.privacy.clipping import QuantileClip, bound_of
+from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.privacy.sampling import Poisson
 from gossamer.randomness import Stream
 from gossamer.section import NEWER
 from gossamer.sides.plan import WHOLE
+
+if TYPE_CHECKING:
+    from gossamer.sides.secure_unit import SecureUnit
 
 S = TypeVar("S", bound="RoundSettings")
 
@@ -170,3 +177,150 @@ def participation_in_rounds(problem: Problem[S]) -> Participation:
     rounds = Counter(name for round in range(settings.rounds) for name in draw(round))
     most = {name: rounds[name] for name in names}
     return participation_in_updates(problem, most, settings.rounds, settings.drawn)
+
+
+# Masks need cryptography, which is optional, so what does is imported only where masks are wanted.
+
+
+@dataclass(frozen=True)
+class MaskedRounds:
+    """Masked sums of a run.
+
+    Attributes
+    ----------
+    cohort : callable
+        The clients of a round, by public coins: they mask together, and are fixed before they do.
+    clients : int
+        L, how many these are.
+    count : int
+        T, rounds.
+    timeout : float, optional
+        Seconds after which a step of a sum goes on without those who have not answered.
+    patience : float
+        Without a timeout: seconds after which they are asked whether they are there.
+    divisor : int, optional
+        What each sum is divided by, however many updates are in it; by how many are where it is left out.
+    skips : bool
+        Whether a round does not wait for clients that were late and not heard of before it.
+    """
+
+    cohort: Callable[[int], tuple[str, ...]]
+    clients: int
+    count: int
+    timeout: float | None = None
+    patience: float = PATIENCE
+    divisor: int | None = None
+    skips: bool = False
+
+
+def masked_unit(masking: Masking, clients: int, law: Mechanism, size: int, run: str) -> SecureUnit:
+    """Masking of updates of ``size`` numbers among so many clients.
+
+    Each adds 1/sqrt(h) of the standard deviation of ``law``, so that the h honest ones that every sum has for certain
+    add up to it (`Masking.counted`). They sign their keys for the deployed ``run``, if it has a name.
+
+    Raises
+    ------
+    SpecError
+        If clip, clients and the settings of `Masking` do not fit together.
+    """
+    from gossamer.sides.secure_unit import secure_unit
+
+    if not math.isfinite(law.clip):
+        raise SpecError("algorithm.masking: masks add integers of a range, so updates need a bound: give privacy.clip")
+    noise = law.noise_multiplier / math.sqrt(masking.counted(clients)) if isinstance(law, Gaussian) else 0.0
+    try:
+        return secure_unit(SERVER, law.clip, clients, size, **masking.parameters, agent_noise=noise, run=run)
+    except SpecError as error:
+        raise SpecError(f"algorithm.masking: {error}") from None
+
+
+# Weights of clients' updates: alike, or by numbers of examples that are public.
+#
+# A weight is at most 1, so an update that is clipped to C is no longer than C when it is weighted: noise and guarantee
+# are those of equal weights. Weights are known before the run, and sums are divided by what is made of them alone. A
+# weight by a private number of examples would tell it, so there is none.
+
+
+def weights_of(shard_sizes: Mapping[str, int], declared: bool) -> dict[str, float] | None:
+    """Weight of each client, in proportion to its examples, and 1 for those who have most; None where all count alike.
+
+    Parameters
+    ----------
+    shard_sizes : mapping of str to int
+        Numbers of examples, which are public.
+    declared : bool
+        Whether updates are weighted by them.
+    """
+    if not declared:
+        return None
+    most = max(1, *shard_sizes.values())
+    return {name: size / most for name, size in shard_sizes.items()}
+
+
+# Settings that do not go with cohorts that a server draws in secret.
+#
+# What `sides.client_plans` proves of them is proved of sums of all who were drawn, and of as many sums as planned. How
+# long a round takes depends on who is in it. So whoever is cut off by the clock, or away by it, is missing for a reason
+# that depends on who was drawn before; and a run that ends by the clock shows in how many sums there are how long they
+# took. Such cohorts amplify nothing.
+
+
+def shown(spec: Spec, timeout: float | None) -> Iterator[str]:
+    """The settings of a private run by which secret coins decide who is missing in a sum, or how many sums there are.
+
+    Parameters
+    ----------
+    spec : Spec
+        Of the run.
+    timeout : float or None
+        Seconds after which a round goes on without those who have not answered.
+
+    Yields
+    ------
+    str
+        A line for each.
+    """
+    if timeout is not None:
+        yield (
+            "algorithm.timeout: who is too late in a round depends on who was drawn before, and secret cohorts must "
+            "not show it; leave it out, or take cohorts: public"
+        )
+    if spec.disturbed:
+        yield (
+            "algorithm.cohorts: secret needs all clients there whenever they are drawn, found faults.absences, "
+            "faults.availability or links.partitions; leave these out, or take cohorts: public"
+        )
+    if spec.stop.epochs is not None:
+        yield (
+            "stop.epochs: when clients have had enough shows how often they were drawn; leave it out with cohorts: "
+            "secret, and say rounds"
+        )
+    if spec.ends_by_clock:
+        yield (
+            "stop: a run that ends by the clock shows how long its rounds took, and so who was in them; with cohorts: "
+            "secret leave out stop.virtual_seconds, and evaluation.every_seconds where stop.accuracy is said"
+        )
+
+
+def check_followed(settings: RoundSettings, spec: Spec) -> Iterator[str]:
+    """The rules that a clip which follows a quantile breaks, a line each."""
+    if not isinstance(spec.privacy.clip, QuantileClip):
+        return
+    if settings.stepwise:
+        yield (
+            f"privacy.clip.policy: {settings.name} knows fixed, found quantile, which follows whole updates; take "
+            "privacy_unit: client"
+        )
+    elif not settings.curated:
+        yield (
+            "privacy.clip.policy: quantile needs a server that counts updates and adds the noise; take noise_by: "
+            "server, or fixed"
+        )
+    if settings.weights == "declared":
+        yield "privacy.clip.policy: quantile counts updates that are alike; take weights: equal, or fixed"
+
+
+def final_clip(state: Any) -> dict[str, float]:
+    """The clip that a run ended with, where it moved: it follows from what was released."""
+    return {} if state.log_clip is None else {"clip": bound_of(state.log_clip)}

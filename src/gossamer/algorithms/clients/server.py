@@ -50,6 +50,8 @@ class ServerState:
         Rounds that came to nothing.
     probes : int
         How often those that are waited for now were asked whether they are there.
+    staleness_sum, staleness_most : int
+        Steps of the server that updates were behind, where these need not be of the newest model.
     """
 
     x: Model
@@ -62,6 +64,13 @@ class ServerState:
     log_clip: Model | None = field(default=None, metadata=NEWER)
     empty: int = 0
     probes: int = 0
+    staleness_sum: int = 0
+    staleness_most: int = 0
+
+    def note(self, stale: int) -> None:
+        """Note how many steps an update is behind."""
+        self.staleness_sum += stale
+        self.staleness_most = max(self.staleness_most, stale)
 
 
 class ClientServer(EndingNode):
@@ -178,6 +187,28 @@ class ClientServer(EndingNode):
         for client in sorted(self.clients):
             yield Send(client, Halt(s.t, s.x))
         yield Finish(reason)
+
+
+class AtOnceServer(ClientServer):
+    """Base of servers that take each update when it comes, and answer with the newest model: nobody waits."""
+
+    @on(Push)
+    def pushed(self, sender: str, push: Push, now: float) -> Effects:
+        s = self.state
+        stale = self.checked(sender, push)
+        if s.finished:
+            return  # it has been told
+        s.note(stale)
+        s.taken += 1
+        self.take(push.update, stale)
+        if s.taken == self.last:
+            yield from self.halt("updates")
+        else:
+            yield from self.answer(sender, push.request)
+
+    def take(self, update: Released | Confined, stale: int) -> None:
+        """Have an update become part of the model."""
+        raise NotImplementedError
 
 
 def sum_query(context: Context, normaliser: float, sampling: Poisson = WHOLE) -> Query:

@@ -44,20 +44,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.clients.following import check_followed, final_clip
-from gossamer.algorithms.clients.masked_parts import (
+from gossamer.algorithms.clients.masked_planning import plan_masked
+from gossamer.algorithms.clients.messages import SERVER
+from gossamer.algorithms.clients.parts import (
     masked_nodes,
     masked_rounds,
     masked_runs,
     sums_counted,
     sums_remarked,
 )
-from gossamer.algorithms.clients.masked_planning import plan_masked
-from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.clients.planning import check as check_clients
 from gossamer.algorithms.clients.planning import plan_clients, stop_of
-from gossamer.algorithms.clients.rounds import RoundSettings, participation_in_rounds
-from gossamer.algorithms.clients.secret_cohorts import shown
+from gossamer.algorithms.clients.rounds import RoundSettings, check_followed, final_clip, participation_in_rounds, shown
 from gossamer.algorithms.clients.settings import workload
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg.server import RoundServer

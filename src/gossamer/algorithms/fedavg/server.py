@@ -6,10 +6,9 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 
 from gossamer.algorithms.clients.messages import Leave, Push
-from gossamer.algorithms.clients.rounds import RoundSettings, public_cohorts
+from gossamer.algorithms.clients.rounds import RoundSettings, public_cohorts, weights_of
 from gossamer.algorithms.clients.server import ClientServer, ServerState, sum_query
 from gossamer.algorithms.clients.settings import PATIENCE
-from gossamer.algorithms.clients.weights import weights_of
 from gossamer.algorithms.context import Context
 from gossamer.privacy.curated_tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Record, Send

@@ -29,13 +29,13 @@ Every noised update is a Gaussian release of all that its client has (`gossamer.
 the updates of its quota.
 
 **A trusted server.** Where the server adds the noise, clients leave out their line 4, and line 3 of the server is
-x = x + eta_g (sum of the buffer + noise)/K, summed at its data side (`clients.summing`). The noise hides one update of
+x = x + eta_g (sum of the buffer + noise)/K, summed at its data side (`fedbuff.server`). The noise hides one update of
 length C, so the K updates are those of K clients: a second one of a client waits for the next buffer, while the client
 goes on. Weights are at most 1, and so keep updates within C. What is left at the end is dropped. Who is in a buffer is
 public: nothing is amplified, and each client is charged for the buffers that it is in.
 
 **Masks.** Where clients mask, the server learns the sum of a buffer alone, and masks are bound to one model: so the K
-clients of each step are drawn before the run, in turn (`clients.turns`), all are given the same x, and line 3 waits for
+clients of each step are drawn before the run, in turn (`draw_turns`), all are given the same x, and line 3 waits for
 them. All weights are 1, and the sum is over K however many of them have vanished (`clients.masked`).
 
 References
@@ -51,18 +51,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.clients.masked_parts import masked_nodes, masked_runs, sums_counted, sums_remarked
 from gossamer.algorithms.clients.masked_planning import plan_masked
-from gossamer.algorithms.clients.masked_rounds import MaskedRounds
 from gossamer.algorithms.clients.messages import SERVER
+from gossamer.algorithms.clients.parts import masked_nodes, masked_runs, sums_counted, sums_remarked
 from gossamer.algorithms.clients.planning import check as check_clients
 from gossamer.algorithms.clients.planning import participation_by_quota, participation_in_sums, plan_clients, stop_of
+from gossamer.algorithms.clients.rounds import MaskedRounds
 from gossamer.algorithms.clients.settings import PATIENCE, workload
-from gossamer.algorithms.clients.summing import left_over
-from gossamer.algorithms.clients.turns import draw_turns
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.fedbuff.server import BufferServer, TrustedServer
+from gossamer.algorithms.fedbuff.server import BufferServer, TrustedServer, left_over
 from gossamer.algorithms.fedbuff.settings import Settings as Settings
+from gossamer.algorithms.fedbuff.settings import draw_turns
 from gossamer.algorithms.interface import Algorithm, SmallRuns
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec

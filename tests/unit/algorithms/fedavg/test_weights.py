@@ -12,7 +12,7 @@ import pytest
 from tests.unit.algorithms.fedavg.test_fedavg import SECRET, SIZE, TRUSTED, context, given, planned, spec, told, update
 
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Push
-from gossamer.algorithms.clients.weights import weights_of
+from gossamer.algorithms.clients.rounds import weights_of
 from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedavg.box import Settings
 from gossamer.cli import main
