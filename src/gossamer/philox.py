@@ -1,21 +1,18 @@
-"""Draws of simulations without a generator object: the words of numpy's Philox, and samples as numpy draws them.
+"""Draws of simulations without a generator object: the words of numpy's Philox, Poisson samples and normals of them.
 
 To make a generator ready for a number of a stream, and to ask it for a sample, takes ten times as long as these loops
-take for both. They give what the generator would, bit for bit.
+take for both.
 
 References
 ----------
 Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011: Philox4x64 with ten rounds.
-Kachitvichyanukul and Schmeiser, "Binomial random variate generation", Communications of the ACM 31, 1988: inversion.
-Bentley and Floyd, "A sample of brilliance", Communications of the ACM 30, 1987.
-Lemire, "Fast random integer generation in an interval", ACM Transactions on Modeling and Computer Simulation 29, 2019.
+Fan, Muller and Rezucha, "Development of sampling plans by using sequential selection techniques and digital computers",
+JASA 57, 1962: samples by the gaps between what is chosen.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -23,20 +20,12 @@ from numba import njit
 from gossamer.arrays import IndexArray
 from gossamer.normals import fill
 
-MOST_MEAN = 30.0
-"""Binomial numbers of a larger mean are drawn in another way than by inversion."""
-MOST_DRAWN = 64
-"""Samples of more examples are looked through for too long."""
-MOST_COUNT = 10_000
-"""Of more examples samples are drawn in another way, if they are large."""
-
 _compiled = njit(cache=True, nogil=True, error_model="numpy")
 _inlined = njit(inline="always", error_model="numpy")
 
 _FACTORS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
 _STEPS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 _LOW, _HALF, _ONE = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(1)
-_PLACE, _BLOCK, _KEPT = 4, 5, 6  # of a state [7]: four words, the next of them, their block, 2^32 + half a word, or 0
 
 
 @_inlined
@@ -62,88 +51,26 @@ def _block(key, number, block, words):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _word(key, number, state):  # type: ignore[no-untyped-def]
-    """The next 64 bits."""
-    if state[_PLACE] == 4:
-        state[_BLOCK] += _ONE
-        _block(key, number, state[_BLOCK], state)
-        state[_PLACE] = 0
-    word = state[state[_PLACE]]
-    state[_PLACE] += _ONE
-    return word
+def _sample(key, at, count, rate, drawn):  # type: ignore[no-untyped-def]
+    """Write the places below ``count`` of a Poisson sample to ``drawn`` [count], ascending; how many.
 
-
-@_compiled
-def _half_word(key, number, state):  # type: ignore[no-untyped-def]
-    """The next 32 bits: the lower half of a word, and then its higher one."""
-    kept = state[_KEPT]
-    if kept != 0:
-        state[_KEPT] = 0
-        return kept & _LOW
-    word = _word(key, number, state)
-    state[_KEPT] = (word >> _HALF) | (_ONE << _HALF)
-    return word & _LOW
-
-
-@_compiled
-def _below(key, number, state, bound):  # type: ignore[no-untyped-def]
-    """An integer from 0 to ``bound`` - 1, which is below 2^32 and not 0; of one that is 1 nothing is drawn."""
-    if bound == _ONE:
-        return np.uint64(0)
-    product = _half_word(key, number, state) * bound
-    if (product & _LOW) < bound:
-        least = (_LOW - (bound - _ONE)) % bound
-        while (product & _LOW) < least:
-            product = _half_word(key, number, state) * bound
-    return product >> _HALF
-
-
-@_compiled
-def _share(key, number, state):  # type: ignore[no-untyped-def]
-    """The next number in [0, 1)."""
-    return np.float64(_word(key, number, state) >> np.uint64(11)) * 2.0**-53
-
-
-@_compiled
-def _inverted(key, number, state, count, law):  # type: ignore[no-untyped-def]
-    """A binomial number of ``count`` coins, by inversion."""
-    p, none, most = law
-    found, left, mass = 0, _share(key, number, state), none
-    while left > mass:
-        found += 1
-        if found > most:
-            found, left, mass = 0, _share(key, number, state), none
-        else:
-            left -= mass
-            mass = ((count - found + 1) * p * mass) / (found * (1.0 - p))
-    return found
-
-
-@_compiled
-def sample(key, at, count, turned, law, drawn):  # type: ignore[no-untyped-def]
-    """Write a binomial number of distinct numbers below ``count``, ascending, to ``drawn``; how many.
-
-    ``turned`` is whether the law is of how many are left out. If there is not room enough, they are not drawn.
+    The gap before each place is geometric, and follows from one word: P(gap >= k) is (1 - rate)^k.
     """
-    number, state = np.uint64(at), np.zeros(7, np.uint64)
-    state[_PLACE] = 4
-    size = _inverted(key, number, state, count, law)
-    size = count - size if turned else size
-    if size > drawn.size:
-        return size
-    for k in range(size):
-        last = count - size + k
-        value = np.int64(_below(key, number, state, np.uint64(last + 1)))
-        for other in range(k):
-            if drawn[other] == value:
-                value = last
-                break
-        place = k
-        while place > 0 and drawn[place - 1] > value:  # kept in order
-            drawn[place] = drawn[place - 1]
-            place -= 1
-        drawn[place] = value
-    return size
+    number, words, used, block = np.uint64(at), np.empty(4, np.uint64), 4, np.uint64(0)
+    size, place, decay = 0, 0, math.log1p(-rate)
+    while True:
+        if used == 4:
+            block += _ONE
+            _block(key, number, block, words)
+            used = 0
+        share = 1.0 - np.float64(words[used] >> np.uint64(11)) * 2.0**-53  # in (0, 1]
+        used += 1
+        gap = math.log(share) / decay
+        if not gap < count - place:
+            return size
+        place += int(gap)
+        drawn[size] = place
+        size, place = size + 1, place + 1
 
 
 @_compiled
@@ -161,28 +88,7 @@ def normals(key, number, found):  # type: ignore[no-untyped-def]
     fill(first, second, 0, found)
 
 
-class Coins(NamedTuple):
-    """Law of a binomial number, or if it is ``turned`` of those left out: p, the chance of none, the most."""
-
-    turned: bool
-    law: tuple[float, float, int]
-
-
-@lru_cache(maxsize=4096)
-def coins(count: int, probability: float) -> Coins | None:
-    """Return how the number of heads of ``count`` coins is drawn; None if it is not by inversion."""
-    p = probability if probability <= 0.5 else 1.0 - probability
-    if not 0 < count <= MOST_COUNT or p * count > MOST_MEAN or probability <= 0:
-        return None
-    most = int(min(count, count * p + 10.0 * math.sqrt(count * p * (1.0 - p) + 1)))
-    return Coins(probability > 0.5, (p, math.exp(count * math.log1p(-p)), most))
-
-
-def poisson_sample(key: tuple[np.uint64, np.uint64], number: int, count: int, probability: float) -> IndexArray | None:
-    """Positions that `privacy.sampling.Poisson` draws; None if only a generator can tell."""
-    law = coins(count, probability)
-    if law is None:
-        return None
-    drawn = np.empty(MOST_DRAWN, np.int64)
-    size = sample(key, number, count, law.turned, law.law, drawn)
-    return drawn[:size] if size <= MOST_DRAWN else None
+def poisson_sample(key: tuple[np.uint64, np.uint64], number: int, count: int, probability: float) -> IndexArray:
+    """Places of a Poisson sample of ``count`` examples, ascending: the law of `privacy.sampling.Poisson`."""
+    drawn = np.empty(count, np.int64)
+    return drawn[: _sample(key, number, count, probability, drawn)].copy()

@@ -1,12 +1,13 @@
-"""Draws without a generator object are numpy's, bit for bit."""
+"""Draws without a generator object: words and normals are numpy's, bit for bit, and samples have their law."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from gossamer import philox
 from gossamer.privacy.sampling import FixedSize, Poisson
 from gossamer.randomness import Stream
 from gossamer.sides.number_source import generator_of, sampled
@@ -14,36 +15,41 @@ from gossamer.sides.number_source import generator_of, sampled
 NUMBERS = (*range(200), 2**32, 2**63 - 1)
 
 
+def slow_sample(numbers: Stream, number: int, count: int, probability: float) -> list[int]:
+    """Words of numpy's generator; each tells how many examples are left out before the next that is drawn."""
+    bits, place, found = numbers.at(number).bit_generator, 0, list[int]()
+    while True:
+        share = 1 - (int(bits.random_raw()) >> 11) / 2**53
+        place += int(min(math.log(share) / math.log1p(-probability), count)) if probability < 1 else 0
+        if place >= count:
+            return found
+        found.append(place)
+        place += 1
+
+
 @pytest.mark.some(24)
-@pytest.mark.parametrize("count", [1, 2, 3, 10, 64, 181, 1000, philox.MOST_COUNT])
-@pytest.mark.parametrize("probability", [1e-4, 0.003, 0.1, 0.4, 0.5, 0.500001, 0.7, 0.99, 1.0])
-def test_samples_are_those_of_the_generator(count: int, probability: float) -> None:
-    """Of every count and rate, drawn by inversion or not: the positions that `Poisson.draw` gives."""
-    numbers, law = Stream(3, "node", "sampling"), Poisson(probability)
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 10, 64, 181, 1000])
+@pytest.mark.parametrize("probability", [1e-300, 1e-4, 0.003, 0.1, 0.4, 0.5, 0.7, 0.99, 1.0])
+def test_samples_follow_from_the_generators_words(count: int, probability: float) -> None:
+    numbers = Stream(3, "node", "sampling")
     for number in NUMBERS:
-        expected = law.draw(numbers.at(number), count)
-        found = sampled(numbers, number, law, count)
-        assert found.dtype == expected.dtype == np.int64
-        assert found.tolist() == expected.tolist()
+        found = sampled(numbers, number, Poisson(probability), count)
+        assert found.dtype == np.int64
+        assert found.tolist() == slow_sample(numbers, number, count, probability)
 
 
-def test_small_samples_are_drawn_without_a_generator() -> None:
-    key = Stream(3, "node", "sampling").key
-    assert philox.poisson_sample(key, 1, 10, 0.4) is not None
-    assert philox.poisson_sample(key, 1, 100, 0.9) is None  # too many to be looked through
-    assert philox.poisson_sample(key, 1, 1000, 0.4) is None  # not by inversion
-    assert philox.poisson_sample(key, 1, philox.MOST_COUNT + 1, 1e-4) is None
-    assert philox.poisson_sample(key, 1, 0, 0.4) is None
+def test_each_example_is_drawn_by_a_coin_of_its_own() -> None:
+    """Chi-square over all 2^6 sets of 6 examples at level 1e-6; a rate of 0.32 in the place of 0.3 is rejected."""
+    numbers, count, trials = Stream(8, "sets"), 6, 40_000
+    sets = np.zeros(2**count)
+    for number in range(trials):
+        sets[int(np.sum(2 ** sampled(numbers, number, Poisson(0.3), count)))] += 1
+    sizes = np.array([place.bit_count() for place in range(2**count)])
 
+    def p_value(rate: float) -> float:
+        return float(stats.chisquare(sets, trials * rate**sizes * (1 - rate) ** (count - sizes)).pvalue)
 
-def test_rejected_words_are_drawn_again() -> None:
-    """A bound just above 2^31 rejects nearly every second word; counts that large are reached by the loop alone."""
-    key, bound = Stream(4, "words").key, 2**31 + 1
-    state = np.zeros(7, np.uint64)
-    state[4] = 4
-    found = [int(philox._below(key, np.uint64(9), state, np.uint64(bound))) for _ in range(50)]
-    generator = Stream(4, "words").at(9)
-    assert found == [int(generator.integers(bound)) for _ in range(50)]
+    assert p_value(0.3) > 1e-6 > p_value(0.32)
 
 
 def test_other_laws_and_sources_are_drawn_as_before() -> None:

@@ -30,13 +30,12 @@ def numbers_of(seed: int | None, *labels: str) -> Numbers:
 
 
 def sampled(numbers: Numbers, number: int, sampling: Sampling, count: int) -> IndexArray:
-    """Positions in a shard of ``count`` examples that ``sampling`` draws from the generator of ``number``."""
-    found = None
+    """Positions in a shard of ``count`` examples that ``sampling`` draws from the numbers of ``number``."""
     if type(numbers) is Stream and type(sampling) is Poisson:
         from gossamer.philox import poisson_sample  # a compiler's import takes as long as most commands
 
-        found = poisson_sample(numbers.key, number, count, sampling.probability)
-    return sampling.draw(numbers.at(number), count) if found is None else found
+        return poisson_sample(numbers.key, number, count, sampling.probability)
+    return sampling.draw(numbers.at(number), count)
 
 
 def generator_of(numbers: Numbers, number: int) -> np.random.Generator:
