@@ -11,8 +11,9 @@ from importlib.metadata import PackageNotFoundError, distribution, requires
 from pathlib import Path
 
 from gossamer.errors import CallerError
+from gossamer.version import DISTRIBUTION
 
-_OURS = re.compile(r"gossamer\[(.+?)\]")
+_OURS = re.compile(rf"{DISTRIBUTION}\[(.+?)\]")
 
 
 def require(package: str, who: str, extra: str) -> None:
@@ -50,7 +51,7 @@ def install_line(extra: str) -> str:
         Name of the extra.
     """
     try:
-        packages = _packages(extra, requires("gossamer") or [])
+        packages = _packages(extra, requires(DISTRIBUTION) or [])
     except PackageNotFoundError:  # a source tree on the path, of which nothing is known
         packages = [f"{Path(__file__).parents[2]}[{extra}]"]
     return " ".join([shlex.quote(sys.executable), "-m pip install", *(f'"{package}"' for package in packages)])
@@ -59,7 +60,7 @@ def install_line(extra: str) -> str:
 def installed_wheel() -> str | None:
     """SHA-256 of the wheel that Gossamer was installed from, as pip noted it; None where it was from no such file."""
     try:
-        noted = json.loads(distribution("gossamer").read_text("direct_url.json") or "{}")
+        noted = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
         return None
     found = noted.get("archive_info", {}).get("hashes", {}).get("sha256")

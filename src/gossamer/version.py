@@ -6,7 +6,10 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
+
+DISTRIBUTION = "gossamer-fl"
+"""Name of the distribution; the import and the command are called `gossamer`."""
 
 _READ = (".py", ".json", ".html", ".css", ".js")
 """Endings of the files that count: what is compiled from them does not."""

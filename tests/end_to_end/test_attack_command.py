@@ -15,8 +15,8 @@ from gossamer.cli import main
 
 pytestmark = pytest.mark.usefixtures("called_here")
 
-pytest.importorskip("PIL", reason="needs gossamer[images]")
-pytest.importorskip("matplotlib", reason="needs gossamer[figures]")
+pytest.importorskip("PIL", reason="needs gossamer-fl[images]")
+pytest.importorskip("matplotlib", reason="needs gossamer-fl[figures]")
 
 SPEC: dict[str, Any] = {
     "dataset": "digits",
@@ -99,7 +99,7 @@ def test_the_report_of_an_inversion(spec: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.slow
 def test_networks_are_matched(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("torch", reason="needs gossamer[torch]")
+    pytest.importorskip("torch", reason="needs gossamer-fl[torch]")
     settings = ["--set", "objective=mlp", "--examples", 1]
     assert document(capsys, "inversion", spec, *settings)["method"] == "linear"
     found = document(capsys, "inversion", spec, *settings, "--method", "matching", "--set", "privacy=none")
@@ -146,7 +146,7 @@ class Convolution(nn.Sequential):
 def test_linear_inversion_of_a_convolution(
     spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("torch", reason="needs gossamer[torch]")
+    pytest.importorskip("torch", reason="needs gossamer-fl[torch]")
     (tmp_path / "convolution_of_a_test.py").write_text(CONVOLUTION)
     monkeypatch.syspath_prepend(str(tmp_path))
     module = ["--set", "objective.module=convolution_of_a_test:Convolution"]

@@ -25,7 +25,7 @@ SOURCES = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "CHANGELOG.md", "
 def lines() -> list[str]:
     """What pages install of Gossamer, each once."""
     found = {line for page in PAGES for line in LINE.findall(page.read_text())}
-    return sorted(line for line in found if "git+" not in line and "gossamer[" not in line)
+    return sorted(line for line in found if "git+" not in line and "gossamer-fl[" not in line)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_a_line_installs_what_it_says(line: str, clone: Path, tmp_path: Path) ->
     code = "import gossamer.extras as e; print(e.installed_wheel()); print(e.__file__)"
     shown = subprocess.run([python, "-c", code], cwd=tmp_path, env=without, capture_output=True, text=True, check=True)
     wheel, file = shown.stdout.split()
-    (made,) = clone.glob("gossamer-*.whl")
+    (made,) = clone.glob("gossamer_fl-*.whl")
     assert wheel == (hashlib.sha256(made.read_bytes()).hexdigest() if "whl" in line else "None")
     assert file.startswith(str(clone if line.startswith("-e") else tmp_path))
     assert extras or line == "-e ."
@@ -88,6 +88,6 @@ def test_pages_install_from_the_clone_and_from_a_wheel() -> None:
         "-e .",
         '-e ".',
         ".",
-        "$(echo ./gossamer-*.whl)",
-        "$(echo gossamer-*.whl)",
+        "$(echo ./gossamer_fl-*.whl)",
+        "$(echo gossamer_fl-*.whl)",
     }

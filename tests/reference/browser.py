@@ -18,7 +18,7 @@ PATIENCE = 30  # seconds until a page has to be drawn
 @contextmanager
 def browser() -> Iterator[Any]:
     """A browser; the test is skipped where there is none."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install gossamer[dev]")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install gossamer-fl[dev]")
     if not Path(DRIVER).exists() or shutil.which("chromium") is None:
         pytest.skip(f"needs a browser: apt-get install chromium chromium-driver ({DRIVER} is not there)")
     options = webdriver.ChromeOptions()
@@ -106,7 +106,7 @@ matchMedia("print").addEventListener("change", ({ matches }) => {
 
 def faults(driver: Any) -> list[str]:
     """Serious faults that axe-core finds for those who use the page in another way than by eye and mouse."""
-    axe = pytest.importorskip("selenium_axe_python", reason="needs selenium-axe-python: pip install gossamer[dev]")
+    axe = pytest.importorskip("selenium_axe_python", reason="needs selenium-axe-python: pip install gossamer-fl[dev]")
     checker = axe.Axe(driver)
     checker.inject()
     found = checker.run()["violations"]

@@ -32,7 +32,7 @@ def names(requirements: list[str]) -> set[str]:
 def test_a_line_has_the_packages_of_its_extra_for_this_python_and_not_gossamer(extra: str) -> None:
     python, module, pip, install, *packages = shlex.split(install_line(extra))
     assert [python, module, pip, install] == [sys.executable, "-m", "pip", "install"]
-    assert names(packages) == names(EXTRAS[extra]) - {"gossamer"} | (
+    assert names(packages) == names(EXTRAS[extra]) - {"gossamer-fl"} | (
         names(EXTRAS["torch"]) if extra == "onnx" else set()
     )
 

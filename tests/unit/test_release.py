@@ -60,7 +60,7 @@ def required(requirement: Requirement, done: set[tuple[str, str]]) -> Iterator[s
 
 
 def test_everything_that_development_installs_is_pinned() -> None:
-    installed = set(required(Requirement("gossamer[dev]"), set())) - {"gossamer"}
+    installed = set(required(Requirement("gossamer-fl[dev]"), set())) - {"gossamer-fl"}
     assert len(installed) > 100
     assert installed - pins(ROOT / "constraints.txt").keys() == set()
 

@@ -3,8 +3,8 @@
 Two runs that share their noise give it away: the difference of what they release is the difference of their clipped
 gradients, without any noise. So the seed depends on all that decides a gradient: the settings, the noise, the examples
 themselves and who holds which, what files the settings name, the source of one's own module, name, version and source
-of a distribution whose algorithm is run, the version of the library; and on what the run is for, since an audit puts
-other examples in places of some. Two runs share their noise only if they are the same run.
+of a distribution whose algorithm is run, the version of the library where there is a secret; and on what the run is
+for, since an audit puts other examples in places of some. Two runs share their noise only if they are the same run.
 
 All of that can be known to others, so the seed also depends on the run's `NoiseSecret`, which nobody else can. Only
 noise that the spec wants reproducible follows from the spec's seed in its place, and such a run has no guarantee.
@@ -38,6 +38,9 @@ from gossamer.experiment.spec import Experiment
 from gossamer.randomness import derive
 from gossamer.version import __version__
 
+REPRODUCIBLE = "0.1.0.dev0"
+"""Stands in the version's place where nothing is secret: records of studies outlive a release that draws as before."""
+
 
 def secret_seed(
     prepared: Prepared, noise: Iterable[Mapping[str, Any]], purpose: str = "run", secret: NoiseSecret | None = None
@@ -63,10 +66,10 @@ def secret_seed(
     content = experiment.model_dump(mode="json", exclude={"compute", "evaluation", "deployment", "personalisation"})
     del content["privacy"]["noise_secret"]  # it says where the seed comes from, and decides no gradient
     settings = json.dumps([_deciding(content), list(noise)], sort_keys=True)
-    decided = (settings, _digest(_parts(prepared)), __version__, purpose)
+    parts = _digest(_parts(prepared))
     if secret is None:
-        return derive(experiment.seed, "secret", *decided)
-    return secret.derive(*decided)
+        return derive(experiment.seed, "secret", settings, parts, REPRODUCIBLE, purpose)
+    return secret.derive(settings, parts, __version__, purpose)
 
 
 def samples_seed(experiment: Experiment, purpose: str) -> int | None:

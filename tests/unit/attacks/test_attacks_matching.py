@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="needs gossamer[torch]")
+pytest.importorskip("torch", reason="needs gossamer-fl[torch]")
 from torch import get_num_threads, nn
 
 from gossamer.attacks.inversion import clipped_similarity

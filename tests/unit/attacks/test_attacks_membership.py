@@ -77,7 +77,7 @@ def test_losses_of_examples_have_the_mean_that_an_evaluation_gives(loss: str) ->
 
 
 def test_losses_of_networks() -> None:
-    pytest.importorskip("torch", reason="needs gossamer[torch]")
+    pytest.importorskip("torch", reason="needs gossamer-fl[torch]")
     from torch import nn
 
     from gossamer.objectives.torch_module import TorchModule

@@ -10,7 +10,7 @@ import pytest
 from gossamer.errors import DataError
 from gossamer.report.attack_figures import stretched, write_grid, write_histograms
 
-PIL = pytest.importorskip("PIL.Image", reason="needs gossamer[images]")
+PIL = pytest.importorskip("PIL.Image", reason="needs gossamer-fl[images]")
 
 
 def test_stretching() -> None:
@@ -53,7 +53,7 @@ def test_colours(tmp_path: Path) -> None:
 @pytest.mark.parametrize("values", [[0.1, 2.0, 30.0, np.inf], [0.0, 0.0], [1.0, 1.0]])
 @pytest.mark.parametrize("logarithmic", [False, True])
 def test_histograms_are_drawn(values: list[float], logarithmic: bool, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="needs gossamer[figures]")
+    pytest.importorskip("matplotlib", reason="needs gossamer-fl[figures]")
     write_histograms(tmp_path / "h.png", {"a": np.array(values), "b": np.ones(3)}, "loss", logarithmic=logarithmic)
     with PIL.open(tmp_path / "h.png") as picture:
         assert picture.size[0] > 500
