@@ -22,10 +22,6 @@ from pydantic_core import PydanticCustomError
 TRUTH_VALUE = "truth_value"
 """The type of the error for `true` where a number stands; its context has the ``key`` and what was ``found``."""
 
-NEWER = "newer"
-"""Marks a setting (``Annotated[..., NEWER]``) that specs were written without: it is None where they have none, and a
-spec is written without it while it is. So what versions without the setting wrote and read stays as it was."""
-
 
 class Section(BaseModel):
     """Base of all settings: immutable; an unknown key is an error, and so is a truth value in place of a number."""
@@ -46,9 +42,9 @@ class Section(BaseModel):
         return values
 
     @model_serializer(mode="wrap")
-    def _newer_settings_are_written_if_set(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        newer = {key for key, field in type(self).model_fields.items() if NEWER in field.metadata}
-        return {key: value for key, value in write(self).items() if value is not None or key not in newer}
+    def _what_is_unset_is_not_written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        unset = {key for key, field in type(self).model_fields.items() if field.default is None}
+        return {key: value for key, value in write(self).items() if value is not None or key not in unset}
 
 
 if TYPE_CHECKING:
@@ -75,8 +71,8 @@ def bare(key: str) -> BeforeValidator:
 
 
 def says(key: str, section: Section) -> bool:
-    """Whether somebody wrote down a ``key`` of a section: specs that Gossamer writes have every key, said or not."""
-    every = {name for name, field in type(section).model_fields.items() if NEWER not in field.metadata}
+    """Whether somebody wrote down a ``key``: specs that Gossamer writes have every key with a default, said or not."""
+    every = {name for name, field in type(section).model_fields.items() if field.default is not None}
     return key in section.model_fields_set and not every <= section.model_fields_set
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
-from gossamer.section import NEWER, Section
+from gossamer.section import Section
 
 
 class RateSchedule(Section):
@@ -26,7 +26,7 @@ class RateSchedule(Section):
 class EpochRate(RateSchedule):
     """Base of schedules by epochs, which are a node's own unless ``clock`` is ``global``."""
 
-    clock: Annotated[Literal["own", "global"] | None, NEWER] = None
+    clock: Literal["own", "global"] | None = None
 
     @property
     def by_all(self) -> bool:
@@ -50,8 +50,8 @@ class WarmedRate(EpochRate):
     """
 
     initial: PositiveFloat
-    peak: Annotated[PositiveFloat | None, NEWER] = None
-    warmup: Annotated[PositiveFloat | None, NEWER] = None
+    peak: PositiveFloat | None = None
+    warmup: PositiveFloat | None = None
 
     @model_validator(mode="after")
     def _warms_up(self) -> Self:

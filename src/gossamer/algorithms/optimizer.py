@@ -30,7 +30,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from gossamer.protocol.encoding import register
-from gossamer.section import NEWER, Section, bare
+from gossamer.section import Section, bare
 from gossamer.vectors import Model, divide_by_roots, square
 
 
@@ -120,7 +120,6 @@ Optimizer = Annotated[
     Annotated[Sgd | Momentum | Adam, Field(discriminator="name")] | None,
     bare("name"),
     AfterValidator(_plain_is_unset),
-    NEWER,
 ]
 """A name, or a mapping with a ``name``; None is `sgd`."""
 

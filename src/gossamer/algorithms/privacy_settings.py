@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model
 from gossamer.privacy.accounting.group_rows import MOST_ROWS
 from gossamer.privacy.clipping import ClipSettings
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.section import NEWER, Composite, Section
+from gossamer.section import Composite, Section
 
 Multiplier = Annotated[float, Field(ge=1e-2, le=1e6)]
 # Tags in brackets are left out of error messages.
@@ -83,7 +83,7 @@ class PrivacySettings(Composite):
     delta: float = Field(default=1e-5, ge=1e-50, lt=1)
     accept_weak: StrictBool | None = None
     noise_secret: Literal["fresh", "reproducible"] = "fresh"
-    shared_samples: Annotated[StrictBool | None, NEWER] = None
+    shared_samples: StrictBool | None = None
 
     @model_validator(mode="after")
     def _levels_belong_to_their_law(self) -> PrivacySettings:

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from gossamer.bounded import read_text
 from gossamer.errors import SpecError
-from gossamer.section import NEWER, Section
+from gossamer.section import Section
 from gossamer.strict_yaml import load_yaml
 
 _LEAST, _MOST = 1.1754944e-38, 3.4028234e38
@@ -33,7 +33,7 @@ def _marks(given: Any) -> Any:
     return None if given is None else tuple(_text(item, "missing_marks") for item in items)
 
 
-Marks = Annotated[tuple[str, ...] | None, BeforeValidator(_marks), NEWER]
+Marks = Annotated[tuple[str, ...] | None, BeforeValidator(_marks)]
 """Texts of cells that say nothing, beside the usual ones."""
 
 
@@ -48,9 +48,9 @@ class Constants(Section):
         Published figures of such values: the mean is taken off them, and they are divided by the deviation.
     """
 
-    range: Annotated[Interval | None, NEWER] = None
-    mean: Annotated[Finite | None, NEWER] = None
-    deviation: Annotated[float | None, Field(gt=0, allow_inf_nan=False), NEWER] = None
+    range: Interval | None = None
+    mean: Finite | None = None
+    deviation: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
 
     @model_validator(mode="after")
     def _one_pair(self) -> Constants:
@@ -109,8 +109,8 @@ class Column(Constants):
     """
 
     kind: Kind = "number"
-    categories: Annotated[tuple[str, ...] | None, Field(min_length=2), NEWER] = None
-    missing: Annotated[bool | float | str | None, NEWER] = None
+    categories: Annotated[tuple[str, ...] | None, Field(min_length=2)] = None
+    missing: bool | float | str | None = None
     missing_marks: Marks = None
 
     @model_validator(mode="before")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from gossamer.data.table import Rows, Table, Wanted, read_rows
 from gossamer.data.target_range import TargetRange
 from gossamer.data.targets import are_numbers, written
 from gossamer.errors import DataError
-from gossamer.section import NEWER, Section
+from gossamer.section import Section
 
 
 class Declaration(Section):
@@ -86,9 +86,9 @@ class Declaration(Section):
     owner: str | None = None
     person: str | None = None
     classes: tuple[tuple[str, ...], ...] | None = None
-    target_range: Annotated[TargetRange | None, NEWER] = None
+    target_range: TargetRange | None = None
     missing_marks: Marks = None
-    first_index: Annotated[Literal[0, 1] | None, NEWER] = None
+    first_index: Literal[0, 1] | None = None
 
     @classmethod
     def of(

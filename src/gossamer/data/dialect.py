@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, model_validator
 
-from gossamer.section import NEWER, Section
+from gossamer.section import Section
 
 _NAMED = {"tab": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
 
@@ -48,8 +48,8 @@ class CsvSettings(Section):
     separator: Annotated[str, AfterValidator(_separator)] = ","
     decimal: Literal[".", ","] = "."
     encoding: Annotated[str, AfterValidator(_encoding)] = "utf-8"
-    header: Annotated[bool | None, NEWER] = None
-    row_names: Annotated[bool | None, NEWER] = None
+    header: bool | None = None
+    row_names: bool | None = None
 
     @property
     def in_utf8(self) -> bool:

@@ -18,7 +18,6 @@ from gossamer.data.partition_by_class import Shard as Shard
 from gossamer.data.partition_scheme import Population, Scheme, sizes_of
 from gossamer.errors import DataError, GossamerError, counted
 from gossamer.registered_settings import Kind
-from gossamer.section import NEWER
 
 _UNUSED = -1
 
@@ -89,7 +88,7 @@ class Natural(Scheme):
     """
 
     name: Literal["natural"] = "natural"
-    owners: Annotated[tuple[str, ...] | None, Field(min_length=1), NEWER] = None
+    owners: Annotated[tuple[str, ...] | None, Field(min_length=1)] = None
 
     @field_validator("owners", mode="before")
     @classmethod

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from gossamer.data.columns import Constants
-from gossamer.section import NEWER, Section
+from gossamer.section import Section
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -55,7 +55,7 @@ class PrivateScale(Section):
 
     name: Literal["private"] = "private"
     share: float = Field(default=0.1, gt=0, lt=1)
-    noise_multiplier: Annotated[float | None, Field(gt=0, allow_inf_nan=False), NEWER] = None
+    noise_multiplier: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
     magnitudes: Annotated[tuple[Positive, ...], Field(min_length=2, max_length=2)] = (1e-3, 1e6)
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from gossamer.data.dialect import CsvSettings
 from gossamer.data.scaling import ConstantScale, DeclaredScale, PrivateScale, ScaleSettings
 from gossamer.data.target_range import TargetRange, TargetSettings
 from gossamer.errors import SpecError
-from gossamer.section import NEWER, Section, place, said
+from gossamer.section import Section, place, said
 
 Format = Literal["idx", "libsvm", "csv", "npz", "images", "parquet", "cifar10"]
 TABLES: tuple[Format, ...] = ("csv", "parquet")
@@ -165,12 +165,12 @@ class DatasetSettings(Section):
     normalise: Literal["none", "unit_norm"] = "none"
     test_fraction: float = Field(default=0.2, gt=0, lt=1)
     synthetic: SyntheticSettings | None = None
-    columns: Annotated[DeclaredColumns | None, NEWER] = None
-    scale: Annotated[ScaleSettings | None, NEWER] = None
-    csv: Annotated[CsvSettings | None, NEWER] = None
-    target_range: Annotated[TargetSettings | None, NEWER] = None
+    columns: DeclaredColumns | None = None
+    scale: ScaleSettings | None = None
+    csv: CsvSettings | None = None
+    target_range: TargetSettings | None = None
     missing_marks: Marks = None
-    first_index: Annotated[Literal[0, 1] | None, NEWER] = None
+    first_index: Literal[0, 1] | None = None
 
     def complete(self) -> DatasetSettings:
         """These settings with the columns that a file of its own declares.

@@ -27,7 +27,7 @@ from gossamer.version import __version__
 
 MOST = 1 << 34
 """Most bytes of a checkpoint."""
-_FIRST = b"gossamer checkpoint 2\n"
+_FIRST = b"gossamer checkpoint 3\n"
 _MOST_HEADER = 1 << 20
 
 

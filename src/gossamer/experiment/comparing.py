@@ -25,10 +25,8 @@ from gossamer.experiment.results_folder import read_summary
 from gossamer.privacy import guarantee_card
 
 _METRICS, _MODEL, _SUMMARY = "metrics.jsonl", "model.safetensors", "summary.json"
-_LINES = ("metrics.csv", "ledger.jsonl", "private.jsonl")
+_LINES = ("metrics.csv", "ledger.jsonl", "private.jsonl", guarantee_card.FILE, "nodes.json")
 """What a result has only in a folder."""
-_LATER = (guarantee_card.FILE, "nodes.json")
-"""There too, in the folders of versions that wrote them."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +92,7 @@ class Earlier:
             _SUMMARY: _alike(self.summary, json.loads(json.dumps(result.summary))),
         }
         if result.folder is not None:
-            files = [*_LINES, *(name for name in _LATER if (self.path / name).exists())]
-            alike.update({name: _bytes(self.path / name) == _bytes(result.folder / name) for name in files})
+            alike.update({name: _bytes(self.path / name) == _bytes(result.folder / name) for name in _LINES})
         return [name for name, same in alike.items() if not same]
 
 

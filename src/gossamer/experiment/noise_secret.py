@@ -83,7 +83,7 @@ class KeptSecret:
     gossamer : str
         Version.
     tested : str
-        Mark of the test examples; empty where an older version wrote it.
+        Mark of the test examples.
     """
 
     secret: NoiseSecret
@@ -105,7 +105,7 @@ class KeptSecret:
             "run": self.run,
             "made_by": self.made_by,
             "gossamer": self.gossamer,
-            **({"tested": self.tested} if self.tested else {}),
+            "tested": self.tested,
         }
         try:
             write_private(folder / FILE, (json.dumps(content, indent=2) + "\n").encode(), what="noise secret")
@@ -133,11 +133,11 @@ class KeptSecret:
                 f"{path}: expected a noise secret as a run wrote it, found something else; nothing repeats it"
             )
         secret = NoiseSecret(bytes.fromhex(content["noise_secret"]))
-        return cls(secret, content["run"], content["made_by"], content["gossamer"], content.get("tested", ""))
+        return cls(secret, content["run"], content["made_by"], content["gossamer"], content["tested"])
 
 
 def _sound(content: Any) -> bool:
-    if not isinstance(content, dict) or set(content) - {"tested"} != {"noise_secret", "run", "made_by", "gossamer"}:
+    if not isinstance(content, dict) or set(content) != {"noise_secret", "run", "made_by", "gossamer", "tested"}:
         return False
     if not all(isinstance(value, str) for value in content.values()):
         return False

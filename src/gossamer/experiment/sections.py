@@ -12,7 +12,7 @@ from gossamer.algorithms.learning_rate import OneRate
 from gossamer.experiment.pretrained import PretrainedSettings
 from gossamer.objectives.loss_settings import LossSettings
 from gossamer.privacy.unit_tasks import TrainingQuery
-from gossamer.section import NEWER, Section, bare
+from gossamer.section import Section, bare
 
 _LONGEST = 86400
 
@@ -52,7 +52,7 @@ class ObjectiveSettings(Section):
     loss: LossSettings | None = None
     dtype: Literal["float32", "float64"] = "float32"
     intercept: bool = True
-    pretrained: Annotated[PretrainedSettings | None, bare("path"), NEWER] = None
+    pretrained: Annotated[PretrainedSettings | None, bare("path")] = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> ObjectiveSettings:
@@ -81,7 +81,7 @@ class EvaluationSettings(Section):
     every_updates: PositiveInt | None = None
     every_seconds: PositiveFloat | None = None
     nodes: PositiveInt | None = None
-    public_path: Annotated[Path | None, NEWER] = None
+    public_path: Path | None = None
 
 
 class ComputeSettings(Section):
@@ -113,9 +113,9 @@ class ComputeSettings(Section):
     width: PositiveInt = 1024
     strategy: Literal["auto", "compiled", "layers", "vmap", "threads", "loop"] = "auto"
     memory_mib: PositiveInt = 512
-    rounding: Annotated[Literal["reproducible", "exact"] | None, NEWER] = None
-    device: Annotated[Literal["auto", "cpu", "cuda"] | None, NEWER] = None
-    precision: Annotated[Literal["tf32", "bfloat16"] | None, NEWER] = None
+    rounding: Literal["reproducible", "exact"] | None = None
+    device: Literal["auto", "cpu", "cuda"] | None = None
+    precision: Literal["tf32", "bfloat16"] | None = None
 
     @model_validator(mode="after")
     def _of_a_device(self) -> ComputeSettings:

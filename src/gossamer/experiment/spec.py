@@ -35,7 +35,7 @@ from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.weakness import refused_delta
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.section import NEWER, Section, bare
+from gossamer.section import Section, bare
 
 Plain: TypeAlias = str | Path | Mapping[str, Any]
 """What may stand for a section: its name, or its keys as plain data."""
@@ -67,7 +67,7 @@ class Experiment(Section):
     evaluation: Annotated[EvaluationSettings, bare("name"), BeforeValidator(on_or_off)] = EvaluationSettings()
     compute: ComputeSettings = ComputeSettings()
     deployment: DeploymentSettings = DeploymentSettings()
-    personalisation: Annotated[PersonalisationSettings | None, NEWER] = None
+    personalisation: PersonalisationSettings | None = None
     seed: int = Field(default=0, ge=0)
 
     if TYPE_CHECKING:  # the types of fields are those of what is read, and more may be given

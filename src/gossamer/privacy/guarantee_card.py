@@ -24,7 +24,7 @@ from gossamer.errors import DataError
 from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
-from gossamer.section import NEWER, Section, place, said
+from gossamer.section import Section, place, said
 
 FILE = "guarantee.json"
 FORMAT: Final = 2
@@ -107,7 +107,7 @@ class GuaranteeEntry(Section):
     unit: str = Field(min_length=1)
     neighboring_relation: NeighboringRelation
     observer: str = Field(min_length=1)
-    privacy: Annotated[Literal["none"] | None, NEWER] = None
+    privacy: Literal["none"] | None = None
     epsilon: Loss | None
     delta: Share | None
     mu: Loss | None
@@ -117,7 +117,7 @@ class GuaranteeEntry(Section):
     proof: str
     assumptions: tuple[str, ...]
     remarks: tuple[str, ...]
-    would_be: Annotated[GuaranteeEntry | None, NEWER] = None
+    would_be: GuaranteeEntry | None = None
 
     @classmethod
     def of(cls, guarantee: Guarantee, run: str, party: str | None = None) -> GuaranteeEntry:
@@ -158,7 +158,7 @@ class ReceiptsHead(Section):
 
     releases: Annotated[int, Field(ge=0, strict=True)]
     head: str = Field(pattern="^[0-9a-f]{64}$")
-    signature: Annotated[str | None, NEWER] = Field(default=None, pattern="^[0-9a-f]{128}$")
+    signature: str | None = Field(default=None, pattern="^[0-9a-f]{128}$")
 
 
 class Software(Section):
@@ -207,9 +207,9 @@ class GuaranteeCard(Section):
     gossamer: str
     guarantees: tuple[GuaranteeEntry, ...] = Field(min_length=1)
     mechanism: dict[str, Any]
-    receipts: Annotated[ReceiptsHead | None, NEWER] = None
-    software: Annotated[Software | None, NEWER] = None
-    registry: Annotated[dict[str, Any] | None, NEWER] = None
+    receipts: ReceiptsHead | None = None
+    software: Software | None = None
+    registry: dict[str, Any] | None = None
 
     @classmethod
     def of(

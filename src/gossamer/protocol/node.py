@@ -28,8 +28,6 @@ from gossamer.vectors import Vector
 
 Effects = Iterator[Effect]
 Handler = TypeVar("Handler", bound=Callable[..., Effects])
-NEWER = {"newer": True}
-"""Metadata of a state's field that stores were written without: None until it is used, and not stored while it is."""
 _CONTAINERS = (dict, list, set)
 _SCALARS = frozenset({int, float, str, bool, type(None)})
 
@@ -173,12 +171,8 @@ def _holds_none(hint: Any) -> bool:
 
 def state_of(node: Node) -> dict[str, Any]:
     """A node's state as plain data, for `encoding` and comparison; sets become sorted tuples."""
-    found = {}
-    for item in fields(node.state):
-        value = getattr(node.state, item.name)
-        if value is not None or item.metadata != NEWER:
-            found[item.name] = tuple(sorted(value)) if type(value) is set else value
-    return found
+    values = ((item.name, getattr(node.state, item.name)) for item in fields(node.state))
+    return {name: tuple(sorted(value)) if type(value) is set else value for name, value in values}
 
 
 def restore_state(node: Node, values: dict[str, Any]) -> None:
@@ -187,11 +181,10 @@ def restore_state(node: Node, values: dict[str, Any]) -> None:
     Raises
     ------
     MalformedMessage
-        If a field is missing, as in what another version took.
+        If a field is missing.
     """
     for item in fields(node.state):
-        if item.name not in values and item.metadata != NEWER:
+        if item.name not in values:
             raise MalformedMessage(f"expected {item.name} in the state of {node.name}, found none")
-        fresh: Any = getattr(node.state, item.name)
-        value: Any = values.get(item.name)
+        value, fresh = values[item.name], getattr(node.state, item.name)
         setattr(node.state, item.name, set(value) if isinstance(fresh, set) else value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from pydantic import (
     Field,
@@ -18,7 +18,7 @@ from pydantic import (
 from gossamer.errors import counted
 from gossamer.randomness import Stream
 from gossamer.runtimes.availability import Availability
-from gossamer.section import NEWER, Section
+from gossamer.section import Section
 
 
 class _Interval(Section):
@@ -115,7 +115,7 @@ class LinkSettings(Section):
     partitions: tuple[Partition, ...] = ()
     retry_after: float = Field(default=1.0, ge=1e-3)
     silence: float = Field(default=30.0, ge=1e-3)
-    exceptions: Annotated[tuple[LinkException, ...] | None, NEWER] = None
+    exceptions: tuple[LinkException, ...] | None = None
 
     @property
     def reliable(self) -> bool:
@@ -238,7 +238,7 @@ class FaultSettings(Section):
     """
 
     absences: tuple[Absence, ...] = ()
-    availability: Annotated[Availability | None, NEWER] = None
+    availability: Availability | None = None
 
     @property
     def away(self) -> bool:

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 from gossamer.data.declaration import Declaration
 from gossamer.errors import DataError
 from gossamer.parameters import Part
-from gossamer.section import NEWER, Section, place, said
+from gossamer.section import Section, place, said
 from gossamer.version import __version__
 
 FORMAT = 1
@@ -78,10 +78,10 @@ class ObjectiveCard(Section):
     name: str | None = None
     module: str | None = None
     loss: Literal["logistic", "softmax", "squared", "squared_error", "hinge", "cross_entropy", "mse", "registered"]
-    registered: Annotated[LossCard | None, NEWER] = None
+    registered: LossCard | None = None
     intercept: bool = True
     dtype: Literal["float32", "float64"] = "float32"
-    frozen: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$"), NEWER] = None
+    frozen: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$")] = None
 
     @property
     def linear(self) -> bool:
@@ -136,8 +136,8 @@ class Card(Section):
     objective: ObjectiveCard
     parts: tuple[PartCard, ...] = Field(min_length=1)
     data: Declaration
-    owners: Annotated[tuple[str, ...] | None, NEWER] = None
-    note: Annotated[str | None, NEWER] = None
+    owners: tuple[str, ...] | None = None
+    note: str | None = None
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Write it as standard JSON."""
@@ -178,14 +178,14 @@ def read_card(text: str, where: Path) -> Card:
     Raises
     ------
     DataError
-        If it is damaged, or of a newer version.
+        If it is damaged, or of another version.
     """
     found = _parsed(text, where)
     version = found.get("format")
-    if isinstance(version, int) and not isinstance(version, bool) and version > FORMAT:
+    if isinstance(version, int) and not isinstance(version, bool) and version != FORMAT:
         raise DataError(
-            f"{where}: expected a model of format {FORMAT} or older, found format {version}, written by gossamer "
-            f"{str(found.get('gossamer', '?'))[:20]}; this is {__version__}: install that version, or a newer one"
+            f"{where}: expected a model of format {FORMAT}, found format {version}, written by gossamer "
+            f"{str(found.get('gossamer', '?'))[:20]}; this is {__version__}: install that version"
         )
     try:
         return Card.model_validate(found)

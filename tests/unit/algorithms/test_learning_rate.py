@@ -101,8 +101,7 @@ def test_a_schedule_that_does_not_fit_is_one_line(algorithm: str, rate: dict[str
     assert "\n" not in str(raised.value)
 
 
-def test_specs_are_written_as_before_where_nothing_warms_up() -> None:
-    """A spec of a version without warm-ups has no keys for them; one with them is read as it was written."""
+def test_a_spec_has_keys_of_warm_ups_where_something_warms_up() -> None:
     spec: dict[str, Any] = {"algorithm": {"name": "gossip", "learning_rate": 0.3}, "privacy": "none"}
     assert parse_spec(spec).model_dump(mode="json")["algorithm"]["learning_rate"] == {
         "schedule": "constant",

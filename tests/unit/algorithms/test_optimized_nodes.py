@@ -19,9 +19,9 @@ from gossamer.experiment.secrets import secret_seed
 from gossamer.faults.memory_journal import MemoryJournal
 from gossamer.faults.schedules import SETTINGS
 from gossamer.protocol.effects import Compute, Send
-from gossamer.protocol.encoding import decode, encode
+from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Completed, Received, Started
-from gossamer.protocol.node import NEWER, Node, state_of
+from gossamer.protocol.node import Node, state_of
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.host_inputs import DataSideAnswer
 from gossamer.testing.contracts import AlgorithmContract
@@ -191,25 +191,6 @@ def test_a_node_that_is_killed_goes_on_with_its_memory(algorithm: str, snapshot:
         played(host, GRADIENTS[6:], 6.0)
     assert encode(state_of(again.node)) == encode(state_of(whole.node))
     assert again.node.state.memory.steps == 12
-
-
-def test_a_snapshot_of_before_opens_with_no_memory() -> None:
-    """One that a version without optimizers wrote has no such key; it is that of a run without one."""
-    journal = MemoryJournal()
-    host = Host(*nodes("gossip", None).values(), SETTINGS, journal)
-    host.start(0.0)
-    host.checkpoint()
-    assert "memory" not in decode(journal.base or b"").node
-    assert Host(*nodes("gossip", None).values(), SETTINGS, journal).node.state.memory is None
-
-
-def test_newer_fields_are_none_at_first() -> None:
-    from dataclasses import fields
-
-    for algorithm in KEYS:
-        for node in nodes(algorithm, None).values():
-            for item in fields(node.state):
-                assert item.metadata != NEWER or getattr(node.state, item.name) is None
 
 
 # Specs and privacy

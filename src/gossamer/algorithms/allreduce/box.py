@@ -32,7 +32,7 @@ from gossamer.algorithms.optimizer import Memory, Optimizer, step
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
-from gossamer.protocol.node import NEWER, Effects, Node, on
+from gossamer.protocol.node import Effects, Node, on
 from gossamer.section import Composite
 from gossamer.vectors import Model
 
@@ -78,7 +78,7 @@ class State(RingState):
     task: int = 0
     ends: float | None = None
     finished: str = ""
-    memory: Memory | None = field(default=None, metadata=NEWER)
+    memory: Memory | None = None
 
 
 class AllreduceNode(RingMember):

@@ -24,7 +24,7 @@ M. Abadi et al., "Deep learning with differential privacy", CCS 2016, Algorithm 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -42,7 +42,7 @@ from gossamer.privacy.guarantees import OTHER_NODES
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
-from gossamer.protocol.node import NEWER, Effects, Node, on
+from gossamer.protocol.node import Effects, Node, on
 from gossamer.section import Composite
 from gossamer.vectors import Model
 
@@ -94,8 +94,8 @@ class State:
     updates: int = 0
     ends: float | None = None
     finished: str = ""
-    memory: Memory | None = field(default=None, metadata=NEWER)
-    counted: int | None = field(default=None, metadata=NEWER)
+    memory: Memory | None = None
+    counted: int | None = None
 
 
 class AloneNode(ScheduledNode):

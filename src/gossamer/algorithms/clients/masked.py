@@ -27,7 +27,7 @@ from gossamer.privacy.unit_tasks import TrainingQuery
 from gossamer.protocol.effects import CancelTimer, Record, Send
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started
 from gossamer.protocol.messages import check_count, check_model, check_sender
-from gossamer.protocol.node import NEWER, Effects, Rounds, on
+from gossamer.protocol.node import Effects, Rounds, on
 from gossamer.sides.secure_unit import SecureUnit
 from gossamer.vectors import Blank, Released
 
@@ -54,7 +54,7 @@ class MaskedState(SumState, ServerState):
     there: dict[str, int] = field(default_factory=dict)
     summed: int = 0
     sums_out_of_range: int = 0
-    late: dict[str, bool] | None = field(default=None, metadata=NEWER)
+    late: dict[str, bool] | None = None
 
 
 class MaskedServer(MaskedRound, ClientServer):

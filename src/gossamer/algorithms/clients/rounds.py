@@ -19,7 +19,6 @@ from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.privacy.sampling import Poisson
 from gossamer.randomness import Stream
-from gossamer.section import NEWER
 from gossamer.sides.plan import WHOLE
 
 if TYPE_CHECKING:
@@ -68,10 +67,10 @@ class RoundSettings(ClientSettings):
     clients_per_round: int | None = Field(default=None, ge=1, le=1_000_000)
     cohorts: Literal["public", "secret"] = "public"
     timeout: PositiveFloat | None = None
-    patience: Annotated[PositiveFloat | None, NEWER] = None
-    late: Annotated[Literal["awaited", "skipped"] | None, NEWER] = None
-    over_selection: Annotated[float | None, Field(ge=1, le=1000), NEWER] = None
-    weights: Annotated[Literal["equal", "declared", "examples"] | None, NEWER] = None
+    patience: PositiveFloat | None = None
+    late: Literal["awaited", "skipped"] | None = None
+    over_selection: Annotated[float | None, Field(ge=1, le=1000)] = None
+    weights: Literal["equal", "declared", "examples"] | None = None
 
     @property
     def drawn(self) -> int:

@@ -18,7 +18,7 @@ from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import Finish, Send, SetTimer
 from gossamer.protocol.events import Elapsed, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
-from gossamer.protocol.node import NEWER, Effects, on
+from gossamer.protocol.node import Effects, on
 from gossamer.sides.plan import WHOLE
 from gossamer.vectors import Confined, Model, Released
 
@@ -60,8 +60,8 @@ class ServerState:
     left: set[str] = field(default_factory=set)
     ends: float | None = None
     finished: str = ""
-    memory: Memory | None = field(default=None, metadata=NEWER)
-    log_clip: Model | None = field(default=None, metadata=NEWER)
+    memory: Memory | None = None
+    log_clip: Model | None = None
     empty: int = 0
     probes: int = 0
     staleness_sum: int = 0

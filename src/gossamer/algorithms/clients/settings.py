@@ -15,7 +15,7 @@ from gossamer.algorithms.masking_settings import SecureSums
 from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.terms import EXAMPLE
 from gossamer.privacy.unit_tasks import TrainingQuery
-from gossamer.section import NEWER, Composite, bare
+from gossamer.section import Composite, bare
 
 
 class Masking(SecureSums):
@@ -97,7 +97,7 @@ def _none_is_unset(masking: Masking | None) -> Masking | None:
     return None if masking is None or masking.name == "none" else masking
 
 
-Masks = Annotated[Masking | None, bare("name"), AfterValidator(_none_is_unset), NEWER]
+Masks = Annotated[Masking | None, bare("name"), AfterValidator(_none_is_unset)]
 """A name, or a mapping with a ``name``; None is ``none``."""
 
 
@@ -113,7 +113,6 @@ CLIENT = "client"
 PrivacyUnit = Annotated[
     Literal["client", "example"] | None,
     AfterValidator(lambda unit: None if unit == CLIENT else unit),  # nothing said is the same run
-    NEWER,
 ]
 
 

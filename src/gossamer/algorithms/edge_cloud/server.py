@@ -22,7 +22,7 @@ from gossamer.privacy.clipping import Clipping, QuantileClip
 from gossamer.protocol.effects import CancelTimer, Finish, Record, Send, SetTimer
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
-from gossamer.protocol.node import NEWER, Effects, on
+from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Blank, Model, Public, Released
 
 
@@ -80,7 +80,7 @@ class ServerState:
     probing: bool = False
     ends: float | None = None
     finished: str = ""
-    memory: Memory | None = field(default=None, metadata=NEWER)
+    memory: Memory | None = None
 
 
 class ServerNode(EndingNode):

@@ -13,7 +13,7 @@ from gossamer.algorithms.context import Context
 from gossamer.privacy.curated_tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Record, Send
 from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, Resumed, Started
-from gossamer.protocol.node import NEWER, Effects, Rounds, on
+from gossamer.protocol.node import Effects, Rounds, on
 from gossamer.vectors import Blank, Confined, Released
 
 ROUND = "round"
@@ -46,7 +46,7 @@ class RoundState(ServerState):
     drawn: int = 0
     updates: dict[str, Released | Confined] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
-    late: set[str] | None = field(default=None, metadata=NEWER)
+    late: set[str] | None = None
 
 
 class RoundServer(ClientServer):

@@ -14,7 +14,7 @@ from gossamer.errors import counted
 from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed, Resumed
-from gossamer.protocol.node import NEWER, Effects, Node, Rounds, on
+from gossamer.protocol.node import Effects, Node, Rounds, on
 from gossamer.vectors import Confined, Model
 
 
@@ -43,7 +43,7 @@ class SummingState(ServerState):
     summing: bool = False
     owed: dict[str, int] = field(default_factory=dict)
     summed: int = 0
-    able: int | None = field(default=None, metadata=NEWER)
+    able: int | None = None
 
 
 MOST_HELD = 1000

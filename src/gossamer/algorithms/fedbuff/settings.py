@@ -11,7 +11,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, PositiveFloat
@@ -21,7 +21,6 @@ from gossamer.algorithms.learning_rate import OneRate
 from gossamer.arrays import IntArray
 from gossamer.errors import SpecError
 from gossamer.randomness import Stream
-from gossamer.section import NEWER
 
 STALENESS = 0.5
 _MARGIN = 0.7
@@ -54,8 +53,8 @@ class Settings(ClientSettings):
     buffer: int = Field(default=5, ge=1, le=1_000_000)
     learning_rate: OneRate = Field(default=1.0, gt=0, le=1e6)
     staleness_exponent: float | None = Field(default=None, ge=0, le=10)
-    timeout: Annotated[PositiveFloat | None, NEWER] = None
-    patience: Annotated[PositiveFloat | None, NEWER] = None
+    timeout: PositiveFloat | None = None
+    patience: PositiveFloat | None = None
 
     def weight(self, stale: int) -> float:
         """s, at most 1, of an update that is so many steps old."""

@@ -26,7 +26,6 @@ from gossamer.algorithms.gossip.promises import (
 from gossamer.algorithms.optimizer import Memory
 from gossamer.errors import PeerError
 from gossamer.protocol.messages import Message, check_model, message
-from gossamer.protocol.node import NEWER
 from gossamer.vectors import Model, Public, Released
 
 
@@ -72,8 +71,8 @@ class State:
     busy: int = 0
     ends: float | None = None
     finished: str = ""
-    memory: Memory | None = field(default=None, metadata=NEWER)
-    counted: int | None = field(default=None, metadata=NEWER)
+    memory: Memory | None = None
+    counted: int | None = None
 
     @property
     def promises(self) -> tuple[Promise, ...]:

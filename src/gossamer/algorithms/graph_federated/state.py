@@ -12,7 +12,6 @@ import numpy as np
 from gossamer.algorithms.context import Context
 from gossamer.errors import PeerError
 from gossamer.protocol.encoding import register
-from gossamer.protocol.node import NEWER
 from gossamer.vectors import Blank, Confined, Model, Vector
 
 
@@ -137,7 +136,7 @@ class ServerState:
     patience: float = 0.0
     ends: float | None = None
     finished: str = ""
-    held: int | None = field(default=None, metadata=NEWER)
+    held: int | None = None
 
 
 V = TypeVar("V", bound=Vector)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -11,7 +11,7 @@ from gossamer.algorithms.increasing.size_schedules import ConstantSizes, Sizes
 from gossamer.algorithms.increasing.sizes import Counts, Weights
 from gossamer.algorithms.increasing.steps import ConstantRate, RoundRate
 from gossamer.privacy.tasks import UPDATES
-from gossamer.section import NEWER, Composite
+from gossamer.section import Composite
 
 
 class Settings(Composite):
@@ -58,7 +58,7 @@ class Settings(Composite):
     learning_rate: RoundRate = ConstantRate(initial=0.01)
     delay: Delay = RoundsAhead()
     round_update: Literal["batch", "clipped_sum", "sequential"] | None = None
-    receive: Annotated[Literal["printed"] | None, NEWER] = None
+    receive: Literal["printed"] | None = None
     parts: int = Field(default=1, ge=1)
     aggregators: tuple[PositiveInt, ...] = ()
     patience: float = Field(default=60.0, ge=1e-3)

@@ -25,7 +25,7 @@ from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import CancelTimer, Compute, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import Message, check_count, check_model
-from gossamer.protocol.node import NEWER, Effects, on
+from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Model
 
 MOST_DOUBLINGS = 10
@@ -58,7 +58,7 @@ class State:
     over: bool = False
     ends: float | None = None
     finished: str = ""
-    memory: Memory | None = field(default=None, metadata=NEWER)
+    memory: Memory | None = None
 
 
 class SynchronousNode(EndingNode):

@@ -342,7 +342,6 @@ def test_a_run_without_noise_learns_and_says_that_nothing_is_proved(name: str) -
 
 
 def test_nothing_said_is_the_privacy_of_clients() -> None:
-    """And written specs are as they were before there was a choice."""
     said = parse_spec(spec(algorithm={"privacy_unit": "client"}))
     silent = dict(SPEC)
     silent["algorithm"] = {key: value for key, value in SPEC["algorithm"].items() if key != "privacy_unit"}

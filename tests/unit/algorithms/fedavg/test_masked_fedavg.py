@@ -31,8 +31,6 @@ from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.result import Result
 from gossamer.experiment.running import run
-from gossamer.faults.memory_journal import MemoryJournal
-from gossamer.faults.schedules import SETTINGS
 from gossamer.privacy.masking import MaskedSum
 from gossamer.privacy.masking import Step as MaskingStep
 from gossamer.privacy.masking.server import reply_bytes
@@ -40,7 +38,6 @@ from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Elapsed, Received, Resumed, Started
 from gossamer.protocol.node import restore_state, state_of
-from gossamer.runtimes.host import Host, HostBroken
 from gossamer.sides.masked_side import MaskedSide
 from gossamer.sides.plan import Trust
 from gossamer.sides.secure_unit import SecureUnit
@@ -418,20 +415,3 @@ def test_a_sum_out_of_range_is_written_down_and_the_next_round_begins() -> None:
     assert effects[0] == Record("masked_sum_out_of_range", 6.0)
     assert (server.state.t, server.state.taken, server.state.sums_out_of_range) == (1, 0, 1)
     assert server.state.x == before
-
-
-def test_a_store_of_a_version_that_applied_any_sum_is_refused_in_one_line() -> None:
-    """Its server has no count of sums out of range, and went by another rule: what it did cannot be done again."""
-    journal = MemoryJournal()
-    first = Host(nodes()[SERVER], SETTINGS, journal)
-    first.start(0.0)
-    first.checkpoint()
-    state = decode(journal.base or b"")
-    assert state.node.pop("sums_out_of_range") == 0
-    journal.base = encode(state)
-    line = (
-        r"^server: its journal holds what this version of gossamer cannot read "
-        r"\(expected sums_out_of_range in the state of server, found none\); use the version that wrote it$"
-    )
-    with pytest.raises(HostBroken, match=line):
-        Host(nodes()[SERVER], SETTINGS, journal)

@@ -1,22 +1,13 @@
-"""The nodes of a unit that masks, where agents are asked different things, or too much, or by an older version."""
+"""The nodes of a unit that masks, where agents are asked different things, or too much."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import pytest
-from tests.reference.shuffled_unit import SERVER
-from tests.unit.algorithms.graph_federated.test_graph_masking import unit, until
+from tests.unit.algorithms.graph_federated.test_graph_masking import unit
 
-from gossamer.privacy.masking import Step
 from gossamer.protocol.effects import Record
-from gossamer.protocol.encoding import encode
-from gossamer.protocol.node import state_of
-from gossamer.protocol.session import SessionSettings
-from gossamer.runtimes.host import Host, HostBroken
-from gossamer.runtimes.journal import HostState
 
 
 def test_an_agent_that_was_asked_something_else_is_left_out() -> None:
@@ -59,30 +50,3 @@ def test_below_the_minimum_of_agents_who_were_asked_the_same_there_is_no_sum() -
     assert found.sums == [(0, None, ())]
     assert found.server.state.unanswered == 4
     assert found.records == [Record("masked_sum_refused", 2.0)]
-
-
-# Stores of older versions
-
-
-class _Kept:
-    """A journal that holds one snapshot."""
-
-    def __init__(self, snapshot: bytes) -> None:
-        self.snapshot = snapshot
-
-    def load(self) -> Any:
-        return self.snapshot, iter(())
-
-
-@pytest.mark.parametrize("name", ["masking.announcement", "masking.server", "masking.encrypted_shares"])
-def test_a_sum_of_an_older_version_is_not_gone_on_with(name: str) -> None:
-    """Its keys are bound to no model. Their types have other names now, so the store says so in one line."""
-    found = until(unit(), Step.SHARE)
-    state = encode(HostState(state_of(found.server) | {"sum": "older"}, {}))
-    older = b"o" + bytes([len(name)]) + name.encode() + bytes(4)
-    place = encode("older")
-    assert state.count(place) == 1
-    line = rf"^server-0: its journal holds .* cannot read \(unknown type '{name}'\); use the version that wrote it$"
-    with pytest.raises(HostBroken, match=line):
-        Host(found.fresh(SERVER), SessionSettings(1.0, 8.0, 30.0), _Kept(state.replace(place, older)))  # type: ignore[arg-type]
-    Host(found.fresh(SERVER), SessionSettings(1.0, 8.0, 30.0), _Kept(encode(HostState(state_of(found.server), {}))))  # type: ignore[arg-type]
