@@ -24,7 +24,7 @@ from gossamer.privacy.accounting.renyi import renyi_epsilon, renyi_level
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
-from gossamer.protocol.receipt_notes import Seen
+from gossamer.protocol.witnesses import Seen
 
 pytestmark = pytest.mark.usefixtures("called_here")
 

@@ -27,8 +27,7 @@ from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.streams.kept_records import Record
-from gossamer.protocol.receipt_notes import Seen
-from gossamer.protocol.witnesses import Known
+from gossamer.protocol.witnesses import Known, Seen
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.runtimes.storage.witnesses import WitnessFile

@@ -15,8 +15,18 @@ from tests.reference.witnessed_hosts import RUN, Memory, identity, signed, witne
 from tests.sampling import examples
 
 from gossamer.protocol.encoding import decode, encode
-from gossamer.protocol.receipt_notes import MOST_LINKS, PURPOSE, Note, Seen, countersigned, following
-from gossamer.protocol.witnesses import LATE, MORE, OTHER, UNSIGNED
+from gossamer.protocol.witnesses import (
+    LATE,
+    MORE,
+    MOST_LINKS,
+    OTHER,
+    PURPOSE,
+    UNSIGNED,
+    Note,
+    Seen,
+    countersigned,
+    following,
+)
 
 FORGERIES = 10_000
 

@@ -20,9 +20,9 @@ from gossamer.protocol.effects import Release
 from gossamer.protocol.encoding import Buffer
 from gossamer.protocol.events import Answered, Completed
 from gossamer.protocol.frames import Acknowledge, Data, encode_frame
+from gossamer.protocol.messages import may_hear
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import Session, SessionSettings, Transmit
-from gossamer.protocol.trust import may_hear
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.host_inputs import Arrived, DataSideAnswer, Ended, Input, Outcome, Rejected, Task, Wake
 from gossamer.testing.contracts import FixedAnswers

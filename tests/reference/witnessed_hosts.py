@@ -12,8 +12,7 @@ from gossamer.faults.trials import Ledgers, Trial
 from gossamer.keys.identity import Identity
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.frames import Chunk, Data
-from gossamer.protocol.receipt_notes import PURPOSE, Note, Seen
-from gossamer.protocol.witnesses import Known, Verdict, Witnesses
+from gossamer.protocol.witnesses import PURPOSE, Known, Note, Seen, Verdict, Witnesses
 from gossamer.runtimes.host_inputs import Arrived, Input
 from gossamer.runtimes.storage.receipts import StoredReceipts
 from gossamer.sides.charges import Receipt

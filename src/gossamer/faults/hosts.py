@@ -22,17 +22,15 @@ from typing import Any
 from gossamer.faults.fault_injector import Killed, Reaper
 from gossamer.faults.memory_journal import MemoryJournal
 from gossamer.faults.schedules import SETTINGS, Crash, OldCopy, Schedule
-from gossamer.protocol.counters import counters_of, forgotten
 from gossamer.protocol.effects import Compute, Interrupt, Release, Request, Update
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Event
 from gossamer.protocol.frames import Data, Frame
-from gossamer.protocol.link import Link
+from gossamer.protocol.link import Link, counters_of, forgotten
+from gossamer.protocol.messages import may_hear
 from gossamer.protocol.node import Node
-from gossamer.protocol.reach import is_unreached
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import Step
-from gossamer.protocol.trust import may_hear
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.host import Host
@@ -333,7 +331,7 @@ class LinkedHosts:
         """Whether no contact of a node acknowledges anything, and none is left to be tried."""
         links, contacts = self.links(name), self.contacts.get(name, ())
         return bool(contacts) and all(
-            peer in links and is_unreached(links[peer], self.alone_after, self._clock(name)) for peer in contacts
+            peer in links and links[peer].is_unreached(self.alone_after, self._clock(name)) for peer in contacts
         )
 
     def _ask(self, name: str, effect: Request) -> None:

@@ -1,10 +1,25 @@
-"""Link of a session to one peer: which messages are where."""
+"""Link of a session to one peer: which messages are where, how long to wait for it, and what each side has.
+
+Times that a peer takes are learnt as TCP learns them. After a first time R: mean = R, deviation = R/2. After each
+further one:
+
+    deviation <- 3/4 deviation + 1/4 |mean - R|,    mean <- 7/8 mean + 1/8 R;
+
+and whoever waits for an answer waits for mean + 4 deviation, within bounds that the caller has.
+
+References
+----------
+Paxson, Allman, Chu and Sargent, "Computing TCP's retransmission timer", RFC 6298, section 2; Jacobson and Karels,
+"Congestion avoidance and control", SIGCOMM 1988. That what was sent twice tells no time: Karn and Partridge, "Improving
+round-trip time estimates in reliable transport protocols", SIGCOMM 1987.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from gossamer.errors import counted
 from gossamer.protocol.chunks import Incoming, Outgoing, cut
 from gossamer.protocol.encoding import register, size_of
 from gossamer.protocol.frames import Acknowledge, Chunk, Data, Progress
@@ -12,6 +27,35 @@ from gossamer.protocol.messages import Message, message_pieces
 
 WINDOW = 32
 """Most messages under way to one peer, and so most that a receiver keeps out of order; the same at both ends."""
+
+ALPHA, BETA, K = 1 / 8, 1 / 4, 4
+"""The constants of RFC 6298."""
+PATIENCE = 2
+"""How many such waits a peer may be silent before it is given up."""
+MOST_SILENCE = 10
+"""How many times the silence that its settings have a peer may be silent in any case."""
+
+
+@register("session.round_trips")
+@dataclass(frozen=True, slots=True)
+class RoundTrips:
+    """Mean and deviation of a peer's times, in seconds; both None before the first."""
+
+    mean: float | None = None
+    deviation: float | None = None
+
+    def after(self, seconds: float) -> RoundTrips:
+        """The same after one more time."""
+        if self.mean is None or self.deviation is None:
+            return RoundTrips(seconds, seconds / 2)
+        deviation = (1 - BETA) * self.deviation + BETA * abs(self.mean - seconds)
+        return RoundTrips((1 - ALPHA) * self.mean + ALPHA * seconds, deviation)
+
+    def wait(self, least: float, most: float) -> float:
+        """Seconds to wait for an answer, within bounds; ``least`` before the first."""
+        if self.mean is None or self.deviation is None:
+            return least
+        return min(max(self.mean + K * self.deviation, least), most)
 
 
 @register("session.link")
@@ -45,6 +89,13 @@ class Link:
         The message that arrives in chunks.
     unanswered : int
         How many messages of the peer were delivered while something is under way to it and it acknowledged nothing new.
+    trips : RoundTrips
+        Times of what was transmitted once: they tell when to transmit again.
+    answers : RoundTrips
+        Times from the first transmission, so with all that was lost between: they tell when to give the peer up.
+    first : dict of int to float
+        When each message under way was transmitted first, or when some of it was last known to have arrived; where
+        times are learnt.
     """
 
     wait: float
@@ -61,6 +112,9 @@ class Link:
     outgoing: Outgoing | None = None
     incoming: Incoming | None = None
     unanswered: int = 0
+    trips: RoundTrips = RoundTrips()
+    answers: RoundTrips = RoundTrips()
+    first: dict[int, float] = field(default_factory=dict)
 
     def copy(self) -> Link:
         """A link whose changes leave this one as it is."""
@@ -71,6 +125,7 @@ class Link:
             early=self.early.copy(),
             outgoing=self.outgoing and replace(self.outgoing),
             incoming=self.incoming and self.incoming.copy(),
+            first=self.first.copy(),
         )
 
     def fresh(self) -> range:
@@ -150,3 +205,110 @@ class Link:
     def acknowledgement(self) -> Acknowledge:
         """Acknowledge what has arrived from the peer."""
         return Acknowledge(self.delivered, sum(1 << (number - self.delivered - 1) for number in self.early))
+
+    # How long to wait
+
+    @property
+    def owed_since(self) -> float | None:
+        """Time since which the peer has acknowledged nothing of what is under way to it; None where nothing is."""
+        return self.quiet_since if self.under_way else None
+
+    def is_unreached(self, least: float, now: float) -> bool:
+        """Whether the peer has owed an acknowledgement for longer than ``least`` seconds, or its own times."""
+        return self.owed_since is not None and now - self.owed_since > self.silence(least)
+
+    def silence(self, least: float) -> float:
+        """Seconds without news after which the peer is given up; ``least`` of its settings, or more if it is slow."""
+        return max(least, PATIENCE * self.answers.wait(0.0, MOST_SILENCE * least / PATIENCE))
+
+    def learn(self, before: dict[int, float], now: float, silence: float) -> bool:
+        """Learn from what has arrived of ``before``, the messages that were under way; whether of a retry's time.
+
+        What took more than twice the time after which a peer is given up tells of an outage, not of its pace.
+        """
+        told, most = False, 2 * self.silence(silence)
+        for number, sent in before.items():
+            if self.under_way.get(number) == sent:
+                continue  # nothing new of it
+            first = self.first.pop(number, sent)
+            if now - first <= most:
+                self.answers = self.answers.after(now - first)
+            if first == sent:
+                self.trips, told = self.trips.after(now - sent), True
+        for number, sent in self.under_way.items():
+            self.first.setdefault(number, sent)
+        return told
+
+
+# What each side has, which tells a party that its store is older than what it did
+#
+# A party that is given back an old copy of its store, or that has lost it, cannot tell: the copy is whole. Its peers
+# can. So each tells the other, as soon as there is a channel, how much it has sent, received and had acknowledged, and
+# a party compares that with its store before it draws or charges anything. A peer's counters never run ahead of a store
+# that is the newest: whatever a node puts on a link, or acknowledges, is durable before.
+
+
+@register("peer.counters")
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Numbers of the messages between the sender and the party this is for, as the sender has them.
+
+    Attributes
+    ----------
+    sent : int
+        The highest number that it has put on the link.
+    acknowledged : int
+        Up to which number it knows that all of its messages have arrived.
+    received : int
+        The highest number of the other's messages that it has.
+    early : int
+        Of its messages after ``acknowledged`` those that it knows to have arrived: the lowest bit is the next one.
+    """
+
+    sent: int
+    acknowledged: int
+    received: int
+    early: int = 0
+
+    def __post_init__(self) -> None:
+        for value in (self.sent, self.acknowledged, self.received, self.early):
+            if type(value) is not int or value < 0:
+                raise ValueError(f"expected a number of messages, 0 or more, found {value!r}")
+
+
+def counters_of(link: Link | None) -> Counters:
+    """Counters of a link, for the party at its other end."""
+    if link is None:
+        return Counters(0, 0, 0)
+    after = range(link.acknowledged + 1, link.transmitted + 1)
+    early = sum(1 << (number - after.start) for number in after if number not in link.outbox)
+    return Counters(link.transmitted, link.acknowledged, max(link.early, default=link.delivered), early)
+
+
+def forgotten(links: Mapping[str, Link], said: Mapping[str, Counters]) -> dict[str, str]:
+    """Return in words, by peer, the messages that peers know of and the store does not.
+
+    Parameters
+    ----------
+    links : mapping of str to Link
+        Of the store.
+    said : mapping of str to Counters
+        Of each peer that has told them.
+    """
+    found = {}
+    for name, theirs in said.items():
+        link = links.get(name)
+        sent, received = theirs.received - counters_of(link).sent, _not_taken(theirs, link)
+        parts = [f"has {counted(sent, 'message')} more of it"] * (sent > 0)
+        parts += [f"knows that it took {counted(received, 'message')} more"] * (received > 0)
+        if parts:
+            found[name] = " and ".join(parts)
+    return found
+
+
+def _not_taken(theirs: Counters, link: Link | None) -> int:
+    """Number of messages that a peer knows to have arrived, and that the store does not have."""
+    delivered, early = (0, frozenset[int]()) if link is None else (link.delivered, link.early.keys())
+    upto = max(0, theirs.acknowledged - delivered) - sum(number <= theirs.acknowledged for number in early)
+    bits = (theirs.acknowledged + 1 + bit for bit in range(theirs.early.bit_length()) if theirs.early >> bit & 1)
+    return max(0, upto) + sum(number > delivered and number not in early for number in bits)

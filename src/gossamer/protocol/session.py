@@ -12,7 +12,7 @@ For each ordered pair of nodes:
   been lost.
 - What is not acknowledged within ``retry_after`` is transmitted again. Each retry multiplies the wait by
   ``backoff``, up to ``longest_retry``; any frame from the peer ends the growth. A session that ``learns`` waits as long
-  as the peer's own times say (`round_trips`).
+  as the peer's own times say (`link`).
 - A peer that acknowledges nothing new for ``silence`` while something is under way is reported down. From then
   on only the oldest message is retried. The next new acknowledgement reports the peer up and the rest follows.
   Nothing is dropped in between, so a healed partition delivers everything exactly once.
@@ -41,7 +41,6 @@ from gossamer.protocol.events import PeerDown, PeerUp
 from gossamer.protocol.frames import CHUNK_OVERHEAD, Acknowledge, Chunk, Data, Frame, Progress, frame_size
 from gossamer.protocol.link import WINDOW, Link
 from gossamer.protocol.messages import Message, check, decode_message, encoded_size
-from gossamer.protocol.round_trips import LearningLink
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class SessionSettings:
         Most bytes of an encoded message; no peer may have less. A peer can make a node keep one of its messages of
         this size while its chunks arrive.
     learns : bool
-        Whether waiting follows each peer's own times (`round_trips`): then ``retry_after`` and ``silence`` are the
+        Whether waiting follows each peer's own times (`link`): then ``retry_after`` and ``silence`` are the
         least that is waited, and a wait that grew stays long until a message has arrived that was transmitted once.
     """
 
@@ -257,22 +256,17 @@ class Session:
         return session
 
     def _link(self, peer: str) -> Link:
-        kind = LearningLink if self.settings.learns else Link
-        return self._links.get(peer) or kind(self.settings.retry_after)
+        return self._links.get(peer) or Link(self.settings.retry_after)
 
     def _settle(self, link: Link, frame: Data | Chunk | Acknowledge | Progress, now: float) -> bool:
         """Take note of what ``frame`` acknowledges, and of when to retry from now on; whether any of it is news."""
         settings, before = self.settings, dict(link.under_way) if self.settings.learns else {}
         news = link.settle_progress(frame, now) if isinstance(frame, Progress) else link.settle(frame)
-        if not isinstance(link, LearningLink):
+        if not settings.learns:
             link.wait = settings.retry_after
         elif link.learn(before, now, settings.silence):
             link.wait = link.trips.wait(settings.retry_after, settings.longest_retry)
         return news
-
-    def _silence(self, link: Link) -> float:
-        silence = self.settings.silence
-        return link.silence(silence) if isinstance(link, LearningLink) else silence
 
     def _check(self, sender: str, link: Link, frame: Frame) -> None:
         if isinstance(frame, Progress):
@@ -350,7 +344,7 @@ class Session:
     def _retry(self, peer: str, link: Link, now: float) -> list[Output]:
         outputs: list[Output] = []
         settings = self.settings
-        silence = self._silence(link)
+        silence = link.silence(settings.silence)
         if not link.down and link.quiet_since + silence <= now:
             link.down, link.wait = True, settings.longest_retry
             outputs.append(Report(PeerDown(peer, f"no acknowledgement for {silence:g} s")))
@@ -364,12 +358,12 @@ class Session:
         outputs: list[Output] = []
         for number in numbers:
             link.under_way[number] = now
-            if isinstance(link, LearningLink):
-                link.noted(number, now)
+            if self.settings.learns:
+                link.first.setdefault(number, now)
             self.promises += number > link.transmitted
             link.transmitted = max(link.transmitted, number)
             outputs += [Transmit(peer, frame) for frame in self._frames(link, number)]
-        due = link.next_due(self._silence(link))
+        due = link.next_due(link.silence(self.settings.silence))
         if due != link.due:
             link.due = due
             if due is not None:

@@ -8,9 +8,8 @@ from typing import Any
 from gossamer.algorithms.context import InFlight
 from gossamer.protocol.events import Event, Received
 from gossamer.protocol.frames import frame_size
-from gossamer.protocol.messages import Message, check, encoded_size, is_confined
+from gossamer.protocol.messages import Message, check, encoded_size, is_confined, may_hear
 from gossamer.protocol.session import Deliver, Report, Session, SessionSettings, Transmit
-from gossamer.protocol.trust import may_hear
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.links import Links, LinkSettings
 

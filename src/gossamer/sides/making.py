@@ -10,7 +10,7 @@ from gossamer.data.split import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import Mechanism
-from gossamer.protocol.trust import confidants
+from gossamer.protocol.messages import confidants
 from gossamer.sides.client import IndependentRule, NoisedRule, PairwiseRule, UpdateRule
 from gossamer.sides.curator import CuratorRule
 from gossamer.sides.home import Home

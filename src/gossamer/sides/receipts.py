@@ -28,7 +28,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from gossamer.protocol.receipt_notes import following
+from gossamer.protocol.witnesses import following
 from gossamer.sides.charges import Kind, Receipt
 from gossamer.sides.plan import SidePlan, Stream
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossamer.protocol.trust import confidants, may_hear
+from gossamer.protocol.messages import confidants, may_hear
 
 UNITS = {"a": "s", "b": "s", "s": "s", "c": "t", "t": "t"}
 """Two federated units, whose servers show their agents what they have."""

@@ -14,7 +14,7 @@ from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Elapsed
 from gossamer.protocol.frames import Acknowledge, Chunk, Data, Progress, decode_frame, encode_frame
 from gossamer.protocol.messages import Message, decode_message, encode_message, message
-from gossamer.protocol.receipt_notes import Note
+from gossamer.protocol.witnesses import Note
 from gossamer.vectors import Model, Public, Released
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "wire-format.md").read_text(encoding="utf-8")

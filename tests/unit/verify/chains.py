@@ -14,7 +14,7 @@ from gossamer.privacy.guarantees import OTHER_NODES
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
-from gossamer.protocol.receipt_notes import following
+from gossamer.protocol.witnesses import following
 from gossamer.sides.charges import Receipt
 from gossamer.sides.plan import Samples, SidePlan
 from gossamer.sides.receipts import Book, Chain, Head, link

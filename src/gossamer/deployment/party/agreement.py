@@ -34,10 +34,10 @@ from gossamer.experiment.reading import read_text
 from gossamer.experiment.spec import Experiment
 from gossamer.keys.errors import InvitationError
 from gossamer.keys.membership import Invitation, Member
+from gossamer.protocol.messages import may_hear
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import SessionSettings
 from gossamer.protocol.trace import Step
-from gossamer.protocol.trust import may_hear
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage.store import SqliteStore
 

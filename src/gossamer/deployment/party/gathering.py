@@ -18,8 +18,7 @@ from gossamer.deployment.party.reach import Reach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Peers
 from gossamer.errors import CallerError
-from gossamer.protocol.counters import forgotten
-from gossamer.protocol.link import Link
+from gossamer.protocol.link import Link, forgotten
 
 RECALL = 10.0
 """Most seconds for which a node that goes on waits for what its peers know of it; they may be away for long."""

@@ -34,7 +34,7 @@ from gossamer.deployment.party.witnessing import check_receipts, witnesses_of
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import CallerError, GossamerError
 from gossamer.experiment.neighbours import neighbours
-from gossamer.protocol.counters import counters_of
+from gossamer.protocol.link import counters_of
 from gossamer.protocol.witnesses import Witnesses
 from gossamer.runtimes.mqtt.transport import MqttTransport
 

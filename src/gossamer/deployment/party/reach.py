@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from gossamer.deployment.peers.peers import Outgoing, Peers, PeerState
 from gossamer.protocol.link import Link
-from gossamer.protocol.reach import owed_since, patience
 
 NOTICED = 15.0
 """Seconds without an acknowledgement after which somebody should look, and the others are probed."""
@@ -75,7 +74,7 @@ class Reach:
         there = {name: peer for name, peer in states.items() if peer.contact and not _done(peer, links.get(name))}
         owed = {name: self._since(name, peer, links, now) for name, peer in there.items()}
         self.owed = {name: since for name, since in owed.items() if since is not None}
-        self._slow = {name: patience(link, ALONE) / ALONE for name, link in links.items() if name in self.owed}
+        self._slow = {name: link.silence(ALONE) / ALONE for name, link in links.items() if name in self.owed}
         alone = bool(there) and all(name in self.owed for name in there)
         self.alone_since = max(self.owed.values()) if alone else None
         self._tell(states, now)
@@ -83,7 +82,7 @@ class Reach:
             self._connected_at = now
             self.reconnect("nobody acknowledges what was sent")
         doubtful = any(now - since > NOTICED / 2 for n, since in self.owed.items() if states[n].state == "up")
-        untried = [n for n, peer in there.items() if peer.owes or n not in links or owed_since(links[n]) is None]
+        untried = [n for n, peer in there.items() if peer.owes or n not in links or links[n].owed_since is None]
         return self.probe(untried if doubtful else (), now)
 
     def probe(self, names: Iterable[str], now: float) -> Outgoing:
@@ -125,7 +124,7 @@ class Reach:
         self._next_look = -math.inf
         self.look(links, now)
         done = [name for name, peer in self.peers.states(now).items() if peer.finished and name in links]
-        owing = {name for name, link in links.items() if owed_since(link) is not None}
+        owing = {name for name, link in links.items() if link.owed_since is not None}
         alone = self.alone_since is not None and now - self.alone_since >= NOTICED
         if self.alone_since is None or not alone or not owing or not owing.issuperset(done):  # who is done had all
             return ""
@@ -139,7 +138,7 @@ class Reach:
 
     def _since(self, name: str, peer: PeerState, links: Mapping[str, Link], now: float) -> float | None:
         """The earliest sign that nothing gets to it, or comes of it."""
-        link = owed_since(links[name]) if name in links else None
+        link = links[name].owed_since if name in links else None
         unheard = now - peer.seconds if peer.state in ("never heard", "silent", "gone") else None
         probe = None if peer.owes is None else now - peer.owes
         return (
@@ -165,4 +164,4 @@ class Reach:
 
 def _done(peer: PeerState, link: Link | None) -> bool:
     """Whether it has done its part and may leave at any time, so that it is not missed."""
-    return bool(peer.finished) and (peer.state != "up" or link is None or owed_since(link) is None)
+    return bool(peer.finished) and (peer.state != "up" or link is None or link.owed_since is None)

@@ -9,8 +9,7 @@ from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.joining import Invited
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
-from gossamer.protocol.receipt_notes import PURPOSE
-from gossamer.protocol.witnesses import Witnesses
+from gossamer.protocol.witnesses import PURPOSE, Witnesses
 from gossamer.runtimes.storage.witnesses import WitnessFile
 
 MEMORY = "witness.sqlite"

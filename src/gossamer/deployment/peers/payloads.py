@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from gossamer.errors import MalformedMessage
 from gossamer.protocol import encoding
-from gossamer.protocol.counters import Counters as Counters
 from gossamer.protocol.frames import Frame, decode_frame, encode_frame
+from gossamer.protocol.link import Counters as Counters
 from gossamer.protocol.messages import HEADER, without_header
-from gossamer.protocol.receipt_notes import MOST_LINKS, Note
+from gossamer.protocol.witnesses import MOST_LINKS, Note
 
 FRAME, WORD, NOTED, PROBE = 0, 1, 2, 3
 LONGEST_REASON = 80

@@ -62,8 +62,7 @@ from gossamer.keys.errors import Reason, RefusedDatagram
 from gossamer.keys.identity import Identity
 from gossamer.keys.membership import Member
 from gossamer.protocol.frames import Chunk, Data, Frame
-from gossamer.protocol.receipt_notes import Note
-from gossamer.protocol.witnesses import Witnesses
+from gossamer.protocol.witnesses import Note, Witnesses
 from gossamer.version import __version__
 
 Outgoing = list[tuple[str, bytes]]

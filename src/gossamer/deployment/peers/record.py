@@ -11,7 +11,7 @@ from gossamer.deployment.channel.secure_channel import SecureChannel
 from gossamer.deployment.peers.standing import Limits, Standing
 from gossamer.errors import SpecError
 from gossamer.keys.membership import Member
-from gossamer.protocol.counters import Counters
+from gossamer.protocol.link import Counters
 
 StateName = Literal["never heard", "up", "silent", "gone", "quarantined"]
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from gossamer.protocol.receipt_notes import Seen, following
+from gossamer.protocol.witnesses import Seen, following
 from gossamer.runtimes.storage.file import File
 from gossamer.sides.charges import Receipt
 from gossamer.sides.plan import SidePlan

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gossamer.protocol.receipt_notes import Seen
-from gossamer.protocol.witnesses import Known
+from gossamer.protocol.witnesses import Known, Seen
 from gossamer.runtimes.storage.file import File, Format
 
 FORMAT = Format(

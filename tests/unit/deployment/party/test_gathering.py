@@ -15,8 +15,7 @@ from gossamer.deployment.party.reach import Reach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.payloads import Counters
 from gossamer.deployment.peers.peers import PeerState
-from gossamer.protocol.counters import counters_of, forgotten
-from gossamer.protocol.link import Link
+from gossamer.protocol.link import Link, counters_of, forgotten
 from gossamer.runtimes.mqtt.inbox import Datagram
 
 NEW = Counters(0, 0, 0)

@@ -10,8 +10,7 @@ import pytest
 
 from gossamer.deployment.party.reach import Reach
 from gossamer.deployment.peers.peers import PeerState
-from gossamer.protocol.link import Link
-from gossamer.protocol.round_trips import LearningLink, RoundTrips
+from gossamer.protocol.link import Link, RoundTrips
 
 
 @dataclass
@@ -142,7 +141,7 @@ def test_a_server_whose_clients_have_all_but_one_done_their_part_was_not_alone()
 
 
 def test_a_peer_that_is_known_to_be_slow_has_longer() -> None:
-    slow = LearningLink(1.0, under_way={1: 0.0}, answers=RoundTrips(40.0, 0.0))
+    slow = Link(1.0, under_way={1: 0.0}, answers=RoundTrips(40.0, 0.0))
     node = Node(b=up())
     node.go({"b": slow}, 79.0)
     assert not node.reach.is_alone(79.0)

@@ -15,8 +15,7 @@ from tests.properties.test_witnesses_properties import Chain
 from tests.reference.linked_peers import RUN, identity, member
 
 from gossamer.deployment.party.witnessing import MEMORY, OlderLedger, check_receipts, witnesses_of
-from gossamer.protocol.receipt_notes import PURPOSE, Note, Seen, countersigned
-from gossamer.protocol.witnesses import Witnesses
+from gossamer.protocol.witnesses import PURPOSE, Note, Seen, Witnesses, countersigned
 
 
 def opened(folder: Path, chain: Chain | None, stack: ExitStack, *, secret: bool = False) -> Witnesses | None:

@@ -15,8 +15,7 @@ from gossamer.deployment.peers.payloads import NOTED, Counters, decode_noted, en
 from gossamer.deployment.peers.peers import PeerSettings
 from gossamer.errors import MalformedMessage
 from gossamer.protocol.frames import Acknowledge, Data
-from gossamer.protocol.receipt_notes import Note
-from gossamer.protocol.witnesses import LATE, MORE, OTHER
+from gossamer.protocol.witnesses import LATE, MORE, OTHER, Note
 from gossamer.vectors import Released
 
 MODEL = np.zeros(12_500)  # 100 kB

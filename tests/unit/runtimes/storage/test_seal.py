@@ -21,8 +21,7 @@ from gossamer.errors import CallerError
 from gossamer.privacy.accounting.filters import EitherFilter, Entry
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.kept_records import Record
-from gossamer.protocol.receipt_notes import Seen
-from gossamer.protocol.witnesses import Known
+from gossamer.protocol.witnesses import Known, Seen
 from gossamer.runtimes.storage.file import WrongStore
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.seal import newest_of

@@ -23,8 +23,7 @@ from tests.unit.verify.chains import KINDS, RELEASES, Gradient
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.protocol.receipt_notes import Seen, following
-from gossamer.protocol.witnesses import Known
+from gossamer.protocol.witnesses import Known, Seen, following
 from gossamer.runtimes.storage.file import WrongStore
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.receipts import StoredReceipts

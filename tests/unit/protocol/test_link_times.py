@@ -11,8 +11,8 @@ from gossamer.errors import PeerError
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import PeerDown
 from gossamer.protocol.frames import Acknowledge
+from gossamer.protocol.link import Link, RoundTrips
 from gossamer.protocol.messages import Message, message
-from gossamer.protocol.round_trips import LearningLink, RoundTrips
 from gossamer.protocol.session import Report, Session, SessionSettings, Transmit
 
 
@@ -93,7 +93,6 @@ def test_what_was_sent_twice_tells_no_round_trip() -> None:
     assert a.wake(1.0) != []
     a.receive("b", Acknowledge(1), 1.5)
     link = a.links["b"]
-    assert isinstance(link, LearningLink)
     assert link.trips == RoundTrips()
     assert link.answers == RoundTrips(1.5, 0.75)
     assert link.wait == 2.0
@@ -116,23 +115,21 @@ def test_an_outage_is_no_pace() -> None:
     """What took over twice the time after which a peer is given up is not learnt."""
     _, _, a = conversation(LEARNS, 0.1, 5)
     link = a.links["b"]
-    assert isinstance(link, LearningLink)
     before = link.answers
     a.send("b", Note(6), 1000.0)
     while (due := a.deadline()) is not None and due < 1360.0:
         a.wake(due)
     a.receive("b", Acknowledge(6), 1360.0)
     after = a.links["b"]
-    assert isinstance(after, LearningLink)
     assert after.answers == before
 
 
 def test_nobody_is_waited_for_without_end() -> None:
     """Ten silences at most, however slowly a peer has answered."""
-    link = LearningLink(1.0)
+    link = Link(1.0)
     link.answers = RoundTrips(1e9, 0.0)
     assert link.silence(30.0) == 300.0
-    assert LearningLink(1.0).silence(30.0) == 30.0
+    assert Link(1.0).silence(30.0) == 30.0
 
 
 def test_what_was_learnt_is_kept() -> None:
