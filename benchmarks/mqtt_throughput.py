@@ -46,11 +46,9 @@ from gossamer.protocol.messages import Message, encoded_size, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import Step
-from gossamer.runtimes.host import Host
-from gossamer.runtimes.host_inputs import Arrived, Input, Outcome, Rejected, Wake
+from gossamer.runtimes.host import Arrived, Host, Input, Outcome, Rejected, Wake
 from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings
-from gossamer.runtimes.mqtt.broker import HOST, EmbeddedBroker, LocalBroker, Mosquitto
-from gossamer.runtimes.mqtt.broker_config import ServerTls
+from gossamer.runtimes.mqtt.broker import HOST, EmbeddedBroker, LocalBroker, Mosquitto, ServerTls
 from gossamer.runtimes.mqtt.certificates import Authority
 from gossamer.runtimes.mqtt.transport import MqttTransport
 from gossamer.runtimes.storage.store import SqliteStore

@@ -33,7 +33,7 @@ from torch import nn
 
 from gossamer.arrays import IndexArray
 from gossamer.data.split import Split
-from gossamer.deployment.party.pacing import Paced
+from gossamer.deployment.party.computing import Paced
 from gossamer.deployment.party.tasks import Tasks, Worker
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.models import build_model

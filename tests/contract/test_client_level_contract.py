@@ -23,8 +23,7 @@ from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
-from gossamer.runtimes.storage.ledger import LedgerFile
-from gossamer.runtimes.storage.sides import stored_ledger
+from gossamer.runtimes.storage.ledger import LedgerFile, stored_ledger
 from gossamer.runtimes.world import World
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.home import Home

@@ -10,7 +10,7 @@ import gossamer as gs
 from gossamer.errors import RunWarning
 from gossamer.experiment.results_folder import CHECKPOINT
 from gossamer.objectives import glm  # noqa: F401  # so that a process that is forked has it
-from gossamer.runtimes import pace, simulator  # noqa: F401
+from gossamer.runtimes import crew
 
 SECRET = gs.NoiseSecret(bytes(range(16)))
 
@@ -30,7 +30,7 @@ def spec(updates: int) -> dict[str, Any]:
 
 def go(updates: int, out: Path) -> None:
     """Resume the run in a folder, or begin it, and let it end."""
-    pace.SHARE = 0.5
+    crew.SHARE = 0.5
     trace = out.with_suffix(".trace")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RunWarning)

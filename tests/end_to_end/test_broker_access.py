@@ -17,8 +17,7 @@ from tests.reference.mqtt_client import HOST, LONG, Client
 
 from gossamer.errors import SpecError
 from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings, topic
-from gossamer.runtimes.mqtt.broker import Mosquitto
-from gossamer.runtimes.mqtt.broker_config import ServerTls, access_list, mosquitto_config
+from gossamer.runtimes.mqtt.broker import Mosquitto, ServerTls, access_list, mosquitto_config
 from gossamer.runtimes.mqtt.certificates import Authority
 from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
 

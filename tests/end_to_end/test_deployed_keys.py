@@ -15,7 +15,7 @@ from gossamer.algorithms.graph_federated.sides import samplings
 from gossamer.deployment.founding.founding import draft
 from gossamer.deployment.party.agreement import Agreed, Terms
 from gossamer.deployment.party.computing import deployed_computer
-from gossamer.deployment.party.side_file import SideFile
+from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import DataError
 from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.prepare import prepare

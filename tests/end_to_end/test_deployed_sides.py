@@ -12,7 +12,7 @@ import pytest
 from gossamer.algorithms.plan import differing
 from gossamer.data.split import Split
 from gossamer.deployment.party.computing import deployed_computer, deployed_epsilon, deployed_guarantees, drawn_by
-from gossamer.deployment.party.side_file import SideFile
+from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.experiment.driving import NullObserver, drive
 from gossamer.experiment.nodes_and_sides import sides_of

@@ -15,8 +15,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from gossamer.cli import main
 from gossamer.deployment.founding.invitations import read_signed
 from gossamer.deployment.party.agreement import Terms
-from gossamer.deployment.party.joining import accept
-from gossamer.deployment.party.options import PartyOptions
+from gossamer.deployment.party.joining import PartyOptions, accept
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.reading import read_text, write_spec
 

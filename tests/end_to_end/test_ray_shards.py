@@ -22,7 +22,6 @@ from gossamer.experiment.progress import NullProgress
 from gossamer.experiment.results_folder import CHECKPOINT
 from gossamer.experiment.running import run
 from gossamer.runtimes import crew as crew_module
-from gossamer.runtimes import pace
 from gossamer.runtimes.ray_shards import RayCrew, RayShards
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +64,7 @@ def test_a_shard_that_is_killed_loses_nothing(tmp_path: Path, monkeypatch: pytes
     start = RayCrew.start
     monkeypatch.setattr(RayCrew, "start", lambda crew: (crews.append(crew), start(crew)))
     monkeypatch.setattr(crew_module, "EVERY", 0.2)
-    monkeypatch.setattr(pace, "SHARE", 0.5)
+    monkeypatch.setattr(crew_module, "SHARE", 0.5)
     spec = DEMO | {"stop": {"virtual_seconds": 40}}
     run(spec, tmp_path / "plain", secret=SECRET)
     killer = Killer(crews)
@@ -77,7 +76,7 @@ def test_a_shard_that_is_killed_loses_nothing(tmp_path: Path, monkeypatch: pytes
     assert files(tmp_path / "ray") == files(tmp_path / "plain")
 
 
-OFTEN = "from gossamer.runtimes import pace; from gossamer.cli import main; pace.SHARE = 0.5; main({})"
+OFTEN = "from gossamer.runtimes import crew; from gossamer.cli import main; crew.SHARE = 0.5; main({})"
 """A command that makes checkpoints for half of its time."""
 
 

@@ -22,15 +22,14 @@ from tests.sampling import examples
 from gossamer.cli import main
 from gossamer.deployment.owner.owned_data import OwnedData
 from gossamer.deployment.owner.policy import read_policy
-from gossamer.deployment.party.side_file import SideFile
+from gossamer.deployment.party.data_side import SideFile
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.streams.kept_records import Record
 from gossamer.protocol.witnesses import Known, Seen
 from gossamer.runtimes.storage.ledger import LedgerFile
-from gossamer.runtimes.storage.store import SqliteStore
-from gossamer.runtimes.storage.witnesses import WitnessFile
+from gossamer.runtimes.storage.store import SqliteStore, WitnessFile
 
 pytestmark = pytest.mark.usefixtures("called_here")
 

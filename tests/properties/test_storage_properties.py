@@ -21,8 +21,7 @@ from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.frames import CHUNK_OVERHEAD, Frame, decode_frame, encode_frame
 from gossamer.protocol.node import restore_state, state_of
 from gossamer.protocol.session import SessionSettings, Transmit
-from gossamer.runtimes.host import Host, HostBroken
-from gossamer.runtimes.host_inputs import Arrived, End, Input, Wake
+from gossamer.runtimes.host import Arrived, End, Host, HostBroken, Input, Wake
 from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.runtimes.world import World
 from gossamer.testing.contracts import WORLDS, AlgorithmContract

@@ -13,7 +13,7 @@ from tests.end_to_end.test_deployed_sides import own, signing_of
 
 from gossamer.algorithms.graph_federated.sides import samplings
 from gossamer.deployment.party.computing import deployed_computer
-from gossamer.deployment.party.side_file import SideFile
+from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import TooFewAgents
 from gossamer.experiment.nodes_and_sides import sides_of
 from gossamer.experiment.planning import plan_run, problem_of

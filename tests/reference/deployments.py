@@ -27,8 +27,7 @@ from gossamer.deployment.founding.invitations import parse_invitation
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.deployment.party.agreement import Agreed, Terms
 from gossamer.deployment.party.data_side import DataHeld
-from gossamer.deployment.party.joining import accept
-from gossamer.deployment.party.options import PartyOptions
+from gossamer.deployment.party.joining import PartyOptions, accept
 from gossamer.deployment.party.state_folder import ENDED, StateFolder
 from gossamer.errors import CallerError
 from gossamer.experiment.reading import read_text
@@ -43,8 +42,7 @@ from gossamer.protocol.events import Answered, Completed, Received
 from gossamer.protocol.link import Link
 from gossamer.protocol.messages import Message
 from gossamer.protocol.trace import Step
-from gossamer.runtimes.host import Host
-from gossamer.runtimes.host_inputs import Input
+from gossamer.runtimes.host import Host, Input
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.sides.unit_plans import MaskedMember

@@ -24,7 +24,7 @@ from tests.reference.linked_peers import SETTINGS, Linked
 
 from gossamer.algorithms.gossip.box import Answer, Offer
 from gossamer.deployment.peers.payloads import Heartbeat, encode_content
-from gossamer.deployment.peers.standing import Limits
+from gossamer.deployment.peers.record import Limits
 from gossamer.errors import PeerError
 from gossamer.privacy.masking_step import MaskingStep
 from gossamer.protocol.encoding import encode

@@ -23,8 +23,7 @@ from gossamer.protocol.frames import Acknowledge, Data, encode_frame
 from gossamer.protocol.messages import may_hear
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import Session, SessionSettings, Transmit
-from gossamer.runtimes.host import Host
-from gossamer.runtimes.host_inputs import Arrived, DataSideAnswer, Ended, Input, Outcome, Rejected, Task, Wake
+from gossamer.runtimes.host import Arrived, DataSideAnswer, Ended, Host, Input, Outcome, Rejected, Task, Wake
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.vectors import Released
 

@@ -11,8 +11,7 @@ from gossamer.errors import BudgetSpent
 from gossamer.protocol.events import Completed
 from gossamer.protocol.frames import Data
 from gossamer.protocol.session import Deliver
-from gossamer.runtimes.host import Host
-from gossamer.runtimes.host_inputs import Arrived, DataSideAnswer, Input, Outcome, Resume
+from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Resume
 from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.machine import Side, Ticket

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gossamer.deployment.founding.founding import Founded
-from gossamer.deployment.founding.reissuing import draft_again
+from gossamer.deployment.founding.founding import Founded, draft_again
 
 
 def reissue(folder: str | Path, parties: dict[str, int], **options: Any) -> Founded:

@@ -26,8 +26,7 @@ from gossamer.privacy.streams.noise_streams import CorrelatedNoise
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate, TrainingQuery, UpdateQuery
 from gossamer.protocol.effects import Release
-from gossamer.runtimes.storage.ledger import LedgerFile
-from gossamer.runtimes.storage.sides import stored_ledger
+from gossamer.runtimes.storage.ledger import LedgerFile, stored_ledger
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger

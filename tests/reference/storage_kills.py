@@ -33,8 +33,7 @@ from gossamer.protocol.events import Stop
 from gossamer.protocol.frames import Acknowledge
 from gossamer.protocol.node import state_of
 from gossamer.protocol.session import SessionSettings
-from gossamer.runtimes.host import Host, HostBroken
-from gossamer.runtimes.host_inputs import Arrived, End
+from gossamer.runtimes.host import Arrived, End, Host, HostBroken
 from gossamer.runtimes.storage.file import StorageError
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.store import SqliteStore

@@ -13,7 +13,7 @@ from gossamer.keys.identity import Identity
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.frames import Chunk, Data
 from gossamer.protocol.witnesses import PURPOSE, Known, Note, Seen, Verdict, Witnesses
-from gossamer.runtimes.host_inputs import Arrived, Input
+from gossamer.runtimes.host import Arrived, Input
 from gossamer.runtimes.storage.receipts import StoredReceipts
 from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home

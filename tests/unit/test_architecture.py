@@ -26,7 +26,7 @@ PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/stre
 RELEASED = f"{BASE} parameters protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
 """Common to algorithms with clients and a server."""
-_SETTINGS = "registering registered_settings version files locks strict_yaml"
+_SETTINGS = "registering version files strict_yaml"
 RUNS = f"{RELEASED} {_SETTINGS} keys data objectives algorithms {TABLE}"
 DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage experiment"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
@@ -34,7 +34,6 @@ _ALONE = (
     "arrays",
     "bounded",
     "errors",
-    "files",
     "interrupts",
     "version",
     "section",
@@ -44,7 +43,7 @@ _ALONE = (
 )
 MAY_IMPORT = {
     **dict.fromkeys(_ALONE, ""),
-    **dict.fromkeys(("locks", "processes", "extras"), "errors"),
+    **dict.fromkeys(("files", "processes", "extras"), "errors"),
     "philox": "arrays normals",
     "randomness": "normals threads",
     "numbers": "errors",
@@ -52,12 +51,11 @@ MAY_IMPORT = {
     **dict.fromkeys(("vectors", "parameters"), "arrays vectors"),
     "protocol": "errors vectors",
     "keys": "errors extras files protocol",
-    "registering": "errors",
-    "registered_settings": "registering section",
-    "topology": f"{BASE} registered_settings",
-    "data": f"{BASE} files strict_yaml registered_settings",
+    "registering": "errors section",
+    "topology": f"{BASE} registering",
+    "data": f"{BASE} files strict_yaml registering",
     "objectives/chains": "files",
-    "objectives": f"{BASE} normals parameters data registered_settings objectives/chains",
+    "objectives": f"{BASE} normals parameters data registering objectives/chains",
     "objectives/models": f"{BASE} parameters data objectives",
     "trained": f"{BASE} parameters version files data objectives objectives/models",
     "privacy": f"{BASE} notebooks protocol",
@@ -125,7 +123,7 @@ LABELLERS = {
     "privacy/masking/agent.py",  # after the masks were added
     "vectors.py",
     "protocol/encoding.py",  # what a peer labelled
-    "runtimes/packing.py",  # what another shard of the simulation labelled
+    "runtimes/turns.py",  # what another shard of the simulation labelled
     "testing/contracts.py",  # stands in for a data side while it tests algorithms
 }
 

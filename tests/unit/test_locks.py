@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from gossamer.errors import CallerError
-from gossamer.locks import FolderLock, UnderWay, held
+from gossamer.files import FolderLock, UnderWay, held
 
 HOLDER = """
 import os, signal, sys
 from pathlib import Path
-from gossamer.locks import held
+from gossamer.files import held
 
 with held(Path(sys.argv[1])):
     if (child := os.fork()) == 0:

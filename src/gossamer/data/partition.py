@@ -17,7 +17,7 @@ from gossamer.data.partition_by_class import Pathological as Pathological
 from gossamer.data.partition_by_class import Shard as Shard
 from gossamer.data.partition_scheme import Population, Scheme, sizes_of
 from gossamer.errors import DataError, GossamerError, counted
-from gossamer.registered_settings import Kind
+from gossamer.registering import Kind
 
 _UNUSED = -1
 

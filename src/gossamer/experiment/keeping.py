@@ -22,7 +22,7 @@ from gossamer.errors import DataError, GossamerError, MalformedMessage, RunWarni
 from gossamer.experiment.checkpoints import Checkpoint, Origin, write_checkpoint
 from gossamer.experiment.driving import Keeper, Patience
 from gossamer.numbers import real_number
-from gossamer.runtimes.pace import next_due
+from gossamer.runtimes.crew import next_due
 
 EVERY = 60.0
 """Seconds from one checkpoint to the next, unless the caller says otherwise."""

@@ -22,7 +22,7 @@ from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import rescaled
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.results_folder import ResultsFolder, read_summary
-from gossamer.locks import held
+from gossamer.files import held
 from gossamer.parameters import pack
 from gossamer.randomness import derive, stream
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from gossamer.data.partition import KIND as PARTITIONS
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives.loss_settings import KIND as LOSSES
-from gossamer.registered_settings import Kind, used
-from gossamer.registering import Registered
+from gossamer.registering import Kind, Registered, used
 from gossamer.topology.settings import KIND as TOPOLOGIES
 
 KINDS = (TOPOLOGIES, PARTITIONS, LOSSES)

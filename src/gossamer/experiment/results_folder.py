@@ -37,9 +37,8 @@ from gossamer.arrays import FloatArray
 from gossamer.bounded import MOST_RECORDS, elsewhere, read_text
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment import noise_secret
-from gossamer.files import append, make_own_folder, synced, write_own
+from gossamer.files import FolderLock, append, held, make_own_folder, synced, write_own
 from gossamer.files import to_json as to_json
-from gossamer.locks import FolderLock, held
 from gossamer.privacy import guarantee_card
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.sides import receipts

@@ -33,8 +33,7 @@ from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
-from gossamer.runtimes.host import Host
-from gossamer.runtimes.host_inputs import Answer, Arrived, DataSideAnswer, Input, Note, Outcome, Rejected, Task, Wake
+from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Note, Outcome, Rejected, Task, Wake
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
 
 

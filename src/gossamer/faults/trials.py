@@ -19,8 +19,7 @@ from gossamer.faults.specs import SmallRun, small_runs
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Host
-from gossamer.runtimes.storage.ledger import LedgerFile
-from gossamer.runtimes.storage.sides import stored_ledger
+from gossamer.runtimes.storage.ledger import LedgerFile, stored_ledger
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.machine import Side

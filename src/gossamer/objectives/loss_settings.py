@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import SerializeAsAny, WrapValidator, model_serializer
 
-from gossamer.registered_settings import Kind
+from gossamer.registering import Kind
 from gossamer.section import Section, bare
 
 

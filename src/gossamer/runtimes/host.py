@@ -20,6 +20,8 @@ set, every further input is refused, and a host from the journal takes its place
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from gossamer.errors import GossamerError, PeerError
 from gossamer.protocol.effects import (
@@ -32,30 +34,164 @@ from gossamer.protocol.effects import (
     Send,
     SetTimer,
 )
-from gossamer.protocol.encoding import Buffer, decode, encode_pieces, size_of
-from gossamer.protocol.events import Elapsed, Event, Received, Resumed, Started, Stop
+from gossamer.protocol.encoding import Buffer, decode, encode_pieces, register, size_of
+from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Received, Refused, Resumed, Started, Stop
 from gossamer.protocol.frames import Frame
 from gossamer.protocol.link import Link
 from gossamer.protocol.messages import is_confined
 from gossamer.protocol.node import Node, restore_state, state_of
 from gossamer.protocol.session import Deliver, Output, Report, Session, SessionSettings, Transmit, latest_answers
 from gossamer.protocol.trace import Step
-from gossamer.runtimes.host_inputs import (
-    Answer,
-    Arrived,
-    Begin,
-    DataSideAnswer,
-    End,
-    Ended,
-    Input,
-    Note,
-    Outcome,
-    Rejected,
-    Resume,
-    Task,
-    Wake,
-)
-from gossamer.runtimes.journal import HostState, Journal
+
+# Inputs of a host, and what is to be done about them.
+
+Answer = Completed | Answered | Refused
+
+
+# What comes in
+
+
+@register("host.begin")
+@dataclass(frozen=True)
+class Begin:
+    """The run begins."""
+
+
+@register("host.resume")
+@dataclass(frozen=True)
+class Resume:
+    """The host is there again after ``downtime`` seconds; open tasks are lost."""
+
+    downtime: float
+
+
+@register("host.arrived")
+@dataclass(frozen=True)
+class Arrived:
+    """A frame of ``sender``, whose identity is known."""
+
+    sender: str
+    frame: Frame
+
+
+@register("host.answer")
+@dataclass(frozen=True)
+class DataSideAnswer:
+    """The data side's answer to an open task."""
+
+    event: Answer
+
+
+@register("host.wake")
+@dataclass(frozen=True)
+class Wake:
+    """Time has passed."""
+
+
+@register("host.end")
+@dataclass(frozen=True)
+class End:
+    """Someone outside ends the run."""
+
+    reason: str
+
+
+Input = Begin | Resume | Arrived | DataSideAnswer | Wake | End
+
+
+# What is to be done
+
+
+@dataclass(frozen=True)
+class Task:
+    """Give ``effect`` (`Compute`, `Update`, `Interrupt` or `Release`) to the data side."""
+
+    effect: Request
+
+
+@dataclass(frozen=True)
+class Note:
+    """Write to the node's private log."""
+
+    record: Record
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The node makes no more updates."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A frame or its message was refused, and nobody but the sender can have made it."""
+
+    sender: str
+    reason: str
+
+
+Outcome = Transmit | Task | Note | Ended | Rejected
+
+
+# Journal of a host, and the state that a snapshot in it holds.
+
+
+class Journal(Protocol):
+    """Store of inputs, in order.
+
+    Of what was staged and not committed a crash keeps the first few, none, or all.
+    """
+
+    def append(self, entry: Sequence[Buffer]) -> None:
+        """Stage an entry in pieces, for the next `commit`; what they are views of may change after that."""
+        ...
+
+    def snapshot(self, state: Sequence[Buffer]) -> None:
+        """Stage a state in pieces, in the place of all entries so far."""
+        ...
+
+    def commit(self) -> None:
+        """Make durable what was staged, in order; it is when this returns. If it raises, nothing may come of it."""
+        ...
+
+    def tidy(self) -> None:
+        """Do what a commit would otherwise have to do some time."""
+        ...
+
+    def load(self) -> tuple[bytes | None, Iterable[bytes]]:
+        """The newest snapshot that is durable, and the entries after it."""
+        ...
+
+
+@register("host.snapshot")
+@dataclass
+class HostState:
+    """All that a host holds, as plain data.
+
+    Attributes
+    ----------
+    node : dict
+        As `protocol.node.state_of` gives it.
+    links : dict of str to Link
+        The session's.
+    timers : dict of str to float
+        When each rings.
+    finished : str
+        Why the node makes no more updates.
+    begun : bool
+        Whether it has begun.
+    now : float
+        Of the last input.
+    """
+
+    node: dict[str, Any]
+    links: dict[str, Link]
+    timers: dict[str, float] = field(default_factory=dict)
+    finished: str = ""
+    begun: bool = False
+    now: float = 0.0
+
 
 _HANDLING = 4096  # how many bytes of a journal are read back in the time that it takes to handle one more input
 # How many times the bytes of a state its journal grows to before a snapshot takes its place: at rest, and in any case.

@@ -23,9 +23,21 @@ from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot
 from gossamer.runtimes.mail import Action
 from gossamer.runtimes.order import ALWAYS, Bound, Cause, Key, Ranks, final_rank
-from gossamer.runtimes.packing import Packed, packed, unpacked
 from gossamer.runtimes.simulator import Simulator
-from gossamer.runtimes.turns import BEGUN, ENDED, RECEIPT, RECORD, Happened, Orders, Outlook, Parcel, parcel_of
+from gossamer.runtimes.turns import (
+    BEGUN,
+    ENDED,
+    RECEIPT,
+    RECORD,
+    Happened,
+    Orders,
+    Outlook,
+    Packed,
+    Parcel,
+    packed,
+    parcel_of,
+    unpacked,
+)
 from gossamer.runtimes.world import World
 from gossamer.sides.charges import Receipt
 from gossamer.sides.ledger import MemoryLedger

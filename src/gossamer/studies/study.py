@@ -12,8 +12,7 @@ from gossamer.bounded import real_path
 from gossamer.errors import CallerError, DataError, counted
 from gossamer.experiment.reading import override, parse_spec, read_spec
 from gossamer.experiment.spec import Experiment, resolved
-from gossamer.files import make_own_folder, to_json, write_own
-from gossamer.locks import held
+from gossamer.files import held, make_own_folder, to_json, write_own
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.page import write_report
 from gossamer.report.records import read_records

@@ -14,7 +14,7 @@ from pydantic import Field, SerializeAsAny, TypeAdapter, ValidationError, WrapVa
 
 from gossamer.arrays import IndexArray
 from gossamer.errors import SpecError
-from gossamer.registered_settings import Kind
+from gossamer.registering import Kind
 from gossamer.section import Section, bare
 
 

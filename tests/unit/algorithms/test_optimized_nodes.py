@@ -22,8 +22,7 @@ from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Completed, Received, Started
 from gossamer.protocol.node import Node, state_of
-from gossamer.runtimes.host import Host
-from gossamer.runtimes.host_inputs import DataSideAnswer
+from gossamer.runtimes.host import DataSideAnswer, Host
 from gossamer.testing.contracts import AlgorithmContract
 from gossamer.vectors import Public, Released
 

@@ -15,7 +15,7 @@ from gossamer.experiment.auditing import audit_run
 from gossamer.experiment.membership_auditing import audit_membership
 from gossamer.experiment.progress import NullProgress
 from gossamer.experiment.results_folder import CHECKPOINT, unpack
-from gossamer.locks import UnderWay
+from gossamer.files import UnderWay
 from gossamer.studies.runs import each_seed
 from gossamer.studies.sweep import sweep
 

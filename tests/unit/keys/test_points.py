@@ -18,8 +18,7 @@ import gossamer
 from gossamer.deployment.channel.session_keys import Ephemeral
 from gossamer.errors import PeerError
 from gossamer.keys.errors import IdentityError
-from gossamer.keys.identity import Identity, PublicKey
-from gossamer.keys.points import agreement_key, signing_key
+from gossamer.keys.identity import Identity, PublicKey, agreement_key, signing_key
 from gossamer.privacy.masking.keys import agree, check_point, is_signed
 from gossamer.verify import gossamer_verify
 
@@ -166,4 +165,4 @@ def test_keys_are_read_in_one_place() -> None:
         for file in source.rglob("*.py")
         if re.search(r"from_public_bytes|load_\w+_public_key|from_encoded_point", file.read_text(encoding="utf-8"))
     }
-    assert reading == {"keys/points.py", "verify/gossamer_verify.py"}
+    assert reading == {"keys/identity.py", "verify/gossamer_verify.py"}

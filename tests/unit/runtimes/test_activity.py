@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gossamer.protocol.node import Node
-from gossamer.runtimes.activity import Activity, Histogram
-from gossamer.runtimes.timeline import AWAY, COMPUTING, NODES, SENDING, SPANS, Timeline
+from gossamer.runtimes.activity import AWAY, COMPUTING, NODES, SENDING, SPANS, Activity, Histogram, Timeline
 
 NAMES = {name: Node(name, None) for name in ("a", "b")}
 

@@ -21,8 +21,7 @@ from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import Transmit
 from gossamer.protocol.trace import Step
-from gossamer.runtimes.host import Host, HostBroken
-from gossamer.runtimes.host_inputs import Arrived, Begin, Rejected, Task, Wake
+from gossamer.runtimes.host import Arrived, Begin, Host, HostBroken, Rejected, Task, Wake
 from gossamer.testing.contracts import AlgorithmContract
 from gossamer.vectors import Confined, Public
 

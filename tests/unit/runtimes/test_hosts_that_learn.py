@@ -14,8 +14,7 @@ from gossamer.protocol.frames import Acknowledge
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import SessionSettings
-from gossamer.runtimes.host import Host
-from gossamer.runtimes.host_inputs import Begin
+from gossamer.runtimes.host import Begin, Host
 
 FIXED = SessionSettings(retry_after=1.0, longest_retry=8.0, silence=30.0)
 LEARNS = replace(FIXED, learns=True)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.runtimes.order import after, final_rank, in_order, last_moment, ranked, tied
-from gossamer.runtimes.packing import packed, unpacked
+from gossamer.runtimes.turns import packed, unpacked
 from gossamer.vectors import Public, Released
 
 

@@ -17,7 +17,6 @@ from gossamer.errors import CallerError, RunWarning, SpecError
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.running import run
 from gossamer.runtimes import crew as crews
-from gossamer.runtimes import pace
 from gossamer.runtimes.crew import LOST, Crew, Here, Inline, Maker
 
 SECRET = NoiseSecret(bytes(range(16)))
@@ -228,8 +227,7 @@ def test_a_shard_that_is_lost_while_it_is_set_back_is_set_back_again(tmp_path: P
 def test_snapshots_take_little_of_the_time_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes 2 s here, so the next is 200 s later."""
     now, taken = 1000.0, list[float]()
-    for module in (crews, pace):
-        monkeypatch.setattr(module, "monotonic", lambda: now)
+    monkeypatch.setattr(crews, "monotonic", lambda: now)
 
     class Slow(Here):
         def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:

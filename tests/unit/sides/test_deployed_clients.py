@@ -17,7 +17,7 @@ from tests.reference.asked_apart import Party, added
 from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.rounds import public_cohorts
 from gossamer.deployment.party.computing import deployed_computer
-from gossamer.deployment.party.side_file import SideFile
+from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import BudgetSpent
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare

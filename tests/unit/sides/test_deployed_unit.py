@@ -13,7 +13,7 @@ from scipy import stats
 from tests.reference.graph_slow import noise_factor
 
 from gossamer.data.split import Split
-from gossamer.deployment.party.side_file import SideFile
+from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.mechanisms import NeighboringRelation

@@ -36,8 +36,7 @@ from gossamer.privacy.streams.agent_noise import own_server_guarantee
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Record
-from gossamer.runtimes.storage.ledger import LedgerFile
-from gossamer.runtimes.storage.sides import stored_ledger
+from gossamer.runtimes.storage.ledger import LedgerFile, stored_ledger
 from gossamer.sides import member
 from gossamer.sides.client import clipped
 from gossamer.sides.client_guarantees import (

@@ -17,8 +17,7 @@ from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import Factorisation
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise
 from gossamer.privacy.streams.unit_ledger import StreamKind
-from gossamer.runtimes.storage.ledger import LedgerFile
-from gossamer.runtimes.storage.sides import FileAccounts, stored_ledger
+from gossamer.runtimes.storage.ledger import FileAccounts, LedgerFile, stored_ledger
 from gossamer.sides.charges import Receipt
 from gossamer.sides.charging_rules import NO_CHARGES, CuratorCharges, ReleaseCharges, StreamCharges, SumCharges
 from gossamer.sides.ledger import Ledger, MemoryLedger

@@ -19,7 +19,7 @@ from gossamer.experiment.driving import Patience
 from gossamer.experiment.keeping import Checkpoints
 from gossamer.experiment.noise_secret import KeptSecret
 from gossamer.experiment.results_folder import CHECKPOINT
-from gossamer.runtimes import pace
+from gossamer.runtimes import crew
 from gossamer.studies import runs as studied
 from gossamer.studies.sweep import sweep
 
@@ -114,7 +114,7 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint(
     keep = Checkpoints.keep
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "keep", killed)
-        patch.setattr(pace, "SHARE", math.inf)
+        patch.setattr(crew, "SHARE", math.inf)
         with pytest.raises(SystemExit):
             gs.run(gs.read_spec(first.folder / "spec.yaml"), first.folder, overwrite=True, secret=secret, checkpoint=0)
     checkpoint = (first.folder / CHECKPOINT).read_bytes()

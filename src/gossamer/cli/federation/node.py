@@ -83,7 +83,7 @@ def node_command(options: argparse.Namespace) -> int:
     if options.invitation is None:
         raise CallerError("the following arguments are required: --invitation; see gossamer node --help")
     # It needs what is optional, so it is imported only here.
-    from gossamer.deployment.party.options import PartyOptions
+    from gossamer.deployment.party.joining import PartyOptions
     from gossamer.deployment.party.party import run_party
 
     chosen = {name: value for name, value in vars(options).items() if name in PartyOptions.__dataclass_fields__}
@@ -95,7 +95,7 @@ def node_command(options: argparse.Namespace) -> int:
 
 def backup_command(options: argparse.Namespace) -> int:
     """Copy a node's state."""
-    from gossamer.deployment.party.backup import back_up
+    from gossamer.deployment.party.stored import back_up
 
     back_up(options.state, options.out)
     print(

@@ -48,7 +48,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def report_command(options: argparse.Namespace) -> int:
     """Write the report, and say where it is."""
-    from gossamer.locks import held
+    from gossamer.files import held
     from gossamer.report.page import write_figures, write_page
 
     with door_for(options) as door:

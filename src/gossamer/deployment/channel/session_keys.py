@@ -22,8 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from gossamer.keys.identity import PublicKey
-from gossamer.keys.points import agreement_key
+from gossamer.keys.identity import PublicKey, agreement_key
 from gossamer.protocol.encoding import encode
 
 LABEL = "gossamer sealed frames"

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.invitations import Invitation
 from gossamer.errors import SpecError
-from gossamer.runtimes.mqtt.broker_config import ServerTls, access_list, mosquitto_config
+from gossamer.runtimes.mqtt.broker import ServerTls, access_list, mosquitto_config
 from gossamer.runtimes.mqtt.certificates import Authority
 
 _NOTE = """\

@@ -24,11 +24,11 @@ from urllib.parse import urlsplit
 
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.broker_layout import has_tls, host_and_port, is_loopback
+from gossamer.deployment.founding.founding import kept_authority
 from gossamer.deployment.founding.invitations import Invitation, content_of, parse_signed
-from gossamer.deployment.founding.reissuing import kept_authority
 from gossamer.errors import CallerError, SpecError
 from gossamer.keys.errors import InvitationError
-from gossamer.runtimes.mqtt.broker_config import ServerTls, access_list, mosquitto_config
+from gossamer.runtimes.mqtt.broker import ServerTls, access_list, mosquitto_config
 from gossamer.runtimes.mqtt.certificates import Authority, user_name
 
 FEDERATIONS = "federations"

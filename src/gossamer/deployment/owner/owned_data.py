@@ -14,28 +14,118 @@ what both names have.
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
+import shlex
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from gossamer.data.split import Split
 from gossamer.deployment.owner.fingerprints import content_of, examples_at, examples_of, hashed
-from gossamer.deployment.owner.known_names import take_over, told_of_names, update_command
 from gossamer.deployment.owner.ledger_key import key_path, open_with_key
-from gossamer.deployment.owner.once_in_a_run import once_in_a_run
 from gossamer.deployment.owner.policy import DataRule, OwnerPolicy
-from gossamer.errors import DataError, counted
+from gossamer.errors import DataError, SpecError, counted
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, Entry, widest_order_of
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.accounting.release_times import without_late
 from gossamer.privacy.releases import Counts, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.weakness import remarks
-from gossamer.runtimes.storage.contents import Content, Difference
-from gossamer.runtimes.storage.filters import Budget
-from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile
-from gossamer.runtimes.storage.unit_ledgers import DurableLawLedger
+from gossamer.runtimes.storage.account import Budget
+from gossamer.runtimes.storage.contents import Content, Difference, KnownElsewhere, rename
+from gossamer.runtimes.storage.ledger import DurableLawLedger, DurableLedger, LedgerFile
+
+# Data that are in a run once only: where the noise that counts is that of a sum with other parties in it.
+#
+# A party's plan is charged for what its own data move a sum by. The same data at two parties of one run move the sum
+# twice as far, under the same noise: mu doubles, so the squared loss is four times as large, and two charges are only
+# twice. By noise that each adds to what it sends itself they do add up.
+
+
+@contextmanager
+def once_in_a_run(file: LedgerFile, data_set: str, run: str, node: str) -> Iterator[None]:
+    """Refuse ``data_set`` to ``node``, if examples of it are in ``run`` at another node; the plan is entered inside.
+
+    Raises
+    ------
+    DataError
+        If they are: before anything is entered, or after, where two processes entered theirs at the same time.
+    """
+    _check(file, data_set, run, node)
+    yield
+    _check(file, data_set, run, node)
+
+
+def _check(file: LedgerFile, data_set: str, run: str, node: str) -> None:
+    for name in (data_set, *file.contents.overlaps(data_set)):
+        others = [spent.run for spent in file.runs(name) if spent.run.startswith(f"{run}/")]
+        for other in others:
+            if (name, other) != (data_set, f"{run}/{node}"):
+                raise DataError(
+                    f"{node}: examples of data set {data_set!r} are in this run already, at {other.partition('/')[2]}, "
+                    "and what is charged holds for data at one party of a sum, whose noise parties share or a server "
+                    "adds; take part with one of them, or with data that no other has"
+                )
+
+
+# Data that the ledger knows under another name: what the owner is told, and what may be said to that.
+
+
+def update_command(policy: OwnerPolicy, name: str, path: Path | None) -> str:
+    """The command that accepts a data set as it is."""
+    where = "" if path is None else f" --data {shlex.quote(str(path))}"
+    return f"gossamer data update {shlex.quote(str(policy.path))}{where} --name {shlex.quote(name)}"
+
+
+@contextmanager
+def told_of_names(name: str, command: str) -> Iterator[None]:
+    """Content of data set ``name`` that is known under others, in one line that says what to do.
+
+    Raises
+    ------
+    DataError
+        Instead of `KnownElsewhere`.
+    """
+    try:
+        yield
+    except KnownElsewhere as found:
+        raise DataError(_line(found, name, command)) from None
+
+
+def _line(found: KnownElsewhere, name: str, command: str) -> str:
+    shared = found.shared.items()
+    known = [f"{count:,} of its {found.examples:,} examples are known as {other!r}" for other, count in shared]
+    if found.forgotten:
+        listed = ", ".join(map(repr, found.forgotten))
+        known.append(f"it may be {listed}, whose hashes were forgotten with their key")
+    if found.begun:
+        return (
+            f"data set {name!r}: {' and '.join(known)}, and another name is no fresh budget; {command} --adds-up "
+            "accepts it, if it is no mistake: for examples in common what both names spend adds up"
+        )
+    old = next(iter((*found.shared, *found.forgotten)))
+    return (
+        f"data set {name!r}: {' and '.join(known)}, and a new name is no fresh budget; {command} "
+        f"--renamed-from {shlex.quote(old)} takes over what was spent, if it is the same data (with {old!r} no longer "
+        "in the policy), and --adds-up in its place accepts other data: for examples in common what both names spend "
+        "adds up"
+    )
+
+
+def take_over(policy: OwnerPolicy, file: LedgerFile, old: str, new: str) -> None:
+    """Keep under ``new`` what the ledger keeps under ``old``.
+
+    Raises
+    ------
+    SpecError
+        If the policy still has the old name, or the ledger does not know it, or knows the new one.
+    """
+    if old in policy.data:
+        raise SpecError(
+            f"{policy.place(('data', old))}: data that were renamed have one name; take {old!r} out of the policy"
+        )
+    rename(file.contents.file, old, new)
 
 
 @dataclass

@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -33,16 +33,64 @@ from pydantic import (
 from gossamer.algorithms.table import ALGORITHMS, known_names
 from gossamer.bounded import real_path
 from gossamer.deployment.founding.roster import ROLES, roles_of
-from gossamer.deployment.owner.policy_series import SeriesPlanRule, SeriesRule
 from gossamer.errors import CallerError, SpecError, did_you_mean
 from gossamer.privacy.accounting.filters import check_parts
 from gossamer.privacy.accounting.release_times import LEAST, without_late
 from gossamer.privacy.accounting.renyi import renyi_level
-from gossamer.privacy.accounting.series import Series
+from gossamer.privacy.accounting.series import MOST_RELEASES, Series, SeriesPlan
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.weakness import refused_delta
 from gossamer.section import Section, place, said
 from gossamer.strict_yaml import Key, Lines, read_located
+
+# Series in a policy: runs that an owner fixes beforehand, and the part of the budget that is set aside for them.
+
+_Some = Annotated[StrictInt, Field(ge=1, le=MOST_RELEASES)]
+
+
+class SeriesPlanRule(Section):
+    """Runs of one plan, with Gaussian noise. A run that releases less, with more noise, is one of them, too.
+
+    Attributes
+    ----------
+    runs : int
+        How many.
+    releases : int
+        Of each run.
+    sampling_rate : float
+        The largest share of the data that a release is made from.
+    noise_multiplier : float
+        The smallest: standard deviation over the clip.
+    sampling : {"poisson", "fixed_size"}
+        How a batch is drawn.
+    """
+
+    runs: _Some
+    releases: _Some
+    sampling_rate: Annotated[float, Field(gt=0, le=1)]
+    noise_multiplier: Annotated[float, Field(ge=0.01, le=1e6)]  # as of gossamer account
+    sampling: Literal["poisson", "fixed_size"] = "poisson"
+
+
+class SeriesRule(Section):
+    """Runs that are fixed beforehand.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        What is set aside for all of them together. It is enough if their accountant says so, without a filter's price.
+    plans : list of SeriesPlanRule
+        Which runs they are.
+    """
+
+    epsilon: Annotated[float, Field(gt=0)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    plans: Annotated[list[SeriesPlanRule], Field(min_length=1)]
+
+    def named(self, name: str) -> Series:
+        """The series under its name."""
+        return Series(name, self.epsilon, self.delta, tuple(SeriesPlan(**plan.model_dump()) for plan in self.plans))
+
 
 FINGERPRINT = re.compile(r"([0-9a-f]{4}-){7}[0-9a-f]{4}")
 """As people compare them."""

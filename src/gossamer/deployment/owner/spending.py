@@ -15,9 +15,8 @@ from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.accounting.renyi import renyi_epsilon
 from gossamer.privacy.accounting.series import Series
 from gossamer.privacy.weakness import remarks
-from gossamer.runtimes.storage.account import Spent
+from gossamer.runtimes.storage.account import Budget, Spent
 from gossamer.runtimes.storage.contents import Accepted
-from gossamer.runtimes.storage.filters import Budget
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.receipts import Witnessed
 

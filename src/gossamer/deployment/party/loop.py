@@ -13,15 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gossamer.deployment.party.progress import short
-from gossamer.deployment.party.reach import ALONE, Reach
+from gossamer.deployment.party.reach import ALONE, Reach, short
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.tasks import Worker
 from gossamer.deployment.peers.peers import Peers, PeerState
 from gossamer.protocol.effects import Record, Request
 from gossamer.protocol.session import Transmit
-from gossamer.runtimes.host import Host
-from gossamer.runtimes.host_inputs import Arrived, DataSideAnswer, Ended, Input, Note, Outcome, Rejected, Task, Wake
+from gossamer.runtimes.host import Arrived, DataSideAnswer, Ended, Host, Input, Note, Outcome, Rejected, Task, Wake
 from gossamer.runtimes.mqtt.inbox import Datagram
 
 MOST_BYTES = 8 << 20

@@ -11,32 +11,86 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
 from threadpoolctl import threadpool_limits
 
-from gossamer.deployment.founding.layout import CERTIFICATE
+from gossamer.deployment.founding.invitations import Invitation
+from gossamer.deployment.founding.layout import AUTHORITY, CERTIFICATE
 from gossamer.deployment.party.agreement import LARGEST_FRAME, Agreed
-from gossamer.deployment.party.connecting import connected
 from gossamer.deployment.party.data_side import DataHeld
-from gossamer.deployment.party.gathering import RECALL, Gathering, check_memory
-from gossamer.deployment.party.joining import Invited, accept
+from gossamer.deployment.party.gathering import RECALL, Gathering, check_memory, check_receipts, witnesses_of
+from gossamer.deployment.party.joining import Invited, PartyOptions, accept
 from gossamer.deployment.party.loop import Clock, NodeLoop
-from gossamer.deployment.party.options import PartyOptions
-from gossamer.deployment.party.progress import short
-from gossamer.deployment.party.reach import Reach
-from gossamer.deployment.party.renewing import Newer, check_newer, fitting
+from gossamer.deployment.party.reach import Reach, short
 from gossamer.deployment.party.reporting import Reporter
 from gossamer.deployment.party.results import write_results
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.party.stored import Stored
+from gossamer.deployment.party.stored import Newer, Stored, check_newer, fitting
 from gossamer.deployment.party.tasks import Tasks, Worker
-from gossamer.deployment.party.witnessing import check_receipts, witnesses_of
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import CallerError, GossamerError
 from gossamer.experiment.neighbours import neighbours
 from gossamer.protocol.link import counters_of
 from gossamer.protocol.witnesses import Witnesses
-from gossamer.runtimes.mqtt.transport import MqttTransport
+from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings
+from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
+
+# The way to the broker: its address, the files for TLS, and a connection before anything is charged.
+
+LARGEST_DATAGRAM = 1 << 20
+"""Most bytes that the broker has to take."""
+
+
+@contextmanager
+def connected(options: PartyOptions, invitation: Invitation, folder: StateFolder) -> Iterator[MqttTransport]:
+    """Be connected to the broker inside.
+
+    Raises
+    ------
+    BrokerUnreachable
+        If there was no connection for as long as it may take; nothing was charged.
+    CallerError
+        If a file is missing.
+    """
+    limits = TransportSettings(connect_timeout=options.connect_timeout, largest_datagram=LARGEST_DATAGRAM)
+    address = broker_address(options, invitation)
+    folder.say(f"connects to {address}")
+    transport = MqttTransport(invitation.run, invitation.me.name, address, limits, folder.warn)
+    try:
+        transport.open()
+    except BrokerUnreachable as error:
+        store = "the store is as it was" if folder.kept else "no store was left"
+        raise BrokerUnreachable(f"{error}; nothing was charged, and {store}") from None
+    try:
+        yield transport
+    finally:
+        transport.close()
+
+
+def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddress:
+    """Address of the broker, with the files for TLS that lie beside the invitation.
+
+    Raises
+    ------
+    CallerError
+        If a file is missing.
+    """
+    parts = urlsplit(invitation.broker)
+    assert parts.hostname is not None  # an invitation has been checked
+    assert parts.port is not None
+    if parts.scheme == "mqtt":
+        return BrokerAddress(parts.hostname, parts.port)
+    authority, certificate = options.folder / AUTHORITY, options.folder / CERTIFICATE
+    missing = [str(file) for file in (authority, certificate) if not file.is_file()]
+    if missing:
+        raise CallerError(
+            f"the broker {invitation.broker} wants TLS, and there is no {' and no '.join(missing)}; put what the "
+            "organiser handed over beside the invitation"
+        )
+    # The certificate is for the party's identity.
+    return BrokerAddress(parts.hostname, parts.port, Tls(authority, certificate, options.key))
+
 
 _STOPPED, _RENEWED, _LEFT, _SHORT = "stopped", "renewed", "left", "short"
 _BESIDE = 1 << 10  # bytes of a message beside its vector, about

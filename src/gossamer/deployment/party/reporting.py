@@ -15,8 +15,7 @@ from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.health import LOST
 from gossamer.deployment.party.joining import Invited
 from gossamer.deployment.party.loop import NodeLoop, Transport
-from gossamer.deployment.party.progress import Progress
-from gossamer.deployment.party.reach import Reach
+from gossamer.deployment.party.reach import Progress, Reach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Peers, PeerState
 from gossamer.errors import SpecError, counted

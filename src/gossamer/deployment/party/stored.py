@@ -2,20 +2,256 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-from gossamer.deployment.party.joining import Invited
-from gossamer.deployment.party.options import PartyOptions
-from gossamer.deployment.party.renewing import RECORD, open_host
+from gossamer.deployment.founding.federation_spec import own_code
+from gossamer.deployment.founding.invitations import Invitation, content_of, parse_signed
+from gossamer.deployment.party.agreement import Agreed, Terms
+from gossamer.deployment.party.data_side import FORMAT as SIDE
+from gossamer.deployment.party.data_side import UNIT_LEDGER
+from gossamer.deployment.party.gathering import MEMORY
+from gossamer.deployment.party.joining import Invited, PartyOptions, accept
 from gossamer.deployment.party.state_folder import STORE, StateFolder, opened
-from gossamer.errors import CallerError
-from gossamer.files import named
+from gossamer.errors import CallerError, GossamerError
+from gossamer.experiment.spec import Experiment
+from gossamer.files import make_own_folder, named
+from gossamer.keys.errors import InvitationError
+from gossamer.privacy.releases import Counts
 from gossamer.protocol.link import Link
 from gossamer.protocol.trace import Step, check_is_trace, whole_steps, write_step
 from gossamer.runtimes.host import Host
-from gossamer.runtimes.storage.store import SqliteStore
+from gossamer.runtimes.storage.account import FORMAT as LEDGER
+from gossamer.runtimes.storage.file import File
+from gossamer.runtimes.storage.store import FORMAT as NODE
+from gossamer.runtimes.storage.store import WITNESS_FORMAT, SqliteStore
+from gossamer.sides.charges import Charges
+
+# Copies of a node's state folder, such as to move it to another machine: whole, with what is in logs only.
+
+_SEALED = {STORE: NODE, MEMORY: WITNESS_FORMAT, UNIT_LEDGER: LEDGER, "side.sqlite": SIDE}
+_LEFT = ("lock", "live-address", "leave")
+
+
+def back_up(state: Path, out: Path) -> None:
+    """Copy the state folder of a node that does not run to a folder that does not exist yet.
+
+    Raises
+    ------
+    CallerError
+        If there is no node, one runs, or the copy cannot be made.
+    StorageError
+        If a file is not what was written.
+    """
+    if not (state / STORE).exists():
+        raise CallerError(f"{state}: no node has begun here, since there is no {STORE}; give a node's --store")
+    if out.exists():
+        raise CallerError(f"{out} exists already; name a folder that does not")
+    folder = StateFolder(state)
+    folder.take()
+    try:
+        make_own_folder(out)
+        for path in sorted(state.iterdir()):
+            if path.name in _SEALED:
+                with closing(File(path, _SEALED[path.name], {}, alone=True)) as file:
+                    file.back_up(out / path.name)
+            elif path.name not in _LEFT and not path.name.startswith(tuple(f"{name}-" for name in _SEALED)):
+                shutil.copy2(path, out / path.name)
+    except OSError as error:
+        shutil.rmtree(out, ignore_errors=True)
+        raise CallerError(
+            f"{error.filename or out}: cannot be copied: {error.strerror}; make room, or name another folder"
+        ) from None
+    except CallerError:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+    finally:
+        folder.give_back()
+
+
+# A run whose invitation is issued again, because somebody joins or because the old one expires.
+#
+# A node's journal only makes sense to the node that wrote it. So the first thing that a node does under a newer
+# invitation is to come back as it was under the old one, and to keep all that it holds as plain data: the newer node
+# takes that over, tells its neighbours that it was away, and asks its data side again. The text of the invitation by
+# which the store was written lies beside it.
+
+RECORD = "invitation.yaml"
+"""In the state folder: the invitation by which the store was written."""
+_EVERY = 2.0  # seconds between two looks at the file of the invitation
+
+
+def open_host(invited: Invited, folder: StateFolder, store: SqliteStore, watch: Callable[[Step], None] | None) -> Host:
+    """The node of this party, as its store has it.
+
+    Parameters
+    ----------
+    invited : Invited
+        By the invitation of today.
+    folder : StateFolder
+        Taken by this process.
+    store : SqliteStore
+        Of this node.
+    watch : callable or None
+        For `Host`.
+
+    Raises
+    ------
+    CallerError
+        If the store was written by an invitation that is newer, or that differs in more than who takes part.
+    """
+    before = _recorded(folder)
+    if before is not None and before != invited.text:
+        _hand_over(parse_signed(before), invited.agreed, store)
+        folder.say("goes on by a newer invitation")
+    if before != invited.text:
+        folder.write(RECORD, invited.text)
+    return invited.agreed.host(store, watch)
+
+
+def _recorded(folder: StateFolder) -> bytes | None:
+    """Invitation by which the store was written, if there is one."""
+    record = folder.path / RECORD
+    if not record.exists():
+        return None
+    content = content_of(record)
+    try:
+        parse_signed(content)
+    except InvitationError:
+        raise CallerError(
+            f"{record}: expected this node's own copy of the invitation that it last ran by, found an empty or damaged "
+            "file, as a power cut can leave it; copy that invitation there, which is the party's own unless it was "
+            "replaced since"
+        ) from None
+    return content
+
+
+def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
+    """Have the store hold a snapshot that the node of the newer invitation can begin from."""
+    # Its code is allowed; the spec may not have had other.
+    earlier = Agreed.on(Terms.of(before, own_code(agreed.terms.experiment), agreed.terms.start))
+    check_newer(earlier, agreed)
+    earlier.host(store).checkpoint()
+
+
+def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Invited:
+    """Invitation by which a node goes on: that of today, or the one before, if what is in the store does not fit it.
+
+    Raises
+    ------
+    InvitationError
+        If the store is of another run, or was written by a newer invitation.
+    """
+    text = _recorded(folder)
+    if text is None or text == invited.text:
+        return invited
+    before, new = parse_signed(text), invited.agreed.terms.invitation
+    if (before.run, before.organiser) != (new.run, new.organiser) or new.issued < before.issued:
+        return invited  # for `open_host` to refuse
+    earlier = accept(options, text)
+    try:
+        check_newer(earlier.agreed, invited.agreed)
+    except InvitationError as error:
+        folder.warn(f"does not accept the newer invitation, and goes on by the old one: {error}")
+        return earlier
+    return invited
+
+
+def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None = None) -> None:
+    """Whether parties that are in a run by one invitation may go on by another; by default the one it is for.
+
+    Raises
+    ------
+    InvitationError
+        If that one is to another run, is older, or differs in more than who joins.
+    """
+    old, new = earlier.terms.invitation, agreed.terms.invitation
+    if (old.run, old.organiser) != (new.run, new.organiser):
+        raise InvitationError("the invitation is to another run than the one in the store; give another --store")
+    if new.issued < old.issued:
+        raise InvitationError(
+            f"the store was written by an invitation issued at {old.issued.isoformat()}, and this one is older; "
+            "take the newest"
+        )
+    if _without_nodes(earlier.terms.experiment) != _without_nodes(agreed.terms.experiment):
+        raise InvitationError("the spec of a run never changes, but for its parties; found a new federation")
+    kept = {member.name: member for member in new.members}
+    changed = [member.name for member in old.members if kept.get(member.name) != member]
+    if changed:
+        raise InvitationError(
+            f"who is in a run stays what they were, and {', '.join(changed)} left, or got another key, role, unit or "
+            "number of examples; found a new federation"
+        )
+    if earlier.terms.names == agreed.terms.names:
+        return
+    name = agreed.terms.experiment.algorithm.name
+    # Who masks with whom is drawn from all parties before the run, and the owners' trust is in those.
+    if agreed.terms.experiment.terms.hiding or not agreed.prepared.algorithm.grows:
+        raise InvitationError(f"nobody can join a run of {name} that has begun; found a new federation")
+    if agreed.terms.names[: len(earlier.terms.names)] != earlier.terms.names:
+        raise InvitationError("who joins comes after those who were there")
+    for party in parties or [agreed.terms.me.name]:
+        if _planned(earlier, party) != _planned(agreed, party):
+            raise InvitationError(
+                f"with the parties that join, {party} would release something else than was planned, and the plan of a "
+                "run is fixed. Noise that is calibrated to a budget depends on the party with fewest examples, and "
+                "stop.updates is shared by all: let somebody join with as many examples, or found a new federation "
+                "(there with privacy.noise_multiplier in the place of a budget, and updates_per_node)"
+            )
+
+
+def _planned(agreed: Agreed, name: str) -> tuple[Charges | None, Counts | None]:
+    """Charges that the ledger is opened for; of samples the releases too, which without noise it does not hold to."""
+    side = agreed.plan.side(name)
+    return side.charges(), side.counts()
+
+
+def _without_nodes(experiment: Experiment) -> dict[str, object]:
+    document = experiment.model_dump(mode="json")
+    document["algorithm"].pop("nodes", None)
+    return document
+
+
+class Newer:
+    """Looks for a newer invitation in the place of the one that a node runs by.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    current : Invitation
+        What it held.
+    say : callable
+        Takes a line.
+    """
+
+    def __init__(self, path: Path, current: Invitation, say: Callable[[str], None]) -> None:
+        self._path, self._current, self._say = path, current, say
+        self._seen, self._next = self._stamp(), 0.0
+
+    def look(self, now: float) -> bool:
+        """Whether there is one."""
+        if now < self._next:
+            return False
+        self._next = now + _EVERY
+        if (stamp := self._stamp()) == self._seen:
+            return False
+        self._seen = stamp
+        try:
+            found = parse_signed(content_of(self._path), self._current.organiser.fingerprint)
+        except (OSError, GossamerError) as error:
+            self._say(f"{self._path} has changed, and is no invitation any more: {error}; goes on by the old one")
+            return False
+        return found.run == self._current.run and found.issued > self._current.issued
+
+    def _stamp(self) -> tuple[float, int]:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return 0.0, 0
+        return status.st_mtime, status.st_size
 
 
 class Stored:

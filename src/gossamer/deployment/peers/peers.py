@@ -53,10 +53,9 @@ from gossamer.deployment.peers.payloads import (
     encode_content,
     noted,
 )
-from gossamer.deployment.peers.record import Peer
+from gossamer.deployment.peers.record import Peer, SparseLog, printable
 from gossamer.deployment.peers.record import PeerSettings as PeerSettings
 from gossamer.deployment.peers.record import PeerState as PeerState
-from gossamer.deployment.peers.standing import SparseLog, printable
 from gossamer.errors import CallerError, PeerError, SpecError
 from gossamer.keys.errors import Reason, RefusedDatagram
 from gossamer.keys.identity import Identity

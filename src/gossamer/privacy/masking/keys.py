@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from gossamer.errors import PeerError
-from gossamer.keys.points import agreement_key, signing_key
+from gossamer.keys.identity import agreement_key, signing_key
 from gossamer.privacy.masking.group import Group, UintArray
 from gossamer.protocol.encoding import encode
 from gossamer.randomness import derive as derive_seed

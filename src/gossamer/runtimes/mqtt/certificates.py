@@ -20,8 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gossamer.errors import SpecError
-from gossamer.keys.identity import PublicKey
-from gossamer.keys.points import signing_key
+from gossamer.keys.identity import PublicKey, signing_key
 from gossamer.keys.private_files import write_private
 
 DAYS = 3650

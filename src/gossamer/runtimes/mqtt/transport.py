@@ -19,6 +19,8 @@ not allow. Nothing is retained and there is no last will: the broker keeps nothi
 who is there is known from what the peers seal (`gossamer.deployment.peers`).
 """
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 import math
@@ -34,7 +36,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-import gossamer.runtimes.mqtt.mqtt_extra  # noqa: F401  (says how to install paho where it is missing)
+from gossamer.extras import require
+
+require("paho", "a node needs", "mqtt")  # one clear line where it is missing
 
 # isort: split
 import paho.mqtt.client as paho

@@ -20,8 +20,10 @@ one release more. Several runs, in several processes, may use one ledger at the 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
+from gossamer.errors import SpecError
 from gossamer.privacy.accounting.accountants import renyi_epsilon
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry, Total
 from gossamer.privacy.accounting.ledger import Plan
@@ -31,22 +33,144 @@ from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.protocol.encoding import encode
-from gossamer.runtimes.storage.account import FORMAT, Account, Spent, disagreement, runs_on, spent_on
-from gossamer.runtimes.storage.asking import (
+from gossamer.runtimes.storage.account import (
+    FORMAT,
     PAID,
+    Account,
     Asking,
+    Budget,
+    Spent,
     asking_given,
     asking_of,
     decoded,
+    disagreement,
     encoded,
+    kept_by,
     release_cost,
+    runs_in,
+    runs_on,
+    series_of,
+    spent_on,
+    total_of,
     whole,
 )
 from gossamer.runtimes.storage.contents import Contents
 from gossamer.runtimes.storage.file import File
-from gossamer.runtimes.storage.filters import Budget, kept_by, runs_in, series_of, total_of
 from gossamer.runtimes.storage.receipts import StoredReceipts, Witnessed, witnessed_in
-from gossamer.runtimes.storage.unit_ledgers import DurableLawLedger
+from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
+from gossamer.sides.plan import SidePlan, Trust
+
+# Ledgers of data sides in an owner's file: opened for what a plan is charged.
+
+
+def stored_ledger(
+    file: LedgerFile, name: str, data_set: str, run: str, budget: Budget, plan: SidePlan, trust: Trust
+) -> Ledger:
+    """The durable ledger of one party, with all that its plan reveals in it; with what was charged, if it was there.
+
+    What has no noise is counted in memory alone: nothing is proved of it, and nothing can be held to a plan.
+
+    Parameters
+    ----------
+    file : LedgerFile
+        The owner's.
+    name : str
+        The party.
+    data_set, run, budget
+        As for `LedgerFile.open`; each owner of a curator's sums has a data set of its own.
+    plan : SidePlan
+        Which is charged.
+    trust : Trust
+        Whom the owner trusts.
+
+    Raises
+    ------
+    BudgetSpent
+        If the plan does not fit into what is left; nothing is charged.
+    SpecError
+        If nothing is charged for the plan, the run was opened with another one, or the budget does not count what one
+        example moves a whole client's update by.
+    StorageError
+        If it cannot be written.
+    """
+    charges = plan.charges()
+    if charges is None:
+        raise SpecError(f"nothing that {name} releases is charged")
+    ledger = charges.opened(name, FileAccounts(file, data_set, run, budget, plan, trust))
+    return MemoryLedger(name, charges) if ledger is None else StoredLedger(name, ledger, charges)
+
+
+@dataclass(frozen=True)
+class FileAccounts:
+    """Accounts of one run, in a file."""
+
+    file: LedgerFile
+    data_set: str
+    run: str
+    budget: Budget
+    plan: SidePlan
+    trust: Trust
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.budget.relation
+
+    def releases(self, owner: str, most: Counts, part: str = "") -> DurableLedger:
+        return self.file.open(owner, f"{self.data_set} {part}" if part else self.data_set, self.run, self.budget, most)
+
+    def stream(self, owner: str, stream: StreamKind) -> DurableLawLedger:
+        # What the records reveal is in the ledgers of those whose data they hold.
+        return self.file.open_stream(owner, self.data_set, self.run, self.budget, stream, 0.0)
+
+    def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableLawLedger:
+        # A whole update moves as far as a replacement does, whatever relation the budget counts examples by.
+        divergence = self.plan.divergence(self.budget.order, NeighboringRelation.REPLACE_ONE, self.trust)
+        return self.file.open_agent(owner, self.data_set, self.run, self.budget, divergence, noise, most)
+
+
+# The durable ledger of what has one law: the records of a unit's stream of noise, or the masked sums of an agent.
+
+
+class DurableLawLedger:
+    """The releases of one law, opened for so many of them.
+
+    Made by `LedgerFile.open_stream`, and by `LedgerFile.open_agent` with what the unit releases already in it.
+
+    Parameters
+    ----------
+    account : Account
+        Of the unit's server, or of the agent.
+    law : StreamKind, AgentNoise or None
+        Of each release; None for an agent that adds no noise.
+    most : int
+        For how many it is opened.
+    what, spent : str
+        One release in words, and what is said once all are charged.
+
+    Attributes
+    ----------
+    releases : int
+        How many are charged.
+    """
+
+    def __init__(
+        self, account: Account, law: StreamKind | AgentNoise | None, most: int, *, what: str, spent: str
+    ) -> None:
+        self._account, self._most, self._what, self._spent = account, most, what, spent
+        self._kind = encode(None if law is None else law.describe())
+        self.releases = sum(account.counts().values())
+
+    @property
+    def owner(self) -> str:
+        """The unit's server, or the agent."""
+        return self._account.owner
+
+    def charge(self) -> None:
+        """Charge the next release; as `DurableLedger.charge`."""
+        self.releases = self._account.charge(self._kind, self._what, PAID, self._refusal)
+
+    def _refusal(self, before: int) -> str | None:
+        return None if before < self._most else self._spent
 
 
 class LedgerFile:

@@ -10,8 +10,7 @@ from gossamer.faults.schedules import SETTINGS
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.frames import Data
 from gossamer.protocol.node import state_of
-from gossamer.runtimes.host import Host
-from gossamer.runtimes.host_inputs import Arrived
+from gossamer.runtimes.host import Arrived, Host
 from gossamer.testing.contracts import AlgorithmContract
 from gossamer.vectors import Public
 

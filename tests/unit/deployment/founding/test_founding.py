@@ -21,14 +21,13 @@ from gossamer.deployment.founding.broker_layout import is_loopback
 from gossamer.deployment.founding.federation_spec import federation_spec
 from gossamer.deployment.founding.founding import VALID, draft, found
 from gossamer.deployment.founding.invitations import parse_invitation, parse_signed
-from gossamer.deployment.founding.own_identity import make_identity, read_keys
-from gossamer.deployment.founding.roster import ROLES
+from gossamer.deployment.founding.roster import ROLES, make_identity, read_keys
 from gossamer.deployment.party.agreement import Terms
 from gossamer.errors import CallerError
 from gossamer.experiment.reading import read_spec, read_text, write_spec
 from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
-from gossamer.runtimes.mqtt.broker_config import access_list
+from gossamer.runtimes.mqtt.broker import access_list
 
 ROOT = Path(__file__).resolve().parents[4]
 BROKER = "mqtts://broker.example.org:8883"

@@ -19,15 +19,14 @@ from tests.reference.reissued import reissue
 
 from gossamer.cli import main
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.founding.founding import found
+from gossamer.deployment.founding.founding import draft_again, found
 from gossamer.deployment.founding.invitations import Invitation, read_signed
-from gossamer.deployment.founding.reissuing import draft_again
 from gossamer.deployment.party.agreement import Terms
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.reading import read_text
 from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
-from gossamer.runtimes.mqtt.broker_config import access_list
+from gossamer.runtimes.mqtt.broker import access_list
 
 BROKER = "mqtts://broker.example.org:8883"
 SPEC = "dataset: digits\nalgorithm: {name: audp, updates_per_node: 9, batch_size: 20}\nprivacy: {noise_multiplier: 1}\n"

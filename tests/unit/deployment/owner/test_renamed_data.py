@@ -17,9 +17,9 @@ from gossamer.privacy.accounting.accountants import renyi_divergence
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
+from gossamer.runtimes.storage.contents import MOST_SHARED
 from gossamer.runtimes.storage.file import StorageError
 from gossamer.runtimes.storage.ledger import LedgerFile
-from gossamer.runtimes.storage.names import MOST_SHARED
 
 KIND = ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.1), 10)
 ORDER = 6

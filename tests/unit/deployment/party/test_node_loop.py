@@ -22,7 +22,7 @@ from gossamer.protocol.events import Refused
 from gossamer.protocol.frames import Acknowledge
 from gossamer.protocol.node import Rounds
 from gossamer.protocol.session import Transmit
-from gossamer.runtimes.host_inputs import Arrived, DataSideAnswer, Ended, Note, Rejected, Task, Wake
+from gossamer.runtimes.host import Arrived, DataSideAnswer, Ended, Note, Rejected, Task, Wake
 from gossamer.runtimes.mqtt.inbox import Datagram
 
 FRAME = Acknowledge(1)

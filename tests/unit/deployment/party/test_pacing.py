@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gossamer.deployment.party.pacing import LEAST, MARGIN, Paced
+from gossamer.deployment.party.computing import LEAST, MARGIN, Paced
 from gossamer.deployment.party.tasks import Tasks
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.mechanisms import Gaussian

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from gossamer.deployment.party.health import Level, problems
-from gossamer.deployment.party.progress import Progress, short
+from gossamer.deployment.party.reach import Progress, short
 from gossamer.deployment.peers.peers import PeerState
 from gossamer.protocol.node import Rounds
 

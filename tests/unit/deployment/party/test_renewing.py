@@ -16,16 +16,15 @@ from gossamer.deployment.founding.founding import Founded, draft
 from gossamer.deployment.founding.invitations import Invitation, invite, parse_signed
 from gossamer.deployment.party.agreement import Agreed, Terms
 from gossamer.deployment.party.data import shard_settings
-from gossamer.deployment.party.joining import Invited
-from gossamer.deployment.party.options import PartyOptions
-from gossamer.deployment.party.renewing import RECORD, Newer, check_newer, fitting, open_host
+from gossamer.deployment.party.joining import Invited, PartyOptions
 from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.deployment.party.stored import RECORD, Newer, check_newer, fitting, open_host
 from gossamer.errors import CallerError
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec, write_spec
 from gossamer.keys.identity import Identity
 from gossamer.protocol.session import Transmit
-from gossamer.runtimes.host_inputs import Task
+from gossamer.runtimes.host import Task
 from gossamer.runtimes.storage.store import SqliteStore
 
 ORGANISER = Identity.of_seed(bytes(32))

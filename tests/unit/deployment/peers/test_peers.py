@@ -12,7 +12,7 @@ from gossamer.deployment.channel.sealed_frames import OVERHEAD
 from gossamer.deployment.channel.secure_channel import SecureChannel
 from gossamer.deployment.peers.payloads import LARGEST_NOTE, Counters, Heartbeat, decode_content, encode_content
 from gossamer.deployment.peers.peers import Peers, PeerSettings
-from gossamer.deployment.peers.standing import Limits, SparseLog, Standing
+from gossamer.deployment.peers.record import Limits, SparseLog, Standing
 from gossamer.errors import CallerError, MalformedMessage, SpecError
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.frames import Acknowledge, Chunk, decode_frame, encode_frame

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from tests.sampling import examples
 
-from gossamer.deployment.party.side_file import SideFile
+from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import CallerError
 from gossamer.privacy.accounting.filters import EitherFilter, Entry
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -25,8 +25,7 @@ from gossamer.protocol.witnesses import Known, Seen
 from gossamer.runtimes.storage.file import WrongStore
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.seal import newest_of
-from gossamer.runtimes.storage.store import SqliteStore
-from gossamer.runtimes.storage.witnesses import WitnessFile
+from gossamer.runtimes.storage.store import SqliteStore, WitnessFile
 
 KEY = b"the key of the one whose files they are"
 BUDGET = EitherFilter(8.0, 1e-5, NeighboringRelation.REPLACE_ONE, 20.0)

@@ -22,9 +22,7 @@ from gossamer.protocol.events import Refused
 from gossamer.protocol.frames import CHUNK_OVERHEAD, Acknowledge, Data
 from gossamer.protocol.node import state_of
 from gossamer.protocol.session import Session, SessionSettings, Transmit
-from gossamer.runtimes.host import Host, HostBroken
-from gossamer.runtimes.host_inputs import Arrived, Begin, DataSideAnswer, End, Input, Wake
-from gossamer.runtimes.journal import HostState
+from gossamer.runtimes.host import Arrived, Begin, DataSideAnswer, End, Host, HostBroken, HostState, Input, Wake
 from gossamer.runtimes.storage.file import NotWritable, StorageError, WrongStore, explained
 from gossamer.runtimes.storage.store import FORMAT, SqliteStore
 from gossamer.vectors import Public

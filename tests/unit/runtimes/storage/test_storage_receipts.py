@@ -25,10 +25,9 @@ from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.protocol.witnesses import Known, Seen, following
 from gossamer.runtimes.storage.file import WrongStore
-from gossamer.runtimes.storage.ledger import LedgerFile
+from gossamer.runtimes.storage.ledger import LedgerFile, stored_ledger
 from gossamer.runtimes.storage.receipts import StoredReceipts
-from gossamer.runtimes.storage.sides import stored_ledger
-from gossamer.runtimes.storage.witnesses import WitnessFile
+from gossamer.runtimes.storage.store import WitnessFile
 from gossamer.sides.charges import Receipt
 from gossamer.sides.client_plans import Curator
 from gossamer.sides.ledger import Ledger, StoredLedger
