@@ -49,7 +49,7 @@ class Cast:
         Whose models are tested.
     trust : mapping of str to str
         The trust scope of each node that is in one, such as its federated unit: what is `Confined` stays inside. It is
-        called after the node that hears it; see `protocol.trust`.
+        called after the node that hears it; see `protocol.messages`.
     unseen : str
         The setting by which nobody may see which parties talk to each other, and when, or the guarantee is void; empty
         where all may see it. Parties of a deployment have a broker, and others on the wires, that do.

@@ -1,6 +1,6 @@
 """Payload of a sealed datagram: a frame of the session, a word from party to party, or a probe.
 
-The first byte says which; it may say that a note about receipts comes first (`protocol.receipt_notes`), which rides on
+The first byte says which; it may say that a note about receipts comes first (`protocol.witnesses`), which rides on
 whatever is sent anyhow. A frame is for the node's session (`gossamer.protocol.frames`). A *word* is for whoever looks
 after the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There are
 three, the heartbeat, the counters of the messages between the two, and the answer to a *probe*: as many zeros as a
