@@ -83,7 +83,7 @@ class KeptSecret:
     gossamer : str
         Version.
     tested : str
-        Mark of the test examples.
+        Mark of the test examples; empty until it is known.
     """
 
     secret: NoiseSecret
@@ -141,7 +141,11 @@ def _sound(content: Any) -> bool:
         return False
     if not all(isinstance(value, str) for value in content.values()):
         return False
-    return all(re.fullmatch("[0-9a-f]{32}", value) for key, value in content.items() if key in _HEXADECIMAL)
+    return all(
+        re.fullmatch("[0-9a-f]{32}" if key != "tested" else "([0-9a-f]{32})?", value)
+        for key, value in content.items()
+        if key in _HEXADECIMAL
+    )
 
 
 def mark(seed: int) -> str:

@@ -156,12 +156,6 @@ def test_gossip_exchanges_the_model_and_keeps_the_memory() -> None:
 # Stores
 
 
-@pytest.mark.parametrize("algorithm", KEYS)
-def test_a_state_without_a_memory_is_stored_as_before_there_were_any(algorithm: str) -> None:
-    for node in nodes(algorithm, None).values():
-        assert "memory" not in state_of(node)
-
-
 def played(host: Host, gradients: Any, time: float) -> None:
     for gradient in gradients:
         time += 1.0

@@ -141,7 +141,7 @@ def test_a_secret_never_replaces_another(tmp_path: Path) -> None:
     assert KeptSecret.read(tmp_path).secret == SECRET
 
 
-SOUND = {"noise_secret": SECRET.value.hex(), "run": RUN, "made_by": "run", "gossamer": __version__}
+SOUND = {"noise_secret": SECRET.value.hex(), "run": RUN, "made_by": "run", "gossamer": __version__, "tested": ""}
 
 
 @pytest.mark.parametrize(
