@@ -17,13 +17,12 @@ from gossamer.faults.hosts import LinkedHosts
 from gossamer.faults.schedules import SETTINGS, Schedule
 from gossamer.faults.sides import WatchedSides
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
-from gossamer.runtimes.storage.ledger import LedgerFile, stored_ledger
+from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
 from gossamer.runtimes.world import World
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.home import Home
@@ -38,7 +37,7 @@ from gossamer.vectors import Confined, Released
 
 CLIENTS, SIZE, ROUNDS, BOUND = ("a", "b", "c"), 4, 3, 0.5
 LAW = Gaussian(BOUND, 2.0)
-BUDGET = RenyiFilter(math.inf, 1e-5, NeighboringRelation.REPLACE_ONE)
+BUDGET = admits_all(NeighboringRelation.REPLACE_ONE)
 OBJECTIVE = LinearModel("squared", SIZE, None, intercept=False, dtype=np.dtype(np.float64))
 GENERATOR = np.random.default_rng(1)
 DATA = Split(GENERATOR.standard_normal((24, SIZE)).astype(np.float32), GENERATOR.standard_normal(24).astype(np.float32))

@@ -135,7 +135,7 @@ def test_a_flipped_bit_of_a_node_s_state_is_refused(
 def test_the_case_of_the_budget_that_was_given_back(owner: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One bit of the exponent of mu, changed with a tool that writes the file as SQLite would."""
     with closing(sqlite3.connect(owner / "policy.ledger")) as file:
-        file.execute("UPDATE gaussian_run SET mu = 7.7e-155")
+        file.execute("UPDATE run SET mu = 7.7e-155")
         file.commit()
     line = said(capsys, "data", "show", owner / "policy.yaml")
     assert "policy.ledger is damaged" in line

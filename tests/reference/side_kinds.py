@@ -12,7 +12,6 @@ import numpy as np
 from gossamer.data.split import Split
 from gossamer.faults.home import Laboratory
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.masking import MaskingServer, packed, unpacked
 from gossamer.privacy.masking.messages import REPLIES, MaskedVector
@@ -26,7 +25,7 @@ from gossamer.privacy.streams.noise_streams import CorrelatedNoise
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate, TrainingQuery, UpdateQuery
 from gossamer.protocol.effects import Release
-from gossamer.runtimes.storage.ledger import LedgerFile, stored_ledger
+from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
@@ -53,8 +52,8 @@ from gossamer.vectors import LARGEST_VALUE, Confined, Masked, Public, Released
 SIZE, MOST, BOUND = 3, 3, 0.5
 CLIENTS, SERVER = ("a", "b", "c"), "server"
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
-EVERYTHING = RenyiFilter(np.inf, 1e-5, ADD_OR_REMOVE)
-OF_CLIENTS = RenyiFilter(np.inf, 1e-5, NeighboringRelation.REPLACE_ONE)
+EVERYTHING = admits_all(ADD_OR_REMOVE)
+OF_CLIENTS = admits_all(NeighboringRelation.REPLACE_ONE)
 LAW, UPDATE_LAW = Gaussian(1.0, 2.0), Gaussian(BOUND, 2.0)
 POISSON = Poisson(0.5)
 LOCAL = LocalQuery(2, 4, 0.5)

@@ -24,7 +24,6 @@ from pathlib import Path
 import numpy as np
 from tests.reference.durable_node import Note, Writer
 
-from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
@@ -35,12 +34,12 @@ from gossamer.protocol.node import state_of
 from gossamer.protocol.session import SessionSettings
 from gossamer.runtimes.host import Arrived, End, Host, HostBroken
 from gossamer.runtimes.storage.file import StorageError
-from gossamer.runtimes.storage.ledger import LedgerFile
+from gossamer.runtimes.storage.ledger import LedgerFile, admits_all
 from gossamer.runtimes.storage.store import SqliteStore
 
 SETTINGS = SessionSettings(retry_after=1.0, longest_retry=8.0, silence=math.inf)
 KIND = ReleaseKind(Gaussian(1.0, 1.0), Poisson(0.1), 3)
-BUDGET = RenyiFilter(math.inf, 1e-5, NeighboringRelation.ADD_OR_REMOVE_ONE)
+BUDGET = admits_all(NeighboringRelation.ADD_OR_REMOVE_ONE)
 SIZE, LAG, EVERY = 2000, 5, 7  # of models; messages that stay unacknowledged; inputs between snapshots
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +15,9 @@ from gossamer.faults.hosts import LinkedHosts
 from gossamer.faults.schedules import SETTINGS, Schedule
 from gossamer.faults.sides import WatchedSides
 from gossamer.faults.specs import SmallRun, small_runs
-from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Host
-from gossamer.runtimes.storage.ledger import LedgerFile, stored_ledger
+from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.machine import Side
@@ -64,7 +62,7 @@ class Ledgers:
         """The ledger of a party as it is now: durable; without noise, one in memory that outlives processes too."""
         if self._small.private:
             # Ledgers of whole clients take no other relation than the one that counts what moves an update most.
-            budget = RenyiFilter(math.inf, 1e-5, self._small.prepared.experiment.privacy.relation)
+            budget = admits_all(self._small.prepared.experiment.privacy.relation)
             return stored_ledger(self._file, name, f"{self._name} {name}", self._name, budget, plan, Trust.SCOPE)
         charges = plan.charges()
         assert charges is not None, f"nothing is charged to {name}"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gossamer.errors import AccountingError, BudgetSpent, SpecError
-from gossamer.privacy.accounting.ledger import Plan, RenyiFilter, Unlimited
+from gossamer.privacy.accounting.ledger import Plan, Unlimited
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
@@ -17,7 +16,7 @@ from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import Factorisation
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise
 from gossamer.privacy.streams.unit_ledger import StreamKind
-from gossamer.runtimes.storage.ledger import FileAccounts, LedgerFile, stored_ledger
+from gossamer.runtimes.storage.ledger import FileAccounts, LedgerFile, admits_all, stored_ledger
 from gossamer.sides.charges import Receipt
 from gossamer.sides.charging_rules import NO_CHARGES, CuratorCharges, ReleaseCharges, StreamCharges, SumCharges
 from gossamer.sides.ledger import Ledger, MemoryLedger
@@ -27,8 +26,8 @@ KIND, OTHER = ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.5), 3), ReleaseKind(Gaus
 CLIENT = ReleaseKind(Gaussian(1.0, 2.0), WHOLE, 3)
 STREAM, ANOTHER = (StreamKind(CorrelatedNoise(Factorisation("independent", 2), sd), 2, 3) for sd in (2.0, 1.0))
 NOISE, LESS = AgentNoise(50, 4.0, 3), AgentNoise(5, 4.0, 3)
-BUDGET = RenyiFilter(np.inf, 1e-5, NeighboringRelation.ADD_OR_REMOVE_ONE)
-OF_CLIENTS = RenyiFilter(np.inf, 1e-5, NeighboringRelation.REPLACE_ONE)
+BUDGET = admits_all(NeighboringRelation.ADD_OR_REMOVE_ONE)
+OF_CLIENTS = admits_all(NeighboringRelation.REPLACE_ONE)
 CASES: dict[str, tuple[Any, Receipt, Receipt]] = {
     "samples": (ReleaseCharges(Plan({KIND: 2})), Receipt(KIND), Receipt(OTHER)),
     "stream": (StreamCharges(STREAM, ("a", "b")), Receipt(STREAM), Receipt(ANOTHER)),

@@ -159,14 +159,9 @@ def _lines(spending: Spending) -> Iterator[str]:
 
 def _run_rows(spending: Spending) -> list[tuple[str, ...]]:
     """Rows of what each run has spent, in the unit of each filter."""
-    if spending.total is None:
-        return [
-            ("run", "divergence", "releases"),
-            *((r.run, f"{r.divergence:.4g}", f"{r.releases:,}") for r in spending.runs),
-        ]
     found: list[tuple[str, ...]] = [("run", "divergence", "mu", "releases")]
     for run in spending.runs:
-        costs = f"{run.divergence:.4g}", "" if run.mu is None else f"{run.mu:.4g}"
+        costs = f"{run.divergence:.4g}", f"{run.mu:.4g}"
         if run.series is not None:
             costs = f"in {run.series!r}", ""
         found.append((run.run, *costs, f"{run.releases:,}"))
@@ -195,16 +190,11 @@ def _spent(spending: Spending) -> str:
 
 def _counted(spending: Spending) -> Iterator[str]:
     """Lines on what each filter has counted; the one with more left is the one that counts."""
-    from gossamer.privacy.accounting.ledger import RenyiFilter
-
     filters, shares = spending.filter, spending.shares
     if filters is None or shares is None:
         return
     spent = f"{spending.divergence:.4g} of {spending.level:.4g} at order {filters.order:g}"
     yield f"as Renyi divergence {spent}: {_percent(shares[0])}"
-    if spending.total is None or isinstance(filters, RenyiFilter):
-        yield "and in no other way, as it was begun when there was none"
-        return
     level = math.sqrt(filters.gaussian.level)
     mu = math.sqrt(spending.total.squared)
     yield f"as Gaussian privacy mu {mu:.4g} of {level:.4g}: {_percent(shares[1])} of its square"

@@ -27,12 +27,10 @@ from gossamer.deployment.owner.ledger_key import key_path, open_with_key
 from gossamer.deployment.owner.policy import DataRule, OwnerPolicy
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, Entry, widest_order_of
-from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.accounting.release_times import without_late
 from gossamer.privacy.releases import Counts, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.weakness import remarks
-from gossamer.runtimes.storage.account import Budget
 from gossamer.runtimes.storage.contents import Content, Difference, KnownElsewhere, rename
 from gossamer.runtimes.storage.ledger import DurableLawLedger, DurableLedger, LedgerFile
 
@@ -140,7 +138,7 @@ class OwnedData:
         In the policy.
     path : Path or None
         Its file or folder; None for data that are in no file.
-    budget : EitherFilter or RenyiFilter
+    budget : EitherFilter
         For everything ever released from it; of a Renyi filter alone if it was begun when there was no other.
     file : LedgerFile
         With what all data sets of the owner have spent.
@@ -149,7 +147,7 @@ class OwnedData:
     policy: OwnerPolicy
     name: str
     path: Path | None
-    budget: Budget
+    budget: EitherFilter
     file: LedgerFile
     _key: bytes
     _is_new: bool
@@ -297,8 +295,7 @@ class OwnedData:
             If it cannot be written.
         """
         released = {kind: number for kind, number in checked_counts(plan).items() if number}
-        filters = self.budget if isinstance(self.budget, RenyiFilter) else self.budget.renyi
-        divergence = filters.spent(released) if enforced and (proved or not released) else math.inf
+        divergence = self.budget.renyi.spent(released) if enforced and (proved or not released) else math.inf
         known = None if divergence < math.inf else divergence  # the ledger finds all but this by itself
         return self.file.open(node, *self._account(run, node, divergence), plan, known)
 
@@ -346,7 +343,7 @@ class OwnedData:
         """Give the ledger back."""
         self.file.close()
 
-    def _account(self, run: str, node: str, divergence: float) -> tuple[str, str, Budget]:
+    def _account(self, run: str, node: str, divergence: float) -> tuple[str, str, EitherFilter]:
         assert self._checked, "data are compared with what they were before anything is released from them"
         # Each node of a run pays for its own plan. Names of nodes have no stroke in them.
         budget = admitting(self.budget)
@@ -370,8 +367,8 @@ class OwnedData:
         return content_of(examples_of(split), self._key)
 
 
-def budget_of(rule: DataRule, file: LedgerFile | None, name: str) -> Budget:
-    """The filter of a data set: with the order that was fixed when it was first used, and of the kind that it had then.
+def budget_of(rule: DataRule, file: LedgerFile | None, name: str) -> EitherFilter:
+    """The filter of a data set, with the order that was fixed when it was first used.
 
     Raises
     ------
@@ -381,10 +378,12 @@ def budget_of(rule: DataRule, file: LedgerFile | None, name: str) -> Budget:
     known = None if file is None else file.filter_of(name)
     order = rule.order or (known[0] if known else widest_order_of(rule.epsilon, rule.delta, rule.set_aside))
     budget = EitherFilter(rule.epsilon, rule.delta, rule.relation, order, rule.set_aside)
-    return budget if file is None else file.kept_by(name, budget)
+    if file is not None:
+        file.check_filter(name, budget)
+    return budget
 
 
-def admitting(budget: Budget) -> Budget:
+def admitting(budget: EitherFilter) -> EitherFilter:
     """The filter that decides what is released: a data set's, less what late answers may take of its delta."""
     return replace(budget, delta=without_late(budget.delta))
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gossamer.deployment.owner.ledger_key import require_ledger, to_be_read
 from gossamer.deployment.owner.owned_data import admitting, budget_of
 from gossamer.deployment.owner.policy import OwnerPolicy
 from gossamer.privacy.accounting.filters import EitherFilter, Total
-from gossamer.privacy.accounting.ledger import RenyiFilter
-from gossamer.privacy.accounting.renyi import renyi_epsilon
 from gossamer.privacy.accounting.series import Series
 from gossamer.privacy.weakness import remarks
-from gossamer.runtimes.storage.account import Budget, Spent
+from gossamer.runtimes.storage.account import Spent
 from gossamer.runtimes.storage.contents import Accepted
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.receipts import Witnessed
@@ -29,12 +27,12 @@ class Spending:
     ----------
     name : str
         In the policy, or in the ledger if the policy does not speak of it any more.
-    budget : EitherFilter, RenyiFilter or None
-        Of the policy, as it keeps this data set; None if the policy does not speak of it.
+    budget : EitherFilter or None
+        Budget of the policy; None if the policy does not speak of it.
     divergence : float
         Spent outside of series, at the order of the Renyi filter.
-    total : Total or None
-        The same as Gaussian privacy; None where a Renyi filter keeps the data set alone.
+    total : Total
+        The same as Gaussian privacy.
     runs : list of Spent
         What each run has spent.
     contents : list of Accepted
@@ -48,9 +46,9 @@ class Spending:
     """
 
     name: str
-    budget: Budget | None
+    budget: EitherFilter | None
     divergence: float
-    total: Total | None = None
+    total: Total = field(default_factory=Total)
     runs: list[Spent] = field(default_factory=list)
     contents: list[Accepted] = field(default_factory=list)
     overlaps: dict[str, int] = field(default_factory=dict)
@@ -58,15 +56,14 @@ class Spending:
     witnessed: list[Witnessed] = field(default_factory=list)
 
     @cached_property
-    def filter(self) -> Budget | None:
+    def filter(self) -> EitherFilter | None:
         """The filter that admits more: the budget, less what late answers may take of its delta."""
         return None if self.budget is None else admitting(self.budget)
 
     @property
     def level(self) -> float | None:
         """The most that all divergences may come to; None without a policy."""
-        renyi = self.filter.renyi if isinstance(self.filter, EitherFilter) else self.filter
-        return None if renyi is None else renyi.level
+        return None if self.filter is None else self.filter.renyi.level
 
     @property
     def left(self) -> float | None:
@@ -74,25 +71,17 @@ class Spending:
         return None if self.level is None else self.level - self.divergence
 
     @property
-    def shares(self) -> tuple[float, ...] | None:
-        """The share of the budget that is spent by each filter that keeps the data set: Renyi, and Gaussian."""
-        if self.filter is None:
-            return None
-        if isinstance(self.filter, RenyiFilter):
-            level = self.filter.level
-            return (self.divergence / level if level else math.inf if self.divergence else 0.0,)
-        return self.filter.shares(self.divergence, self.total or Total())
+    def shares(self) -> tuple[float, float] | None:
+        """The share of the budget that is spent by each filter: Renyi, and Gaussian."""
+        return None if self.filter is None else self.filter.shares(self.divergence, self.total)
 
     def share_of(self, run: Spent) -> float | None:
         """The share of the budget that a run has spent by the filter that counts; None of one in a series."""
-        shares = self.shares
-        if shares is None or run.series is not None:
+        if self.filter is None or self.shares is None or run.series is not None:
             return None
-        level = self.level or 0.0
-        if isinstance(self.filter, EitherFilter) and run.mu is not None and shares.index(min(shares)) == 1:
+        level, spent = self.filter.renyi.level, run.divergence
+        if self.shares[1] < self.shares[0]:
             level, spent = self.filter.gaussian.level, run.mu**2
-        else:
-            spent = run.divergence
         return spent / level if level else math.inf if spent else 0.0
 
     @property
@@ -104,15 +93,9 @@ class Spending:
         """
         if self.filter is None:
             return None
-        if isinstance(self.filter, RenyiFilter):
-            spent = self.divergence
-            return renyi_epsilon(self.filter.order, spent, self.filter.delta) if spent else 0.0
         begun = math.fsum(one.epsilon for one, runs in self.series.items() if runs)
-        return begun + (self.filter.reading(self.divergence, self.total or Total()) if self._spent_outside else 0.0)
-
-    @property
-    def _spent_outside(self) -> bool:
-        return self.divergence > 0 or bool(self.total and self.total.squared)
+        spent_outside = self.divergence > 0 or self.total.squared > 0
+        return begun + (self.filter.reading(self.divergence, self.total) if spent_outside else 0.0)
 
     @property
     def remarks(self) -> list[str]:
@@ -159,14 +142,12 @@ class Spending:
         }
 
     def _gaussian(self) -> dict[str, object]:
-        """Mu and failures, spent and left, where a Gaussian filter counts them."""
-        if self.total is None:
-            return {}
+        """Mu and failures, spent and left."""
         found: dict[str, object] = {
             "spent_mu": _finite(math.sqrt(self.total.squared)),
             "spent_failures": self.total.failures,
         }
-        if isinstance(self.filter, EitherFilter):
+        if self.filter is not None:
             gaussian = self.filter.gaussian
             found["left_mu"] = math.sqrt(max(gaussian.level - self.total.squared, 0.0))
             found["left_failures"] = max(gaussian.failures - self.total.failures, 0.0)
@@ -195,22 +176,15 @@ def spendings(policy: OwnerPolicy) -> list[Spending]:
 
 def _unspent(policy: OwnerPolicy, name: str) -> Spending:
     budget = budget_of(policy.data[name], None, name)
-    return Spending(name, budget, 0.0, Total(), series=dict.fromkeys(policy.data[name].set_aside, 0))
+    return Spending(name, budget, 0.0, series=dict.fromkeys(policy.data[name].set_aside, 0))
 
 
 def spending_of(policy: OwnerPolicy, file: LedgerFile, name: str) -> Spending:
     """Return the spending of one data set, by a ledger that is open."""
     rule = policy.data.get(name)
     if rule is not None and file.filter_of(name) is None:
-        found = _unspent(policy, name)
-        return Spending(
-            name,
-            found.budget,
-            0.0,
-            found.total,
-            contents=file.contents.history(name),
-            overlaps=file.contents.overlaps(name),
-            series=found.series,
+        return replace(
+            _unspent(policy, name), contents=file.contents.history(name), overlaps=file.contents.overlaps(name)
         )
     budget = None if rule is None else budget_of(rule, file, name)
     spent = file.spent(name), file.total(name), file.runs(name)
@@ -219,11 +193,14 @@ def spending_of(policy: OwnerPolicy, file: LedgerFile, name: str) -> Spending:
     return Spending(name, budget, *spent, *known, witnessed)
 
 
-def _allowed(budget: Budget) -> dict[str, object]:
-    found: dict[str, object] = {"epsilon": budget.epsilon, "delta": budget.delta}
-    found |= {"relation": budget.relation.value, "order": budget.order}
-    found["filters"] = ["renyi", "gaussian"] if isinstance(budget, EitherFilter) else ["renyi"]
-    return found
+def _allowed(budget: EitherFilter) -> dict[str, object]:
+    return {
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "relation": budget.relation.value,
+        "order": budget.order,
+        "filters": ["renyi", "gaussian"],
+    }
 
 
 def _finite_run(run: Spent) -> dict[str, object]:

@@ -25,7 +25,6 @@ from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import DataError
 from gossamer.experiment.prepared import Prepared
 from gossamer.keys.membership import AGENT
-from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
@@ -34,7 +33,7 @@ from gossamer.privacy.streams.kept_records import Record
 from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage.file import LOST, File, Format
-from gossamer.runtimes.storage.ledger import DurableLawLedger, DurableLedger, LedgerFile, stored_ledger
+from gossamer.runtimes.storage.ledger import DurableLawLedger, DurableLedger, LedgerFile, admits_all, stored_ledger
 from gossamer.runtimes.storage.receipts import StoredReceipts
 from gossamer.sides.charging_rules import NO_CHARGES
 from gossamer.sides.filled import nobody_like
@@ -359,8 +358,7 @@ def _owners_ledger(agreed: Agreed, owned: OwnedData, folder: StateFolder) -> Led
 
 def _server_ledger(side: SidePlan, name: str, run: str, file: LedgerFile) -> Ledger:
     """Ledger of how much a server releases of others' data. What that reveals is in the ledgers of the owners."""
-    unlimited = RenyiFilter(math.inf, 0.5, NeighboringRelation.REPLACE_ONE)
-    return stored_ledger(file, name, "unit", run, unlimited, side, Trust.SCOPE)
+    return stored_ledger(file, name, "unit", run, admits_all(NeighboringRelation.REPLACE_ONE), side, Trust.SCOPE)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ A run *opens* its part of the ledger under the name that the owner gave the data
 | with a plan that fits into a series | it takes a place in the series | has to be in the plan |
 | without | nothing | what it reveals itself enters the filter |
 
-The filter of a data set is an `EitherFilter`, or a `RenyiFilter` alone if it was begun with that. Which it is, its
-order, its relation and its series are fixed when the data set is first opened: runs are chosen adaptively, and what is
-proved then takes that these are not. Its epsilon and delta are the owner's to change, for reasons that do not depend on
-what was released: what was spent stays spent, and what is proved is the largest budget that ever applied.
+The filter of a data set is an `EitherFilter`. Its order, its relation and its series are fixed when the data set is
+first opened: runs are chosen adaptively, and what is proved then takes that these are not. Its epsilon and delta are
+the owner's to change, for reasons that do not depend on what was released: what was spent stays spent, and what is
+proved is the largest budget that ever applied.
 
 A charge is committed, and only then returns; so a process that is killed has charged all that it released, and at most
 one release more. Several runs, in several processes, may use one ledger at the same time.
@@ -19,13 +19,13 @@ one release more. Several runs, in several processes, may use one ledger at the 
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from gossamer.errors import SpecError
-from gossamer.privacy.accounting.accountants import renyi_epsilon
-from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry, Total
+from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, Entry, Total
 from gossamer.privacy.accounting.ledger import Plan
 from gossamer.privacy.accounting.series import Series
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -38,14 +38,13 @@ from gossamer.runtimes.storage.account import (
     PAID,
     Account,
     Asking,
-    Budget,
     Spent,
     asking_given,
     asking_of,
+    check_filter,
     decoded,
     disagreement,
     encoded,
-    kept_by,
     release_cost,
     runs_in,
     runs_on,
@@ -60,11 +59,14 @@ from gossamer.runtimes.storage.receipts import StoredReceipts, Witnessed, witnes
 from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
 from gossamer.sides.plan import SidePlan, Trust
 
-# Ledgers of data sides in an owner's file: opened for what a plan is charged.
+
+def admits_all(relation: NeighboringRelation) -> EitherFilter:
+    """Return a budget without end: what it admits is counted, and no more."""
+    return EitherFilter(math.inf, 0.5, relation, 16.0)
 
 
 def stored_ledger(
-    file: LedgerFile, name: str, data_set: str, run: str, budget: Budget, plan: SidePlan, trust: Trust
+    file: LedgerFile, name: str, data_set: str, run: str, budget: EitherFilter, plan: SidePlan, trust: Trust
 ) -> Ledger:
     """The durable ledger of one party, with all that its plan reveals in it; with what was charged, if it was there.
 
@@ -107,7 +109,7 @@ class FileAccounts:
     file: LedgerFile
     data_set: str
     run: str
-    budget: Budget
+    budget: EitherFilter
     plan: SidePlan
     trust: Trust
 
@@ -238,7 +240,7 @@ class LedgerFile:
         owner: str,
         data_set: str,
         run: str,
-        budget: Budget,
+        budget: EitherFilter,
         plan: Counts | None = None,
         divergence: float | None = None,
     ) -> DurableLedger:
@@ -250,9 +252,8 @@ class LedgerFile:
             In messages and lines: the node.
         data_set, run : str
             Names.
-        budget : EitherFilter or RenyiFilter
-            For everything ever released from the data set. With an infinite epsilon all is admitted, and counted. A
-            data set that was begun with a Renyi filter goes on with that of an `EitherFilter`'s order, at all of delta.
+        budget : EitherFilter
+            For everything ever released from the data set. With an infinite epsilon all is admitted, and counted.
         plan : mapping of ReleaseKind to int, optional
             The most releases of each kind, fixed from public information.
         divergence : float, optional
@@ -270,7 +271,7 @@ class LedgerFile:
         StorageError
             If it cannot be written.
         """
-        account = Account.of(self._file, owner, data_set, run, budget)
+        account = Account(self._file, owner, data_set, run, budget)
         if plan is None:
             account.open(Asking(None, 0.0, lambda total: Entry(0.0)))
             return DurableLedger(account, None)
@@ -283,7 +284,7 @@ class LedgerFile:
         owner: str,
         data_set: str,
         run: str,
-        budget: Budget,
+        budget: EitherFilter,
         stream: StreamKind,
         divergence: float,
         entry: Entry = NOTHING_PROVED,
@@ -301,7 +302,7 @@ class LedgerFile:
         entry : Entry
             The same as Gaussian differential privacy, but for a failure.
         """
-        account = Account.of(self._file, owner, data_set, run, budget)
+        account = Account(self._file, owner, data_set, run, budget)
         records = whole(stream.records, "records of a stream")
         account.open(asking_given({encode(stream.describe()): records}, divergence, entry))
         spent = f"the stream was opened for {records} records"
@@ -312,7 +313,7 @@ class LedgerFile:
         owner: str,
         data_set: str,
         run: str,
-        budget: Budget,
+        budget: EitherFilter,
         divergence: float,
         noise: AgentNoise | None = None,
         most: int = 0,
@@ -339,7 +340,7 @@ class LedgerFile:
         entry : Entry
             The same as Gaussian differential privacy, but for a failure.
         """
-        account = Account.of(self._file, owner, data_set, run, budget)
+        account = Account(self._file, owner, data_set, run, budget)
         most = whole(most, "masked sums")
         plan = {} if noise is None else {encode(noise.describe()): most}
         account.open(asking_given(plan | {encode(("terms", terms)): 0}, divergence, entry))
@@ -381,33 +382,18 @@ class LedgerFile:
         """The divergence that ``data_set`` has spent at its filter's order: of plans, and of releases without one."""
         return spent_on(self._file, data_set)
 
-    def total(self, data_set: str) -> Total | None:
-        """Total that ``data_set`` has spent as Gaussian privacy; None if it is kept by a Renyi filter alone."""
-        return None if series_of(self._file, data_set) is None else total_of(self._file, data_set)
+    def total(self, data_set: str) -> Total:
+        """Total that ``data_set`` has spent as Gaussian privacy."""
+        return total_of(self._file, data_set)
 
     def series(self, data_set: str) -> dict[Series, int]:
         """The series of ``data_set``, and how many runs of each were begun."""
-        found = series_of(self._file, data_set) or ()
+        found = series_of(self._file, data_set)
         return {one: runs_in(self._file, data_set, one.name) for one in found}
 
-    def kept_by(self, data_set: str, budget: Budget) -> Budget:
-        """The filter that keeps ``data_set``, or would from its first run on, for an owner's ``budget``.
-
-        Raises
-        ------
-        SpecError
-            If the data set was begun in a way that does not go with ``budget``.
-        """
-        return kept_by(self._file, data_set, budget)
-
-    def epsilon(self, data_set: str, delta: float) -> float:
-        """Epsilon that `spent` amounts to at ``delta``, by Renyi divergence: a reading, which leaves out series.
-
-        It is proved of runs that were fixed in advance. Of runs that were chosen after earlier ones were seen, and of
-        their number, what is proved is the budget.
-        """
-        found, spent = self.filter_of(data_set), self.spent(data_set)
-        return renyi_epsilon(found[0], spent, delta) if found and spent else 0.0
+    def check_filter(self, data_set: str, budget: EitherFilter) -> None:
+        """Raise SpecError if ``data_set`` was begun with another filter than that of an owner's ``budget``."""
+        check_filter(self._file, data_set, budget)
 
     def close(self) -> None:
         """Give the file back."""

@@ -124,7 +124,7 @@ def test_no_flipped_bit_is_unnoticed(kind: str, path: Path, tmp_path: Path, besi
 def test_a_value_that_was_changed_by_hand_is_noticed_without_what_lies_beside_it(kind: str, path: Path) -> None:
     """As it is after a crash, when the file beside it has no digest of its bytes, or is lost."""
     newest_of(path).unlink()
-    table, column = {"ledger": ("gaussian_run", "mu"), "store": ("journal", "last"), "witness": ("peer", "told")}.get(
+    table, column = {"ledger": ("run", "mu"), "store": ("journal", "last"), "witness": ("peer", "told")}.get(
         kind, ("mark", "round")
     )
     with closing(sqlite3.connect(path)) as connection:
@@ -211,8 +211,7 @@ def test_a_copy_without_the_log_of_a_process_that_was_killed_is_refused(path: Pa
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("DELETE FROM gaussian_run WHERE run = 'one/a'", "one filter has counted run 'one/a' and the other has not"),
-        ("UPDATE gaussian_run SET mu = 0, failure = 0 WHERE run = 'two/a'", "has counted run 'two/a'"),
+        ("UPDATE run SET mu = 0, failure = 0 WHERE name = 'two/a'", "has counted run 'two/a' and the other has not"),
     ],
 )
 def test_filters_that_disagree_are_refused(path: Path, change: str, said: str) -> None:

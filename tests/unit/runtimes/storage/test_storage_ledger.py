@@ -17,7 +17,8 @@ from tests.reference.ledgers import AgentLedger, Ledger, UnitLedger
 
 from gossamer.errors import AccountingError, BudgetSpent, SpecError
 from gossamer.privacy.accounting.accountants import renyi_divergence, renyi_epsilon, renyi_level
-from gossamer.privacy.accounting.ledger import Plan, RenyiFilter, Unlimited
+from gossamer.privacy.accounting.filters import EitherFilter
+from gossamer.privacy.accounting.ledger import Plan, Unlimited
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
@@ -36,7 +37,7 @@ from gossamer.sides.ledger import StoredLedger
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 KIND = ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.1), 10)
 OTHER = ReleaseKind(Gaussian(1.0, 4.0), Poisson(0.2), 10)
-BUDGET = RenyiFilter(epsilon=2.0, delta=1e-5, relation=ADD, order=16.0)
+BUDGET = EitherFilter(2.0, 2e-5, ADD, 16.0)
 UNLIMITED = replace(BUDGET, epsilon=math.inf)
 LEVEL = renyi_level(16.0, 2.0, 1e-5)
 ONE = renyi_divergence(KIND, 16.0, ADD)
@@ -79,21 +80,23 @@ def test_lines_are_those_of_a_ledger_in_memory(file: LedgerFile) -> None:
 
 
 def test_a_plan_enters_the_filter_as_a_whole_and_stays(file: LedgerFile) -> None:
-    assert file.spent("wards") == 0.0 == file.epsilon("wards", 1e-5)
+    assert file.spent("wards") == 0.0
     file.open("a", "wards", "one", BUDGET, {KIND: FIT - 1})  # and releases nothing
     assert file.spent("wards") == pytest.approx((FIT - 1) * ONE, rel=1e-12)
-    assert file.epsilon("wards", 1e-5) == renyi_epsilon(16.0, file.spent("wards"), 1e-5) <= 2.0
+    total = file.total("wards")
     with pytest.raises(BudgetSpent) as caught:
-        file.open("a", "wards", "two", BUDGET, {KIND: 2})
+        file.open("a", "wards", "two", BUDGET, {KIND: FIT})
+    mu, both = BUDGET.shares(0.0, total)[1], total.plus(BUDGET.gaussian.entry({KIND: FIT}, total))
     assert str(caught.value) == (
-        f"a: release refused: data set 'wards' has spent divergence {(FIT - 1) * ONE:.4g} at order 16, "
-        f"{2 * ONE:.4g} more exceed {LEVEL:.4g}, the budget's level (the plan of run 'two'); it would take epsilon "
-        f"{rounded_up(renyi_epsilon(16.0, (FIT + 1) * ONE, 1e-5))} at the same delta, and the budget is 2"
+        f"a: release refused: data set 'wards' has spent {100 * (FIT - 1) * ONE / LEVEL:.0f} % of its budget as Renyi "
+        f"divergence and {100 * mu:.0f} % as Gaussian privacy, and the plan of run 'two' fits into the rest of "
+        f"neither; it would take epsilon {rounded_up(BUDGET.needed((2 * FIT - 1) * ONE, both))} at the same delta, and "
+        "the budget is 2"
     )
     file.open("a", "wards", "two", BUDGET, {KIND: 1}).charge(KIND)  # the refused plan has left nothing behind
     file.open("a", "other wards", "two", BUDGET, {KIND: FIT})  # data sets are apart
     with pytest.raises(BudgetSpent):
-        file.open("a", "other wards", "three", BUDGET, {KIND: 1})
+        file.open("a", "other wards", "three", BUDGET, {KIND: FIT})
 
 
 def test_releases_within_a_plan_are_paid_for(file: LedgerFile) -> None:
@@ -110,11 +113,11 @@ def test_without_a_plan_each_release_enters_the_filter(file: LedgerFile) -> None
     ledger = file.open("a", "wards", "run", BUDGET)
     for _ in range(FIT):
         ledger.charge(KIND)
-    with pytest.raises(BudgetSpent, match=r"more exceed .*the budget's level \({'mechanism': 'Gaussian'"):
+    with pytest.raises(BudgetSpent, match=r"and {'mechanism': 'Gaussian'.* fits into the rest of neither"):
         ledger.charge(KIND)
     assert ledger.counts == {KIND: FIT}
     assert file.spent("wards") == pytest.approx(FIT * ONE, rel=1e-12)
-    simple = Ledger("a", BUDGET)
+    simple = Ledger("a", BUDGET.renyi)
     for _ in range(FIT):
         simple.charge(KIND)
     with pytest.raises(BudgetSpent):
@@ -181,13 +184,13 @@ def test_a_filters_order_and_relation_are_fixed(file: LedgerFile, change: dict[s
 
 def test_the_owner_may_change_the_budget(file: LedgerFile) -> None:
     file.open("a", "wards", "run", BUDGET, {KIND: FIT})
-    less, more = replace(BUDGET, epsilon=1.5), replace(BUDGET, epsilon=2.5)
+    less, more = replace(BUDGET, epsilon=0.5), replace(BUDGET, epsilon=2.5)
     for run in ("run", "two"):
         with pytest.raises(BudgetSpent):
             file.open("a", "wards", run, less, {KIND: FIT if run == "run" else 1})
     file.open("a", "wards", "two", more, {KIND: 1})
     with pytest.raises(BudgetSpent):
-        file.open("a", "wards", "three", BUDGET, {KIND: 1})
+        file.open("a", "wards", "three", BUDGET, {KIND: FIT})
 
 
 def test_what_has_no_noise_is_refused_by_every_budget_and_spends_all(file: LedgerFile) -> None:
@@ -197,7 +200,7 @@ def test_what_has_no_noise_is_refused_by_every_budget_and_spends_all(file: Ledge
             file.open("a", "wards", f"run {plan}", BUDGET, plan).charge(bare)
     ledger = file.open("a", "wards", "open", UNLIMITED, {bare: 2})
     ledger.charge(bare)
-    assert file.spent("wards") == math.inf == file.epsilon("wards", 1e-5)
+    assert file.spent("wards") == math.inf
     assert file.open("a", "wards", "open", UNLIMITED, {bare: 2}).counts == {bare: 1}
     with pytest.raises(BudgetSpent):
         file.open("a", "wards", "later", BUDGET, {KIND: 1})
@@ -368,7 +371,7 @@ def test_a_full_disk_charges_nothing(file: LedgerFile, another: Callable[[], Led
     assert another().open("a", "wards", "run", UNLIMITED).counts == {**there.counts, OTHER: 1}
 
 
-def test_a_store_is_no_ledger_and_a_newer_one_is_refused(path: Path, tmp_path: Path) -> None:
+def test_a_store_is_no_ledger_and_one_of_another_version_is_refused(path: Path, tmp_path: Path) -> None:
     SqliteStore(tmp_path / "a.store", "run", "a").close()
     with pytest.raises(WrongStore, match="expected the ledger, found another SQLite file"):
         LedgerFile(tmp_path / "a.store")
@@ -376,11 +379,11 @@ def test_a_store_is_no_ledger_and_a_newer_one_is_refused(path: Path, tmp_path: P
     with pytest.raises(WrongStore, match="expected the store, found another SQLite file"):
         SqliteStore(path, "run", "a")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version=6")
-    connection.close()
-    with pytest.raises(WrongStore, match=r"newer version of gossamer \(format 6, expected 5\)"):
-        LedgerFile(path)
+    for version, age in ((5, "an older"), (7, "a newer")):
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA user_version={version}")
+        with pytest.raises(WrongStore, match=rf"{age} version of gossamer \(format {version}, expected 6\)"):
+            LedgerFile(path)
 
 
 def test_a_ledger_synchronises_every_commit(file: LedgerFile) -> None:

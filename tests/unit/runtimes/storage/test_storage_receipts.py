@@ -21,7 +21,7 @@ from tests.sampling import examples
 from tests.unit.verify.chains import KINDS, RELEASES, Gradient
 
 from gossamer.errors import BudgetSpent
-from gossamer.privacy.accounting.ledger import RenyiFilter
+from gossamer.privacy.accounting.filters import EitherFilter
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.protocol.witnesses import Known, Seen, following
 from gossamer.runtimes.storage.file import WrongStore
@@ -36,7 +36,7 @@ from gossamer.sides.receipts import PURPOSE, link
 from gossamer.verify import gossamer_verify as second
 
 PLAN = Samples(dict.fromkeys(KINDS, RELEASES))
-BUDGET = RenyiFilter(1e6, 1e-5, NeighboringRelation.REPLACE_ONE)
+BUDGET = EitherFilter(1e6, 1e-5, NeighboringRelation.REPLACE_ONE, 16.0)
 KEY = identity("a").public_key.raw.hex()
 OWNERS = ("x", "y", "z")
 
