@@ -36,7 +36,6 @@ TOLERANCE = 0.01
 DEMO = {"make demo": "gossamer run examples/digits-gossip.yaml --out runs/demo --overwrite"}
 ELSEWHERE = {
     "docs/how-to/federation.md": "tests/end_to_end/test_federation_page.py runs it",
-    "docs/how-to/logs-and-metrics.md": "needs the parties of a federation",
     "docs/how-to/monitoring.md": "needs the parties of a federation",
     "docs/how-to/peers.md": "measures a speed",
     "docs/how-to/policy.md": "tests/end_to_end/test_owned_data_command.py runs it",

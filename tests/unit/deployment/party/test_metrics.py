@@ -52,7 +52,7 @@ STATUS: dict[str, Any] = {
     "rounds": {"made": 35, "empty": 5, "planned": 40, "lately": 1},
     "unacknowledged": {"c": {"seconds": 50.0, "why": "not allowed"}},
 }
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "how-to" / "logs-and-metrics.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "how-to" / "monitoring.md"
 NODE = {"store": "a/state", "node": "hospital-a", "run": "0123"}
 
 
