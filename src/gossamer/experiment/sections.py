@@ -69,7 +69,7 @@ class EvaluationSettings(Section):
     name : {"on", "off"}
         ``off``: at the end only.
     every_updates, every_seconds : optional
-        Updates of all nodes, or virtual seconds, between looks. Without either, twenty looks a run.
+        Updates of all nodes, or virtual seconds, between evaluations. Without either, there are twenty a run.
     nodes : int, optional
         How many nodes' own models are tested, evenly spaced; None is all.
     public_path : path, optional
