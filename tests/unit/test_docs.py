@@ -26,7 +26,14 @@ from gossamer.privacy.accounting import accountants
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "changelog.d").glob("README.md")])
+FOLDERS = ("docs", "examples", "experiments", "deploy", "release", "benchmarks")
+PAGES = sorted(
+    [
+        *(page for name in FOLDERS for page in (ROOT / name).rglob("*.md")),
+        *ROOT.glob("*.md"),
+        ROOT / "changelog.d/README.md",
+    ]
+)
 
 # Pages whose blocks are tested here; the others need files of their own, or have tests of their own.
 RUN = sorted({*(DOCS / "algorithms").glob("*.md")} - {OWN}) + [

@@ -57,18 +57,6 @@ def test_the_reference_has_every_name_once() -> None:
         assert getattr(importlib.import_module(module), there) is getattr(gs, name)
 
 
-def algorithm_pages() -> list[Path]:
-    return sorted({*(DOCS / "algorithms").glob("*.md")} - {DOCS / "algorithms" / "add-your-own.md"})
-
-
-@pytest.mark.parametrize("page", algorithm_pages(), ids=lambda page: page.stem)
-def test_algorithms_lead_from_the_paper_to_our_names(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert re.search(r"^\| paper \| here \| spec \|$", text, re.MULTILINE)
-    assert re.search(r"^\| (line|what) \| where \|", text, re.MULTILINE)
-    assert re.search(r"^## (What is proved|Claimed, proved, measured)$", text, re.MULTILINE)
-
-
 def test_the_citation_is_one_and_of_this_version(tmp_path: Path) -> None:
     content = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     citation = yaml.safe_load(content)
