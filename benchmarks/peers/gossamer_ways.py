@@ -37,7 +37,7 @@ from peers.plain import (
     vmap_steps,
 )
 
-PACKAGES = ("torch", "numpy", "numba", "gossamer")
+PACKAGES = ("torch", "numpy", "numba", "gossamer-fl")
 MECHANISM = Gaussian(clip=jobs.CLIP, noise_multiplier=jobs.NOISE_MULTIPLIER)
 ROUND, L2 = 50, 1 / 32_561
 """Steps of a sequential round; the strength of a9a's L2 term."""
