@@ -43,7 +43,8 @@ _ALONE = (
 )
 MAY_IMPORT = {
     **dict.fromkeys(_ALONE, ""),
-    **dict.fromkeys(("files", "processes", "extras"), "errors"),
+    **dict.fromkeys(("files", "processes"), "errors"),
+    "extras": "errors version",
     "philox": "arrays normals",
     "randomness": "normals threads",
     "numbers": "errors",
