@@ -16,14 +16,14 @@ from tests.reference.linked_peers import RUN, identity, member
 from gossamer.deployment.peers.payloads import Heartbeat, encode_content
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import PeerError
-from gossamer.protocol.effects import Release
+from gossamer.protocol.effects import Compute, Finish, Reject, Release
 from gossamer.protocol.encoding import Buffer
 from gossamer.protocol.events import Answered, Completed
 from gossamer.protocol.frames import Acknowledge, Data, encode_frame
 from gossamer.protocol.messages import may_hear
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import Session, SessionSettings, Transmit
-from gossamer.runtimes.host import Arrived, DataSideAnswer, Ended, Host, Input, Outcome, Rejected, Task, Wake
+from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Wake
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.vectors import Released
 
@@ -79,12 +79,11 @@ class Party:
             match outcome:
                 case Transmit(to, frame):
                     self.run.publish(self.name, self.peers.seal(to, frame, now))
-                case Task(effect) if hasattr(effect, "vector") or hasattr(effect, "task"):
-                    if not isinstance(getattr(effect, "task", None), int):
-                        self.run.after(TASK, lambda effect=effect: self.turn([DataSideAnswer(self._answer(effect))]))
-                case Rejected(sender, reason):
+                case Compute() | Release():
+                    self.run.after(TASK, lambda effect=outcome: self.turn([DataSideAnswer(self._answer(effect))]))
+                case Reject(sender, reason):
                     self.peers.rejected(sender, reason, now)
-                case Ended(reason):
+                case Finish(reason):
                     self.finished = reason
                     self.peers.finished(reason)
 

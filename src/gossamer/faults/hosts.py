@@ -22,7 +22,7 @@ from typing import Any
 from gossamer.faults.fault_injector import Killed, Reaper
 from gossamer.faults.memory_journal import MemoryJournal
 from gossamer.faults.schedules import SETTINGS, Crash, OldCopy, Schedule
-from gossamer.protocol.effects import Compute, Interrupt, Release, Request, Update
+from gossamer.protocol.effects import Compute, Finish, Interrupt, Record, Reject, Release, Request, Update
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Event
 from gossamer.protocol.frames import Data, Frame
@@ -33,7 +33,7 @@ from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
-from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Note, Outcome, Rejected, Task, Wake
+from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Outcome, Wake
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
 
 
@@ -116,7 +116,7 @@ class LinkedHosts:
             lambda name, record: None,
             Activity(nodes, 0.0),
         )
-        self.rejected: list[Rejected] = []
+        self.rejected: list[Reject] = []
         self.asked: list[str] = []  # whose data side the last step asked
         self.believed: list[tuple[str, Mapping[str, Link]]] = []  # old copies of which no peer knew better, with links
         self._held: dict[str, list[Request]] = {name: [] for name in nodes}
@@ -316,15 +316,18 @@ class LinkedHosts:
             case Transmit(to, frame):
                 self.reaper("putting a frame on the link")
                 self._transmit(name, to, Arrived(name, frame))
-            case Task(effect):
-                if self._held[name] or self.is_alone(name):
-                    self._held[name].append(effect)
-                else:
-                    self._ask(name, effect)
-            case Rejected():
+            case Reject():
                 self.rejected.append(outcome)
-            case Note(record) if self.tell is not None:
-                self.tell(f"{self.now:.2f} s: {name} notes {record.name} {record.value:g}")
+            case Record(noted, value):
+                if self.tell is not None:
+                    self.tell(f"{self.now:.2f} s: {name} notes {noted} {value:g}")
+            case Finish():
+                pass
+            case _:
+                if self._held[name] or self.is_alone(name):
+                    self._held[name].append(outcome)
+                else:
+                    self._ask(name, outcome)
 
     def is_alone(self, name: str) -> bool:
         """Whether no contact of a node acknowledges anything, and none is left to be tried."""

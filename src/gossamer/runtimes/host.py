@@ -99,39 +99,8 @@ class End:
 Input = Begin | Resume | Arrived | DataSideAnswer | Wake | End
 
 
-# What is to be done
-
-
-@dataclass(frozen=True)
-class Task:
-    """Give ``effect`` (`Compute`, `Update`, `Interrupt` or `Release`) to the data side."""
-
-    effect: Request
-
-
-@dataclass(frozen=True)
-class Note:
-    """Write to the node's private log."""
-
-    record: Record
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The node makes no more updates."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """A frame or its message was refused, and nobody but the sender can have made it."""
-
-    sender: str
-    reason: str
-
-
-Outcome = Transmit | Task | Note | Ended | Rejected
+Outcome = Transmit | Request | Record | Reject | Finish
+"""What is to be done; a `Reject` is also of a frame or message that nobody but its sender can have made."""
 
 
 # Journal of a host, and the state that a snapshot in it holds.
@@ -418,7 +387,7 @@ class Host:
                 try:
                     outputs = self.session.receive(sender, frame, now)
                 except PeerError as error:
-                    return [Rejected(sender, str(error))]
+                    return [Reject(sender, str(error))]
                 return self._converse(outputs)
             case DataSideAnswer(event):
                 return self._happen(event)
@@ -452,14 +421,14 @@ class Host:
         try:
             effects = self.node.handle(event, self.now)
         except PeerError as error:
-            return [Rejected(getattr(event, "sender", self.node.name), str(error))]
+            return [Reject(getattr(event, "sender", self.node.name), str(error))]
         if self._watch is not None:
             self._steps.append(Step(self.now, self.node.name, event, effects))
         return [outcome for effect in effects for outcome in self._carry_out(effect)]
 
     def _carry_out(self, effect: Effect) -> list[Outcome]:
         if isinstance(effect, Request):
-            return [Task(effect)]
+            return [effect]
         match effect:
             case Send(to, message):
                 if is_confined(message) and not self._may_hear(to):
@@ -471,11 +440,9 @@ class Host:
                 self.timers[name] = self.now + after
             case CancelTimer(name):
                 self.timers.pop(name, None)
-            case Record():
-                return [Note(effect)]
-            case Reject(sender, reason):
-                return [Rejected(sender, reason)]
+            case Record() | Reject():
+                return [effect]
             case Finish(reason):
                 self.finished = reason
-                return [Ended(reason)]
+                return [effect]
         return []

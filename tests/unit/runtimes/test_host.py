@@ -13,7 +13,7 @@ from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated.agent import AgentState
 from gossamer.faults.memory_journal import MemoryJournal
 from gossamer.faults.schedules import SETTINGS
-from gossamer.protocol.effects import Reject, Send
+from gossamer.protocol.effects import Reject, Request, Send
 from gossamer.protocol.encoding import Buffer, encode
 from gossamer.protocol.events import Started
 from gossamer.protocol.frames import Acknowledge
@@ -21,7 +21,7 @@ from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import Transmit
 from gossamer.protocol.trace import Step
-from gossamer.runtimes.host import Arrived, Begin, Host, HostBroken, Rejected, Task, Wake
+from gossamer.runtimes.host import Arrived, Begin, Host, HostBroken, Wake
 from gossamer.testing.contracts import AlgorithmContract
 from gossamer.vectors import Confined, Public
 
@@ -71,8 +71,8 @@ def test_a_turn_is_one_commit_of_all_its_inputs() -> None:
     journal = Recording()
     outcomes = host(journal).turn([(Begin(), 0.0), (NEVER_SENT, 0.5), (Wake(), 1.0)])
     assert journal.__dict__["commits"] == [3]
-    assert isinstance(outcomes[0], Task)  # the update that a node begins with
-    assert [type(outcome) for outcome in outcomes].count(Rejected) == 1
+    assert isinstance(outcomes[0], Request)  # the update that a node begins with
+    assert [type(outcome) for outcome in outcomes].count(Reject) == 1
     assert len(journal.load()[1]) == 3
     assert not journal.staged
 
@@ -90,7 +90,7 @@ def test_what_a_node_rejects_is_an_offence_though_its_state_has_moved() -> None:
         return Host(Strict("node-0", AgentState(Public(np.zeros(1)))), SETTINGS, journal)
 
     journal = MemoryJournal()
-    assert strict(journal).start(0.0) == [Rejected("node-1", "too long")]
+    assert strict(journal).start(0.0) == [Reject("node-1", "too long")]
     assert strict(journal).node.state.round == 0
 
 
@@ -98,7 +98,7 @@ def test_turns_of_one_input_or_of_many_give_the_same_host() -> None:
     inputs = [(Begin(), 0.0), (NEVER_SENT, 0.5), (Wake(), 1.0)]
     one, many = host(MemoryJournal(), every=2), host(MemoryJournal(), every=2)
     outcomes = [outcome for what, now in inputs for outcome in one.take(what, now)]
-    assert encode(many.turn(inputs)[0].effect) == encode(outcomes[0].effect)  # type: ignore[union-attr]
+    assert encode(many.turn(inputs)[0]) == encode(outcomes[0])
     assert encode(one.state()) == encode(many.state())
     one.journal.commit()  # nothing came of the last input
     assert one.journal.load() == many.journal.load()

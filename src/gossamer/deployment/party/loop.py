@@ -17,9 +17,9 @@ from gossamer.deployment.party.reach import ALONE, Reach, short
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.tasks import Worker
 from gossamer.deployment.peers.peers import Peers, PeerState
-from gossamer.protocol.effects import Record, Request
+from gossamer.protocol.effects import Finish, Record, Reject, Request
 from gossamer.protocol.session import Transmit
-from gossamer.runtimes.host import Arrived, DataSideAnswer, Ended, Host, Input, Note, Outcome, Rejected, Task, Wake
+from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Wake
 from gossamer.runtimes.mqtt.inbox import Datagram
 
 MOST_BYTES = 8 << 20
@@ -157,7 +157,7 @@ class NodeLoop:
         """
         self.worker.stop()
         if inputs := self._answers():
-            self._carry_out(outcome for outcome in self.host.turn(inputs) if not isinstance(outcome, Task))
+            self._carry_out(outcome for outcome in self.host.turn(inputs) if not isinstance(outcome, Request))
         self._note()
 
     def leave(self, reason: str, patience: float = 10.0) -> None:
@@ -270,15 +270,15 @@ class NodeLoop:
             match outcome:
                 case Transmit(to, frame):
                     self._publish(self.peers.seal(to, frame, now))
-                case Task(effect):
-                    self._ask(effect, now)
-                case Note(record):
-                    self.folder.record(now - self.began, record.name, record.value)
-                case Rejected(sender, reason):
+                case Record(name, value):
+                    self.folder.record(now - self.began, name, value)
+                case Reject(sender, reason):
                     self.counts.rejected += 1
                     self.peers.rejected(sender, reason, now)
-                case Ended(reason):
+                case Finish(reason):
                     self._end(reason)
+                case _:
+                    self._ask(outcome, now)
 
     def _end(self, reason: str) -> None:
         lacking = short(self.host.node)

@@ -17,12 +17,12 @@ from gossamer.deployment.party.loop import NodeLoop
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.tasks import Outcome
 from gossamer.deployment.peers.peers import PeerState
-from gossamer.protocol.effects import Record
+from gossamer.protocol.effects import Finish, Interrupt, Record, Reject
 from gossamer.protocol.events import Refused
 from gossamer.protocol.frames import Acknowledge
 from gossamer.protocol.node import Rounds
 from gossamer.protocol.session import Transmit
-from gossamer.runtimes.host import Arrived, DataSideAnswer, Ended, Note, Rejected, Task, Wake
+from gossamer.runtimes.host import Arrived, DataSideAnswer, Wake
 from gossamer.runtimes.mqtt.inbox import Datagram
 
 FRAME = Acknowledge(1)
@@ -166,8 +166,8 @@ class TestTurns:
 
     def test_what_comes_of_it_is_carried_out(self, loop: Any) -> None:
         request: Any = object()
-        outcomes = [Transmit("b", FRAME), Task(request), Note(Record("loss", 0.5)), Rejected("c", "nonsense")]
-        loop.host.outcomes.append([*outcomes, Ended("quota")])
+        outcomes = [Transmit("b", FRAME), request, Record("loss", 0.5), Reject("c", "nonsense")]
+        loop.host.outcomes.append([*outcomes, Finish("quota")])
         loop.transport.inbox.append(Datagram("b", b"frame"))
         loop.turn()
         assert ("b", b"sealed") in loop.transport.sent
@@ -199,7 +199,7 @@ class TestAlone:
     def test_what_the_node_asks_is_held_back_until_a_peer_is_reached(self, loop: Any) -> None:
         holds, first, second = True, object(), object()
         loop.reach = SimpleNamespace(look=lambda links, now: [("b", b"probe")], holds=lambda now: holds, owed={})
-        loop.host.outcomes += [[Task(first)], [], [Task(second)]]
+        loop.host.outcomes += [[first], [], [second]]
         for _ in range(2):
             loop.transport.inbox.append(Datagram("b", b"frame"))
             loop.turn()
@@ -213,7 +213,7 @@ class TestAlone:
     def test_who_is_heard_and_acknowledges_nothing_is_not_waited_for_for_ever(self, loop: Any) -> None:
         loop.peers.states_, loop.host.outbox = {"b": peer("up")}, {"b": {1: "message"}}
         loop.reach = SimpleNamespace(look=lambda links, now: [], holds=lambda now: True, owed={"b": loop.clock()})
-        loop.host.outcomes.append([Ended("quota")])
+        loop.host.outcomes.append([Finish("quota")])
         began = loop.clock()
         loop.look = lambda: loop.stop("too long") if loop.clock() > began + 1000 else None
         loop.run()
@@ -223,7 +223,7 @@ class TestAlone:
 class TestTheEnd:
     def run(self, loop: Any, most: float = 1000.0) -> float:
         """Seconds until the loop ends."""
-        loop.host.outcomes.append([Ended("quota")])
+        loop.host.outcomes.append([Finish("quota")])
         began = loop.clock()
         loop.look = lambda: loop.stop("too long") if loop.clock() > began + most else None
         loop.run()
@@ -243,7 +243,7 @@ class TestTheEnd:
         """It was lost after ten seconds, and comes back or not; for so long nobody could be heard."""
         loop.peers.states_ = {"b": peer("up")}
         loop.gone_after = 300.0
-        loop.host.outcomes.append([Ended("quota")])
+        loop.host.outcomes.append([Finish("quota")])
 
         def happen() -> None:
             loop.transport.connected = not 110 <= loop.clock() < back
@@ -257,7 +257,7 @@ class TestTheEnd:
     def test_peers_are_given_up_though_the_node_makes_its_connection_anew_every_half_minute(self, loop: Any) -> None:
         """They are gone, it is alone, and what it does to mend that is no outage in which nobody could be heard."""
         loop.peers.states_, loop.gone_after = {"b": peer("gone")}, 60.0
-        loop.host.outcomes.append([Ended("quota")])
+        loop.host.outcomes.append([Finish("quota")])
         loop._changed_at = began = loop.clock()
 
         def happen() -> None:
@@ -273,7 +273,7 @@ class TestTheEnd:
 
     def test_a_connection_made_anew_that_is_not_made_is_an_outage(self, loop: Any) -> None:
         loop.peers.states_, loop.gone_after = {"b": peer("gone")}, 60.0
-        loop.host.outcomes.append([Ended("quota")])
+        loop.host.outcomes.append([Finish("quota")])
         loop._changed_at = began = loop.clock()
 
         def happen() -> None:
@@ -305,7 +305,7 @@ class TestTheEnd:
     ) -> None:
         """It may wait for hours for those that are gone, but not when it would be for them alone."""
         loop.serves, loop.peers.states_ = serves, states
-        loop.host.outcomes += [[], [Ended("left alone")]] if ends else []
+        loop.host.outcomes += [[], [Finish("left alone")]] if ends else []
         loop.look = lambda: loop.stop("too long") if loop.clock() > 1000 else None
         loop.run()
         assert (["stop"] in loop.host.turns) == ends
@@ -332,7 +332,7 @@ class TestTheEnd:
             if loop.clock() >= 110:
                 loop.stop("enough")
 
-        loop.host.outcomes.append([Ended("quota")])
+        loop.host.outcomes.append([Finish("quota")])
         loop.look = acknowledge
         loop.run()
         assert loop.peers.untold == [{"b"}, set()]
@@ -352,7 +352,7 @@ class TestTheEnd:
             if loop.clock() >= 105:
                 loop.peers.states_ = {"b": peer("up", "quota")}
 
-        loop.host.outcomes.append([Ended("quota")])
+        loop.host.outcomes.append([Finish("quota")])
         loop.look = hear
         loop.run()
         assert 105 <= loop.clock() < 107
@@ -366,7 +366,7 @@ class TestTheEnd:
             if loop.clock() >= 110:
                 loop.stop("enough")
 
-        loop.host.outcomes.append([Ended("quota")])
+        loop.host.outcomes.append([Finish("quota")])
         loop.look = happen
         loop.run()
         assert loop.peers.told == ["quota", "quota"]
@@ -379,7 +379,7 @@ class TestTheEnd:
     def test_what_was_charged_is_not_lost_when_a_node_is_stopped(self, loop: Any) -> None:
         answer = Refused(1, 0)
         loop.worker.late.append(Outcome(answer, update=True))
-        loop.host.outcomes.append([Transmit("b", FRAME), Task(object())])  # type: ignore[arg-type]
+        loop.host.outcomes.append([Transmit("b", FRAME), Interrupt(1)])  # type: ignore[arg-type]
         loop.settle()
         assert loop.host.turns == [[DataSideAnswer(answer)]]
         assert loop.transport.sent == [("b", b"sealed")]

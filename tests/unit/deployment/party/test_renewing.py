@@ -23,8 +23,8 @@ from gossamer.errors import CallerError
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec, write_spec
 from gossamer.keys.identity import Identity
+from gossamer.protocol.effects import Request
 from gossamer.protocol.session import Transmit
-from gossamer.runtimes.host import Task
 from gossamer.runtimes.storage.store import SqliteStore
 
 ORGANISER = Identity.of_seed(bytes(32))
@@ -90,7 +90,7 @@ class TestHandover:
         assert after.begun
         assert after.node.state.task == before.node.state.task + 1, "it asks again, as after any restart"
         np.testing.assert_array_equal(after.node.state.w.values, before.node.state.w.values)
-        assert any(isinstance(outcome, Task) for outcome in outcomes)
+        assert any(isinstance(outcome, Request) for outcome in outcomes)
         assert (party.folder.path / RECORD).read_bytes() == again(old)
 
     def test_what_was_not_acknowledged_is_sent_again(self, party: Party) -> None:
