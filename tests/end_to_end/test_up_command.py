@@ -104,8 +104,8 @@ def test_noise_that_can_be_drawn_again_is_for_simulations(
         ),
         (
             "compute.device=cpu",
-            "compute.device: cpu is for simulations, whose noise is in floating point, and deployed parties draw "
-            "theirs exactly, on a grid; leave it out",
+            "compute.device: cpu is for simulations, and deployed parties draw their noise exactly, on a grid, and not "
+            "in floating point; leave it out",
         ),
         (
             "compute.strategy=vmap",

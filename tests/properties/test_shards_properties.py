@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reference.local_crew import Here, Inline
 from tests.sampling import examples
 
 from gossamer.data.memory import Data
@@ -25,7 +26,7 @@ from gossamer.protocol.events import Answered, Event
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream
-from gossamer.runtimes.crew import Crew, Here, Inline, Maker
+from gossamer.runtimes.crew import Crew, Maker
 from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.shard import Shard
 from gossamer.runtimes.shards import Shards

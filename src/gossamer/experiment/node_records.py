@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from gossamer.experiment.prepared import Prepared
 from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
 from gossamer.protocol.node import Node
 from gossamer.runtimes.activity import Done
-from gossamer.runtimes.observed import Observed
+
+if TYPE_CHECKING:
+    from gossamer.runtimes.shards import Observed
 
 FILE = "nodes.json"
 MOST_NODES, MOST_EDGES = 10_000, 5_000

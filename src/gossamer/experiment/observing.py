@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,9 @@ from gossamer.experiment.early_stopping import PUBLIC, decisive
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.regression import Fit, fit_figures
 from gossamer.protocol.node import Node
-from gossamer.runtimes.observed import Observed
+
+if TYPE_CHECKING:
+    from gossamer.runtimes.shards import Observed
 
 LOOKS = 20
 """How often a run is looked at, unless the spec says otherwise."""

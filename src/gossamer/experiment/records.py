@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,13 +21,15 @@ from gossamer.experiment.regression import Fit
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.summarising import PrivacyReport, outcome
-from gossamer.runtimes.observed import Observed
 from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import FILE as RECEIPTS
 from gossamer.sides.receipts import Book
 from gossamer.trained.card import Card
 from gossamer.trained.model import Model
 from gossamer.version import __version__
+
+if TYPE_CHECKING:
+    from gossamer.runtimes.shards import Observed
 
 _PRIVATE = "private.jsonl"
 

@@ -7,11 +7,13 @@ rounds may have passed in which nobody, or too few for a sum, answered.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import counted
 from gossamer.protocol.node import Node, Rounds
-from gossamer.runtimes.observed import Observed
+
+if TYPE_CHECKING:
+    from gossamer.runtimes.shards import Observed
 
 STALLED, INCOMPLETE = "stalled", "incomplete"
 """Statuses of runs that ended before their plan: nobody could go on, or rounds came to nothing."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,9 @@ from gossamer.experiment.early_stopping import decisive
 from gossamer.experiment.others_code import described
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.regression import Fit
-from gossamer.runtimes.observed import Observed
+
+if TYPE_CHECKING:
+    from gossamer.runtimes.shards import Observed
 
 _COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
 """Of a row of metrics, what is no metric of a model."""

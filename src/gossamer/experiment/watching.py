@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gossamer.algorithms.plan import Plan
 from gossamer.experiment.prepared import Prepared
-from gossamer.runtimes.observed import Observed
+
+if TYPE_CHECKING:
+    from gossamer.runtimes.shards import Observed
 
 
 class Party(NamedTuple):

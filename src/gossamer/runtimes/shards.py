@@ -39,6 +39,7 @@ from gossamer.runtimes.computations import Counters
 from gossamer.runtimes.crew import Crew
 from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.order import NEVER, Bound, Key, Ranks, after, in_order, last_moment, ranked, tied
+from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.turns import BEGUN, ENDED, RECEIPT, RECORD, Happened, Orders, Outlook, Parcel, unpacked
 from gossamer.runtimes.world import World, clock_start
 from gossamer.sides.charges import Receipt
@@ -118,7 +119,7 @@ _CHANGING = (
 
 
 class Shards:
-    """A simulation over several shards, as its observers see it (`observed.Observed`).
+    """A simulation over several shards, as its observers see it.
 
     Nodes, ledgers and activity are those of the moment that was `gather`ed last.
 
@@ -405,3 +406,7 @@ class Shards:
 
 def _position(item: tuple[int, Any]) -> int:
     return item[0]
+
+
+Observed = Simulator | Shards
+"""A simulation as those see it who look at it from outside."""

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from tests.reference.local_crew import Here, Inline
 
 from gossamer.data.memory import Data
 from gossamer.errors import CallerError, RunWarning, SpecError
 from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.running import run
 from gossamer.runtimes import crew as crews
-from gossamer.runtimes.crew import LOST, Crew, Here, Inline, Maker
+from gossamer.runtimes.crew import LOST, Crew, Maker
 
 SECRET = NoiseSecret(bytes(range(16)))
 ROOT = Path(__file__).parents[3]

@@ -32,10 +32,7 @@ def federation_spec(text: str, parties: int, folder: Path | None = None) -> str:
         or names files that other parties do not have.
     """
     experiment = _for_parties(text, parties)
-    check_secret(experiment)
-    check_clock(experiment)
-    check_rounding(experiment)
-    check_device(experiment)
+    check_deployed(experiment)
     check_scale(experiment)
     if experiment.compute.strategy == "vmap":
         raise SpecError(
@@ -68,18 +65,38 @@ def with_start(experiment: Experiment, **changes: Any) -> Experiment:
     return experiment.model_copy(update={"objective": objective})
 
 
-def check_secret(experiment: Experiment) -> None:
-    """Raise SpecError if the spec wants noise or batches that can be drawn again: deployed parties draw none such."""
-    if experiment.reproducible:
-        raise SpecError(
-            "privacy.noise_secret: reproducible is for simulations, and deployed parties draw noise that nobody can "
-            "repeat; leave it out"
-        )
-    if experiment.privacy.shared_samples:
-        raise SpecError(
-            "privacy.shared_samples is for simulations, and deployed parties draw batches that nobody can repeat; "
-            "leave it out"
-        )
+def check_deployed(experiment: Experiment) -> None:
+    """Raise SpecError if the spec wants what only a simulation has: draws that can be repeated, or a common clock."""
+    compute, name = experiment.compute, experiment.algorithm.name
+    for found, key, why in (
+        (
+            experiment.reproducible,
+            "privacy.noise_secret: reproducible",
+            "deployed parties draw noise that nobody can repeat",
+        ),
+        (
+            experiment.privacy.shared_samples,
+            "privacy.shared_samples",
+            "deployed parties draw batches that nobody can repeat",
+        ),
+        (
+            ALGORITHMS[name].told(experiment.algorithm),
+            "algorithm.learning_rate.clock: global",
+            f"deployed nodes of {name} are not told how many updates others have made",
+        ),
+        (
+            compute.rounding == "reproducible",
+            "compute.rounding: reproducible",
+            "deployed parties compute each example for itself, which is exact",
+        ),
+        (
+            compute.device is not None,
+            f"compute.device: {compute.device}",
+            "deployed parties draw their noise exactly, on a grid, and not in floating point",
+        ),
+    ):
+        if found:
+            raise SpecError(f"{key} is for simulations, and {why}; leave it out")
 
 
 def check_scale(experiment: Experiment) -> None:
@@ -88,33 +105,6 @@ def check_scale(experiment: Experiment) -> None:
         raise SpecError(
             "dataset.scale: private is for simulations, and parties of a federation agree on ranges before they "
             "start; declare a range for each number under dataset.columns, and leave it out"
-        )
-
-
-def check_clock(experiment: Experiment) -> None:
-    """Raise SpecError if nodes go by how many updates all have made: in a deployment nobody tells them."""
-    if ALGORITHMS[experiment.algorithm.name].told(experiment.algorithm):
-        raise SpecError(
-            f"algorithm.learning_rate.clock: global is for simulations of {experiment.algorithm.name}, whose deployed "
-            "nodes are not told how many updates others have made; leave it out"
-        )
-
-
-def check_rounding(experiment: Experiment) -> None:
-    """Raise SpecError if the spec promises less than that an example's gradient has the same bits in any company."""
-    if experiment.compute.rounding == "reproducible":
-        raise SpecError(
-            "compute.rounding: reproducible is for simulations, and deployed parties compute each example for itself, "
-            "which is exact; leave it out"
-        )
-
-
-def check_device(experiment: Experiment) -> None:
-    """Raise SpecError if the spec wants noise in floating point, drawn on a device: deployed parties' is on a grid."""
-    if experiment.compute.device is not None:
-        raise SpecError(
-            f"compute.device: {experiment.compute.device} is for simulations, whose noise is in floating point, and "
-            "deployed parties draw theirs exactly, on a grid; leave it out"
         )
 
 

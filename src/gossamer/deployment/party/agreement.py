@@ -15,14 +15,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import allowing
 from gossamer.data.declared import blank_dataset
 from gossamer.data.split import Split
-from gossamer.deployment.founding.federation_spec import (
-    check_clock,
-    check_device,
-    check_no_files,
-    check_rounding,
-    check_secret,
-    with_start,
-)
+from gossamer.deployment.founding.federation_spec import check_deployed, check_no_files, with_start
 from gossamer.deployment.founding.roster import roster
 from gossamer.errors import SpecError
 from gossamer.experiment.estimates import estimates_on, needs_estimates
@@ -98,10 +91,7 @@ class Terms:
                 f"{allowing(module, 'model')}"
             )
         check_no_files(experiment)
-        check_secret(experiment)
-        check_clock(experiment)
-        check_rounding(experiment)
-        check_device(experiment)
+        check_deployed(experiment)
         experiment = with_start(experiment, path=start)
         sizes = {m.name: m.examples for m in invitation.members if m.examples is not None}
         named = servers(experiment)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.errors import DataError
@@ -69,24 +69,12 @@ def has_deadline(prepared: Prepared, plan: Plan) -> bool:
     return wanted != "auto" or not isinstance(prepared.objective, LinearModel)
 
 
-class Timed(Computer, Protocol):
-    """A data side whose answers have a deadline, such as `sides.filled.TimedPool`."""
-
-    def provided_for(self, ticket: Any) -> int:
-        """Number of examples that an answer is computed on, unless more are sampled: a public number."""
-        ...
-
-    def rehearse(self, ticket: Any, count: int) -> None:
-        """Do all that an answer takes, on ``count`` examples that nobody has, and drop it."""
-        ...
-
-
 class Paced:
     """A data side, from which answers come at multiples of a deadline.
 
     Parameters
     ----------
-    side : Timed
+    side : TimedPool
         The data side itself.
     seconds : float, optional
         Of which each deadline is a multiple, the least that the node can keep; by default the deadline is as measured.
@@ -98,7 +86,7 @@ class Paced:
 
     def __init__(
         self,
-        side: Timed,
+        side: TimedPool,
         seconds: float | None = None,
         *,
         say: Callable[[str], object] = lambda line: None,

@@ -17,13 +17,13 @@ from pathlib import Path
 from gossamer.algorithms.plan import hides_schedule
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.joining import Invited
-from gossamer.deployment.party.loop import Transport
 from gossamer.deployment.party.reach import Reach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Peers
 from gossamer.errors import CallerError
 from gossamer.protocol.link import Link, forgotten
 from gossamer.protocol.witnesses import PURPOSE, Witnesses
+from gossamer.runtimes.mqtt.transport import MqttTransport
 from gossamer.runtimes.storage.store import WitnessFile
 
 # A party as a witness of its peers' receipts, and what they have seen that its own ledger has forgotten.
@@ -109,7 +109,7 @@ class Gathering:
     ----------
     peers : Peers
         Sealed channels to the other parties.
-    transport : Transport
+    transport : MqttTransport
         Open.
     folder : StateFolder
         For the log.
@@ -124,7 +124,7 @@ class Gathering:
     """
 
     peers: Peers
-    transport: Transport
+    transport: MqttTransport
     folder: StateFolder
     clock: Callable[[], float]
     reach: Reach

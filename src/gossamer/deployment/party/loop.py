@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from gossamer.deployment.party.reach import ALONE, Reach, short
 from gossamer.deployment.party.state_folder import StateFolder
@@ -21,27 +21,12 @@ from gossamer.protocol.effects import Finish, Record, Reject, Request
 from gossamer.protocol.session import Transmit
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Wake
 from gossamer.runtimes.mqtt.inbox import Datagram
+from gossamer.runtimes.mqtt.transport import MqttTransport
 
 MOST_BYTES = 8 << 20
 """Of datagrams in a turn."""
 MOST_DATAGRAMS = 256
 _LOOK = 1.0  # most seconds between two looks at what has no deadline of its own
-
-
-class Transport(Protocol):
-    """Carries datagrams between parties, and may lose them."""
-
-    anew: bool
-
-    @property
-    def connected(self) -> bool: ...
-    @property
-    def reason(self) -> str: ...
-    def send(self, to: str, payload: bytes) -> bool: ...
-    def refusal(self, to: str) -> str: ...
-    def reconnect(self, why: str) -> None: ...
-    def receive(self, timeout: float) -> Datagram | None: ...
-    def wake(self) -> None: ...
 
 
 class Clock:
@@ -90,7 +75,7 @@ class NodeLoop:
         Sealed channels to the other parties.
     worker : Worker
         Its data side.
-    transport : Transport
+    transport : MqttTransport
         Open.
     folder : StateFolder
         For the log.
@@ -115,7 +100,7 @@ class NodeLoop:
     host: Host
     peers: Peers
     worker: Worker
-    transport: Transport
+    transport: MqttTransport
     folder: StateFolder
     clock: Callable[[], float]
     linger: float = 60.0

@@ -14,13 +14,14 @@ from gossamer.deployment.founding.invitations import Invitation
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.health import LOST
 from gossamer.deployment.party.joining import Invited
-from gossamer.deployment.party.loop import NodeLoop, Transport
+from gossamer.deployment.party.loop import NodeLoop
 from gossamer.deployment.party.reach import Progress, Reach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Peers, PeerState
 from gossamer.errors import SpecError, counted
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.mqtt.certificates import expiry
+from gossamer.runtimes.mqtt.transport import MqttTransport
 from gossamer.version import __version__
 
 _EVERY = 1.0  # seconds between two statuses
@@ -70,7 +71,7 @@ class Reporter:
         self._status["state"] = "connecting"
         self._folder.publish(self._status)
 
-    def waits(self, peers: Peers, transport: Transport, reach: Reach, now: float) -> None:
+    def waits(self, peers: Peers, transport: MqttTransport, reach: Reach, now: float) -> None:
         """Neighbours are waited for; write the status if it is time."""
         if now >= self._next:
             self._next = now + _EVERY
@@ -190,7 +191,7 @@ def _expiries(invitation: Invitation, certificate: Path | None) -> dict[str, str
     return {what: when.isoformat(timespec="seconds") for what, when in found.items()}
 
 
-def _surroundings(peers: Peers, states: Mapping[str, PeerState], transport: Transport) -> dict[str, Any]:
+def _surroundings(peers: Peers, states: Mapping[str, PeerState], transport: MqttTransport) -> dict[str, Any]:
     """Reach of the node, and what its peers say of its ledger, with the time of that."""
     return {
         "connected": transport.connected,

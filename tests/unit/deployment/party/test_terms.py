@@ -180,7 +180,7 @@ class TestRefused:
         found = invitation(simulated("gossip"))
         text = found.spec.replace("    schedule: constant", "    schedule: constant\n    clock: global")
         assert text != found.spec
-        with pytest.raises(CallerError, match=r"clock: global is for simulations of gossip"):
+        with pytest.raises(CallerError, match=r"clock: global is for simulations, and deployed nodes of gossip"):
             Terms.of(replace(found, spec=text))
 
     def test_a_promise_that_is_less_than_what_parties_keep(self) -> None:
