@@ -141,6 +141,12 @@ def test_the_cases_themselves_follow(tmp_path: Path) -> None:
         assert check(tmp_path / "a", kind, "", None) == 0
 
 
+def test_plans_that_nobody_can_compute_end_at_once(tmp_path: Path) -> None:
+    # Rounding errors of so many releases are larger than what is bounded; so many records would not fit into memory.
+    assert [check(tmp_path / "a", "poisson", "most", most) for most in (10**13, 10**30)] == [2, 2]
+    assert check(tmp_path / "a", "stream", "records", 10**9) == 2
+
+
 @pytest.mark.some(6)
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_strange_numbers_are_refused_or_judged(kind: str, name: str, tmp_path: Path) -> None:
