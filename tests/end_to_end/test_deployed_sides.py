@@ -11,7 +11,13 @@ import pytest
 
 from gossamer.algorithms.plan import differing
 from gossamer.data.split import Split
-from gossamer.deployment.party.computing import deployed_computer, deployed_epsilon, deployed_guarantees, drawn_by
+from gossamer.deployment.party.computing import (
+    deployed_computer,
+    deployed_epsilon,
+    deployed_guarantees,
+    drawn_by,
+    side_with_queries,
+)
 from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.experiment.driving import NullObserver, drive
@@ -228,7 +234,8 @@ def test_a_client_counts_what_it_hands_over_to_a_trusted_server(name: str) -> No
     plan = plan_run(prepared)
     simulator, parties = run(prepared, plan)
     server = parties.ledgers["server"]
-    (kind,) = plan.curator.kinds
+    curator: Any = plan.side("server")
+    (kind,) = curator.kinds
     for client in prepared.names:
         own = parties.ledgers[client]
         state = simulator.nodes[client].state
@@ -236,8 +243,8 @@ def test_a_client_counts_what_it_hands_over_to_a_trusted_server(name: str) -> No
         assert set(own.counts) == {kind}
         assert state.updates <= own.releases <= state.updates + 1
         # What did not get into a sum any more was handed over all the same.
-        assert 0 < server.releases_of(client) <= own.releases <= plan.curator.kinds[kind]
-        for _ in range(plan.curator.kinds[kind] - own.releases):
+        assert 0 < server.releases_of(client) <= own.releases <= curator.kinds[kind]
+        for _ in range(curator.kinds[kind] - own.releases):
             own.charge(Receipt(kind))
         with pytest.raises(BudgetSpent):
             parties.sides[client].admit(client, LocalUpdate(99, state.w, plan.sides[client].query))
@@ -296,7 +303,7 @@ def test_agents_draw_what_nobody_can_repeat(name: str) -> None:
 def test_a_restarted_server_without_records_is_refused_and_one_with_them_goes_on() -> None:
     prepared = prepared_of("units")
     plan = plan_run(prepared)
-    state = Confined(np.zeros(plan.size))
+    state = Confined(np.zeros(prepared.objective.size))
     file = SideFile(IN_MEMORY, "run", "server-0")
     ledger = ledger_of(prepared, plan, "server-0")
 
@@ -331,7 +338,7 @@ def test_the_guarantee_is_the_planned_one_but_for_the_stated_terms(name: str) ->
         assert plan.epsilons[node] <= deployed_epsilon(prepared, plan, node) <= plan.epsilons[node] * (1 + 1e-15)
     drawn = drawn_by(prepared, plan)
     assert drawn.floating_point == ("laplace" in name)
-    if isinstance(plan.outside(prepared.names[0]), MaskedMember):
+    if all(isinstance(side, MaskedMember) for side in plan.sides.values()):
         assert drawn == Drawn()  # the sampler of masked sums has the exact law
     else:
         assert (drawn.numbers > 0) != drawn.floating_point
@@ -342,14 +349,14 @@ def test_the_guarantee_is_the_planned_one_but_for_the_stated_terms(name: str) ->
 def test_all_numbers_and_samples_of_a_plan_are_counted() -> None:
     prepared = prepared_of("gossip adaptive")
     plan: Any = plan_run(prepared)
-    releases = max(sum(schedule.values()) for schedule in plan.schedules.values())
+    releases, size = max(plan.releases.values()), prepared.objective.size
     at_once = Times(OPEN_TIMES)
-    assert drawn_by(prepared, plan) == Drawn(releases * (plan.size + 1), releases, times=at_once)  # with the count's
+    assert drawn_by(prepared, plan) == Drawn(releases * (size + 1), releases, times=at_once)  # with the count's
     fixed = prepared_of("gossip fixed size")
     assert drawn_by(fixed, plan_run(fixed)).samples == 0
     units = prepared_of("units random")
     unit_plan: Any = plan_run(units)
-    assert drawn_by(units, unit_plan) == Drawn(3 * unit_plan.size)  # rounds, and one other unit
+    assert drawn_by(units, unit_plan) == Drawn(3 * size)  # rounds, and one other unit
     masked = prepared_of("units masked noise")
     masked_plan = plan_run(masked)
     _, by_observer = deployed_guarantees(masked, masked_plan)
@@ -410,14 +417,14 @@ def test_what_will_be_asked_is_known_before_the_run() -> None:
     prepared = prepared_of("gossip adaptive")
     plan: Any = plan_run(prepared)
     context = prepared.context(plan.mechanisms, plan.quotas)
-    (found,) = plan.side("node-0").queries()
+    (found,) = side_with_queries(prepared, plan, "node-0").queries()  # type: ignore[attr-defined]
     asked = prepared.clipping.query(context.queries["node-0"], prepared.clipping.initial(prepared.initial))
     assert replace(found, normaliser=asked.normaliser) == asked
     assert found.count_share > 0
     growing = prepared_of("increasing")
     growing_plan: Any = plan_run(growing)
-    queries = growing_plan.side("node-0").queries()
-    assert {query.sampling for query in queries} == set(growing_plan.schedules["node-0"])
+    queries = side_with_queries(growing, growing_plan, "node-0").queries()  # type: ignore[attr-defined]
+    assert {query.sampling for query in queries} == {kind.sampling for kind in growing_plan.side("node-0").counts()}
 
 
 def test_sums_with_noise_of_agents_have_room_for_it_in_their_rounding() -> None:
@@ -428,7 +435,7 @@ def test_sums_with_noise_of_agents_have_room_for_it_in_their_rounding() -> None:
         ledger = ledger_of(prepared, plan, "server-0")
         side: Any = deployed_computer(own(prepared, "server-0"), plan, "server-0", ledger)
         grid = side.sides["server-0"].rule._noise._noise.grid
-        assert grid.clip == plan.units["server-0"].bound.moved
+        assert grid.clip == plan.side("server-0").moved
         found.append(grid.error / (1 + 64 * (prepared.experiment.privacy.agent_noise or 0.0)))
     assert found[1] == pytest.approx(found[0] * math.sqrt(650)) != 0
 

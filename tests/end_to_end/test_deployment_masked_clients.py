@@ -126,9 +126,9 @@ def test_a_ledger_is_charged_what_is_proved_of_the_noise_that_counts(
 ) -> None:
     """Three sums of h discrete Gaussians: (D/s)^2/(2 h) each, times the order of the ledger."""
     found = nowhere(tmp_path / "f", algorithm=algorithm, honest=honest)
-    noise: Any = found.plan.unit.noise  # type: ignore[attr-defined]
+    noise: Any = found.plan.side(A).bound.noise  # type: ignore[attr-defined]
     # A replacement moves the integers by twice the clip, and h clients together add what was planned.
-    steps = 2 * CLIP * 2.0**found.plan.unit.fixed.fraction_bits  # type: ignore[attr-defined]
+    steps = 2 * CLIP * 2.0 ** found.plan.side(A).bound.fixed.fraction_bits  # type: ignore[attr-defined]
     assert noise.sensitivity == pytest.approx(steps)
     assert 2 * noise.scale * math.sqrt(counted) / steps == pytest.approx(20.0, rel=1e-3)
     charge(found, A)
@@ -196,7 +196,7 @@ def check_what_the_server_was_sent(there: Parties, server: Life) -> int:
     are with a probability below 1e-60. That the update is the right one is what the last check is for.
     """
     plan: Any = there.federation.plan
-    unit = plan.unit
+    unit = plan.side(A).bound
     said = [(step.event.sender, step.event.message) for step in server.steps if isinstance(step.event, Received)]
     assert {type(message) for _, message in said} <= {Fetch, MaskingReply, Withdrawn, Leave}
     for _, message in said:
@@ -233,7 +233,7 @@ def share_near(values: Any, plain: Any, near: float) -> float:
 def check_that_updates_are_right(there: Parties, server: Life) -> None:
     """The server's steps are means of the updates as they are computed here, with noise of the planned spread."""
     plan: Any = there.federation.plan
-    unit, everybody = plan.unit, [name for name in there.names if name != SERVER]
+    unit, everybody = plan.side(A).bound, [name for name in there.names if name != SERVER]
     halves = [
         effect.message
         for step in server.steps

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import gossamer as gs
-from gossamer.algorithms.graph_federated.plan import UnitPlan
 from gossamer.cli import main
 from gossamer.errors import SpecError
 from gossamer.experiment.auditing import audit_run
@@ -20,6 +19,7 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec, write_spec
 from gossamer.experiment.running import run_prepared
+from gossamer.sides.plan import Stream
 
 BASE: dict[str, Any] = {
     "name": "graph_federated",
@@ -124,9 +124,8 @@ def test_a_ledger_refuses_records_beyond_its_plan() -> None:
     """With streams opened for five of the eight rounds, no server releases a sixth message."""
     prepared = prepare(spec())
     plan = plan_run(prepared)
-    assert isinstance(plan, UnitPlan)
-    units = {server: replace(unit, stream=replace(unit.stream, records=5)) for server, unit in plan.units.items()}
-    result = run_prepared(prepared, replace(plan, units=units), purpose="test")
+    sides = {name: replace(side, records=5) if isinstance(side, Stream) else side for name, side in plan.sides.items()}
+    result = run_prepared(prepared, replace(plan, sides=sides), purpose="test")
     finished = result.summary["finished"]
     assert {finished[f"server-{p}"] for p in range(3)} == {"budget"}
     assert {entry["releases"] for entry in result.summary["privacy"]["nodes"].values()} == {5}

@@ -111,7 +111,7 @@ def test_everybody_finishes_and_releases_what_the_simulated_node_does(run: Run, 
         unit = run.federation.prepared.units if "graph_federated" in SPECS[name] else {}
         released = run.found.summaries[unit.get(party, party)]["privacy"]["releases"]
         assert released == expected["releases"], party
-        assert expected["planned_releases"] == run.federation.plan.releases(party)
+        assert expected["planned_releases"] == run.federation.plan.releases[party]
         found_epsilon = run.found.summaries[party]["privacy"]["epsilon"]
         # A deployment adds what its samplers are off by, which is far less than what accountants round up.
         if expected["epsilon"] is None:

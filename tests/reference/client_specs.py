@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from gossamer.algorithms.clients.plan import ClientPlan
-from gossamer.experiment.planning import plan_run
+from gossamer.algorithms.clients.rounds import public_cohorts
+from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.problem import Problem
+from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 
@@ -16,8 +18,17 @@ def changed(base: Mapping[str, Any], /, **changes: Any) -> dict[str, Any]:
     return {**base, **{key: {**base[key], **value} if key in base else value for key, value in changes.items()}}
 
 
-def planned(spec: Mapping[str, Any]) -> ClientPlan:
+def planned(spec: Mapping[str, Any]) -> Plan:
     """Plan a spec whose algorithm has clients."""
-    found = plan_run(prepare(parse_spec(spec)))
-    assert isinstance(found, ClientPlan)
-    return found
+    return plan_run(prepare(parse_spec(spec)))
+
+
+def problem(spec: Mapping[str, Any]) -> Problem[Any]:
+    """The problem that such a spec is planned for."""
+    return problem_of(prepare(parse_spec(spec)))
+
+
+def cohorts(spec: Mapping[str, Any]) -> Callable[[int], tuple[str, ...]]:
+    """Who is drawn in each round, by public coins."""
+    found = problem(spec)
+    return public_cohorts(found.settings, found.seed, found.names)

@@ -31,7 +31,7 @@ MAKING = re.compile(r"sides/\w+\.py")
 """Where data sides are made, and what they are made of."""
 KINDS = frozenset(
     (
-        *("UnitPlan", "SamplePlan", "UnitCharges", "AgentCharges", "UnitTerms"),
+        *("Plan", "Plan", "UnitCharges", "AgentCharges", "UnitTerms"),
         *("Gradient", "Round", "Release", "LocalUpdate", "MaskingStep"),
         *("DataSide", "DataSides", "UnitSide", "UnitSides", "AgentSide", "MaskedSide", "PairwiseSide"),
         *("DeployedSide", "DeployedUnitSide", "FilledSide", "LoneAgent", "NoData"),

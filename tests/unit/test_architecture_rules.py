@@ -19,7 +19,7 @@ SEEN = [
     (rules.attributes_asked_for, "cli/x.py", "hasattr(ALGORITHMS[name], 'units')"),
     (rules.attributes_asked_for, "cli/x.py", "getattr(settings, 'noise')"),
     (rules.settings_by_class, "cli/main.py", "isinstance(spec.algorithm, graph_federated.Settings)"),
-    (rules.kinds_by_class, "deployment/x.py", "isinstance(plan, UnitPlan | None)"),
+    (rules.kinds_by_class, "deployment/x.py", "isinstance(plan, Plan | None)"),
     (rules.kinds_by_class, "deployment/x.py", "match charges:\n    case UnitCharges(): pass"),
     (rules.kinds_by_class, "deployment/x.py", "type(task) is Gradient"),
     (rules.kinds_by_facts, "deployment/x.py", "settings.masking.name != 'secure'"),

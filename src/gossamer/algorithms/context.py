@@ -9,8 +9,6 @@ from typing import Literal, Protocol
 
 from gossamer.errors import SpecError, counted
 from gossamer.privacy.clipping import Clipping
-from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.streams.graph_bounds import Noise
 from gossamer.privacy.streams.model_radius import ModelLengths
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.messages import Message
@@ -137,46 +135,6 @@ A function says of a message that a node is about to receive how many of that no
 carries no update. ``"computing"`` counts the updates that the run makes while a node computes one of its own, where no
 single node counts them all. None is an algorithm that no update is stale in.
 """
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Inputs that a claim is computed from.
-
-    Attributes
-    ----------
-    nodes : int
-        K.
-    smallest_shard : int
-        n1, the least number of examples at a node.
-    batch_size : float
-        B, the expected batch size.
-    updates : int
-        T, over all nodes.
-    mechanism : Mechanism
-        Of the node with the least noise; its clip is the one at the start.
-    delta : float
-        At which claims are stated.
-    workload : Workload, optional
-        Examples of each update.
-    smallest : str
-        The node with the least number of examples.
-    releases : int
-        How many it makes.
-    noise : CorrelatedNoise or RandomNoise, optional
-        What goes between servers of federated units.
-    """
-
-    nodes: int
-    smallest_shard: int
-    batch_size: float
-    updates: int
-    mechanism: Mechanism
-    delta: float
-    workload: Workload | None = None
-    smallest: str = ""
-    releases: int = 0
-    noise: Noise | None = None
 
 
 def mean(models: Sequence[Model]) -> Model:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from gossamer.algorithms import sample_rules
 from gossamer.algorithms.command import Command
-from gossamer.algorithms.context import Batches, Context, Facts, InFlight, Staleness, Workload
+from gossamer.algorithms.context import Batches, Context, InFlight, Staleness, Workload
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
 from gossamer.algorithms.sample_planning import plan_samples
@@ -240,7 +240,7 @@ class Algorithm(Generic[S]):
     advice : callable
         (settings, context, updates) -> warnings about a run of so many updates, a line each.
     claims : callable
-        (settings, facts) -> what the paper claims of such a run, never its guarantee.
+        (problem, plan) -> what the paper claims of a run with noise, never its guarantee.
     small_runs : callable
         settings -> runs for simulated faults; by default of a few nodes.
     command : callable, optional
@@ -272,6 +272,6 @@ class Algorithm(Generic[S]):
     report: Callable[[Mapping[str, Node]], dict[str, Any]] = _nothing
     remarks: Callable[[Mapping[str, Node]], list[str]] = _no_lines
     advice: Callable[[S, Context, int], list[str]] = _no_lines
-    claims: Callable[[S, Facts], list[Claim]] = _no_lines
+    claims: Callable[[Problem[S], Plan], list[Claim]] = _no_lines
     small_runs: Callable[[S], SmallRuns] = _few
     command: Callable[[], Command[Any]] | None = None

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from gossamer.algorithms.context import Facts, Workload
+from gossamer.algorithms.context import Workload
 from gossamer.algorithms.privacy_settings import Budget, PrivacySettings
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.algorithms.terms import Terms
@@ -18,7 +18,6 @@ from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.sampling import Sampling
-from gossamer.privacy.streams.graph_bounds import Noise
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public
 
@@ -215,20 +214,7 @@ class Problem(Generic[S]):
         """Number of parameters."""
         return sum(part.size for part in self.parts)
 
-    def facts(
-        self, updates: int, mechanism: Mechanism, releases: Callable[[str], int], noise: Noise | None = None
-    ) -> Facts:
-        """Return what claims are computed from; ``releases`` says how many a node makes."""
-        smallest = min(self.names, key=lambda name: self.shard_sizes[name])
-        return Facts(
-            nodes=len(self.names),
-            smallest_shard=self.shard_sizes[smallest],
-            batch_size=float(self.workload.of(smallest, 0)),
-            updates=updates,
-            mechanism=mechanism,
-            delta=self.spec.delta,
-            workload=self.workload,
-            smallest=smallest,
-            releases=releases(smallest),
-            noise=noise,
-        )
+
+def smallest_node(problem: Problem[Any]) -> str:
+    """The node with the least number of examples."""
+    return min(problem.names, key=lambda name: problem.shard_sizes[name])

@@ -1,15 +1,18 @@
-"""Number of releases of samples that each node will make, noise that they need, and what is then guaranteed.
+"""Planning for nodes that release noisy sums over samples of their own examples: how many, how noisy, what is proved.
 
-The schedule of a run does not depend on what its models are, so it is known before the run.
+Nodes make as many updates as their quotas say, where every node has one and nothing cuts the run short; else the same
+nodes are run on the same virtual clock without data: the schedule of a run does not depend on what its models are. The
+plan that each ledger commits to is that schedule, and the noise is calibrated so that the busiest node ends within the
+budget.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from gossamer.algorithms.persons import (
     advice_on_persons,
@@ -21,28 +24,41 @@ from gossamer.algorithms.persons import (
     rows_at,
     spread,
 )
-from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.plan import EVERYBODY, Plan, Words, in_common, noise_of
+from gossamer.algorithms.problem import Problem, Spec
 from gossamer.algorithms.sample_noise import Schedule, advice_on_noise, check_budget, choose_mechanisms, describe_law
-from gossamer.algorithms.sample_plan import SamplePlan, release_counts
+from gossamer.algorithms.sample_readings import epsilon_so_far
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import SpecError, counted
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountants import epsilon
+from gossamer.privacy.accounting.pure_composition import compositions
 from gossamer.privacy.accounting.worst import Parts, worst_profile
 from gossamer.privacy.clipping import QuantileClip
-from gossamer.privacy.guarantees import Guarantee
-from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.releases import added
+from gossamer.privacy.guarantees import OTHER_NODES, Guarantee
+from gossamer.privacy.mechanisms import L2Laplace, Mechanism
+from gossamer.privacy.releases import Counts, ReleaseKind, added
 from gossamer.privacy.sampling import Sampling
 from gossamer.privacy.weakness import remarked
+from gossamer.sides.plan import Samples
 
 DEFAULT_EPOCHS = 20.0
 
-P = TypeVar("P", bound=SamplePlan)
+
+def stop_of(spec: Spec) -> StopSettings:
+    """The end of a run, where nothing is said after as many epochs as usual."""
+    return spec.stop if spec.bounded else spec.stop.model_copy(update={"epochs": DEFAULT_EPOCHS})
 
 
-def plan_samples(problem: Problem[Any], plan: type[P] = SamplePlan) -> P:  # type: ignore[assignment]
-    """The ``plan`` of nodes that release noisy sums over samples of their own examples.
+def plan_samples(problem: Problem[Any], observer: str = OTHER_NODES) -> Plan:
+    """The plan of nodes that release noisy sums over samples of their own examples.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is planned for.
+    observer : str
+        From whom the noise protects, in the place of all other nodes.
 
     Raises
     ------
@@ -51,20 +67,35 @@ def plan_samples(problem: Problem[Any], plan: type[P] = SamplePlan) -> P:  # typ
     BudgetUnreachable
         If no noise meets the budget, or the noise asked for does not.
     """
-    spec = problem.spec
-    stop = spec.stop if spec.bounded else spec.stop.model_copy(update={"epochs": DEFAULT_EPOCHS})
+    stop = stop_of(problem.spec)
     quotas = quotas_of(problem, stop)
-    return plan_schedules(problem, stop, quotas, _schedules(problem, stop, quotas), plan)
+    return plan_schedules(problem, stop, _schedules(problem, stop, quotas), observer=observer)
 
 
 def plan_schedules(
     problem: Problem[Any],
     stop: StopSettings,
-    quotas: dict[str, int] | None,
-    schedules: dict[str, Schedule],
-    plan: Callable[..., P],
-) -> P:
-    """The ``plan`` of nodes that make so many releases, and until then.
+    schedules: Mapping[str, Schedule],
+    steps: Mapping[str, int] | None = None,
+    words: Words | None = None,
+    observer: str = OTHER_NODES,
+) -> Plan:
+    """The plan of nodes that make so many releases.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is planned for.
+    stop : StopSettings
+        Conditions that end the run.
+    schedules : mapping of str to Schedule
+        The most releases of each node.
+    steps : mapping of str to int, optional
+        Number of releases in an update of each node; by default, one.
+    words : Words
+        Words for parties; by default, those of nodes.
+    observer : str
+        From whom the noise protects, in the place of all other nodes.
 
     Raises
     ------
@@ -73,24 +104,38 @@ def plan_schedules(
     BudgetUnreachable
         If no noise meets the budget, or the noise asked for does not.
     """
-    if not any(count for schedule in schedules.values() for count in schedule.values()):
+    made = {name: sum(schedule.values()) for name, schedule in schedules.items()}
+    if not any(made.values()):
         raise SpecError("no node makes an update before the run ends; raise stop or look at faults")
     check_room(problem)
-    mechanisms = choose_mechanisms(problem, schedules)
-    epsilons = _epsilons(problem, schedules, mechanisms)
-    together = _together(problem, schedules, mechanisms)
+    spec, words = problem.spec, words or Words()
+    laws = choose_mechanisms(problem, schedules)
+    counts = _counts(problem, schedules, laws)
+    epsilons = _epsilons(problem, laws, counts)
+    together = joint(problem, counts).epsilon if spec.proved and spread(spec, problem.holdings) else None
     check_budget(problem, schedules, epsilons, together)
-    guarantee = _guarantee(problem, schedules, epsilons, mechanisms, together)
-    advice = (*advice_on_noise(problem, mechanisms), *advice_on_persons(problem))
-    return plan(
-        problem=problem,
+    guarantee = _guarantee(problem, epsilons, laws, counts, together)
+    if guarantee.observer == OTHER_NODES:  # persons with examples at several nodes have another
+        guarantee = replace(guarantee, observer=observer)
+    updates = sum(releases // (1 if steps is None else steps[name]) for name, releases in made.items())
+    law = in_common(laws)
+    noise = f"{len(set(laws.values()))} different noise laws" if law is None else describe_law(law)
+    inside = "" if steps is None else f" in {counted(sum(made.values()), 'noisy step')}"
+    line = f"{counted(updates, words.made)} of {counted(len(laws), words.party)}{inside}, {noise}"
+    advice = (*advice_on_noise(problem, laws), *advice_on_persons(problem))
+    return Plan(
         stop=stop,
-        quotas=quotas,
-        mechanisms=mechanisms,
-        schedules=schedules,
+        quotas=quotas_of(problem, stop),
+        mechanisms=laws,
         epsilons=epsilons,
-        guarantee=guarantee,
-        advice=advice,
+        guarantees={EVERYBODY: guarantee},
+        sides={name: Samples(kinds, laws[name].private, observer=guarantee.observer) for name, kinds in counts.items()},
+        releases={name: sum(kinds.values()) for name, kinds in counts.items()},
+        updates=updates,
+        noise=[law.describe() for law in laws.values()],
+        figures={"mechanism": noise_of(laws, words.party), **_composed(problem, laws, counts, epsilons)},
+        words=replace(words, server=problem.server, plan=line, advice=advice),
+        spent=partial(epsilon_so_far, problem),
     )
 
 
@@ -122,51 +167,60 @@ def _samplings(problem: Problem[Any], name: str, updates: int) -> Schedule:
     return {problem.sampling(name, batch): count for batch, count in counts.items()}
 
 
-def _epsilons(
-    problem: Problem[Any], schedules: Mapping[str, Schedule], mechanisms: Mapping[str, Mechanism]
-) -> dict[str, float]:
-    spec, size = problem.spec, problem.size
-    known: dict[tuple[Mechanism, frozenset[tuple[Sampling, int]], int], float] = {}
-    rows = rows_at(problem)
-    epsilons = {}
+def _counts(
+    problem: Problem[Any], schedules: Mapping[str, Schedule], laws: Mapping[str, Mechanism]
+) -> dict[str, Counts]:
+    """The releases of each node, those before the run included; nodes alike have one value."""
+    known: dict[tuple[Mechanism, frozenset[tuple[Sampling, int]]], Counts] = {}
+    found = {}
     for name, schedule in schedules.items():
-        mechanism = mechanisms[name]
-        key = mechanism, frozenset(schedule.items()), rows[name]
+        key = laws[name], frozenset(schedule.items())
         if key not in known:
-            counts = added(release_counts(schedule, mechanism, size), problem.beforehand)
-            proved = mechanism.private and all(sampling.proved for sampling in schedule)
-            accounted = epsilon(counts, spec.delta, spec.privacy.relation, rows[name]) if proved else None
-            known[key] = math.inf if accounted is None else accounted.epsilon
-        epsilons[name] = known[key]
-    return epsilons
+            known[key] = added(release_counts(schedule, laws[name], problem.size), problem.beforehand)
+        found[name] = known[key]
+    return found
 
 
-def _together(
-    problem: Problem[Any], schedules: Mapping[str, Schedule], mechanisms: Mapping[str, Mechanism]
-) -> float | None:
-    """Epsilon of all nodes that hold a person's examples together, where they are at several; else None."""
-    if not (problem.spec.proved and spread(problem.spec, problem.holdings)):
-        return None
-    counts = {
-        name: added(release_counts(schedules[name], mechanisms[name], problem.size), problem.beforehand)
-        for name in problem.names
-    }
-    return joint(problem, counts).epsilon
+def release_counts(schedule: Schedule, mechanism: Mechanism, size: int) -> Counts:
+    """A schedule as counts of releases of vectors of ``size``."""
+    return {ReleaseKind(mechanism.unit(), sampling, size): count for sampling, count in schedule.items()}
 
 
-def _parts(
-    problem: Problem[Any], schedules: Mapping[str, Schedule], mechanisms: Mapping[str, Mechanism]
-) -> list[Parts]:
+def _epsilons(problem: Problem[Any], laws: Mapping[str, Mechanism], counts: Mapping[str, Counts]) -> dict[str, float]:
+    spec, rows = problem.spec, rows_at(problem)
+    known: dict[tuple[Mechanism, frozenset[tuple[ReleaseKind, int]], int], float] = {}
+    found = {}
+    for name, kinds in counts.items():
+        key = laws[name], frozenset(kinds.items()), rows[name]
+        if key not in known:
+            proved = laws[name].private and all(kind.sampling.proved for kind in kinds)
+            known[key] = epsilon(kinds, spec.delta, spec.privacy.relation, rows[name]).epsilon if proved else math.inf
+        found[name] = known[key]
+    return found
+
+
+def _parts(problem: Problem[Any], counts: Mapping[str, Counts]) -> list[Parts]:
     """Releases about each example or person, that the profile is of: of those alike once."""
-    counts = {
-        name: added(release_counts(schedules[name], mechanisms[name], problem.size), problem.beforehand)
-        for name in problem.names
-    }
     rows = rows_at(problem)
     persons = (
         persons_of(problem, counts) if spread(problem.spec, problem.holdings) else [((n, rows[n]),) for n in counts]
     )
     return [[(counts[name], most) for name, most in person] for person in persons]
+
+
+def _composed(
+    problem: Problem[Any], laws: Mapping[str, Mechanism], counts: Mapping[str, Counts], epsilons: Mapping[str, float]
+) -> dict[str, Any]:
+    """The releases of the node that spends most, composed in several ways, for single examples.
+
+    Nothing for noise without a pure epsilon, and where persons' examples are counted together.
+    """
+    spec, worst = problem.spec, max(epsilons, key=lambda name: epsilons[name])
+    if not isinstance(laws[worst], L2Laplace) or len(counts[worst]) != 1 or asked(spec):
+        return {}
+    ((kind, count),) = counts[worst].items()
+    ways = compositions(kind, count, spec.delta, spec.privacy.relation)
+    return {"would_be_compositions" if spec.reproducible else "compositions": ways}
 
 
 _PAPER_NOISE = (
@@ -183,9 +237,9 @@ _SEQUENTIAL_ROUNDS = (
 
 def _guarantee(
     problem: Problem[Any],
-    schedules: Mapping[str, Schedule],
     epsilons: Mapping[str, float],
-    mechanisms: Mapping[str, Mechanism],
+    laws: Mapping[str, Mechanism],
+    counts: Mapping[str, Counts],
     together: float | None,
 ) -> Guarantee:
     spec = problem.spec
@@ -197,9 +251,7 @@ def _guarantee(
     if not spec.proved:
         return guarantees.none(_SEQUENTIAL_ROUNDS, relation)
     worst = max(epsilons, key=lambda name: epsilons[name])
-    mechanism = mechanisms[worst]
-    counts = release_counts({next(iter(schedules[worst])): 1}, mechanism, problem.size)
-    accountant = epsilon(counts, spec.delta, relation).accountant
+    accountant = epsilon({next(iter(counts[worst])): 1}, spec.delta, relation).accountant
     together_with = (
         "; the gradient and the clip count of a batch are one release, charged jointly"
         if isinstance(spec.privacy.clip, QuantileClip)
@@ -211,16 +263,14 @@ def _guarantee(
     first = counted(sum(problem.beforehand.values()), "release") if problem.beforehand else ""
     before = f"; {first} of each node before the run counted with it" if first else ""
     proof = (
-        f"each node's ledger enforces a plan fixed before the run; {describe_law(mechanism)} on {samples} samples is "
+        f"each node's ledger enforces a plan fixed before the run; {describe_law(laws[worst])} on {samples} samples is "
         f"composed over the plan of the node that spends most ({accountant}){together_with}{moved}{before}; all a "
         "node sends is post-processing of its releases"
     )
     more = (guarantees.PUBLIC_EXAMPLES,) if problem.public_examples else ()
     bound = epsilons[worst] if together is None else together
     planned = guarantees.planned(bound, spec.delta, relation, proof, *more)
-    planned = replace(
-        planned, evidence=partial(worst_profile, _parts(problem, schedules, mechanisms), relation, (bound, spec.delta))
-    )
+    planned = replace(planned, evidence=partial(worst_profile, _parts(problem, counts), relation, (bound, spec.delta)))
     if asked(spec):
         planned = guarantees.for_persons(planned, spec.rows_per_person, knowledge(problem.holdings))
     return remarked(planned, min(problem.shard_sizes.values()))

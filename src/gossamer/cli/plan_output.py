@@ -11,7 +11,7 @@ from gossamer.cli.printing import table, wrapped
 from gossamer.errors import counted
 
 if TYPE_CHECKING:
-    from gossamer.algorithms.words import Words
+    from gossamer.algorithms.plan import Words
     from gossamer.privacy.guarantees import Guarantee
 
 _BELOW = "what all of these guarantees assume, which stands below them"

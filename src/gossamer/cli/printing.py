@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.errors import counted
 
 if TYPE_CHECKING:  # these take long to import, and help needs none of them
-    from gossamer.algorithms.plan import Plan
-    from gossamer.algorithms.words import Words
+    from gossamer.algorithms.plan import Plan, Words
     from gossamer.experiment.observing import Row
     from gossamer.experiment.watching import Watched
 
@@ -77,8 +76,8 @@ class Lines:
         _LOG.info("plan: %s", plan)
         for remark in plan.guarantee.remarks:
             _LOG.warning("%s", remark)
-        if plan.estimates is not None:
-            say(str(plan.estimates))
+        if plan.words.estimates:
+            say(plan.words.estimates)
         say(f"plan: {plan}")
         warn(plan.guarantee.remarks)
 

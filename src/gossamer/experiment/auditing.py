@@ -195,7 +195,7 @@ def family_of(prepared: Prepared, plan: Plan) -> Family:
     """Hypotheses for an audit: what the plan releases, with more or less noise; or, if that cannot be said, any
     epsilon."""
     spec = prepared.experiment
-    counted = [plan.counts(name) for name in prepared.names]
+    counted = [plan.side(name).counts() for name in prepared.names]
     if not all(counts is not None and all(map(_scalable, counts)) for counts in counted):
         return Family.of_epsilon(spec.delta)
     different = {frozenset(counts.items()) for counts in counted if counts}

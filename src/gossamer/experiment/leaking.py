@@ -334,5 +334,5 @@ class _Base:
 def _said(plan: Plan) -> str:
     """Statements of a plan."""
     guarantees = {name: found.as_dict() for name, found in plan.guarantees.items()}
-    said = [list(plan.noise), plan.describe(), plan.updates, plan.quotas, guarantees, plan.figures]
+    said = [list(plan.noise), plan.updates, plan.quotas, guarantees, plan.figures]
     return json.dumps(said, sort_keys=True, default=str)

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -47,11 +48,13 @@ def plan_run(prepared: Prepared) -> Plan:
     problem = problem_of(prepared)
     found = prepared.algorithm.plan(problem)
     _check_beforehand(problem, found)
+    if problem.estimates is not None:
+        found = replace(found, words=replace(found.words, estimates=str(problem.estimates)))
     if (code := registered_as(spec.algorithm.name)) is not None:
         found = found.assuming(OTHERS_CODE.format(code=code))
     for line in [*others_code.assumptions(spec), *assumptions(spec, units=bool(prepared.units))]:
         found = found.assuming(line)
-    for line in [*found.advice, *prepared.advice(found.mechanisms, found.quotas, found.updates)]:
+    for line in [*found.words.advice, *prepared.advice(found.mechanisms, found.quotas, found.updates)]:
         warnings.warn(line, RunWarning, stacklevel=2)
     _check_looks(spec)
     return found.reproducible() if spec.private and spec.reproducible else found
@@ -60,7 +63,7 @@ def plan_run(prepared: Prepared) -> Plan:
 def _check_beforehand(problem: Problem[Any], plan: Plan) -> None:
     """Refuse releases before the run that its plan does not cover: nobody would charge them."""
     for kind, count in problem.beforehand.items():
-        if not all((plan.counts(name) or {}).get(kind, 0) >= count for name in problem.names):
+        if not all((plan.side(name).counts() or {}).get(kind, 0) >= count for name in problem.names):
             raise SpecError(
                 "dataset.scale: private is for nodes that release sums over samples of their own examples, and those "
                 "of this algorithm and its settings release something else; declare ranges under dataset.columns"

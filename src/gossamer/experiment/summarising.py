@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.algorithms.plan import Plan, differing, hides_schedule
+from gossamer.algorithms.plan import Plan, differing, in_common
 from gossamer.algorithms.table import registered_as
 from gossamer.experiment.deviation import best_model, deviations, units_of
 from gossamer.experiment.early_stopping import decisive
 from gossamer.experiment.others_code import described
+from gossamer.experiment.planning import problem_of
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.regression import Fit
 
@@ -110,24 +111,24 @@ class PrivacyReport:
 
     @cached_property
     def _planned(self) -> dict[str, Any]:
-        known, settings = self.plan.facts, self.prepared.experiment.algorithm
-        claims = self.prepared.algorithm.claims(settings, known) if known is not None else []
+        private, algorithm = self.prepared.experiment.private, self.prepared.algorithm
+        claims = algorithm.claims(problem_of(self.prepared), self.plan) if private else []
         return {
             **proved(self.plan),
-            **({"secret_schedule": True} if hides_schedule(self.plan) else {}),
+            **({"secret_schedule": True} if self.plan.hides_schedule else {}),
             **all_finite(self.plan.figures),
-            "mechanism": self.plan.describe(),
             "claims": [all_finite(claim.as_dict()) for claim in claims],
         }
 
     def _spent_by(self, name: str, releases: Callable[[str], int]) -> dict[str, Any]:
         """Count what a node has released and may release, with what is proved of that."""
+        laws = self.plan.mechanisms
         return {
             "epsilon": _finite(self.plan.epsilons[name]),
             **({"would_be_epsilon": _finite(self.plan.would_be[name])} if self.plan.would_be else {}),
             "releases": releases(name),
-            "planned_releases": self.plan.releases(name),
-            **self.plan.describe_node(name),
+            "planned_releases": self.plan.releases[name],
+            **({} if in_common(laws) else laws[name].describe()),
         }
 
 

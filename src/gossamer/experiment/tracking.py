@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from gossamer.algorithms.plan import Plan, hides_schedule
+from gossamer.algorithms.plan import Plan
 from gossamer.errors import CallerError, RunWarning
 from gossamer.experiment.observing import Row
 from gossamer.experiment.prepared import Prepared
@@ -110,7 +110,7 @@ def tracked(
     CallerError
         If one cannot begin, or may not hear of the run at all.
     """
-    if not private and hides_schedule(plan):
+    if not private and plan.hides_schedule:
         _refuse_watchers(trackers)
     known = may_be_known(prepared, plan)
     told: dict[str, tuple[Told, Collection[str] | None]] = {}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from gossamer.algorithms.plan import Plan, hides_schedule
+from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.stopping import StopSettings
 from gossamer.arrays import IndexArray
 from gossamer.errors import RunWarning
@@ -94,7 +94,7 @@ class Run:
         self.tested = "" if self.folder is None or self.secret is None else test_mark(self.prepared, self.secret)
         if self.resumed is not None:
             self.resumed.check_run(self.mark, self.watch is not None, self.measure is not None)
-        timed = not hides_schedule(self.plan)
+        timed = not self.plan.hides_schedule
         self.book = None if self.folder is None else Book(self.plan.sides, self._name(), timed=timed)
         found = self._scaled(coins)
         self.ranges, self.prepared = found.ranges, found.prepared

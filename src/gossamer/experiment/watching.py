@@ -65,7 +65,7 @@ class Watched:
 
     @cached_property
     def _planned(self) -> dict[str, int]:
-        return {name: self.plan.releases(name) for name in self.prepared.names}
+        return {name: self.plan.releases[name] for name in self.prepared.names}
 
     def parties(self) -> Sequence[Party]:
         """All that hold data, in order."""

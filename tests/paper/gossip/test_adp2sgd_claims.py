@@ -10,9 +10,10 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.optimize import brentq
 from scipy.special import expit
 
+from gossamer.algorithms.context import Batches
+from gossamer.algorithms.gossip.box import claims
 from gossamer.algorithms.gossip.claims import (
     Adp2sgdSetting,
-    adp2sgd_claims,
     adp2sgd_order,
     adp2sgd_remark1,
     adp2sgd_theorem2,
@@ -165,32 +166,32 @@ def test_a_model_halfway_has_the_square_root_of_the_claim():
         adp2sgd_remark1(whole, 101, 100)
 
 
-def facts(**changes):
-    values = {
-        "nodes": 16,
-        "smallest_shard": 3125,
-        "batch_size": 256.0,
-        "updates": 58_594,
-        "mechanism": Gaussian(0.5, 4.0),
-        "delta": DELTA,
-    }
-    return SimpleNamespace(**(values | changes))
+def claims_of(updates=58_594, mechanism=Gaussian(0.5, 4.0)):  # noqa: B008
+    shards = {f"node-{i:02}": 3125 + i for i in range(16)}
+    problem = SimpleNamespace(
+        names=tuple(shards),
+        shard_sizes=shards,
+        size=10,
+        workload=Batches(256, shards),
+        spec=SimpleNamespace(delta=DELTA),
+    )
+    return claims(problem, SimpleNamespace(updates=updates, mechanisms=dict.fromkeys(shards, mechanism)))
 
 
 def test_a_run_s_claim_takes_its_noise_relative_to_the_mean_gradient():
     """sd z C on the sum of B gradients is z C/B on their mean, half of z sensitivities: the clip cancels."""
-    (claim,) = adp2sgd_claims(facts())
+    (claim,) = claims_of()
     assert claim == adp2sgd_theorem2(Adp2sgdSetting(0.5, 256, 58_594, 16, 3125), 4 * 0.5 / 256, DELTA)
-    (rescaled,) = adp2sgd_claims(facts(mechanism=Gaussian(50.0, 4.0)))
+    (rescaled,) = claims_of(mechanism=Gaussian(50.0, 4.0))
     assert rescaled.epsilon == pytest.approx(claim.epsilon)
 
 
 def test_a_run_without_updates_claims_nothing():
-    assert adp2sgd_claims(facts(updates=0)) == []
+    assert claims_of(updates=0) == []
 
 
 def test_a_claim_is_plain_data():
-    (claim,) = adp2sgd_claims(facts())
+    (claim,) = claims_of()
     plain = json.loads(json.dumps(claim.as_dict(), allow_nan=False))
     assert set(plain) == {"theorem", "epsilon", "delta", "valid", "why", "parameters"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
+from gossamer.sides.plan import Nothing
 
 GRAPH = {"name": "graph_federated", "units": 2, "agents": 3, "rounds": 4}
 BUDGET = {"epsilon": 6, "delta": 1e-6}
@@ -42,7 +43,8 @@ def test_experiment_takes_the_plan_that_its_algorithm_makes(monkeypatch: pytest.
 
     def plan(problem: Problem[Any]) -> Plan:
         asked.append(problem)
-        return replace(plan_samples(problem), advice=("a plan of its own",))
+        found = plan_samples(problem)
+        return replace(found, words=replace(found.words, advice=("a plan of its own",)))
 
     monkeypatch.setitem(ALGORITHMS, "gossip", replace(ALGORITHMS["gossip"], plan=plan))  # type: ignore[arg-type]
     with pytest.warns(RunWarning, match="a plan of its own"):
@@ -65,10 +67,7 @@ def test_an_algorithm_checks_the_rest_of_a_spec(monkeypatch: pytest.MonkeyPatch)
 def test_all_sides_are_those_of_each_party(name: str) -> None:
     prepared, plan = planned(name)
     assert set(prepared.names) <= set(plan.sides)
-    for party, side in plan.sides.items():
-        assert type(plan.side(party)) is type(side)
-        assert plan.side(party).charges() == side.charges()
-        assert plan.side(party).most() == side.most()
+    assert plan.side("a server that releases nothing") == Nothing()
     assert [ledger.owner for ledger in sides_of(prepared, plan, 1).ledgers] == [
         party for party, side in plan.sides.items() if side.charges() is not None
     ]
@@ -79,7 +78,6 @@ def test_the_first_guarantee_is_the_one_that_noise_is_planned_for(name: str) -> 
     _, plan = planned(name)
     assert plan.guarantee is next(iter(plan.guarantees.values()))
     assert plan.guarantee.epsilon == max(plan.epsilons.values()) <= BUDGET["epsilon"]
-    assert set(plan.drawn(network=False, deadline=False)) == set(plan.guarantees)
     several = differing(plan.guarantees)
     assert list(several) == (["other_units", "own_agents", "own_server"] if name in ("units", "masked") else [])
 
@@ -94,11 +92,9 @@ def test_a_shard_of_local_updates_has_no_blank_slots(name: str) -> None:
     sides_of(prepared, plan, 1, nobodys)
 
 
-def test_sums_that_agents_hide_in_have_the_least_number_of_updates() -> None:
-    """Two thirds of three agents, rounded up; of updates that are not masked there are no sums."""
-    assert planned("masked")[1].smallest_sum("node-0") == 2
-    assert planned("units")[1].smallest_sum("node-0") is None
-    assert planned("gossip")[1].smallest_sum("node-0") is None
+def test_a_plan_has_at_most_14_fields_and_no_kinds() -> None:
+    assert len(fields(Plan)) <= 14
+    assert not Plan.__subclasses__()
 
 
 def test_the_hub_is_the_one_node_above_all_others() -> None:

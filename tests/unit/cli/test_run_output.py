@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gossamer.algorithms.words import Words
+from gossamer.algorithms.plan import Words
 from gossamer.cli import main
 from gossamer.cli.plan_output import guarantees, node_table
 from gossamer.cli.printing import Lines, describe_row

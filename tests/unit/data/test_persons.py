@@ -14,7 +14,8 @@ import pytest
 
 import gossamer as gs
 from gossamer.algorithms.persons import MOST_KINDS, kinds_of_persons
-from gossamer.algorithms.sample_plan import SamplePlan, release_counts
+from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.sample_planning import release_counts
 from gossamer.algorithms.sample_readings import epsilon_so_far
 from gossamer.cli.federation.local_federation import DATA, POLICY, LocalFederation
 from gossamer.cli.main import main
@@ -64,10 +65,9 @@ def spec(data: DatasetSettings, rows: int | None, **other: Any) -> gs.Experiment
     return gs.Experiment.model_validate({**settings, **other})
 
 
-def planned(data: DatasetSettings, rows: int | None, **other: Any) -> tuple[Prepared, SamplePlan]:
+def planned(data: DatasetSettings, rows: int | None, **other: Any) -> tuple[Prepared, Plan]:
     prepared = prepare(spec(data, rows, **other))
     plan = plan_run(prepared)
-    assert isinstance(plan, SamplePlan)
     return prepared, plan
 
 
@@ -151,7 +151,7 @@ def test_too_many_examples_of_a_person_are_counted_and_nobody_is_named() -> None
 def test_three_examples_of_a_person_cost_the_budget_and_four_are_refused(tmp_path: Path) -> None:
     prepared, plan = planned(patients(tmp_path), 3)
     name = max(plan.epsilons, key=lambda name: plan.epsilons[name])
-    counts = release_counts(plan.schedules[name], plan.mechanisms[name], plan.size)
+    counts = plan.side(name).counts()
     assert plan.guarantee.epsilon == epsilon(counts, 1e-4, ADD, 3).epsilon
     assert 3.98 < plan.guarantee.epsilon <= 4
     # far more noise than a guarantee for each example, and more than that for 3 epsilon's third
@@ -199,7 +199,7 @@ def test_every_algorithm_takes_rows_per_person(tmp_path: Path, case: str) -> Non
     prepared, plan = planned(patients(tmp_path, each=2), 2, **ALGORITHMS[case])
     relation = prepared.experiment.privacy.relation
     for name in prepared.names:
-        counts = release_counts(plan.schedules[name], plan.mechanisms[name], plan.size)
+        counts = plan.side(name).counts()
         assert plan.epsilons[name] == epsilon(counts, 1e-4, relation, 2).epsilon
         assert plan.epsilons[name] > 1.2 * epsilon(counts, 1e-4, relation).epsilon
     assert 3.9 < plan.guarantee.epsilon <= 4
@@ -244,7 +244,7 @@ def test_examples_at_several_nodes_are_covered_jointly(tmp_path: Path) -> None:
     assert prepared.holdings.most_nodes > 1
     persons = prepared.dataset.persons
     assert persons is not None
-    counts = [release_counts(plan.schedules[n], plan.mechanisms[n], plan.size) for n in prepared.names]
+    counts: Any = [plan.side(n).counts() for n in prepared.names]
     slow = 0.0
     for who in set(persons.tolist()):
         held = [int(np.sum(persons[shard] == who)) for shard in prepared.shards]
@@ -269,7 +269,7 @@ def test_a_row_at_each_of_two_nodes_costs_more_than_at_one(tmp_path: Path) -> No
     _, jointly = planned(data, 2, **apart)
     owners = data.model_copy(update={"person": None, "ignore": ("who",)})
     _, alone = planned(owners, None, **apart)
-    one, both = (getattr(plan.mechanism, "noise_multiplier") for plan in (alone, jointly))  # noqa: B009
+    one, both = (plan.describe()["noise_multiplier"] for plan in (alone, jointly))
     assert one < both < 2 * one
     given = {"privacy": {"noise_multiplier": one * 1.01}}
     with pytest.raises(BudgetUnreachable, match="persons with examples at several nodes"):
@@ -315,16 +315,16 @@ def test_persons_who_are_spread_in_too_many_ways_are_refused(tmp_path: Path) -> 
 def test_no_reading_is_taken_where_nodes_are_too_far_apart(tmp_path: Path) -> None:
     """A run goes on: what was planned is proved, whatever has been released so far."""
     prepared, plan = planned(patients(tmp_path), 3, partition="iid")
-    ledgers = [MemoryLedger(name, plan.outside(name).charges()) for name in prepared.names]
+    ledgers = [MemoryLedger(name, plan.side(name).charges()) for name in prepared.names]
     for number, (name, ledger) in enumerate(zip(prepared.names, ledgers, strict=True)):
-        (kind,) = release_counts(plan.schedules[name], plan.mechanisms[name], plan.size)
+        (kind,) = plan.side(name).counts()
         for _ in range(number + 1):
             ledger.charge(Receipt(kind))
-    reading = epsilon_so_far(plan.problem, ledgers)
+    reading = plan.spent(ledgers)
     assert reading is not None
     assert 0 < reading < plan.guarantee.epsilon
     many = frozenset(((0, rows), (1, 100 - rows)) for rows in range(1, 50))
-    assert epsilon_so_far(replace(plan.problem, holdings=Holdings(many)), ledgers) is None
+    assert epsilon_so_far(replace(problem_of(prepared), holdings=Holdings(many)), ledgers) is None
 
 
 @pytest.mark.some(1)

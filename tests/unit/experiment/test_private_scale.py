@@ -76,7 +76,7 @@ def test_the_release_and_the_run_are_within_one_budget(table: Path) -> None:
     prepared = prepare(experiment)
     plan, (kind,) = plan_run(prepared), beforehand(prepared)
     for name in prepared.names:
-        counts = plan.counts(name)
+        counts = plan.side(name).counts()
         assert counts is not None
         assert counts[kind] == 1
         assert plan.epsilons[name] == epsilon(counts, 1e-5, experiment.privacy.relation).epsilon <= 1.0

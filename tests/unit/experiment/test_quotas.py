@@ -28,4 +28,4 @@ def test_of_a_quota_and_epochs_the_smaller_counts(epochs: float) -> None:
     expected = dict(zip(prepared.names, (min(updates, 2) for updates in by_epochs)))
     assert list(expected.values()) == ([1, 2, 2] if epochs == 0.1 else [2, 2, 2])
     assert plan.quotas == expected
-    assert {name: plan.releases(name) for name in prepared.names} == expected
+    assert {name: plan.releases[name] for name in prepared.names} == expected

@@ -33,12 +33,10 @@ from gossamer.algorithms.context import Context, mean
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
 from gossamer.algorithms.optimizer import Memory, Optimizer, step
+from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem
-from gossamer.algorithms.sample_plan import SamplePlan
 from gossamer.algorithms.sample_planning import plan_samples
 from gossamer.algorithms.scheduled import ScheduledNode, goes_by_all
-from gossamer.algorithms.words import Words
-from gossamer.privacy.guarantees import OTHER_NODES
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
@@ -157,18 +155,10 @@ class AloneNode(ScheduledNode):
         yield from self.finish(event.reason)
 
 
-class AlonePlan(SamplePlan):
-    """The plan of nodes that share no model."""
-
-    words = Words(shared=False)
-
-
-def plan(problem: Problem[Settings]) -> AlonePlan:
+def plan(problem: Problem[Settings]) -> Plan:
     """The plan of nodes that say nothing: what is proved is against whoever sees their models all the same."""
-    found = plan_samples(problem, AlonePlan)
-    if found.guarantee.observer != OTHER_NODES:  # persons with examples at several nodes have another
-        return found
-    return replace(found, guarantee=replace(found.guarantee, observer=_SEEN))
+    found = plan_samples(problem, _SEEN)
+    return replace(found, words=replace(found.words, shared=False))
 
 
 _SEEN = "whoever sees all models of a node, all other nodes together included"

@@ -7,19 +7,21 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gossamer.algorithms import sample_rules
 from gossamer.algorithms.clients.messages import SERVER
-from gossamer.algorithms.clients.plan import ClientPlan
 from gossamer.algorithms.clients.settings import ClientSettings
-from gossamer.algorithms.clients.stepping_plan import SteppingPlan, check_steps, plan_steps
 from gossamer.algorithms.persons import asked
+from gossamer.algorithms.plan import EVERYBODY, Plan, Words, in_common, noise_of
 from gossamer.algorithms.problem import Problem, Spec
-from gossamer.algorithms.sample_noise import Schedule, check_budget, choose_mechanisms
-from gossamer.algorithms.sample_planning import DEFAULT_EPOCHS, quotas_of
+from gossamer.algorithms.sample_noise import Schedule, check_budget, choose_mechanisms, describe_law
+from gossamer.algorithms.sample_planning import plan_schedules, quotas_of
+from gossamer.algorithms.sample_planning import stop_of as stop_of
+from gossamer.algorithms.sample_readings import epsilon_so_far
 from gossamer.algorithms.stopping import StopSettings
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, counted
+from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.accounting.worst import worst_profile
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.guarantees import EXAMPLES, Guarantee
@@ -45,7 +47,7 @@ def check(settings: ClientSettings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
     yield from sample_rules.check(settings, spec)
     yield from settings.wrong()
-    yield from check_steps(settings) if settings.stepwise else _check_updates(settings, spec)
+    yield from _check_steps(settings) if settings.stepwise else _check_updates(settings, spec)
 
 
 def _check_updates(settings: ClientSettings, spec: Spec) -> Iterator[str]:
@@ -65,6 +67,20 @@ def _check_updates(settings: ClientSettings, spec: Spec) -> Iterator[str]:
         yield (
             f"budget.rows_per_person: {name} protects all examples of a client, however many are one person's; leave "
             "it out, or take privacy_unit: example"
+        )
+
+
+def _check_steps(settings: ClientSettings) -> Iterator[str]:
+    """The rules that settings break where steps are noisy, a line each."""
+    if settings.curated:
+        yield (
+            "algorithm.noise_by: with privacy_unit: example each client adds the noise to its own steps, and no server "
+            "has a sum to add noise to; leave noise_by out, or take privacy_unit: client"
+        )
+    if settings.masking is not None:
+        yield (
+            "algorithm.masking: with privacy_unit: example each client adds the noise to its own steps, and masks "
+            "share that of whole updates; leave one of the two out"
         )
 
 
@@ -146,12 +162,7 @@ def most_sums(updates: Collection[int], buffer: int) -> int:
     return bisect_left(rising, True, key=lambda sums: sum(min(made, sums) for made in updates) < buffer * sums)
 
 
-def stop_of(spec: Spec) -> StopSettings:
-    """The end of a run, where nothing is said after as many epochs as usual."""
-    return spec.stop if spec.bounded else spec.stop.model_copy(update={"epochs": DEFAULT_EPOCHS})
-
-
-def plan_clients(problem: Problem[S], participation: Participation, stop: StopSettings) -> ClientPlan | SteppingPlan:
+def plan_clients(problem: Problem[S], participation: Participation, stop: StopSettings) -> Plan:
     """The plan of clients in so many releases.
 
     Raises
@@ -162,7 +173,7 @@ def plan_clients(problem: Problem[S], participation: Participation, stop: StopSe
         If no noise meets the budget, or the noise asked for does not.
     """
     if problem.settings.stepwise:
-        return plan_steps(problem, participation.most, stop)
+        return _stepping(problem, participation, stop)
     check_persons(problem)
     return (_curated if problem.settings.curated else _noised)(problem, participation, stop)
 
@@ -182,7 +193,20 @@ def check_persons(problem: Problem[S]) -> None:
         )
 
 
-def _noised(problem: Problem[S], participation: Participation, stop: StopSettings) -> ClientPlan:
+def _stepping(problem: Problem[S], participation: Participation, stop: StopSettings) -> Plan:
+    """The plan of clients whose local steps are noisy, and in which the privacy unit is one example, or a person's.
+
+    Every step is an ordinary release of a sample of the client's own examples, and is planned like those of other
+    algorithms: as many as there are steps in the updates that a client makes, each amplified by its own sampling.
+    Whether a client is in a round amplifies nothing, as all may see it.
+    """
+    batch, asks = problem.settings.batch_size, problem.settings.asks
+    schedules = {name: {problem.sampling(name, batch): steps} for name, steps in participation.most.items()}
+    steps = {name: asks(size) for name, size in problem.shard_sizes.items()}
+    return plan_schedules(problem, stop, schedules, steps, Words("client"))
+
+
+def _noised(problem: Problem[S], participation: Participation, stop: StopSettings) -> Plan:
     """The plan of clients that add the noise themselves."""
     settings, spec = problem.settings, problem.spec
     # All data of a client are in each of its updates; `ClientUpdate` says why.
@@ -199,19 +223,30 @@ def _noised(problem: Problem[S], participation: Participation, stop: StopSetting
     epsilons = {name: guarantee.epsilon for name, guarantee in found.items()}
     check_budget(problem, schedules, epsilons, None)
     worst = most_exposed(sides.values(), found, spec)
-    return ClientPlan(
-        problem=problem,
+    return Plan(
         stop=stop,
         quotas=quotas_of(problem, stop),
         mechanisms=laws,
-        sides={**sides},
-        most=participation.most,
         epsilons=epsilons,
-        guarantee=remarked(worst, len(sides)),
+        guarantees={EVERYBODY: remarked(worst, len(sides))},
+        sides={**sides},
+        releases=participation.most,
+        updates=sum(participation.most.values()),
+        noise=[law.describe() for law in laws.values()],
+        figures={"mechanism": noise_of(laws, "client")},
+        words=_words(problem, laws, counted(sum(participation.most.values()), "update")),
+        spent=partial(epsilon_so_far, problem),
     )
 
 
-def _curated(problem: Problem[S], participation: Participation, stop: StopSettings) -> ClientPlan:
+def _words(problem: Problem[S], laws: Mapping[str, Mechanism], made: str) -> Words:
+    law = in_common(laws)
+    noise = f"{len(set(laws.values()))} different noise laws" if law is None else describe_law(law)
+    line = f"{made} of {counted(len(laws), 'client')}, {noise}"
+    return Words("client", server=problem.server, plan=line)
+
+
+def _curated(problem: Problem[S], participation: Participation, stop: StopSettings) -> Plan:
     """The plan of clients whose server adds the noise: one law, and for each client as many releases as for any."""
     settings, spec, names = problem.settings, problem.spec, problem.names
     most = max(participation.most.values())
@@ -228,7 +263,7 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
     epsilons = dict.fromkeys(names, guarantee.epsilon)
     check_budget(problem, schedules, epsilons, None)
     # A deployed client has a ledger of its own; in a simulation its line is in the curator's.
-    counted, counts = (kind, most) if problem.run else (None, 0)
+    own, counts = (kind, most) if problem.run else (None, 0)
     raw = {
         name: ClientUpdate(
             settings.query(problem.shard_sizes[name]),
@@ -236,24 +271,44 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
             most_updates=counts,
             scope=frozenset((name, SERVER)),
             behind=curator,
-            counted=counted,
+            counted=own,
             follows=share > 0,
         )
         for name in names
     }
-    return ClientPlan(
-        problem=problem,
+    words = _words(problem, laws, f"{counted(participation.sums, 'sum')} of updates")
+    return Plan(
         stop=stop,
         quotas=quotas_of(problem, stop),
         mechanisms=laws,
-        sides={SERVER: curator, **raw},
-        most=dict.fromkeys(names, most),
         epsilons=epsilons,
-        guarantee=remarked(guarantee, len(names)),
-        curator=curator,
-        against_curator=found[CURATOR],
-        sums=participation.sums,
+        guarantees={OTHERS: remarked(guarantee, len(names)), CURATOR: found[CURATOR]},
+        sides={SERVER: curator, **raw},
+        releases=dict.fromkeys(names, most),
+        updates=participation.sums,
+        noise=[law.describe() for law in laws.values()],
+        figures={"mechanism": noise_of(laws, "client")},
+        words=replace(words, made="sum", figures=_ALIKE),
+        spent=partial(_curated_so_far, curator, spec),
     )
+
+
+_ALIKE = (
+    "These figures are the same for all clients: the server's noise covers each for as many sums as the client that "
+    "may be in most, so one that is in fewer has spent less."
+)
+
+
+def _curated_so_far(curator: Curator, spec: Spec, ledgers: Iterable[Any]) -> float | None:
+    """Epsilon of the sums released so far, of the client that has spent most."""
+    if not curator.private or spec.reproducible:
+        return None
+    most = dict.fromkeys(curator.kinds, 0)
+    for ledger in ledgers:
+        # A curator's ledger has a line for each client; that there is but one kind is planned so.
+        for (_, kind), count in ledger.counts.items():
+            most[kind] = max(count, most[kind])
+    return epsilon(most, spec.delta, spec.privacy.relation).epsilon
 
 
 def one_law(laws: Mapping[str, Mechanism], why: str) -> Mechanism:

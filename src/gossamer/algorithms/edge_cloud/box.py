@@ -38,7 +38,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
-from gossamer.algorithms.context import Context, Facts
+from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud.claims import mapa_claims
 from gossamer.algorithms.edge_cloud.messages import SERVER, Push
 from gossamer.algorithms.edge_cloud.node import EdgeNode
@@ -55,6 +55,8 @@ from gossamer.algorithms.learning_rate import (
     from_number,
 )
 from gossamer.algorithms.optimizer import Optimizer
+from gossamer.algorithms.plan import Plan, least_noise
+from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.algorithms.worker import model_of, output
 from gossamer.privacy.claim import Claim
@@ -245,14 +247,14 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     }
 
 
-def claims(settings: Any, facts: Facts) -> list[Claim]:
+def claims(problem: Problem[Any], plan: Plan) -> list[Claim]:
     """Claims of the paper for each release, and for all of them together."""
-    law = facts.mechanism
+    law = least_noise(problem, plan)
     if not isinstance(law, (L2Laplace, PaperNoise)):
         return []
     # The paper's epsilon is that of replacing an example, which moves a sum by 2C.
     epsilon = NeighboringRelation.REPLACE_ONE.sensitivity(law.clip) / law.scale
-    return mapa_claims(epsilon, facts.updates, facts.delta, conditions_hold=law.private)
+    return mapa_claims(epsilon, plan.updates, problem.spec.delta, conditions_hold=law.private)
 
 
 def small_runs(settings: Any) -> SmallRuns:

@@ -40,17 +40,20 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gossamer.algorithms.command import Command
-from gossamer.algorithms.context import Context, Facts, InFlight, mean
-from gossamer.algorithms.gossip.claims import adp2sgd_claims
+from gossamer.algorithms.context import Context, InFlight, mean
+from gossamer.algorithms.gossip.claims import Adp2sgdSetting, adp2sgd_theorem2
 from gossamer.algorithms.gossip.exchange import Answer as Answer
 from gossamer.algorithms.gossip.exchange import Offer as Offer
 from gossamer.algorithms.gossip.exchange import State
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
 from gossamer.algorithms.optimizer import Optimizer, step
+from gossamer.algorithms.plan import Plan, least_noise
+from gossamer.algorithms.problem import Problem, smallest_node
 from gossamer.algorithms.scheduled import ScheduledNode, goes_by_all
 from gossamer.errors import PeerError
 from gossamer.privacy.claim import Claim
+from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
@@ -264,9 +267,14 @@ def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict
     return {"mass": mass}
 
 
-def claims(settings: Settings, facts: Facts) -> list[Claim]:
-    """Theorem 2 of the paper, for this run."""
-    return adp2sgd_claims(facts)
+def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
+    """Theorem 2 of the paper, for this run if its noise is Gaussian."""
+    noise, smallest = least_noise(problem, plan), smallest_node(problem)
+    if plan.updates == 0 or not isinstance(noise, Gaussian):
+        return []
+    batch, shard = float(problem.workload.of(smallest, 0)), problem.shard_sizes[smallest]
+    setting = Adp2sgdSetting(noise.clip, batch, plan.updates, len(problem.names), shard)
+    return [adp2sgd_theorem2(setting, noise.standard_deviation / batch, problem.spec.delta)]
 
 
 def command() -> Command[Any]:

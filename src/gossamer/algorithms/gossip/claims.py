@@ -31,14 +31,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from scipy.optimize import minimize_scalar
 
 from gossamer.errors import SpecError
 from gossamer.numbers import require_counts, require_fraction, require_positive
 from gossamer.privacy.claim import Claim
-from gossamer.privacy.mechanisms import Gaussian, Mechanism
 
 THEOREM2 = "A(DP)2SGD, Theorem 2"
 REMARK1 = "A(DP)2SGD, Remark 1"
@@ -89,32 +87,6 @@ class Adp2sgdSetting:
     def sensitivity(self) -> float:
         """Delta_2 = 2 G/B, of the mean gradient when one example is replaced."""
         return 2.0 * self.lipschitz / self.batch_size
-
-
-class RunFacts(Protocol):
-    """Public facts of a run: ``clip`` is C, ``updates`` T, and the noise on the sum has sd z C."""
-
-    @property
-    def nodes(self) -> int: ...
-    @property
-    def smallest_shard(self) -> int: ...
-    @property
-    def batch_size(self) -> float: ...
-    @property
-    def updates(self) -> int: ...
-    @property
-    def mechanism(self) -> Mechanism: ...
-    @property
-    def delta(self) -> float: ...
-
-
-def adp2sgd_claims(run: RunFacts) -> list[Claim]:
-    """Theorem 2 for a run with Gaussian noise; nothing for one without, or without a single update."""
-    noise = run.mechanism
-    if run.updates == 0 or not isinstance(noise, Gaussian):
-        return []
-    setting = Adp2sgdSetting(noise.clip, run.batch_size, run.updates, run.nodes, run.smallest_shard)
-    return [adp2sgd_theorem2(setting, noise.standard_deviation / run.batch_size, run.delta)]
 
 
 def adp2sgd_order(epsilon: float, delta: float, mu: float) -> float:

@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.algorithms.command import Command
-from gossamer.algorithms.context import Context, Facts, mean
+from gossamer.algorithms.context import Context, mean
 from gossamer.algorithms.graph_federated.agent import AgentNode
 from gossamer.algorithms.graph_federated.claims import gfl_claims
 from gossamer.algorithms.graph_federated.messages import Combine
@@ -58,12 +58,15 @@ from gossamer.algorithms.graph_federated.settings import Settings as Settings
 from gossamer.algorithms.graph_federated.settings import servers as servers
 from gossamer.algorithms.graph_federated.state import Reach, Weights
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
+from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.problem import Problem
 from gossamer.errors import SpecError
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.graph_bounds import GradientAt
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
+from gossamer.sides.plan import Stream
 from gossamer.vectors import Confined, Model
 
 
@@ -193,12 +196,14 @@ def remarks(nodes: Mapping[str, Node]) -> list[str]:
     return remarks
 
 
-def claims(settings: Settings, facts: Facts) -> list[Claim]:
+def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
     """Claims of the paper's Theorem 2; see `gossamer.algorithms.graph_federated.claims`."""
-    if facts.noise is None or settings.gradient_at is None:
+    settings, (law, *_) = problem.settings, plan.mechanisms.values()
+    (noise, *_) = [side.law for side in plan.sides.values() if isinstance(side, Stream)]
+    if noise is None or settings.gradient_at is None:
         return []
     where = GradientAt(settings.gradient_at)
-    return gfl_claims(facts.noise, settings.rounds, settings.step_size, facts.mechanism.clip, where)
+    return gfl_claims(noise, settings.rounds, settings.step_size, law.clip, where, random=settings.random)
 
 
 def small_runs(settings: Settings) -> SmallRuns:

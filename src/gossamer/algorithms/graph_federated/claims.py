@@ -38,8 +38,8 @@ from gossamer.errors import SpecError
 from gossamer.numbers import require_positive
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.streams.correlated_noise import Temporal
-from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, RandomNoise
-from gossamer.privacy.streams.noise_streams import NoiseLaw
+from gossamer.privacy.streams.graph_bounds import GradientAt
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.topology.mixing import Matrix
 
 THEOREM2 = "graph federated learning, Theorem 2"
@@ -71,27 +71,30 @@ def gfl_theorem2(
     return Claim(THEOREM2, epsilon, 0.0, conditions is None, why)
 
 
-def gfl_claims(noise: Noise, rounds: int, step: float, bound: float, gradient_at: GradientAt) -> list[Claim]:
+def gfl_claims(
+    noise: CorrelatedNoise, rounds: int, step: float, bound: float, gradient_at: GradientAt, *, random: bool = False
+) -> list[Claim]:
     """Claims of Theorem 2 for a whole run, at i = T; none where gradients have no bound.
 
     Parameters
     ----------
-    noise : CorrelatedNoise or RandomNoise
-        Of every server. Its standard deviation is sigma_g; where noise is correlated, that is the first message's.
+    noise : CorrelatedNoise
+        Noise of every server. Its standard deviation is sigma_g; where it is correlated, that is the first message's.
     rounds : int
         T >= 1.
     step, bound : float
         mu and B, which may be infinite.
     gradient_at : GradientAt
         Where gradients are taken.
+    random : bool
+        Whether each message to another server has noise of its own, so that it is not homomorphic.
     """
     if not math.isfinite(bound):
         return []
-    temporal = Temporal.INDEPENDENT if isinstance(noise, RandomNoise) else noise.factorisation.temporal
     differs = {
         f"the noise is {noise.law}": noise.law is not NoiseLaw.LAPLACE,
-        "it is not homomorphic": isinstance(noise, RandomNoise),
-        "it is correlated over rounds": temporal is not Temporal.INDEPENDENT,
+        "it is not homomorphic": random,
+        "it is correlated over rounds": noise.factorisation.temporal is not Temporal.INDEPENDENT,
         "gradients are taken at released models": gradient_at is GradientAt.RELEASED,
     }
     reasons = [reason for reason, holds in differs.items() if holds]

@@ -12,10 +12,12 @@ unit where one moves most, and each agent's own epsilon is reported.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
-from gossamer.algorithms.graph_federated.guarantees import UNITS, graph_guarantees, no_guarantees
+from gossamer.algorithms.graph_federated.guarantees import UNITS, graph_guarantees, no_guarantees, proved_epsilon
 from gossamer.algorithms.graph_federated.noise import (
     Measure,
     ModelNoise,
@@ -26,20 +28,29 @@ from gossamer.algorithms.graph_federated.noise import (
     plan_noise,
     random_model_noise,
 )
-from gossamer.algorithms.graph_federated.plan import UnitPlan, UnitTerms
 from gossamer.algorithms.graph_federated.settings import Settings, combination, server_of, units_of
-from gossamer.algorithms.graph_federated.sides import own_server, planned_lengths
+from gossamer.algorithms.graph_federated.sides import agent_plans, own_server, planned_lengths
 from gossamer.algorithms.persons import asked
+from gossamer.algorithms.plan import Plan, Words
 from gossamer.algorithms.problem import Problem
 from gossamer.arrays import FloatArray
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, counted
 from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarantee
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound
+from gossamer.privacy.streams.graph_bounds import (
+    GradientAt,
+    Noise,
+    RandomNoise,
+    UpdateBound,
+    gaussian_mu_of,
+    laplace_epsilon_of,
+)
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.privacy.streams.unit_ledger import StreamKind
 from gossamer.privacy.weakness import remarked
+from gossamer.sides.ledger import Ledger
+from gossamer.sides.plan import SidePlan, Stream
 
 RUN_ASSUMPTIONS = (
     "numbers of features and classes, the choice of test examples and who belongs to which unit do not depend on the "
@@ -52,7 +63,47 @@ RUN_ASSUMPTIONS = (
 """Of a run's guarantees, beside those of graph federated learning."""
 
 
-def plan_units(problem: Problem[Settings]) -> UnitPlan:
+@dataclass(frozen=True)
+class UnitTerms:
+    """Terms planned for one unit.
+
+    Attributes
+    ----------
+    agents : tuple of str
+        Whose data it holds.
+    stream : StreamKind
+        Of its server.
+    links : int
+        Records of a round.
+    noise : Noise or None
+        What its messages carry.
+    bound : UpdateBound or None
+        How far one change moves its updates; None where nothing is proved.
+    """
+
+    agents: tuple[str, ...]
+    stream: StreamKind
+    links: int
+    noise: Noise | None
+    bound: UpdateBound | None
+
+    def epsilon(self, rounds: int, size: int, delta: float) -> float:
+        """Proved of the messages of the first ``rounds``; infinite where nothing is."""
+        if self.noise is None or self.bound is None:
+            return math.inf
+        return proved_epsilon(first_rounds(self.noise, rounds), self.bound, size, delta).epsilon if rounds else 0.0
+
+
+def first_rounds(noise: Noise, rounds: int) -> Noise:
+    """The noise of the first ``rounds``, at least 1: what it moves is the beginning of C 1."""
+    if isinstance(noise, RandomNoise):
+        return replace(noise, rounds=rounds)
+    whole = noise.factorisation
+    # As many rounds are left after the others: the same kernel, cut off.
+    return replace(noise, factorisation=whole.after_loss(whole.rounds - rounds))
+
+
+def plan_units(problem: Problem[Settings]) -> Plan:
     """Fix noise and guarantees of federated units.
 
     Raises
@@ -70,22 +121,129 @@ def plan_units(problem: Problem[Settings]) -> UnitPlan:
     assert clip is not None  # the policies that these nodes follow have one
     mechanisms: dict[str, Mechanism] = dict.fromkeys(problem.names, NoNoise(clip))
     problem.check(mechanisms)
-    noise = _noise(problem, matrix, clip) if spec.private else None
-    units = _terms(problem, noise, clip)
+    noise = planned_noise(problem, matrix, clip) if spec.private else None
+    units = unit_terms(problem, noise, clip)
     lengths, advice = planned_lengths(problem, noise, clip)
-    return UnitPlan(
-        problem,
+    guarantees = _guarantees(problem, noise, clip)
+    radius = math.inf if lengths is None else lengths.radius
+    longest = _longest(problem, clip)
+    streams: dict[str, SidePlan] = {
+        server: _stream(server, unit, longest, guarantees["other_units"]) for server, unit in units.items()
+    }
+    # Rounds of all servers, those of averaging at the end included.
+    updates = (settings.rounds + settings.consensus) * len(units)
+    line = f"{counted(updates, 'update')} of {counted(len(units), 'unit')} in {counted(settings.rounds, 'round')}, "
+    line += _law(noise)
+    figures: dict[str, Any] = {"mechanism": _described(noise, units, settings.rounds)}
+    if noise is not None:
+        figures["expected_noise"] = expected = expected_noise(problem, noise, matrix)
+        line += f"; expected network disagreement {expected['disagreement']:.4g}"
+    if math.isfinite(radius):
+        figures["masked_model_radius"] = radius
+    return Plan(
+        stop=spec.stop,
+        quotas=None,  # rounds are the algorithm's own
         mechanisms=mechanisms,
-        guarantees=_guarantees(problem, noise, clip),
-        noise_of_all=noise,
-        units=units,
-        expected=None if noise is None else _expected(problem, noise, matrix),
+        epsilons=_epsilons(problem, units),
+        guarantees=guarantees,
+        sides=streams | agent_plans(problem, clip, radius, streams),
+        releases={agent: unit.stream.records for unit in units.values() for agent in unit.agents},
+        updates=updates,
+        noise=[unit.stream.describe() for unit in units.values()],
+        figures=figures,
+        words=Words(plan=line, advice=advice),  # there is no one server, and models are those of several
+        spent=partial(_spent, problem, units, guarantees["other_units"]),
         lengths=lengths,
-        advice=advice,
     )
 
 
-def _noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -> Noise:
+def _law(noise: Noise | None) -> str:
+    """The noise in a few words."""
+    if noise is None:
+        return "no noise"
+    how = "" if isinstance(noise, RandomNoise) else f"{noise.factorisation.temporal}, "
+    return f"{_scheme(noise)} {noise.law} noise ({how}standard deviation {noise.standard_deviation:.4g})"
+
+
+def _scheme(noise: Noise | None) -> str:
+    if noise is None:
+        return "none"
+    return "random" if isinstance(noise, RandomNoise) else "homomorphic"
+
+
+def _described(noise: Noise | None, units: Mapping[str, UnitTerms], rounds: int) -> dict[str, Any]:
+    """The stream that all units have; without numbers of records where they differ."""
+    first, *others = [unit.stream.describe() for unit in units.values()]
+    common = {key: value for key, value in first.items() if all(other[key] == value for other in others)}
+    return {**common, "noise": _scheme(noise), "rounds": rounds}
+
+
+def _epsilons(problem: Problem[Settings], units: Mapping[str, UnitTerms]) -> dict[str, float]:
+    """Proved for each agent, against the other units."""
+    known: dict[tuple[Noise | None, UpdateBound | None], float] = {}
+    found = {}
+    for unit in units.values():
+        key = unit.noise, unit.bound
+        if key not in known:
+            known[key] = unit.epsilon(problem.settings.rounds, problem.size, problem.spec.delta)
+        found.update(dict.fromkeys(unit.agents, known[key]))
+    return found
+
+
+def _stream(server: str, unit: UnitTerms, longest: float, guarantee: Guarantee) -> Stream:
+    """Plan of what leaves a unit."""
+    noise, bound, size = unit.noise, unit.bound, unit.stream.size
+    proved: dict[str, float] = {}
+    if noise is not None and bound is not None:
+        gaussian = noise.law is NoiseLaw.GAUSSIAN
+        proved = (
+            {"mu": gaussian_mu_of(noise, bound)} if gaussian else {"epsilon": laplace_epsilon_of(noise, bound, size)}
+        )
+    return Stream(
+        unit.stream.noise,
+        unit.stream.records,
+        size,
+        None if bound is None else bound.moved,
+        1 if bound is None else bound.agents_sampled,
+        longest,
+        unit.agents,
+        scope=frozenset((server, *unit.agents)),
+        unit=guarantee.unit,
+        observer=guarantee.observer,
+        **proved,
+    )
+
+
+def _longest(problem: Problem[Settings], clip: float) -> float:
+    """The most L2 norm of a round's update, that of one change left aside."""
+    longest, agent_noise = problem.settings.step_size * clip, problem.spec.privacy.agent_noise
+    if not agent_noise:
+        return longest
+    # What agents add is in a sum, too, in every coordinate, up to the range of the integers.
+    from gossamer.sides.secure_unit import TAIL
+
+    return longest * ((1 + TAIL * agent_noise) * math.sqrt(problem.size))
+
+
+def _spent(
+    problem: Problem[Settings], units: Mapping[str, UnitTerms], guarantee: Guarantee, ledgers: Iterable[Ledger]
+) -> float | None:
+    """Epsilon of the rounds that have begun to be released, against other units."""
+    if not math.isfinite(guarantee.epsilon) or problem.spec.reproducible:
+        return None
+    begun: dict[tuple[Noise | None, UpdateBound | None], tuple[UnitTerms, int]] = {}
+    for ledger in ledgers:
+        if ledger.owner not in units:
+            continue  # an agent's own noise protects it from its own server
+        unit = units[ledger.owner]
+        rounds = -(-ledger.releases // unit.links)
+        key = unit.noise, unit.bound
+        begun[key] = unit, max(rounds, begun.get(key, (unit, 0))[1])
+    size, delta = problem.size, problem.spec.delta
+    return max((unit.epsilon(rounds, size, delta) for unit, rounds in begun.values()), default=0.0)
+
+
+def planned_noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -> Noise:
     """Noise that the spec gives, or the least that its budget needs."""
     spec, settings = problem.spec, problem.settings
     if settings.units == 1:
@@ -132,7 +290,7 @@ def _where(settings: Settings) -> GradientAt:
     return GradientAt(settings.gradient_at)
 
 
-def _terms(problem: Problem[Settings], noise: Noise | None, clip: float) -> dict[str, UnitTerms]:
+def unit_terms(problem: Problem[Settings], noise: Noise | None, clip: float) -> dict[str, UnitTerms]:
     """Terms planned for each unit, by its server."""
     settings, size, found = problem.settings, problem.size, {}
     bounded = noise is not None and math.isfinite(clip)
@@ -206,7 +364,7 @@ def _of_persons(problem: Problem[Settings], guarantee: Guarantee) -> tuple[str, 
     return (f"what protects the {unit} protects all examples that a person has there, however many",)
 
 
-def _expected(problem: Problem[Settings], noise: Noise, matrix: FloatArray) -> Mapping[str, float]:
+def expected_noise(problem: Problem[Settings], noise: Noise, matrix: FloatArray) -> dict[str, float]:
     """Expected effect of the noise alone on the models that gradients are taken at."""
     size = problem.size
     caused: ModelNoise

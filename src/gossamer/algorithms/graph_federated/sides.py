@@ -126,14 +126,6 @@ def samplings(problem: Problem[Settings]) -> list[Sampling]:
     return [Sampling(seed, server, agents, sampled) for (server, agents), sampled in zip(units, settings.sampled)]
 
 
-def smallest_sum(problem: Problem[Settings], agent: str, clip: float) -> int | None:
-    """Least number of updates in the sums that the server of ``agent`` sees; None where they are not masked."""
-    if problem.settings.masking.name != "secure":
-        return None
-    (sampling,) = [found for found in samplings(problem) if agent in found.agents]
-    return masked_unit(problem, sampling, clip).group.minimum
-
-
 def rounds_sampled(sampling: Sampling, rounds: int) -> dict[str, int]:
     """Number of the first ``rounds`` that each agent takes part in: public coins."""
     if sampling.sampled == len(sampling.agents):

@@ -53,7 +53,7 @@ from dataclasses import replace
 from typing import Any
 
 from gossamer.algorithms.command import Command
-from gossamer.algorithms.context import Context, Facts
+from gossamer.algorithms.context import Context
 from gossamer.algorithms.increasing.claims import increasing_claims
 from gossamer.algorithms.increasing.client import ClientNode
 from gossamer.algorithms.increasing.delay import RoundsAhead, first_breach
@@ -65,6 +65,8 @@ from gossamer.algorithms.increasing.settings import Settings as Settings
 from gossamer.algorithms.increasing.size_schedules import PrivacySizes
 from gossamer.algorithms.increasing.sizes import check_sizes
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
+from gossamer.algorithms.plan import Plan, least_noise
+from gossamer.algorithms.problem import Problem, smallest_node
 from gossamer.errors import SpecError
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.mechanisms import Gaussian
@@ -182,19 +184,18 @@ def advice(settings: Settings, context: Context, updates: int) -> list[str]:
     ]
 
 
-def claims(settings: Settings, facts: Facts) -> list[Claim]:
+def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
     """Claims of the paper's two theorems on privacy for the client with the fewest examples."""
-    law = facts.mechanism
-    if not isinstance(law, Gaussian) or facts.workload is None:
+    law, name, settings = least_noise(problem, plan), smallest_node(problem), problem.settings
+    if not isinstance(law, Gaussian):
         return []
-    sizes = [facts.workload.of(facts.smallest, i) for i in range(facts.releases)]
-    if max(sizes) > facts.smallest_shard:
+    releases = plan.releases[name] - sum(problem.beforehand.values())
+    sizes, shard = [problem.workload.of(name, i) for i in range(releases)], problem.shard_sizes[name]
+    if max(sizes) > shard:
         return []  # possible for sequential rounds only, and the theorems know no such rounds
     schedule = settings.sizes
     power = (schedule.q, schedule.m, schedule.p) if isinstance(schedule, PrivacySizes) else None
-    return increasing_claims(
-        sizes, facts.smallest_shard, law.noise_multiplier * settings.sensitivity, facts.delta, power
-    )
+    return increasing_claims(sizes, shard, law.noise_multiplier * settings.sensitivity, problem.spec.delta, power)
 
 
 # What the server's model holds is tested against its updates, one by one.

@@ -50,7 +50,7 @@ def _row(member: Member, agreed: Agreed) -> tuple[str, ...]:
     role = member.role if member.unit is None else f"{member.role} of {member.unit}"
     if member.examples is None:
         return (member.name, role, "", "", "", member.key.fingerprint)
-    releases, spent = str(agreed.plan.releases(member.name)), epsilon(_epsilon(member, agreed))
+    releases, spent = str(agreed.plan.releases[member.name]), epsilon(_epsilon(member, agreed))
     return (member.name, role, str(member.examples), releases, spent, member.key.fingerprint)
 
 
@@ -90,7 +90,7 @@ def _entry(member: Member, agreed: Agreed) -> dict[str, Any]:
     }
     if member.examples is None:
         return entry
-    return {**entry, "releases": agreed.plan.releases(member.name), "epsilon": _epsilon(member, agreed)}
+    return {**entry, "releases": agreed.plan.releases[member.name], "epsilon": _epsilon(member, agreed)}
 
 
 def next_steps(folder: Path, founded: Founded, agreed: Agreed) -> str:

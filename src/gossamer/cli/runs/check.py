@@ -38,8 +38,8 @@ def check_command(options: argparse.Namespace) -> int:
     with naming(options.spec):
         prepared = prepare(experiment)
         plan = plan_run(prepared)
-    if plan.estimates is not None:
-        say(str(plan.estimates))
+    if plan.words.estimates:
+        say(plan.words.estimates)
     found = forecast(prepared, plan)
     if options.json:
         print_json(_check_document(prepared, plan, found))
@@ -60,11 +60,10 @@ def _check_document(prepared: Prepared, plan: Plan, found: Forecast) -> dict[str
         "nodes": len(prepared.names),
         "parameters": prepared.objective.size,
         "updates": plan.updates,
-        "mechanism": plan.describe(),
         **plan.figures,
         **proved(plan),
         "plan": {
-            name: {"examples": prepared.shard_sizes[name], "releases": plan.releases(name)} for name in prepared.names
+            name: {"examples": prepared.shard_sizes[name], "releases": plan.releases[name]} for name in prepared.names
         },
         "forecast": asdict(found),
         "in_plain_words": explain(prepared, plan, found),

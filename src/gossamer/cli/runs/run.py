@@ -21,7 +21,7 @@ from gossamer.errors import ENDED_SHORT, BudgetSpent, CallerError, counted
 from gossamer.experiment.trackers import TRACKERS
 
 if TYPE_CHECKING:
-    from gossamer.algorithms.words import Words
+    from gossamer.algorithms.plan import Words
     from gossamer.experiment.result import Result
     from gossamer.runtimes.ray_shards import RayShards
 

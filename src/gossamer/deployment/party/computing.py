@@ -14,21 +14,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.errors import DataError
 from gossamer.experiment.prepared import Prepared
 from gossamer.objectives.glm import LinearModel
+from gossamer.privacy.accounting.release_times import OPEN_TIMES, PUBLIC_TIMES
 from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.tasks import Query
 from gossamer.sides.answers import Answer, Computer
 from gossamer.sides.deployed import Deployed, Receipts
-from gossamer.sides.deployed_guarantee import Drawn, deployed_bound, deployed_guarantee
+from gossamer.sides.deployed_guarantee import Drawn, Times, deployed_bound, deployed_guarantee
 from gossamer.sides.filled import Filled, TimedPool
 from gossamer.sides.home import Kept
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.making import open_pool
-from gossamer.sides.plan import SidePlan
+from gossamer.sides.plan import Samples, SidePlan
 from gossamer.sides.pool import Pool
 from gossamer.sides.samples import Shard
 from gossamer.sides.sums import InPieces
@@ -58,13 +62,18 @@ _LONG = 0.05  # seconds
 _RUNS = 5
 
 
+def of_samples(plan: Plan) -> bool:
+    """Whether nodes release sums over samples of their examples: an answer takes as long as its sample is large."""
+    return any(isinstance(side, Samples) for side in plan.sides.values())
+
+
 def has_deadline(prepared: Prepared, plan: Plan) -> bool:
     """Whether the answers of a deployed data side go at multiples of a deadline.
 
     Only noisy sums over samples do: what agents of units hand over is computed on batches of a fixed size.
     """
     wanted = prepared.experiment.deployment.release_deadline
-    if not (plan.timed and prepared.experiment.private) or wanted == "off":
+    if not (of_samples(plan) and prepared.experiment.private) or wanted == "off":
         return False
     return wanted != "auto" or not isinstance(prepared.objective, LinearModel)
 
@@ -203,8 +212,25 @@ def deployed_computer(
     sums = InPieces if filled is None else lambda objective, data: filled
     home = Deployed(opened, kept, signing, sums, receipts)
     shards = {} if rows is None else {name: Shard(rows)}
-    pool = open_pool({name: plan.side(name)}, shards, objective, data, home, trust=prepared.cast.trust)
+    pool = open_pool(
+        {name: side_with_queries(prepared, plan, name)}, shards, objective, data, home, trust=prepared.cast.trust
+    )
     return pool if filled is None else TimedPool(pool, filled, home)
+
+
+def side_with_queries(prepared: Prepared, plan: Plan, name: str) -> SidePlan:
+    """Plan of what leaves party ``name``, with the queries that its node will ask at the first clip."""
+    side = plan.side(name)
+    if not isinstance(side, Samples):
+        return side
+    clipping, law = prepared.clipping, plan.mechanisms[name]
+
+    def queries() -> tuple[Query, ...]:
+        # Drawn anew: a generator takes bytes of the operating system's, and what a party takes has to stay as it is.
+        first = clipping.initial(prepared.drawn_initial())
+        return tuple(clipping.query(Query(kind.sampling, law, 1.0), first) for kind in side.kinds)
+
+    return replace(side, queries=queries)
 
 
 def paced(computer: Pool | TimedPool, prepared: Prepared, say: Callable[[str], object]) -> Computer:
@@ -240,5 +266,20 @@ def drawn_by(prepared: Prepared, plan: Plan) -> Drawn:
 
 def _drawn(prepared: Prepared, plan: Plan) -> Mapping[str, Drawn]:
     """The same by observer."""
-    network = not isinstance(prepared.objective, LinearModel)
-    return plan.drawn(network=network, deadline=has_deadline(prepared, plan))
+    sides = plan.sides.values()
+    most = max(
+        (side.drawn() for side in sides), key=lambda drawn: (drawn.floating_point, drawn.numbers), default=Drawn()
+    )
+    if of_samples(plan):
+        # Updates of clients and units are shortened as a whole, whosever gradients they are made of.
+        network = not isinstance(prepared.objective, LinearModel)
+        late = max(_poisson_samples(side) for side in sides)
+        times = Times(PUBLIC_TIMES, late) if has_deadline(prepared, plan) else Times(OPEN_TIMES)
+        most = replace(most, network=network, times=times)
+    # Against other observers nothing is proved, or what agents draw, whose sampler has the exact law.
+    observer = plan.guarantee.observer
+    return {who: most if found.observer == observer else Drawn() for who, found in plan.guarantees.items()}
+
+
+def _poisson_samples(side: SidePlan) -> int:
+    return sum(n for kind, n in (side.counts() or {}).items() if isinstance(kind.sampling, Poisson))

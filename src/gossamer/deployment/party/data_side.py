@@ -424,4 +424,4 @@ def planned_divergence(prepared: Prepared, plan: Plan, name: str, order: float, 
     """The Renyi divergence of all that a run's plan releases of a party's data; infinite where nothing is proved."""
     if not math.isfinite(plan.epsilons[name]):
         return math.inf
-    return plan.outside(name).divergence(order, relation, Trust.SCOPE)
+    return plan.side(name).divergence(order, relation, Trust.SCOPE)

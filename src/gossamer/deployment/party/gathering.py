@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gossamer.algorithms.plan import hides_schedule
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.joining import Invited
 from gossamer.deployment.party.reach import Reach
@@ -50,7 +49,7 @@ def witnesses_of(invited: Invited, folder: StateFolder, held: DataHeld, stack: E
     stack : ExitStack
         Closes what is opened.
     """
-    if hides_schedule(invited.agreed.plan):
+    if invited.agreed.plan.hides_schedule:
         return None
     invitation = invited.agreed.terms.invitation
     memory = WitnessFile(folder.path / MEMORY, invitation.run, invitation.me.name, invited.state_key)

@@ -20,6 +20,7 @@ from gossamer.keys.membership import AGENT, Member
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.clipping import FixedClip
 from gossamer.privacy.mechanisms import Gaussian
+from gossamer.sides.plan import MaskedMember
 from gossamer.sides.side_plan import CountedOn
 
 # Options for running a party's node.
@@ -202,7 +203,8 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
     """Return what an invitation asks of the data's owner; ``data`` is the data set's name in the policy."""
     terms, plan, spec = agreed.terms, agreed.plan, agreed.prepared.experiment
     me, law = terms.me, plan.mechanisms[terms.me.name]
-    clip, counted_on = spec.privacy.clip, plan.side(me.name).counts_on(me.name)
+    clip, side = spec.privacy.clip, plan.side(me.name)
+    counted_on = side.counts_on(me.name)
     return Asked(
         algorithm=spec.algorithm.name,
         role=me.role,
@@ -216,13 +218,13 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         delta=spec.delta,
         relation=spec.privacy.relation,
         unit=spec.terms.unit,
-        smallest_sum=plan.smallest_sum(me.name),
+        smallest_sum=side.bound.group.minimum if isinstance(side, MaskedMember) else None,
         agent_noise=spec.privacy.agent_noise,
         shown_to=_shown_to(agreed),
         counted_on=() if counted_on is None else _others(agreed, counted_on),
         dishonest=0 if counted_on is None else counted_on.dishonest,
         data=data,
-        planned=plan.counts(me.name),
+        planned=side.counts(),
     )
 
 
@@ -241,7 +243,7 @@ def _others(agreed: Agreed, counted_on: CountedOn) -> tuple[tuple[Member, ...], 
 def _epsilon(agreed: Agreed) -> float:
     """Epsilon proved for this party's whole plan, of one example: policies and ledgers know no persons."""
     plan, me, spec = agreed.plan, agreed.terms.me.name, agreed.prepared.experiment
-    found, planned = plan.epsilons[me], plan.counts(me)
+    found, planned = plan.epsilons[me], plan.side(me).counts()
     if planned is None or spec.rows_per_person == 1 or not math.isfinite(found):
         return found
     return accountants.epsilon(planned, spec.delta, spec.privacy.relation).epsilon

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
+from tests.reference import client_specs
 
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Leave, Newest, Push
 from gossamer.algorithms.clients.rounds import public_cohorts
-from gossamer.algorithms.clients.stepping_plan import SteppingPlan
+from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli import main
 from gossamer.errors import BudgetUnreachable, SpecError
@@ -61,9 +62,8 @@ def spec(base: dict[str, Any] = SPEC, **changes: Any) -> dict[str, Any]:
     return {**base, **{key: {**base[key], **value} if key in base else value for key, value in changes.items()}}
 
 
-def planned(base: dict[str, Any] = SPEC, **changes: Any) -> SteppingPlan:
+def planned(base: dict[str, Any] = SPEC, **changes: Any) -> Plan:
     found = plan_run(prepare(parse_spec(spec(base, **changes))))
-    assert isinstance(found, SteppingPlan)
     return found
 
 
@@ -238,13 +238,13 @@ def bound(probability: float, multiplier: float, steps: int, delta: float) -> fl
 def test_epsilon_of_each_client_is_that_of_its_steps() -> None:
     """Two steps in each of the rounds that its public coins draw it for: no fewer, and nothing for being drawn."""
     plan = planned(algorithm={"rounds": 9, "clients_per_round": 3})
-    prepared = plan.problem
+    prepared = client_specs.problem(spec(algorithm={"rounds": 9, "clients_per_round": 3}))
     draw = public_cohorts(prepared.settings, prepared.seed, prepared.names)
     rounds = Counter(name for round in range(9) for name in draw(round))
     assert len(set(rounds.values())) > 2  # or it is not seen whether they are counted apart
     for name in prepared.names:
         size = prepared.shard_sizes[name]
-        ((kind, count),) = plan.counts(name).items()
+        ((kind, count),) = plan.side(name).counts().items()
         assert (kind.sampling, count) == (Poisson(24 / size), 2 * rounds[name])
         expected = bound(24 / size, 2.0, 2 * rounds[name], 1e-5)
         assert expected * (1 - 1e-3) <= plan.epsilons[name] <= expected * 1.01
@@ -258,19 +258,20 @@ def test_epsilon_of_each_client_is_that_of_its_steps() -> None:
 @pytest.mark.parametrize("name", ["fedbuff", "fedasync"])
 def test_epsilon_of_whoever_waits_for_nobody_is_that_of_its_steps_too(name: str) -> None:
     plan = planned(IN_BUFFERS, algorithm={"name": name})
-    for client in plan.problem.names:
-        expected = bound(24 / plan.problem.shard_sizes[client], 2.0, 10, 1e-5)
+    sizes = client_specs.problem(spec(IN_BUFFERS)).shard_sizes
+    for client in plan.mechanisms:
+        expected = bound(24 / sizes[client], 2.0, 10, 1e-5)
         assert expected * (1 - 1e-3) <= plan.epsilons[client] <= expected * 1.01
 
 
 def test_steps_follow_from_epochs_and_public_sizes() -> None:
     """Two passes in batches of 24 are 20 steps of 240 examples, and 22 of 241: 80 and 88 in four rounds."""
     plan = planned(algorithm={"local_steps": None, "local_epochs": 2})
-    sizes = plan.problem.shard_sizes
-    assert {(sizes[name], plan.releases(name)) for name in sizes} == {(240, 80), (241, 88)}
+    sizes = client_specs.problem(spec(IN_BUFFERS)).shard_sizes
+    assert {(sizes[name], plan.releases[name]) for name in sizes} == {(240, 80), (241, 88)}
     epochs = planned(IN_BUFFERS, algorithm={"updates_per_node": None}, stop={"epochs": 3})
     # Of 48 examples an update, 15 are three passes over 240, and of 241 another one is begun.
-    assert {(sizes[name], epochs.releases(name)) for name in sizes} == {(240, 30), (241, 32)}
+    assert {(sizes[name], epochs.releases[name]) for name in sizes} == {(240, 30), (241, 32)}
 
 
 def test_a_run_that_is_cut_short_covers_the_steps_that_were_begun(tmp_path: Path) -> None:
@@ -281,28 +282,28 @@ def test_a_run_that_is_cut_short_covers_the_steps_that_were_begun(tmp_path: Path
         "speeds": {"scenario": "one_slow"},
     }
     plan = planned(IN_BUFFERS, **changes)
-    steps = sorted(plan.releases(name) for name in plan.problem.names)
+    steps = sorted(plan.releases[name] for name in plan.mechanisms)
     assert steps[0] < steps[1] / 3
     result = run(parse_spec(spec(IN_BUFFERS, **changes)), tmp_path / "out")
     lines = [json.loads(line) for line in (tmp_path / "out" / "ledger.jsonl").read_text().splitlines()]
     charged = {line["node"]: line["releases"] for line in lines}
-    assert charged == {name: plan.releases(name) for name in plan.problem.names}
+    assert charged == {name: plan.releases[name] for name in plan.mechanisms}
     assert "budget" not in result.summary["finished"].values()
     assert result.summary["updates"] == 30
     # What a ledger says of sampling follows from public sizes.
-    sizes = plan.problem.shard_sizes
+    sizes = client_specs.problem(spec(IN_BUFFERS)).shard_sizes
     assert {line["node"]: line["probability"] for line in lines} == {name: 24 / size for name, size in sizes.items()}
 
 
 def test_clients_that_are_away_redo_a_step_and_no_more_than_is_planned(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"faults": {"absences": [{"node": 0, "start": 2.5, "end": 9.0}]}}
     plan = planned(IN_BUFFERS, **changes)
-    names = plan.problem.names
-    assert plan.releases(names[0]) == 11  # five updates of two steps, of which one is made twice
-    assert {plan.releases(name) for name in names[1:]} == {10}
+    names = tuple(plan.mechanisms)
+    assert plan.releases[names[0]] == 11  # five updates of two steps, of which one is made twice
+    assert {plan.releases[name] for name in names[1:]} == {10}
     run(parse_spec(spec(IN_BUFFERS, **changes)), tmp_path / "out")
     lines = [json.loads(line) for line in (tmp_path / "out" / "ledger.jsonl").read_text().splitlines()]
-    assert {line["node"]: line["releases"] for line in lines} == {name: plan.releases(name) for name in names}
+    assert {line["node"]: line["releases"] for line in lines} == {name: plan.releases[name] for name in names}
 
 
 def test_a_budget_is_met_by_all_steps_together() -> None:
@@ -327,8 +328,9 @@ def test_the_plan_is_that_of_gossip_with_as_many_gradients() -> None:
             assert found.mechanisms == other.mechanisms
             assert found.epsilons == other.epsilons
             assert found.guarantee.unit == other.guarantee.unit
-            assert [found.counts(name) for name in found.sides] == [other.counts(name) for name in other.sides]
-    assert isinstance(next(iter(planned(privacy={"sampling": "fixed_size"}).schedules["node-0"])), FixedSize)
+            assert found.sides == other.sides
+    (kind,) = planned(privacy={"sampling": "fixed_size"}).side("node-0").counts()
+    assert isinstance(kind.sampling, FixedSize)
 
 
 @pytest.mark.parametrize("name", NAMES)

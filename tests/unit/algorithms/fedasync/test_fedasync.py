@@ -15,10 +15,10 @@ from tests.reference import client_specs
 
 from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Leave, Newest, Push
-from gossamer.algorithms.clients.plan import ClientPlan
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedasync import box as fedasync
 from gossamer.algorithms.fedasync.box import Settings
+from gossamer.algorithms.plan import Plan
 from gossamer.cli import main
 from gossamer.errors import BudgetUnreachable, PeerError, SpecError
 from gossamer.experiment.reading import parse_spec
@@ -102,7 +102,7 @@ def told(node: Node, sender: str, message: Message) -> list[Effect]:
     return node.handle(Received(sender, message), 0.0)
 
 
-def planned(**changes: Any) -> ClientPlan:
+def planned(**changes: Any) -> Plan:
     return client_specs.planned(spec(**changes))
 
 
@@ -218,7 +218,7 @@ def test_epsilon_is_that_of_a_gaussian_of_all_updates() -> None:
     for changes in ({}, {"algorithm": {"updates_per_node": None}, "stop": {"updates": 18}}):
         plan = planned(**changes)
         found, delta = plan.guarantee.epsilon, plan.guarantee.delta
-        mu = 2 * math.sqrt(max(plan.most.values())) / 8.0
+        mu = 2 * math.sqrt(max(plan.releases.values())) / 8.0
         exact = [
             normal.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * normal.cdf(-mu / 2 - epsilon / mu)
             for epsilon in (found, found * 0.995)
@@ -231,8 +231,8 @@ def test_a_plan_is_of_noised_updates_of_whole_clients_and_amplifies_none() -> No
     plan = planned(privacy={"noise_multiplier": [8.0, 9.0, 10.0, 11.0]}, algorithm={"proximal": 0.1})
     for number, (name, side) in enumerate(plan.sides.items()):
         law = Gaussian(0.5, 8.0 + number)
-        assert side == ClientUpdate(TrainingQuery(2, 16, 0.1, 0.0, 0.1), 0.5, law, 5, plan.problem.size)
-        assert [(kind.sampling, count) for kind, count in (plan.counts(name) or {}).items()] == [(WHOLE, 5)]
+        assert side == ClientUpdate(TrainingQuery(2, 16, 0.1, 0.0, 0.1), 0.5, law, 5, 650)
+        assert [(kind.sampling, count) for kind, count in (plan.side(name).counts() or {}).items()] == [(WHOLE, 5)]
     assert plan.guarantee.epsilon == plan.epsilons["node-0"] == max(plan.epsilons.values())
 
 
@@ -247,11 +247,11 @@ def test_the_ledger_says_what_each_client_was_charged(tmp_path: Path) -> None:
     """Fast clients make more updates than the slow one, and each is charged what it was planned to make."""
     changes = {"algorithm": {"updates_per_node": None}, "stop": {"updates": 40}, "speeds": {"scenario": "one_slow"}}
     plan = planned(**changes)
-    slow, *fast = sorted(plan.most.values())
+    slow, *fast = sorted(plan.releases.values())
     assert slow < min(fast) / 3
     result = run(parse_spec(spec(**changes)), tmp_path / "out")
     lines = [json.loads(line) for line in (tmp_path / "out" / "ledger.jsonl").read_text().splitlines()]
-    assert {line["node"]: line["releases"] for line in lines} == plan.most
+    assert {line["node"]: line["releases"] for line in lines} == plan.releases
     assert {(line["protects"], line["mechanism"], line["noise_multiplier"], line["probability"]) for line in lines} == {
         ("client", "Gaussian", 8.0, 1.0)
     }

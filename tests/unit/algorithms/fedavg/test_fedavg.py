@@ -15,11 +15,11 @@ from dp_accounting.pld import PLDAccountant
 from tests.reference import client_specs
 
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, Push
-from gossamer.algorithms.clients.plan import ClientPlan
 from gossamer.algorithms.clients.rounds import public_cohorts
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedavg.box import Settings
+from gossamer.algorithms.plan import Plan
 from gossamer.cli import main
 from gossamer.errors import PeerError, SpecError
 from gossamer.experiment.reading import parse_spec
@@ -52,7 +52,7 @@ def spec(**changes: Any) -> dict[str, Any]:
     return client_specs.changed(SPEC, **changes)
 
 
-def planned(**changes: Any) -> ClientPlan:
+def planned(**changes: Any) -> Plan:
     return client_specs.planned(spec(**changes))
 
 
@@ -293,7 +293,7 @@ def accounted(rate: float, rounds: int, multiplier: float, relation: Neighboring
 def test_public_cohorts_cost_what_the_client_takes_part_in(algorithm: dict[str, Any]) -> None:
     """Not amplified: as many Gaussian releases as the busiest client is in, which everybody can count."""
     plan = planned(algorithm={**algorithm, "clients_per_round": 2, "rounds": 9})
-    draw = public_cohorts(plan.problem.settings, plan.problem.seed, plan.problem.names)
+    draw = client_specs.cohorts(spec(algorithm={**algorithm, "clients_per_round": 2, "rounds": 9}))
     counts = Counter(name for round in range(9) for name in draw(round))
     most = max(counts.values())
     assert 3 <= most < 9
@@ -301,7 +301,7 @@ def test_public_cohorts_cost_what_the_client_takes_part_in(algorithm: dict[str, 
     assert plan.guarantee.epsilon == pytest.approx(expected, rel=0.01)
     assert "secret coins" not in str(plan.guarantee)
     if not algorithm:
-        assert {name: plan.releases(name) for name in plan.problem.names} == {n: counts[n] for n in plan.problem.names}
+        assert {name: plan.releases[name] for name in plan.mechanisms} == {n: counts[n] for n in plan.mechanisms}
 
 
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
@@ -311,20 +311,19 @@ def test_secret_cohorts_are_amplified_as_dp_accounting_says(relation: str) -> No
     assert plan.guarantee.epsilon == pytest.approx(expected, rel=0.01)
     assert "nor anyone who sees whom it talks to" in plan.guarantee.observer
     assert math.isinf(plan.guarantees["curator"].epsilon)
-    assert {name: plan.releases(name) for name in plan.problem.names} == dict.fromkeys(plan.problem.names, 4)
+    assert {name: plan.releases[name] for name in plan.mechanisms} == dict.fromkeys(plan.mechanisms, 4)
 
 
 def test_the_plan_of_a_trusted_server() -> None:
     plan = planned(algorithm=SECRET)
     curator = plan.side(SERVER)
     assert isinstance(curator, Curator)
-    assert (curator.cohort, curator.owners, curator.bound) == (6, plan.problem.names, 0.5)
+    assert (curator.cohort, curator.owners, curator.bound) == (6, tuple(plan.mechanisms), 0.5)
     (kind,) = curator.kinds
     assert (kind.sampling, curator.kinds[kind]) == (Poisson(0.5), 4)
     raw = plan.side("node-0")
     assert isinstance(raw, ClientUpdate)
     assert (raw.noise, raw.bound, raw.scope, raw.behind) == (None, 0.5, {SERVER, "node-0"}, curator)
-    assert plan.outside("node-0") == curator
 
 
 @pytest.mark.parametrize("algorithm", [{}, TRUSTED, SECRET, {"clients_per_round": 2}])

@@ -18,11 +18,10 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.reference.masked_messages import check_masked
 
-from gossamer.algorithms.clients.masked_planning import ALONE, MaskedPlan
+from gossamer.algorithms.clients.masked_planning import ALONE
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Newest
-from gossamer.algorithms.clients.rounds import public_cohorts
 from gossamer.algorithms.masked_round import MaskingReply
-from gossamer.algorithms.node_plan import EVERYBODY
+from gossamer.algorithms.plan import EVERYBODY, Plan
 from gossamer.cli import main
 from gossamer.errors import PeerError, RunWarning
 from gossamer.experiment.nodes_and_sides import nodes_of
@@ -66,9 +65,8 @@ def model(found: Result) -> np.ndarray:
     return np.concatenate([np.ravel(part) for part in found.model.values()]).astype(np.float64)
 
 
-def planned(**changes: Any) -> MaskedPlan:
+def planned(**changes: Any) -> Plan:
     found = plan_run(prepare(spec(**changes)))
-    assert isinstance(found, MaskedPlan)
     return found
 
 
@@ -156,7 +154,7 @@ def test_the_noise_that_a_third_leaves_behind_is_what_is_counted() -> None:
     masking = {"name": "secure", "honest": 1.0}
     options = {"gone": GONE, "timeout": 50.0, "rounds": 1}
     plan = planned(masking=masking, privacy=noisy, **options)
-    assert plan.sharing.honest == 4
+    assert plan.figures["honest_clients_counted"] == 4
     for gone, left in ((GONE, 4), ((), 6)):
         exact = model(run(spec(masking, **{**options, "gone": gone})))
         noise = (model(run(spec(masking, noisy, **{**options, "gone": gone}))) - exact) * left
@@ -178,14 +176,13 @@ def test_what_is_proved_is_what_dp_accounting_finds_for_the_same_sums(honest: fl
     """Of h clients' noise, whoever else adds some; and of a client's own, against all others."""
     masking = {"name": "secure"} if honest is None else {"name": "secure", "honest": honest}
     plan = planned(masking=masking, privacy={"clip": 0.5, "noise_multiplier": 6.0}, nodes=6, rounds=8)
-    assert plan.unit.noise is not None
-    assert plan.sharing.honest == h
-    delta = plan.guarantee.delta
-    assert plan.guarantee.epsilon == pytest.approx(reference(plan.unit.noise, h, 8, delta), rel=0.01)
+    assert plan.figures["honest_clients_counted"] == h
+    noise, delta = plan.side("node-0").noise, plan.guarantee.delta
+    assert plan.guarantee.epsilon == pytest.approx(reference(noise, h, 8, delta), rel=0.01)
     # What counts others' noise holds against no client that knows some of it, so it is not called "everybody".
     assert set(plan.guarantees) == ({EVERYBODY} if h == 1 else {"server", ALONE})
     if h > 1:
-        assert plan.guarantees[ALONE].epsilon == pytest.approx(reference(plan.unit.noise, 1, 8, delta), rel=0.01)
+        assert plan.guarantees[ALONE].epsilon == pytest.approx(reference(noise, 1, 8, delta), rel=0.01)
     # The law is that of what is counted, as for clients that noise their updates by themselves.
     law = next(iter(plan.mechanisms.values()))
     accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(
@@ -197,11 +194,10 @@ def test_what_is_proved_is_what_dp_accounting_finds_for_the_same_sums(honest: fl
 def test_colluders_are_no_part_of_the_noise_that_is_counted() -> None:
     """30 in a round, of whom 20 answer at least: 0.75 of 30 leave 7 that may collude, and 13 whose noise is sure."""
     plan = planned(masking={"name": "secure", "honest": 0.75}, privacy={"clip": 0.5, "noise_multiplier": 6.0}, nodes=30)
-    assert (plan.sharing.colluders, plan.sharing.honest) == (7, 13)
-    assert plan.unit.noise is not None
-    each = plan.unit.noise.scale * plan.unit.fixed.resolution
+    some: Any = plan.side("node-00")
+    assert (some.bound.group.minimum - some.honest, some.honest) == (7, 13)
+    each = some.noise.scale * some.bound.fixed.resolution
     assert each * math.sqrt(13) == pytest.approx(6.0 * 0.5, rel=1e-6)
-    some = plan.members["node-00"]
     ratio = some.divergence(4.0, plan.guarantee.neighboring_relation, Trust.NOBODY) / some.divergence(
         4.0, plan.guarantee.neighboring_relation, Trust.SCOPE
     )
@@ -214,10 +210,8 @@ def test_being_drawn_by_public_coins_amplifies_nothing() -> None:
     privacy = {"clip": 0.5, "noise_multiplier": 6.0}
     plan = planned(masking=masking, privacy=privacy, nodes=12, clients_per_round=6, rounds=16)
     names = tuple(plan.mechanisms)
-    prepared = plan.problem
-    draw = public_cohorts(prepared.settings, prepared.seed, names)
-    drawn = Counter(name for round in range(16) for name in draw(round))
-    assert {name: plan.releases(name) for name in names} == {name: drawn[name] for name in names}
+    drawn = Counter(name for round in range(16) for name in plan.side("node-00").coins(round))
+    assert {name: plan.releases[name] for name in names} == {name: drawn[name] for name in names}
     assert max(drawn.values()) < 16
     for name in names:
         whole = planned(masking=masking, privacy=privacy, nodes=6, rounds=drawn[name])

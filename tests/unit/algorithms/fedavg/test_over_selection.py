@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference import client_specs
 from tests.unit.algorithms.fedavg.test_fedavg import (
     SECRET,
     SIZE,
@@ -100,7 +101,7 @@ def test_it_is_not_amplified_and_all_rounds_that_a_client_is_asked_in_count(algo
     from dp_accounting import NeighboringRelation
 
     plan = planned(algorithm={**algorithm, **SOME})
-    draw = public_cohorts(plan.problem.settings, plan.problem.seed, plan.problem.names)
+    draw = client_specs.cohorts(spec(algorithm={**algorithm, **SOME}))
     assert {len(draw(round)) for round in range(9)} == {3}
     counts = Counter(name for round in range(9) for name in draw(round))
     most = max(counts.values())
@@ -113,7 +114,7 @@ def test_it_is_not_amplified_and_all_rounds_that_a_client_is_asked_in_count(algo
     if algorithm:
         assert plan.updates == 9  # sums
     else:
-        assert {name: plan.releases(name) for name in plan.problem.names} == dict(sorted(counts.items()))
+        assert {name: plan.releases[name] for name in plan.mechanisms} == dict(sorted(counts.items()))
 
 
 @pytest.mark.parametrize("algorithm", [{}, TRUSTED])

@@ -16,11 +16,11 @@ from tests.reference import client_specs
 
 from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, Push
-from gossamer.algorithms.clients.plan import ClientPlan
 from gossamer.algorithms.clients.planning import RUN_ASSUMPTIONS
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.fedbuff.box import Settings
+from gossamer.algorithms.plan import Plan
 from gossamer.errors import BudgetUnreachable, PeerError, SpecError
 from gossamer.experiment.auditing import audit_run
 from gossamer.experiment.planning import problem_of
@@ -85,7 +85,7 @@ def told(node: Node, sender: str, message: Message) -> list[Effect]:
     return node.handle(Received(sender, message), 0.0)
 
 
-def planned(**changes: Any) -> ClientPlan:
+def planned(**changes: Any) -> Plan:
     return client_specs.planned(spec(**changes))
 
 
@@ -169,7 +169,7 @@ def test_epsilon_is_that_of_a_gaussian_of_all_updates() -> None:
 
     assert exact(found) <= delta < exact(found * 0.995)
     assert plan.guarantee.unit == "client with all of its data"
-    assert plan.epsilons == dict.fromkeys(plan.problem.names, found)
+    assert plan.epsilons == dict.fromkeys(plan.mechanisms, found)
     assert set(RUN_ASSUMPTIONS) < set(plan.guarantee.assumptions)
 
 
@@ -177,10 +177,10 @@ def test_a_plan_is_of_noised_updates_of_whole_clients() -> None:
     plan = planned(privacy={"noise_multiplier": [8.0, 9.0, 10.0, 11.0]})
     for number, (name, side) in enumerate(plan.sides.items()):
         law = Gaussian(0.5, 8.0 + number)
-        assert side == ClientUpdate(TrainingQuery(2, 16, 0.1), 0.5, law, 5, plan.problem.size)
-        assert plan.counts(name) == side.counts()
-        assert plan.releases(name) == 5
-        assert plan.describe_node(name)["noise_multiplier"] == 8.0 + number
+        assert side == ClientUpdate(TrainingQuery(2, 16, 0.1), 0.5, law, 5, 650)
+        assert plan.side(name).counts() == side.counts()
+        assert plan.releases[name] == 5
+        assert plan.mechanisms[name] == law
         assert [kind.sampling for kind in side.counts() or ()] == [WHOLE]
     assert sorted(plan.epsilons.values(), reverse=True) == list(plan.epsilons.values())
     assert plan.guarantee.epsilon == plan.epsilons["node-0"]
@@ -242,18 +242,19 @@ def test_persons_at_several_clients_are_refused() -> None:
 def test_epochs_are_of_all_examples_of_local_steps() -> None:
     """2 epochs of 449 or 450 examples with 2 x 16 an update; 20 epochs where nothing is said."""
     plan = planned(algorithm={"updates_per_node": None}, stop={"epochs": 2})
-    sizes = plan.problem.shard_sizes
+    sizes = client_specs.problem(spec()).shard_sizes
     assert plan.quotas == {name: -(-2 * size // 32) for name, size in sizes.items()}
     assert planned(algorithm={"updates_per_node": None}).quotas == {n: -(-20 * s // 32) for n, s in sizes.items()}
 
 
 def test_local_epochs_are_passes_over_each_clients_own_examples() -> None:
     """Two passes over n examples in batches of 100 are 2 ceil(n / 100) steps, on 2 n examples."""
-    plan = planned(algorithm={"local_steps": None, "local_epochs": 2, "batch_size": 100, "local_momentum": 0.9})
-    sizes = plan.problem.shard_sizes
-    for name, side in plan.sides.items():
+    algorithm = {"local_steps": None, "local_epochs": 2, "batch_size": 100, "local_momentum": 0.9}
+    problem = client_specs.problem(spec(algorithm=algorithm))
+    sizes = problem.shard_sizes
+    for name, side in planned(algorithm=algorithm).sides.items():
         assert side.query == TrainingQuery(2 * math.ceil(sizes[name] / 100), 100, 0.1, 0.9)
-        assert plan.problem.workload.of(name, 0) == 2 * sizes[name]
+        assert problem.workload.of(name, 0) == 2 * sizes[name]
 
 
 def test_so_many_steps_take_examples_in_turn() -> None:
@@ -287,14 +288,14 @@ def test_fast_clients_make_more_updates_where_no_quota_bounds_them() -> None:
     """One client has a tenth of the others' speed: each is charged what it will do in the run, and no more."""
     changes = {"algorithm": {"updates_per_node": None}, "stop": {"updates": 40}, "speeds": {"scenario": "one_slow"}}
     plan = planned(**changes)
-    slow, *fast = sorted(plan.releases(name) for name in plan.problem.names)
+    slow, *fast = sorted(plan.releases[name] for name in plan.mechanisms)
     assert plan.quotas is None
     assert slow < min(fast) / 3
     assert plan.updates >= 40
     result = run(parse_spec(spec(**changes)))
     assert result.summary["fedbuff"]["updates_taken"] == 40
     released = {name: node["releases"] for name, node in result.summary["privacy"]["nodes"].items()}
-    assert released == {name: plan.releases(name) for name in plan.problem.names}
+    assert released == {name: plan.releases[name] for name in plan.mechanisms}
     assert "budget" not in result.summary["finished"].values()
 
 
@@ -302,7 +303,7 @@ def test_what_an_absence_costs_is_planned_for() -> None:
     """A client that is away in the middle of an update makes it once more, and is charged twice."""
     absent = {"faults": {"absences": [{"node": 0, "start": 3.0, "end": 9.0}]}}
     plan = planned(**absent)
-    assert [plan.releases(name) for name in plan.problem.names] == [6, 5, 5, 5]
+    assert [plan.releases[name] for name in plan.mechanisms] == [6, 5, 5, 5]
     result = run(parse_spec(spec(**absent)))
     assert set(result.summary["finished"].values()) == {"quota", "all clients left"}
 

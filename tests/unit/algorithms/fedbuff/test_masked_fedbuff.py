@@ -18,11 +18,12 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.reference.masked_messages import check_masked
 from tests.reference.masked_sides import MaskedAnswers, client_sides
 
-from gossamer.algorithms.clients.masked_planning import ALONE, MaskedPlan
+from gossamer.algorithms.clients.masked_planning import ALONE
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Leave
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.masked_round import MaskingReply
+from gossamer.algorithms.plan import Plan
 from gossamer.cli import main
 from gossamer.errors import RunWarning
 from gossamer.experiment.planning import plan_run
@@ -63,9 +64,8 @@ def masked(privacy: Any = None, gone: Any = (), stop: Any = None, budget: Any = 
     return spec({**FEDBUFF, "masking": "secure", **changes}, privacy, gone, **sections)
 
 
-def planned(**changes: Any) -> MaskedPlan:
+def planned(**changes: Any) -> Plan:
     found = plan_run(prepare(masked(**changes)))
-    assert isinstance(found, MaskedPlan)
     return found
 
 
@@ -133,10 +133,9 @@ def test_what_is_proved_is_what_dp_accounting_finds_for_the_same_sums(honest: fl
     """Of twelve clients six at a time, 8 sums each: of h clients' noise, and of a client's own against all others."""
     masking = {"name": "secure"} if honest is None else {"name": "secure", "honest": honest}
     plan = planned(masking=masking, privacy={"clip": 0.5, "noise_multiplier": 6.0}, nodes=12, updates_per_node=8)
-    assert (plan.rounds.count, plan.sharing.honest) == (16, h)
-    assert {plan.releases(name) for name in plan.mechanisms} == {8}
-    noise, delta = plan.unit.noise, plan.guarantee.delta
-    assert noise is not None
+    assert (plan.updates, plan.figures["honest_clients_counted"]) == (16, h)
+    assert {plan.releases[name] for name in plan.mechanisms} == {8}
+    noise, delta = plan.side("node-00").noise, plan.guarantee.delta
 
     def reference(clients: int) -> float:
         multiplier = noise.scale * math.sqrt(clients) / noise.sensitivity
@@ -153,8 +152,8 @@ def test_being_drawn_by_public_coins_amplifies_nothing() -> None:
     """Who is in R of many sums pays as one who is in all of R, however many others there are."""
     options: Any = {"masking": {"name": "secure", "honest": 0.9}, "privacy": {"clip": 0.5, "noise_multiplier": 6.0}}
     plan = planned(**options, nodes=16, updates_per_node=5)
-    drawn = Counter(name for round in range(plan.rounds.count) for name in plan.rounds.cohort(round))
-    assert {name: plan.releases(name) for name in drawn} == drawn
+    drawn = Counter(name for round in range(plan.updates) for name in plan.side("node-00").coins(round))
+    assert {name: plan.releases[name] for name in drawn} == drawn
     assert set(drawn.values()) <= {4, 5}
     for name, sums in drawn.items():
         alone = planned(**options, updates_per_node=sums)
@@ -175,8 +174,8 @@ def test_being_drawn_by_public_coins_amplifies_nothing() -> None:
 def test_how_many_sums_there_are_and_most_of_a_client(options: Any, sums: int, most: int) -> None:
     """As many as fit within the quotas, or `stop.updates`; after 20 epochs where nothing is said."""
     plan = planned(privacy={"clip": 0.5, "noise_multiplier": 6.0}, **options)
-    assert (plan.updates, plan.rounds.count) == (sums, sums)
-    assert max(plan.releases(name) for name in plan.mechanisms) == most
+    assert plan.updates == sums
+    assert max(plan.releases[name] for name in plan.mechanisms) == most
 
 
 def test_a_budget_is_met_and_hardly_less() -> None:

@@ -18,11 +18,11 @@ from dp_accounting.pld import PLDAccountant
 from tests.reference import client_specs
 
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, Push
-from gossamer.algorithms.clients.plan import ClientPlan
 from gossamer.algorithms.clients.planning import most_sums
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.fedbuff.box import Settings
+from gossamer.algorithms.plan import Plan
 from gossamer.errors import PeerError, RunWarning, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
@@ -66,7 +66,7 @@ def spec(**changes: Any) -> dict[str, Any]:
     return client_specs.changed(SPEC, **changes)
 
 
-def planned(**changes: Any) -> ClientPlan:
+def planned(**changes: Any) -> Plan:
     return client_specs.planned(spec(**changes))
 
 
@@ -316,14 +316,14 @@ def test_each_client_is_charged_for_its_own_participations(relation: str, moved:
     assert "not the trusted server" in plan.guarantee.observer
     assert "coins" not in str(plan.guarantee)
     assert math.isinf(plan.guarantees["curator"].epsilon)
-    assert {name: plan.releases(name) for name in plan.problem.names} == dict.fromkeys(plan.problem.names, 5)
+    assert {name: plan.releases[name] for name in plan.mechanisms} == dict.fromkeys(plan.mechanisms, 5)
 
 
 def test_the_plan_of_a_trusted_server() -> None:
     plan = planned()
     curator = plan.side(SERVER)
     assert isinstance(curator, Curator)
-    assert (curator.cohort, curator.owners, curator.bound, curator.draws) == (3, plan.problem.names, 0.5, False)
+    assert (curator.cohort, curator.owners, curator.bound, curator.draws) == (3, tuple(plan.mechanisms), 0.5, False)
     (kind,) = curator.kinds
     assert (kind.sampling, curator.kinds[kind]) == (WHOLE, 5)
     side = plan.side("node-0")
@@ -376,7 +376,7 @@ def test_a_run_charges_clients_for_the_sums_that_they_are_in(
     assert sums > 0
     assert charged == found
     assert sum(charged.values()) == sums * experiment.algorithm.buffer == result.summary["fedbuff"]["updates_taken"]
-    assert max(charged.values()) <= max(plan.releases(name) for name in prepare(experiment).names)
+    assert max(charged.values()) <= max(plan.releases[name] for name in prepare(experiment).names)
     assert result.summary["finished"].get(SERVER) != "budget"
     if "epsilon_so_far" in result.metrics[-1]:
         assert result.metrics[-1]["epsilon_so_far"] <= result.guarantee.epsilon * (1 + 1e-9)

@@ -111,7 +111,7 @@ def test_a_neighbours_huge_models_stop_nobody(algorithm: dict[str, Any], length:
     assert run.refused == dict.fromkeys(run.honest, 0)
     assert {run.nodes[name].state.round for name in run.honest} == {ROUNDS}
     assert run.simulator.counters.rejected == ROUNDS * len(run.honest)
-    assert max(map(max, run.starts.values())) <= run.plan.radius
+    assert max(map(max, run.starts.values())) <= run.plan.lengths.radius
 
 
 @pytest.mark.parametrize("algorithm", [{}, {"gradient_at": "hidden", "synchronous": False}])
@@ -124,7 +124,7 @@ def test_nor_do_models_just_within_what_is_accepted(algorithm: dict[str, Any]) -
     assert run.simulator.counters.rejected == 0
     assert run.refused == dict.fromkeys(run.honest, 0)
     longest = max(map(max, run.starts.values()))
-    assert 0.2 * run.plan.radius < longest <= run.plan.radius
+    assert 0.2 * run.plan.lengths.radius < longest <= run.plan.lengths.radius
 
 
 @pytest.mark.filterwarnings("ignore:algorithm.masking.radius is:gossamer.errors.RunWarning")

@@ -15,11 +15,13 @@ from tests.reference.graph_slow import factor
 
 import gossamer as gs
 from gossamer.algorithms.graph_federated.claims import THEOREM2
-from gossamer.algorithms.graph_federated.plan import UnitPlan, first_rounds
+from gossamer.algorithms.graph_federated.planning import first_rounds, planned_noise, unit_terms
+from gossamer.algorithms.graph_federated.settings import combination
+from gossamer.algorithms.plan import Plan
 from gossamer.cli import main
 from gossamer.errors import CallerError
 from gossamer.experiment.nodes_and_sides import sides_of
-from gossamer.experiment.planning import plan_run
+from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
@@ -59,11 +61,13 @@ def given(deviation: float, algorithm: dict[str, Any] | None = None, **privacy: 
     return spec(algorithm, privacy={"clip": B, "standard_deviation": deviation, **privacy}, budget=None)
 
 
-def planned(experiment: gs.Experiment) -> tuple[Prepared, UnitPlan]:
+def planned(experiment: gs.Experiment) -> tuple[Prepared, Plan]:
     prepared = prepare(experiment)
-    plan = plan_run(prepared)
-    assert isinstance(plan, UnitPlan)
-    return prepared, plan
+    return prepared, plan_run(prepared)
+
+
+def servers_of(prepared: Prepared) -> tuple[str, ...]:
+    return prepared.cast.servers
 
 
 def slow_epsilon(mu: float, delta: float) -> float:
@@ -107,14 +111,16 @@ def test_random_noise_of_each_unit_by_its_own_links(law: str, own_term: bool) ->
     changes = {"units": 3, "combination": MATRIX, "noise": "random_own_term" if own_term else "random"}
     prepared, plan = planned(given(50.0, changes, mechanism=law, delta=1e-7))
     reach = 2 * MU * B
-    for row, (server, agents) in enumerate(zip(plan.units, np.split(np.array(prepared.names), 3), strict=True)):
+    for row, (server, agents) in enumerate(
+        zip(servers_of(prepared), np.split(np.array(prepared.names), 3), strict=True)
+    ):
         sums = [sum(MATRIX[row][row] ** j for j in range(i + 1)) for i in range(T)]
         if law == "gaussian":
             expected = slow_epsilon(reach / 50 * math.sqrt(2 * sum(s * s for s in sums)), 1e-7)
         else:
             expected = math.sqrt(2 * SIZE) * reach / 50 * 2 * sum(sums)
         assert [plan.epsilons[agent] for agent in agents.tolist()] == pytest.approx([expected] * 5, rel=1e-6)
-        assert plan.units[server].stream.records == (2 + own_term) * T
+        assert plan.sides[server].records == (2 + own_term) * T
     assert plan.guarantee.epsilon == max(plan.epsilons.values())
     assert len(set(plan.epsilons.values())) == 3
     assert plan.describe()["noise"] == "random"
@@ -166,11 +172,11 @@ def test_the_figures_of_the_planner(where: str, capsys: pytest.CaptureFixture[st
     )
     found = json.loads(capsys.readouterr().out)
     _, plan = planned(spec({"gradient_at": where}))
-    noise = plan.noise_of_all
+    noise = plan.side("server-0").law
     assert isinstance(noise, CorrelatedNoise)
     assert noise.standard_deviation == found["sigma"]
     assert noise.factorisation.temporal.value == found["temporal"]
-    assert plan.expected == {
+    assert plan.figures["expected_noise"] == {
         key: found[key] for key in ("disagreement", "last_disagreement", "centroid", "last_centroid")
     }
     for observer, guarantee in plan.guarantees.items():
@@ -185,7 +191,7 @@ def test_laplace_takes_the_least_disagreement_too() -> None:
         planned(spec({"temporal": temporal}, privacy={"clip": B, "mechanism": "laplace"}))[1]
         for temporal in (None, "independent", "random_walk", "sqrt_toeplitz")
     ]
-    figures = [plan.expected["disagreement"] for plan in plans if plan.expected is not None]
+    figures = [plan.figures["expected_noise"]["disagreement"] for plan in plans]
     assert len(figures) == 4
     assert figures[0] == min(figures[1:])
     assert figures[0] < max(figures[1:])
@@ -276,9 +282,7 @@ def test_no_noise_or_no_bound_is_no_guarantee(chosen: gs.Experiment) -> None:
     ledgers = sides_of(prepared, plan, 1).ledgers
     assert plan.spent(ledgers) is None
     assert {law.clip for law in plan.mechanisms.values()} == {math.inf}
-    facts = plan.facts
-    assert (facts is None) == (not chosen.private)
-    assert facts is None or prepared.algorithm.claims(chosen.algorithm, facts) == []
+    assert prepared.algorithm.claims(problem_of(prepared), plan) == []
 
 
 def test_the_bound_reaches_the_agents() -> None:
@@ -299,8 +303,8 @@ def test_batches_may_be_larger_than_shards() -> None:
 
 
 def test_units_with_other_numbers_of_links_have_no_common_number_of_records() -> None:
-    _, plan = planned(spec({"noise": "random", "topology": "line"}))
-    assert [plan.units[server].stream.records for server in plan.units] == [T, 2 * T, 2 * T, T]
+    prepared, plan = planned(spec({"noise": "random", "topology": "line"}))
+    assert [plan.sides[server].records for server in servers_of(prepared)] == [T, 2 * T, 2 * T, T]
     assert "records" not in plan.describe()
     assert plan.describe()["standard_deviation"] == plan.noise[0]["standard_deviation"]
 
@@ -335,14 +339,17 @@ def test_a_reading_is_that_of_the_unit_that_has_spent_most(changes: dict[str, An
     prepared, plan = planned(spec(changes))
     ledgers = sides_of(prepared, plan, 1).ledgers
     assert plan.spent(ledgers) == 0
-    links = {ledger.owner: plan.units[ledger.owner].links for ledger in ledgers}
+    problem = problem_of(prepared)
+    noise = planned_noise(problem, combination(problem.settings, problem.graph), B)
+    units = unit_terms(problem, noise, B)
+    links = {ledger.owner: units[ledger.owner].links for ledger in ledgers}
     first = ledgers[0]
 
     def charge(ledger: Any) -> None:
-        ledger.charge(Receipt(plan.units[ledger.owner].stream))
+        ledger.charge(Receipt(units[ledger.owner].stream))
 
     charge(first)  # of two links one is enough for a round to have begun
-    unit = plan.units[first.owner]
+    unit = units[first.owner]
     one = unit.epsilon(1, SIZE, BUDGET["delta"])
     assert plan.spent(ledgers) == one > 0
     for _ in range(2 * links[first.owner] - 1):
@@ -350,7 +357,7 @@ def test_a_reading_is_that_of_the_unit_that_has_spent_most(changes: dict[str, An
     charge(ledgers[1])
     assert plan.spent(ledgers) == unit.epsilon(2, SIZE, BUDGET["delta"]) > one
     for ledger in ledgers:
-        while ledger.releases < plan.units[ledger.owner].stream.records:
+        while ledger.releases < units[ledger.owner].stream.records:
             charge(ledger)
     assert plan.spent(ledgers) == plan.guarantee.epsilon
 
@@ -361,7 +368,7 @@ def test_a_reading_is_that_of_the_unit_that_has_spent_most(changes: dict[str, An
 def test_the_claim_of_the_papers_run() -> None:
     """Independent homomorphic Laplace noise, hidden state: sqrt(2) mu B (1+T) T/sigma."""
     prepared, plan = planned(given(3.0, {"gradient_at": "hidden"}, mechanism="laplace"))
-    (claim,) = prepared.algorithm.claims(prepared.experiment.algorithm, plan.facts)
+    (claim,) = prepared.algorithm.claims(problem_of(prepared), plan)
     assert claim.theorem == THEOREM2
     assert claim.epsilon == pytest.approx(math.sqrt(2) * MU * B * (1 + T) * T / 3)
     assert claim.valid
@@ -379,7 +386,7 @@ def test_the_claim_of_the_papers_run() -> None:
 )
 def test_other_runs_are_not_the_theorems(changes: dict[str, Any], law: str, reason: str) -> None:
     prepared, plan = planned(given(3.0, changes, mechanism=law))
-    (claim,) = prepared.algorithm.claims(prepared.experiment.algorithm, plan.facts)
+    (claim,) = prepared.algorithm.claims(problem_of(prepared), plan)
     assert not claim.valid
     assert claim.why.partition(": ")[2].count(reason) == 1
     assert "," not in claim.why  # one reason alone
@@ -508,8 +515,7 @@ def test_laws_are_those_of_the_streams() -> None:
     """`privacy.mechanism` and the law of z have the same names."""
     for law in NoiseLaw:
         _, plan = planned(given(1.0, mechanism=law.value))
-        assert plan.noise_of_all is not None
-        assert plan.noise_of_all.law is law
+        assert plan.side("server-0").law.law is law
 
 
 @pytest.mark.parametrize("where", ["released", "hidden"])

@@ -72,7 +72,7 @@ class TestEverythingIsAsSimulated:
         plan, agreed = plan_run(one), Agreed.on(Terms.of(invitation(one)))
         assert agreed.plan.noise == plan.noise
         assert agreed.plan.epsilons == plan.epsilons
-        assert {n: agreed.plan.releases(n) for n in one.names} == {n: plan.releases(n) for n in one.names}
+        assert {n: agreed.plan.releases[n] for n in one.names} == {n: plan.releases[n] for n in one.names}
 
     def test_the_nodes(self, name: str) -> None:
         one = simulated(name)

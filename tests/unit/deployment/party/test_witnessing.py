@@ -20,7 +20,7 @@ from gossamer.protocol.witnesses import PURPOSE, Note, Seen, Witnesses, counters
 
 def opened(folder: Path, chain: Chain | None, stack: ExitStack, *, secret: bool = False) -> Witnesses | None:
     """Witnesses of party a, as its process opens them."""
-    plan = SimpleNamespace(sides={"a": SimpleNamespace(hides_schedule=secret)})
+    plan = SimpleNamespace(hides_schedule=secret)
     invitation = SimpleNamespace(run=RUN, me=member("a"), members=[member("a"), member("b")])
     agreed = SimpleNamespace(plan=plan, terms=SimpleNamespace(invitation=invitation))
     invited: Any = SimpleNamespace(identity=identity("a"), agreed=agreed, state_key=None)

@@ -125,7 +125,7 @@ def test_nothing_is_charged_or_said_at_a_model_beyond_the_radius() -> None:
     privacy = {"mechanism": "gaussian", "clip": 50.0, "standard_deviation": 1e-3, "agent_noise": 1}
     prepared = prepared_of(privacy=privacy, units=2, agents=5, noise="homomorphic")
     plan: Any = plan_run(prepared)
-    radius = float(plan.radius)
+    radius = float(plan.lengths.radius)
     parties = {name: party for name, party in parties_of(prepared).items() if name in prepared.names[:5]}
     for party in parties.values():
         party.update(0, far(prepared, 1.001 * radius))

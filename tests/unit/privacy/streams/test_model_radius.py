@@ -138,8 +138,7 @@ def test_honest_runs_stay_within_it(name: str) -> None:
     spec = {**BASE, **changes, "algorithm": {**UNITS, **changes.get("algorithm", {})}}
     prepared = prepare(parse_spec({key: value for key, value in spec.items() if value is not None}))
     plan: Any = plan_run(prepared)
-    assert math.isfinite(plan.radius)
-    assert plan.figures["masked_model_radius"] == plan.radius
+    assert plan.figures["masked_model_radius"] == plan.lengths.radius
     sides = sides_of(prepared, plan, secret_seed(prepared, plan.noise, "run"))
     nodes = nodes_of(prepared, plan)
     longest = 0.0
@@ -153,7 +152,7 @@ def test_honest_runs_stay_within_it(name: str) -> None:
     simulator = Simulator(nodes, sides, prepared.world, watch=look)
     while not simulator.settled:
         simulator.step()
-    assert 0 < longest <= plan.radius
+    assert 0 < longest <= plan.lengths.radius
     assert prepared.algorithm.report(nodes)["masked_sums_refused"] == 0
     assert prepared.algorithm.report(nodes)["updates_unanswered"] == 0
 
@@ -164,13 +163,13 @@ def plan_with(radius: float | None) -> Any:
 
 
 def test_a_radius_of_ones_own_that_honest_runs_may_leave_warns_with_the_one_that_they_do_not() -> None:
-    honest = plan_with(None).radius
+    honest = plan_with(None).lengths.radius
     assert honest > 12.5
     with pytest.warns(
         RunWarning, match=rf"masking.radius is 12.5, .* within {re.escape(f'{honest:.4g}')} only: agents"
     ):
-        assert plan_with(12.5).radius == 12.5
-    assert plan_with(1.01 * honest).radius == 1.01 * honest  # without a word
+        assert plan_with(12.5).lengths.radius == 12.5
+    assert plan_with(1.01 * honest).lengths.radius == 1.01 * honest  # without a word
 
 
 def test_a_radius_that_the_start_is_beyond_is_refused() -> None:
@@ -187,7 +186,7 @@ def test_where_nothing_is_masked_there_is_none() -> None:
     spec = {**BASE, "privacy": {"clip": 1.0}, "algorithm": {**UNITS, "masking": "none"}}
     prepared = prepare(parse_spec(spec))
     plan: Any = plan_run(prepared)
-    assert plan.radius == math.inf
+    assert plan.lengths is None
     assert "masked_model_radius" not in plan.figures
 
 
