@@ -24,7 +24,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.models import build_model
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.privacy.mechanisms import Gaussian

@@ -35,12 +35,12 @@ import torch
 from simulator import Clock, _spec
 
 import gossamer as gs
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import ModelError
 from gossamer.experiment.reading import parse_spec
+from gossamer.objectives.asked import Normals
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.models import build_model
-from gossamer.objectives.noisy import Normals
 from gossamer.objectives.torch_device import Device, device_of
 from gossamer.objectives.torch_device_linear import DeviceLinear
 from gossamer.objectives.torch_device_network import DeviceNetwork

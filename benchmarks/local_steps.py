@@ -25,7 +25,7 @@ import scipy.sparse as sp
 import torch
 from numba import njit
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.asked import LocalRound
 from gossamer.objectives.glm import LinearModel
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.asked import Minibatches, Training
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.local_training import step_by_step

@@ -32,7 +32,7 @@ from threadpoolctl import threadpool_limits
 from torch import nn
 
 from gossamer.arrays import IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.deployment.party.computing import Paced
 from gossamer.deployment.party.tasks import Tasks, Worker
 from gossamer.objectives.glm import LinearModel

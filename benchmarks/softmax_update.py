@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.mechanisms import Gaussian
 

@@ -22,7 +22,7 @@ import numpy as np
 from torch import nn
 
 from gossamer.arrays import FloatArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.chains.compiled import CLIPPED
 from gossamer.objectives.models import build_model
 from gossamer.objectives.torch_batching import without_subnormals

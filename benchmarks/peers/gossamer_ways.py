@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 import gossamer as gs
 from gossamer.data.datasets import load_dataset
+from gossamer.data.examples import Split
 from gossamer.data.settings import DatasetSettings
-from gossamer.data.split import Split
 from gossamer.objectives.asked import LocalRound, Minibatches, Training
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Objective

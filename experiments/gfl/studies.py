@@ -13,7 +13,7 @@ from experiments.provenance import FirstUpdates
 from experiments.stored import Record
 from experiments.sweeps import Paper, Variant
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.results_folder import ResultsFolder

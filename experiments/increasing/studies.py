@@ -16,7 +16,7 @@ from experiments.sweeps import KEPT, Paper, Variant
 import gossamer as gs
 from gossamer.algorithms.increasing.sizes import RoundSizes
 from gossamer.data.datasets import DatasetSettings, load_dataset
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 
 STUDIES = (
     "table-3",

@@ -31,13 +31,11 @@ if TYPE_CHECKING:
         SynchronousGossip,
     )
     from gossamer.arrays import FloatArray
-    from gossamer.data.datasets import load_dataset
-    from gossamer.data.declared import declared_form
+    from gossamer.data.datasets import declared_form, load_dataset
+    from gossamer.data.examples import Split
     from gossamer.data.memory import Data
-    from gossamer.data.partition import ByPerson, Iid, Linear, Natural, Sizes, partition
-    from gossamer.data.partition_by_class import Dirichlet, Pathological, Shard
+    from gossamer.data.partition import ByPerson, Dirichlet, Iid, Linear, Natural, Pathological, Shard, Sizes, partition
     from gossamer.data.settings import DatasetSettings, SyntheticSettings
-    from gossamer.data.split import Split
     from gossamer.deployment.party.data import load_party_split
     from gossamer.errors import (
         AccountingError,
@@ -95,8 +93,7 @@ if TYPE_CHECKING:
         rho,
         spectral_gap,
     )
-    from gossamer.trained.model import Model, load_model
-    from gossamer.trained.predictions import Predictions
+    from gossamer.trained.model import Model, Predictions, load_model
 
 __all__ = [
     "AccountingError",
@@ -210,13 +207,21 @@ _HOMES = {
         "SynchronousGossip",
     ),
     "gossamer.arrays": ("FloatArray",),
-    "gossamer.data.datasets": ("load_dataset",),
-    "gossamer.data.declared": ("declared_form",),
+    "gossamer.data.datasets": ("declared_form", "load_dataset"),
     "gossamer.data.memory": ("Data",),
-    "gossamer.data.partition": ("ByPerson", "Iid", "Linear", "Natural", "Sizes", "partition"),
-    "gossamer.data.partition_by_class": ("Dirichlet", "Pathological", "Shard"),
+    "gossamer.data.partition": (
+        "ByPerson",
+        "Dirichlet",
+        "Iid",
+        "Linear",
+        "Natural",
+        "Pathological",
+        "Shard",
+        "Sizes",
+        "partition",
+    ),
     "gossamer.data.settings": ("DatasetSettings", "SyntheticSettings"),
-    "gossamer.data.split": ("Split",),
+    "gossamer.data.examples": ("Split",),
     "gossamer.deployment.party.data": ("load_party_split",),
     "gossamer.errors": (
         "AccountingError",
@@ -274,8 +279,7 @@ _HOMES = {
         "rho",
         "spectral_gap",
     ),
-    "gossamer.trained.model": ("Model", "load_model"),
-    "gossamer.trained.predictions": ("Predictions",),
+    "gossamer.trained.model": ("Model", "Predictions", "load_model"),
 }
 """Module -> what is called the same there."""
 _PLACES = {name: (module, name) for module, names in _HOMES.items() for name in names}

@@ -10,7 +10,7 @@ import pytest
 from tests.reference.client_level import SERVER, ClientLevel, Update
 from tests.reference.side_kinds import Kept
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.faults.fault_injector import Reaper
 from gossamer.faults.home import Laboratory
 from gossamer.faults.hosts import LinkedHosts

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gossamer.algorithms.plan import differing
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.deployment.party.computing import (
     deployed_computer,
     deployed_epsilon,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gossamer as gs
-from gossamer.data.declared import blank_dataset
+from gossamer.data.datasets import blank_dataset
 from gossamer.deployment.party.data import load_party_split
 from gossamer.experiment.prepare import prepare
 

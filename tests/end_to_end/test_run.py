@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.experiment.reading import override, parse_spec, read_spec
-from gossamer.objectives.computing import Computing
+from gossamer.objectives.asked import Computing
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.guarantee_card import read_guarantee_card
 

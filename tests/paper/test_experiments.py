@@ -29,7 +29,7 @@ from experiments.study import PAPERS, Study, StudyError, every_study, named, pap
 from experiments.sweeps import Paper
 from experiments.verdicts import BEGIN, END, Verdict, table
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.experiment.reading import parse_spec
 from gossamer.objectives.glm import LinearModel
 from gossamer.runtimes.speeds import SpeedSettings

@@ -17,7 +17,7 @@ from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.server import ServerNode
 from gossamer.algorithms.graph_federated.settings import Settings, combination, drawn, servers, units_of
 from gossamer.algorithms.stopping import StopSettings
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import TopologyError
 from gossamer.experiment.driving import NullObserver, drive
 from gossamer.objectives.glm import LinearModel

@@ -12,9 +12,8 @@ from tests.reference.splits import split_of
 from tests.sampling import examples
 
 from gossamer.objectives.asked import LocalRound
-from gossamer.objectives.coordinates import clipped_on
 from gossamer.objectives.glm import LinearModel
-from gossamer.objectives.local_steps import step_by_step
+from gossamer.objectives.local_steps import clipped_on, step_by_step
 from gossamer.vectors import Coordinates
 
 LOSSES = st.sampled_from([("logistic", 2), ("softmax", 3), ("squared", None), ("hinge", 2), ("hinge", 3)])

@@ -21,7 +21,7 @@ from tests.reference.ledgers import Ledger
 from tests.reference.side_scripts import Runner, Script, known_randomness
 from tests.sampling import examples
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.faults.home import Laboratory
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.accounting.ledger import Plan, Unlimited

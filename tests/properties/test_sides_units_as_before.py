@@ -25,7 +25,7 @@ from tests.sampling import examples
 from gossamer.algorithms.graph_federated.box import local_queries
 from gossamer.algorithms.graph_federated.masking import unit_of
 from gossamer.algorithms.graph_federated.settings import Sampling
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import GossamerError
 from gossamer.faults.home import Laboratory
 from gossamer.objectives.glm import LinearModel

@@ -22,7 +22,7 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.attacks.audit import REPORTED, LowerBound, epsilon_from_runs
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.mechanisms import Laplace, Mechanism, NeighboringRelation

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tests.reference.ledgers import Ledger
 
 from gossamer.arrays import IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.tasks import Gradient, Round

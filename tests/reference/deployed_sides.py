@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.accounting.release_times import provided_for

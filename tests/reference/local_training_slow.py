@@ -9,7 +9,7 @@ import torch
 from tests.reference.local_updates_slow import Gradient, Slow
 from torch import nn
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.asked import Training
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.accounting.ledger import Plan, Policy, Unlimited
 from gossamer.privacy.tasks import Query

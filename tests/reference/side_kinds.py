@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.faults.home import Laboratory
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.curated_tasks import CuratedSum

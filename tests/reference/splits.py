@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 
 
 def split_of(kind: tuple[str, int | None], x: np.ndarray, csr: bool) -> Split:

@@ -11,7 +11,7 @@ from tests.reference.agent_sides import AdmittedUpdate, AgentSide
 from tests.reference.ledgers import UnitLedger
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream

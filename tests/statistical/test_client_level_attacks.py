@@ -25,7 +25,7 @@ from gossamer.algorithms.clients.messages import SERVER, Push
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedavg.box import Settings
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation

@@ -14,7 +14,7 @@ from tests.properties.test_masked_units_properties import unit_settings
 from tests.reference.shuffled_unit import SERVER, ShuffledUnit
 
 from gossamer.algorithms.masked_round import MaskingReply
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.masking_step import MASK

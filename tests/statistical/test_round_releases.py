@@ -15,7 +15,7 @@ from scipy import stats
 from tests.reference.pools import simulated
 
 from gossamer.attacks.audit import epsilon_from_runs
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, Mechanism, NeighboringRelation, NoNoise

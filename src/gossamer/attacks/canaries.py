@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 
 CanaryKind = Literal["random", "mislabelled"]

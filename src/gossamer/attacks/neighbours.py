@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from gossamer.arrays import IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.privacy.mechanisms import NeighboringRelation
 
 Values = npt.NDArray[np.float32]

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.examples import Examples, Pair, read_bytes
-from gossamer.data.search import variant
+from gossamer.data.compression import read_bytes, variant
+from gossamer.data.examples import Examples, Pair
 from gossamer.errors import DataError
 
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

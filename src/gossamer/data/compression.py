@@ -1,4 +1,4 @@
-"""Compressed files, taken apart no further than a bound: a small one may stand for more than any memory holds."""
+"""Files of data; compressed ones are taken apart no further than a bound, as a small one may stand for any amount."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gossamer.bounded import in_bytes, open_file
+from gossamer.bounded import in_bytes, open_file, read_file
 from gossamer.errors import DataError
 
 MOST_DATA = 1 << 34
@@ -37,14 +38,24 @@ COMPRESSIONS = tuple(_READERS)
 _DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
-def decompressed(path: Path, content: bytes) -> bytes:
-    """Return what is in a file whose name ends in .gz, .bz2 or .xz; of another name ``content`` as it is.
+def variant(folder: Path, name: str) -> Path | None:
+    """The file ``name`` in ``folder``, plain or compressed; None where there is none."""
+    candidates = (folder / (name + suffix) for suffix in ("", *COMPRESSIONS))
+    return next((path for path in candidates if os.path.isfile(path)), None)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The contents of a file, decompressed where its name ends in .gz, .bz2 or .xz.
 
     Raises
     ------
     DataError
-        If it is damaged, or grows by more than files of data do.
+        If the file cannot be read, is damaged, or grows by more than files of data do.
     """
+    try:
+        content = read_file(path, MOST_DATA)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     if path.suffix not in _READERS:
         return content
     try:

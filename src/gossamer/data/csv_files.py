@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 
+from gossamer.data.columns import CsvSettings
 from gossamer.data.compression import opened
-from gossamer.data.dialect import CsvSettings
 from gossamer.data.meaning import is_value
-from gossamer.data.remedies import of_dialect
-from gossamer.data.table import Table, in_blocks
+from gossamer.data.table import Table, in_blocks, of_dialect
 from gossamer.errors import DataError
 
 _USUAL = (";", "\t", "|", ",", " ")

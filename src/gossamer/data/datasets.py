@@ -2,29 +2,217 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from gossamer.data.catalogue import KNOWN, KnownDataset
+from gossamer.data.catalogue import search_path as search_path
 from gossamer.data.declaration import Declaration
-from gossamer.data.examples import Examples, Owners
-from gossamer.data.features import choose_layout
+from gossamer.data.examples import Examples, Features, Labels, Owners, Split, as_float32
 from gossamer.data.formats import infer_format, read_files
-from gossamer.data.holding_out import held_out, without_last
 from gossamer.data.persons import warn_of_shared_persons
-from gossamer.data.preparing import Treatment, classes_of, targets_of
-from gossamer.data.search import search_path as search_path
-from gossamer.data.settings import GENERATED, IN_MEMORY, Format, SyntheticSettings
+from gossamer.data.preparing import Classes, Treatment, choose_layout, classes_of, held_out, targets_of, without_last
+from gossamer.data.settings import GENERATED, IN_MEMORY, TABLES, ConstantScale, Format, Layout, SyntheticSettings
 from gossamer.data.settings import DatasetSettings as DatasetSettings
-from gossamer.data.split import Split
-from gossamer.data.synthetic import graph_regression
-from gossamer.data.target_range import TargetRange
-from gossamer.data.targets import real_targets
-from gossamer.errors import DataError, counted
+from gossamer.data.targets import TargetRange, are_numbers, real_targets
+from gossamer.errors import DataError, SpecError, counted
+from gossamer.randomness import stream
+
+
+@dataclass(frozen=True)
+class Form:
+    """Form of examples, by their declaration alone.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of an example's features: [features], or [channels, height, width].
+    classes : int, optional
+        Number of classes; None for a regression.
+    labels : tuple of str, optional
+        What the data call each class number; None for a regression.
+    layout : str
+        ``dense`` or ``sparse`` features.
+    format : str, optional
+        How files are read; None where each party's file says it by its name.
+    """
+
+    shape: tuple[int, ...]
+    classes: int | None
+    labels: tuple[str, ...] | None
+    layout: Layout
+    format: Format | None
+
+
+def declared(settings: DatasetSettings) -> DatasetSettings:
+    """``settings`` with what the catalogue knows of the data set filled in where they are silent.
+
+    A format that the settings leave out is that of ``path``, if its name says one: no file is looked at.
+    """
+    known = KNOWN.get(settings.name)
+    form = settings.format or (known.format if known else _by_suffix(settings))
+    filled: dict[str, object] = {"format": form}
+    if known is not None:
+        filled |= {
+            "features": settings.features or known.shape,
+            "labels": settings.labels or known.labels,
+            "layout": settings.layout or known.layout,
+            "divide_by": settings.divide_by or (None if _scaled(settings) else known.divisor),
+        }
+    tabular = settings.columns is not None or form not in (None, "libsvm")
+    if settings.layout is None and known is None and tabular:
+        filled["layout"] = "dense"
+    return settings.model_copy(update=filled)
+
+
+def _by_suffix(settings: DatasetSettings) -> Format | None:
+    # What has no suffix may be a folder, which says its format to those alone who see it.
+    if settings.path is None or not settings.path.suffix:
+        return None
+    try:
+        return infer_format(settings.path)
+    except DataError:
+        return None
+
+
+def declared_form(settings: DatasetSettings) -> Form:
+    """Return the form of examples without reading any.
+
+    Raises
+    ------
+    SpecError
+        If the settings leave something to the data; it names the keys.
+    DataError
+        If labels and positive labels contradict each other.
+    """
+    if settings.synthetic is not None:
+        return Form((settings.synthetic.features,), None, None, "dense", None)
+    if isinstance(settings.columns, Path):
+        raise SpecError(f"dataset.columns: parties do not have {settings.columns}; put its columns in the spec itself")
+    settings = declared(settings)
+    shape, layout = settings.shape, settings.layout
+    missing = [key for key, absent in _absent(settings).items() if absent]
+    if missing or shape is None or layout is None:
+        raise SpecError(
+            f"dataset: parties do not see each other's data, so {settings.name!r} must declare what they look like; "
+            f"missing: {', '.join(missing)}"
+        )
+    classes = _classes(settings)
+    names = None if classes is None else classes.names()
+    flat = (math.prod(shape),) if layout == "sparse" else shape
+    return Form(flat, None if names is None else len(names), names, layout, settings.format)
+
+
+def _scaled(settings: DatasetSettings) -> bool:
+    """Whether features are scaled otherwise than by what their format, or their name, says."""
+    return settings.columns is not None or isinstance(settings.scale, ConstantScale)
+
+
+def _absent(settings: DatasetSettings) -> dict[str, bool]:
+    """Keys, and whether each is left to the data."""
+    # Without a format each file says its own; then the two that would follow from it must be given.
+    scaled = settings.divide_by is not None or _scaled(settings)
+    open_format = settings.format is None and not (settings.layout and scaled)
+    return {
+        "features": settings.shape is None,
+        "labels": settings.task == "classification" and settings.labels is None,
+        "format (or layout and divide_by)": open_format,
+        "layout": settings.layout is None and not open_format,
+    }
+
+
+def _classes(settings: DatasetSettings) -> Classes | None:
+    """The classes of the declared labels, which are numbers where files of text would be read so."""
+    given = settings.labels or ()
+    tabular = settings.columns is not None or settings.format in TABLES
+    numbers = (tabular or settings.format in ("libsvm", "idx")) and are_numbers(given)
+    labels: Labels = np.array(given, np.float64 if numbers else np.str_)
+    return classes_of(labels, settings)
+
+
+def blank_dataset(settings: DatasetSettings) -> Dataset:
+    """A data set of no examples in the declared form, for a server, which has no data but the same objective.
+
+    Raises
+    ------
+    SpecError
+        If the settings leave something to the data; it names the keys.
+    """
+    form = declared_form(settings)
+    blank = Split(_no_rows(form), np.zeros(0, np.float32) if form.classes is None else np.zeros(0, np.int64))
+    known = declared(settings)
+    classes = _classes(known)
+    members = None if classes is None else classes.members()
+    declaration = Declaration.of(known, form.format, form.shape, form.layout, members)
+    return Dataset(
+        settings.name,
+        blank,
+        blank,
+        form.classes,
+        form.labels,
+        None,
+        "declared, without examples",
+        declaration=declaration,
+    )
+
+
+def _no_rows(form: Form) -> Features:
+    if form.layout == "sparse":
+        return sp.csr_array((0, *form.shape), dtype=np.float32)
+    return np.zeros((0, *form.shape), np.float32)
+
+
+def graph_regression(settings: SyntheticSettings) -> tuple[Examples, Examples]:
+    """Examples of ``d = u'w + v`` of many owners: one w, but features and noise of laws of their own.
+
+    Owner k has features u ~ N(0, R_k), where R_k has axes turned at random and variances along them uniform in
+    ``feature_variance``, and noise v ~ N(0, s_k^2), where s_k^2 is uniform in ``noise_variance``. w ~ N(0, I).
+
+    Parameters
+    ----------
+    settings : SyntheticSettings
+        How many of what.
+
+    Returns
+    -------
+    train : Examples
+        ``owners * examples`` of them, owner by owner, whose numbers are 0, 1, ... as int64.
+    test : Examples
+        Of owners that are evenly spaced, without owners.
+
+    Notes
+    -----
+    The regression is that of Rizk and Sayed, "A graph federated architecture with privacy preserving learning", section
+    V-A, equation (53), which says that covariances and noise are random and differ, not how they are drawn. The same
+    settings give the same examples with the same release of NumPy.
+    """
+    owners, features = settings.owners, settings.features
+    weights = stream(settings.seed, "graph regression", "weights").normal(size=features)
+    laws = stream(settings.seed, "graph regression", "owners")
+    # Axes of a normal matrix are turned uniformly, up to signs, which a covariance does not have.
+    axes = np.linalg.qr(laws.normal(size=(owners, features, features))).Q
+    low, high = settings.feature_variance
+    scales = np.sqrt(laws.uniform(low, high, size=(owners, features)))
+    # Row vectors z ~ N(0, I) become z @ roots[k] ~ N(0, R_k).
+    roots = np.swapaxes(axes * scales[:, None, :], 1, 2)
+    low, high = settings.noise_variance
+    spreads = np.sqrt(laws.uniform(low, high, size=owners))
+
+    def drawn(part: str, owner: npt.NDArray[np.int64], each: int) -> Examples:
+        generator = stream(settings.seed, "graph regression", part)
+        u = as_float32(generator.normal(size=(len(owner), each, features)) @ roots[owner]).reshape(-1, features)
+        noise = generator.normal(size=(len(owner), each)) * spreads[owner, None]
+        return Examples(u, u @ weights + noise.ravel(), np.repeat(owner, each))
+
+    train = drawn("training", np.arange(owners), settings.examples)
+    test = drawn("test", np.arange(settings.test_examples) * owners // settings.test_examples, 1)
+    return train, Examples(test.features, test.labels)
 
 
 @dataclass(frozen=True, eq=False)

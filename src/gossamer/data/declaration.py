@@ -13,16 +13,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.columns import Column, Columns, Marks, feature_names
-from gossamer.data.dialect import CsvSettings
-from gossamer.data.examples import Labels, Places
+from gossamer.data.columns import Column, Columns, CsvSettings, Marks, feature_names
+from gossamer.data.examples import Features, Labels, Places
 from gossamer.data.preparing import Treatment, in_words
-from gossamer.data.scaling import NoScale, ScaleSettings
-from gossamer.data.settings import DatasetSettings, Format, Layout
-from gossamer.data.split import Features
+from gossamer.data.settings import DatasetSettings, Format, Layout, NoScale, ScaleSettings
 from gossamer.data.table import Rows, Table, Wanted, read_rows
-from gossamer.data.target_range import TargetRange
-from gossamer.data.targets import are_numbers, written
+from gossamer.data.targets import TargetRange, are_numbers, written
 from gossamer.errors import DataError
 from gossamer.section import Section
 

@@ -4,17 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gossamer.bounded import read_file
-from gossamer.data.compression import MOST_DATA, decompressed
-from gossamer.data.split import Features
 from gossamer.errors import DataError
+
+Features: TypeAlias = npt.NDArray[np.float32] | sp.csr_array
+"""[n, ...] float32: dense rows (of any shape), or a CSR array [n, features]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Examples and targets, row for row.
+
+    Attributes
+    ----------
+    features : ndarray [n, ...] of float32, or csr_array [n, features] of float32
+        One example a row. Images keep their shape, [n, channels, height, width].
+    targets : ndarray [n]
+        Class numbers 0..classes-1 (int64) or real values (float32).
+    """
+
+    features: Features
+    targets: npt.NDArray[np.int64] | npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return int(self.targets.shape[0])
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the features are held in CSR form."""
+        return bool(sp.issparse(self.features))
+
 
 Labels = npt.NDArray[Any]
 """[n] of float64 or str."""
@@ -88,25 +112,15 @@ Pair = tuple[Examples, Examples | None]
 """Training examples, and test examples where the files have some."""
 
 
-def read_bytes(path: Path) -> bytes:
-    """The contents of a file, decompressed where its name ends in .gz, .bz2 or .xz.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read or its compression is damaged.
-    """
-    try:
-        content = read_file(path, MOST_DATA)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    return decompressed(path, content)
-
-
 def as_float32(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """``values`` as float32; what is too large for it becomes infinite, for `require_finite` to find."""
     with np.errstate(over="ignore"):
         return np.asarray(values).astype(np.float32)
+
+
+def with_entries(features: sp.csr_array, entries: npt.NDArray[np.float32]) -> sp.csr_array:
+    """CSR features with other values, [stored], in the same places."""
+    return sp.csr_array((entries, features.indices, features.indptr), shape=features.shape)
 
 
 def require_finite(features: Features, place: Callable[[int, int], str]) -> None:

@@ -7,19 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gossamer.data.archives import read_npz
 from gossamer.data.catalogue import KNOWN
 from gossamer.data.cifar import BINARY, PYTHON, read_cifar10
 from gossamer.data.columns import Column
-from gossamer.data.compression import COMPRESSIONS
+from gossamer.data.compression import COMPRESSIONS, variant
 from gossamer.data.csv_files import csv_table
 from gossamer.data.examples import Examples, Pair
 from gossamer.data.idx import read_idx_folder
 from gossamer.data.images import read_images
 from gossamer.data.libsvm import read_libsvm
-from gossamer.data.scaling import NoScale
-from gossamer.data.search import variant
-from gossamer.data.settings import TABLES, DatasetSettings, Format
+from gossamer.data.npz import read_npz
+from gossamer.data.settings import TABLES, DatasetSettings, Format, NoScale
 from gossamer.data.table import Table, Wanted, read_rows
 from gossamer.data.targets import are_numbers
 from gossamer.errors import DataError, SpecError

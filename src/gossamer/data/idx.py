@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.examples import Examples, Pair, read_bytes
-from gossamer.data.search import variant
+from gossamer.data.compression import read_bytes, variant
+from gossamer.data.examples import Examples, Pair
 from gossamer.errors import DataError
 
 TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")

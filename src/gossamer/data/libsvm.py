@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gossamer.data.examples import Examples, Places, as_float32, read_bytes, require_finite
+from gossamer.data.compression import read_bytes
+from gossamer.data.examples import Examples, Places, as_float32, require_finite
 from gossamer.errors import DataError
 
 # Possessive quantifiers: a malformed line is refused in one pass. Underscores would pass float() and int();

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.cells import Cells, as_number, is_missing
+from gossamer.data.columns import CsvSettings
 from gossamer.data.compression import opened
 from gossamer.data.csv_files import SEP, WrongHeader, csv_table
-from gossamer.data.dialect import CsvSettings
 from gossamer.data.formats import infer_format
 from gossamer.data.settings import TABLES
 from gossamer.data.table import Table

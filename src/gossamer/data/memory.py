@@ -16,12 +16,10 @@ from pydantic import ValidationError
 
 from gossamer.data.columns import Column
 from gossamer.data.datasets import Dataset, dataset_of
-from gossamer.data.examples import Examples, Labels, Owners, Places, as_float32
-from gossamer.data.features import with_entries
+from gossamer.data.examples import Examples, Features, Labels, Owners, Places, as_float32, with_entries
 from gossamer.data.meaning import Codes, doubts
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
-from gossamer.data.split import Features
-from gossamer.data.target_range import NoTargetRange, TargetRange, range_given
+from gossamer.data.targets import NoTargetRange, TargetRange, range_given
 from gossamer.errors import DataError, RunWarning, SpecError, counted
 from gossamer.section import place, said
 

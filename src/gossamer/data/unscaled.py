@@ -6,8 +6,7 @@ from pathlib import Path
 
 from gossamer.data.catalogue import KNOWN
 from gossamer.data.columns import Column
-from gossamer.data.scaling import NoScale
-from gossamer.data.settings import GENERATED, IN_MEMORY, TABLES, DatasetSettings, Format
+from gossamer.data.settings import GENERATED, IN_MEMORY, TABLES, DatasetSettings, Format, NoScale
 
 _RATIO = 10.0
 _MOST = 5

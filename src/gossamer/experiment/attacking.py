@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from gossamer.arrays import FloatArray
 from gossamer.attacks.inversion import clipped_similarity, cosine_similarity, is_linear, recover_input
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepared import Prepared

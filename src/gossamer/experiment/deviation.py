@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.experiment.prepared import Prepared
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Objective

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gossamer.data.datasets import load_dataset
+from gossamer.data.examples import Split
 from gossamer.data.settings import IN_MEMORY
-from gossamer.data.split import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.spec import Experiment
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
 from gossamer.attacks.canaries import Canaries, Sum
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.experiment.prepared import Prepared
-from gossamer.objectives.coordinates import clipped_on
+from gossamer.objectives.local_steps import clipped_on
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed

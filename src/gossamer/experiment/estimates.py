@@ -9,7 +9,7 @@ from gossamer.algorithms.problem import Estimated as Estimated
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.arrays import FloatArray
 from gossamer.data.datasets import Dataset
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.experiment.problem_constants import estimate_problem, public_sample, synthetic_sample
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives.objective import Objective

@@ -28,7 +28,7 @@ from gossamer.algorithms.terms import EXAMPLE
 from gossamer.arrays import IndexArray
 from gossamer.attacks.leak import NoiseScale
 from gossamer.attacks.neighbours import Neighbours, neighbours, worst_cases
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.nodes_and_sides import Coins
 from gossamer.experiment.outside_view import difference

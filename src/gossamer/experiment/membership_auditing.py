@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from gossamer.arrays import FloatArray
 from gossamer.attacks.membership import membership
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError
 from gossamer.experiment.auditing import canaries_of, publish
 from gossamer.experiment.eavesdropper import rows_of

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.data.datasets import Dataset
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import ModelError, SpecError, did_you_mean
 from gossamer.experiment.from_memory import FromMemory
 from gossamer.experiment.spec import Experiment
@@ -80,7 +80,7 @@ def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
 
 def _outputs(experiment: Experiment, dataset: Dataset) -> int:
     """Number of outputs that the network is to have."""
-    from gossamer.objectives.torch_losses import loss_of
+    from gossamer.objectives.torch_network import loss_of
 
     classes, loss = dataset.classes, experiment.objective.loss
     found = None if loss is None else loss_of(said_of(loss), classes).wanted

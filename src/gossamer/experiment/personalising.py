@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.experiment.prepared import Prepared, public_seed
 from gossamer.experiment.sections import PersonalisationSettings
 from gossamer.objectives.asked import Training

@@ -18,8 +18,8 @@ from gossamer.algorithms.plan import Plan
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.columns import Column
 from gossamer.data.datasets import Dataset
-from gossamer.data.scaling import DeclaredScale, PrivateScale
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
+from gossamer.data.settings import DeclaredScale, PrivateScale
 from gossamer.errors import BudgetUnreachable, RunWarning, SpecError
 from gossamer.experiment.nodes_and_sides import shards_of
 from gossamer.experiment.prepared import Prepared

@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
 from gossamer.data.datasets import load_dataset
-from gossamer.data.features import unit_norm as to_unit_norm
+from gossamer.data.examples import Features, Split
+from gossamer.data.preparing import unit_norm as to_unit_norm
 from gossamer.data.settings import DatasetSettings
-from gossamer.data.split import Features, Split
 from gossamer.errors import DataError
 from gossamer.objectives.objective import Objective
 from gossamer.randomness import stream

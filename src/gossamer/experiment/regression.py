@@ -9,7 +9,7 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.data.datasets import Dataset
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import ModelError
 from gossamer.objectives import fit
 from gossamer.objectives.objective import Objective

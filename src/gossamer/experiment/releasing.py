@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.sampling import Poisson

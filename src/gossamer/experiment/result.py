@@ -12,8 +12,7 @@ from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.observing import Row
 from gossamer.notebooks import Rows, card
 from gossamer.privacy.guarantees import Guarantee
-from gossamer.trained.model import Model
-from gossamer.trained.predictions import Predictions
+from gossamer.trained.model import Model, Predictions
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,8 @@ from gossamer.files import to_json as to_json
 from gossamer.privacy import guarantee_card
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.sides import receipts
+from gossamer.trained.card import ARRAYS, Card, saved
 from gossamer.trained.card import FILE as CARD
-from gossamer.trained.card import Card
-from gossamer.trained.files import ARRAYS, saved
 from gossamer.version import __version__, source_hash
 
 UNFINISHED = ("running", "interrupted")

@@ -29,7 +29,7 @@ from pydantic import BaseModel
 
 from gossamer.algorithms.table import registered_as
 from gossamer.bounded import MOST_RECORDS, read_file
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.experiment.noise_secret import NoiseSecret, mark
 from gossamer.experiment.others_code import of_others

@@ -18,7 +18,7 @@ from gossamer.algorithms.interface import SmallRuns
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.datasets import Dataset
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import RunWarning, SpecError, TopologyError
 from gossamer.experiment.nodes_and_sides import nodes_of
 from gossamer.experiment.planning import plan_run

@@ -3,15 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.vectors import Coordinates
+
+_KEPT = {"compiled": "kept for next time", "in memory": "not kept"}
+"""What becomes of kernels that were just compiled, by where they are from."""
+
+
+@dataclass(frozen=True)
+class Computing:
+    """A way to gradients; it changes speed, and results in the last digits.
+
+    Attributes
+    ----------
+    strategy : str
+        ``linear``, or that of a network.
+    unchained : str
+        Why a network has no kernels, where they would have been taken; empty where nobody needs to know.
+    kernels : str or None
+        Where they are from; see `chains.compiled.Made`.
+    seconds : float
+        Wall time that it took to have kernels.
+    products : bool
+        Whether kernels leave wide linear layers to BLAS, by a table of sizes and a trial.
+    device : str or None
+        Where sums of gradients are computed, if a device was asked for.
+    """
+
+    strategy: str
+    unchained: str = ""
+    kernels: str | None = None
+    seconds: float = 0.0
+    products: bool = False
+    device: str | None = None
+
+    @property
+    def remark(self) -> str | None:
+        """A line for whoever waits for a run."""
+        if self.unchained:
+            return f"network: {self.unchained}, so gradients are computed by strategy '{self.strategy}'"
+        kept = _KEPT.get(self.kernels or "")
+        return None if kept is None else f"network: compiling its kernels took {self.seconds:.1f} s ({kept})"
+
+    def figures(self) -> dict[str, Any]:
+        """Entries of ``timing.json``."""
+        return {
+            "strategy": self.strategy,
+            "kernels": self.kernels,
+            "kernel_seconds": round(self.seconds, 3),
+            "wide_layers_by_blas": self.products,
+            **({} if self.device is None else {"device": self.device}),
+        }
+
+
+class Normals(NamedTuple):
+    """Normal noise for each row of a sum, as `gossamer.normals` makes it.
+
+    Attributes
+    ----------
+    keys : ndarray [width, 2] of uint64
+        Key and label of the numbers of each row.
+    deviations : ndarray [width] of float64
+        Standard deviation of each row's noise; 0 for a row without.
+    """
+
+    keys: npt.NDArray[np.uint64]
+    deviations: npt.NDArray[np.float64]
+
+
+@runtime_checkable
+class NoisyObjective(Protocol):
+    """An objective that adds normal noise to its sums itself."""
+
+    def noisy_gradients(
+        self,
+        models: FloatArray,
+        data: Split,
+        batches: Sequence[IndexArray],
+        clips: npt.NDArray[np.floating],
+        noise: Normals,
+    ) -> Gradients:
+        """`Objective.clipped_gradients` with the ``noise`` of each row on its sum."""
+        ...
+
 
 Clip = float | npt.NDArray[np.floating]
 

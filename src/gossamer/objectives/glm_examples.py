@@ -14,10 +14,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from gossamer.arrays import IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError
 from gossamer.objectives import glm_kernels as kernels
-from gossamer.objectives import glm_sparse_steps, glm_steps, glm_training, glm_updates
+from gossamer.objectives import glm_steps, glm_training, glm_updates
 from gossamer.objectives.glm_losses import TargetArray
 
 
@@ -32,7 +32,7 @@ class Loops(NamedTuple):
 
 LOOPS = {
     False: Loops(kernels.dense_sums, glm_steps.dense_round, glm_updates.dense_updates, glm_training.dense_training),
-    True: Loops(kernels.csr_sums, glm_sparse_steps.csr_round, glm_updates.csr_updates, glm_training.csr_training),
+    True: Loops(kernels.csr_sums, glm_steps.csr_round, glm_updates.csr_updates, glm_training.csr_training),
 }
 """By whether examples are sparse."""
 _squares: Callable[..., None] = kernels.dense_squares

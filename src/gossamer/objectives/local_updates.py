@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.asked import Differentiable, LocalUpdates, clips_of
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gossamer.arrays import FloatArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.asked import Clip, Evaluation, Gradients
 from gossamer.objectives.objective import IndexArray, Objective, Part

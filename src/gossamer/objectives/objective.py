@@ -14,11 +14,19 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
 from gossamer.arrays import IndexArray as IndexArray
-from gossamer.data.split import Features, Split
+from gossamer.data.examples import Features, Split
 from gossamer.errors import ModelError
 from gossamer.objectives import local_steps, local_training, local_updates
-from gossamer.objectives.asked import Clip, Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates, Training
-from gossamer.objectives.computing import Computing
+from gossamer.objectives.asked import (
+    Clip,
+    Computing,
+    Evaluation,
+    Gradients,
+    LocalRound,
+    LocalSums,
+    LocalUpdates,
+    Training,
+)
 from gossamer.parameters import Part as Part
 
 

@@ -22,15 +22,12 @@ import torch
 from torch import Tensor
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives import glm_kernels
-from gossamer.objectives.asked import Gradients
-from gossamer.objectives.computing import Computing
+from gossamer.objectives.asked import Computing, Gradients, Normals
 from gossamer.objectives.glm import LinearModel
-from gossamer.objectives.noisy import Normals
-from gossamer.objectives.torch_device import Device
-from gossamer.objectives.torch_device_sums import Examples, Limits, SumsThere, summed
-from gossamer.objectives.torch_examples import check_indices
+from gossamer.objectives.torch_batching import check_indices
+from gossamer.objectives.torch_device import Device, Examples, Limits, SumsThere, summed
 from gossamer.objectives.torch_gradients import Sums
 
 

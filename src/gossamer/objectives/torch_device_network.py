@@ -1,11 +1,19 @@
-"""Networks on a device: their clipped sums, and how they score."""
+"""Networks on a device: their clipped sums, and how they score.
+
+One node that fills a device by itself takes an ordinary forward and backward pass (`BatchPass`); small ones are
+stacked (`VectorisedPass`), where convolutions become products of matrices, one for each node in one batch. Either way
+the rules of `torch_layers` find norms and sums from what went into each layer and what came back, with the examples of
+all nodes in a row: rules know examples, and no models.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from types import MethodType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -13,22 +21,172 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError
-from gossamer.objectives.asked import Evaluation, Gradients
-from gossamer.objectives.computing import Computing
-from gossamer.objectives.noisy import Normals
-from gossamer.objectives.torch_device import Device
-from gossamer.objectives.torch_device_sums import Examples, Limits, SumsThere, summed
-from gossamer.objectives.torch_examples import check_indices
-from gossamer.objectives.torch_gradients import Sums
+from gossamer.objectives.asked import Computing, Evaluation, Gradients, Normals
+from gossamer.objectives.torch_batching import check_indices
+from gossamer.objectives.torch_device import Device, Examples, Limits, SumsThere, summed
+from gossamer.objectives.torch_gradients import Batch, ExampleGradients, Sums, clip_weights, within_clip
+from gossamer.objectives.torch_layers import BY_PRODUCTS, Call, Factored, PerExample, Stored, patches_of
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.objectives.torch_network import Network
 from gossamer.objectives.torch_plan import Plan
-from gossamer.objectives.torch_stacked import StackedExamples, StackedGradients
-from gossamer.objectives.torch_taps import is_of_torch
+from gossamer.objectives.torch_taps import BatchPass, StackedPass, is_of_torch, trainable_layers
+
+Passing = Callable[[], AbstractContextManager[None]]
+"""Opens the context of forward and backward passes, such as one of another precision."""
+
+
+class StackedGradients:
+    """Norms and sums layer by layer, for one or more nodes.
+
+    A gradient whose squared norm leaves the range of its type counts as zero, like one that is not finite.
+
+    Parameters
+    ----------
+    network : Network
+        On its device, with layers that have rules and a module that may see batches (`is_of_torch`).
+    passing : callable
+        Context of passes; what they leave is taken in float32.
+    """
+
+    def __init__(self, network: Network, passing: Passing) -> None:
+        assert is_of_torch(network.module)
+        self._network, self._passing = network, passing
+        alone, stacked = network.twin(), network.twin()
+        for layer in stacked.module.modules():
+            if type(layer) is nn.Conv2d:
+                layer.forward = MethodType(_by_patches, layer)  # type: ignore[method-assign]
+        self._alone, self._stacked = BatchPass(alone), StackedPass(stacked)
+        self._layers = trainable_layers(network.module)
+
+    def __call__(self, models: Tensor, features: Tensor, targets: Tensor, present: Tensor, clips: Tensor) -> Sums:
+        """Sums over the examples of each node that are ``present`` [nodes, examples]."""
+        parameters = self._network.parameters(models)
+        with self._passing():
+            calls = self._calls(parameters, features, targets)
+        found = {name: gradients for layer in calls for name, gradients in self._by_name(layer, calls[layer])}
+        squares = torch.zeros(present.numel(), dtype=torch.float64, device=models.device)
+        for gradients in found.values():
+            squares += gradients.square_norms()
+        norms = squares.to(models.dtype).double().sqrt().view(present.shape)
+        sound = norms.isfinite()
+        if not sound.all():  # zero times NaN is NaN
+            found = {name: _where(sound.flatten(), gradients) for name, gradients in found.items()}
+        counted = sound & present
+        weights = torch.where(counted, clip_weights(norms, clips, models.dtype), 0)
+        sums = (
+            node_sums(found[part.name], weights) if part.name in found else models.new_zeros(len(models), part.size)
+            for part in self._network.parts
+        )
+        within = (counted & within_clip(norms, clips)).sum(1)
+        return Sums(torch.cat(list(sums), dim=1), (present & ~sound).sum(1), within)
+
+    def _calls(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> dict[str, list[Call]]:
+        if len(features) > 1:
+            return self._stacked(parameters, features, targets)
+        found: dict[str, list[Call]] = {}
+        own = {name: values[0] for name, values in parameters.items()}
+        self._alone(own, features[0], targets[0], found.__setitem__)
+        return found
+
+    def _by_name(self, name: str, calls: Sequence[Call]) -> list[tuple[str, PerExample]]:
+        layer, whole = self._layers[name], [_whole(call) for call in calls]
+        rule = BY_PRODUCTS[type(layer)](layer, whole)
+        return [(f"{name}.{key}".lstrip("."), rule[key]) for key, _ in layer.named_parameters(recurse=False)]
+
+
+class StackedExamples:
+    """The gradients of each example, by ``torch.func``: for whatever has no rules.
+
+    Parameters
+    ----------
+    network, passing
+        As of `StackedGradients`, of any module.
+    """
+
+    def __init__(self, network: Network, passing: Passing) -> None:
+        self._gradients, self._passing = ExampleGradients(network, steady=True), passing
+
+    def __call__(self, models: Tensor, features: Tensor, targets: Tensor, present: Tensor, clips: Tensor) -> Sums:
+        """See `StackedGradients`."""
+        batch = Batch(features, targets, present)
+        with self._passing():
+            gradients = self._gradients.gradients(models, batch.features, batch.targets)
+        return self._gradients.summed([gradient.to(models.dtype) for gradient in gradients], batch, clips, models.dtype)
+
+
+def node_sums(found: PerExample, weights: Tensor) -> Tensor:
+    """``sum_n weights[k, n] gradient_kn`` of the examples n of each node k, [nodes, size]."""
+    nodes, examples = weights.shape
+    if isinstance(found, Stored):
+        gradients = found.gradients.reshape(nodes, examples, -1)
+        return (weights[:, None] @ gradients)[:, 0]
+    g = torch.unflatten(found.gradients * weights.flatten()[:, None, None, None], 0, (nodes, examples))
+    a = torch.unflatten(found.inputs, 0, (nodes, examples))
+    g, a = (values.transpose(1, 2).flatten(2, 3) for values in (g, a))  # [nodes, groups, examples positions, fan]
+    return (g.mT @ a).flatten(1)
+
+
+def _where(sound: Tensor, found: PerExample) -> PerExample:
+    def kept(values: Tensor) -> Tensor:
+        return torch.where(sound.view(-1, *[1] * (values.ndim - 1)), values, 0)
+
+    if isinstance(found, Stored):
+        return Stored(kept(found.gradients))
+    return Factored(kept(found.inputs), kept(found.gradients))
+
+
+def _whole(call: Call) -> Call:
+    """The call in float32, if a pass was in something shorter."""
+    if call.gradients.dtype == call.inputs.dtype and call.inputs.dtype not in (torch.bfloat16, torch.float16):
+        return call
+    return Call(call.inputs.float(), call.gradients.float())
+
+
+def _by_patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
+    """Return what a convolution does, by a product with the patches of images [examples, channels, height, width]."""
+    patches: Tensor = _Patches.apply(images, layer)  # type: ignore[no-untyped-call]
+    groups, outputs = layer.groups, _outputs(layer, images.shape[-2:])
+    weight = layer.weight.reshape(groups, layer.out_channels // groups, -1)
+    found = (weight @ torch.unflatten(patches, 1, (groups, -1))).flatten(1, 2)
+    if layer.bias is not None:
+        found = found + layer.bias[:, None]
+    return torch.unflatten(found, 2, outputs)
+
+
+class _Patches(torch.autograd.Function):
+    """Patches of images, [examples, channels kernel, positions]; `F.unfold` launches a kernel an example on a GPU."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(images: Tensor, layer: nn.Conv2d) -> Tensor:
+        return patches_of(layer, images, _outputs(layer, images.shape[-2:])).flatten(1, 2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, nn.Conv2d], output: Tensor) -> None:
+        ctx.lengths, ctx.layer = inputs[0].shape[-2:], inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        layer = ctx.layer
+        return F.fold(gradient, ctx.lengths, layer.kernel_size, layer.dilation, layer.padding, layer.stride), None
+
+
+def _outputs(layer: nn.Conv2d, lengths: Sequence[int]) -> tuple[int, ...]:
+    """Height and width of what a convolution puts out."""
+    assert not isinstance(layer.padding, str)  # no rule covers it
+    return tuple(
+        (length + 2 * padding - dilation * (size - 1) - 1) // stride + 1
+        for length, padding, dilation, size, stride in zip(
+            lengths, layer.padding, layer.dilation, layer.kernel_size, layer.stride, strict=True
+        )
+    )
+
 
 _ENOUGH = 2**22
 """Numbers that the layers of a node's examples put out, with which a graphics card is busy without other nodes."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -28,23 +29,94 @@ from gossamer.objectives.asked import (
 import torch
 from torch import nn
 
-from gossamer.data.split import Features, Split
+from gossamer.data.examples import Features, Split
 from gossamer.errors import DataError, ModelError, SpecError
-from gossamer.objectives import torch_local, torch_scores
+from gossamer.objectives import torch_kernel
+from gossamer.objectives.asked import Computing
 from gossamer.objectives.chains.compiled import MADE
-from gossamer.objectives.computing import Computing
 from gossamer.objectives.local_steps import checked
 from gossamer.objectives.local_training import Packed
 from gossamer.objectives.loss_settings import OwnLoss
 from gossamer.objectives.objective import Objective
-from gossamer.objectives.torch_batching import Piece, in_order, pieces, without_subnormals
+from gossamer.objectives.torch_batching import (
+    Piece,
+    Tensors,
+    check_indices,
+    check_split,
+    in_order,
+    pieces,
+    without_subnormals,
+)
 from gossamer.objectives.torch_checks import private_copy, reason
-from gossamer.objectives.torch_examples import Tensors, check_indices, check_split
-from gossamer.objectives.torch_losses import loss_of
-from gossamer.objectives.torch_network import Network, flat_parameters, frozen_digest
+from gossamer.objectives.torch_network import Network, flat_parameters, frozen_digest, loss_of
 from gossamer.objectives.torch_plan import COMPILED, STRATEGIES, Plan, make_plan
 from gossamer.objectives.torch_stand_ins import check_embedded, embeddings
 from gossamer.threads import available_cores
+
+
+def evaluation(plan: Plan, models: FloatArray, data: Split, tensors: Tensors, threads: int) -> Evaluation:
+    """Mean loss and accuracy of each of ``models`` [width, size]; equal models are computed once."""
+    models, which = _different(models)
+    if plan.kernel is not None:
+        return Evaluation(*(figures[which] for figures in plan.kernel.evaluation(models, data, threads)))
+    work = [(row, part) for row in range(len(models)) for part in _slices(len(data), plan.rows)]
+
+    def score(item: tuple[int, slice]) -> npt.NDArray[np.float64]:
+        row, part = item
+        with plan.networks.lend() as network, torch.no_grad():
+            parameters = network.parameters(torch.tensor(models[row]))
+            outputs = network.outputs(*network.arrange(parameters, tensors.features(data, part)))
+            targets = tensors.targets(data, part)
+            losses = network.loss.values(outputs, targets).double().sum()
+            correct = (network.loss.scores(outputs).argmax(1) == targets).sum() if plan.classes else losses * np.nan
+        return np.array([losses, correct], np.float64)
+
+    totals = np.zeros((len(models), 2))
+    for (row, _), scores in zip(work, in_order(score, work, threads)):
+        totals[row] += scores
+    loss, accuracy = totals[which].T / len(data)
+    return Evaluation(loss, accuracy)
+
+
+def example_losses(
+    plan: Plan, models: FloatArray, data: Split, tensors: Tensors, threads: int
+) -> npt.NDArray[np.float64]:
+    """Loss of each example under each of ``models``, [width, examples]."""
+    if plan.kernel is not None:
+        return plan.kernel.scores(models, data, threads)[0]
+    found = np.empty((len(models), len(data)))
+    with plan.networks.lend() as network, torch.no_grad():
+        for row, model in enumerate(models):
+            parameters = network.parameters(torch.tensor(model))
+            for part in _slices(len(data), plan.rows):
+                arranged = network.arrange(parameters, tensors.features(data, part))
+                found[row, part] = network.losses(*arranged, tensors.targets(data, part)).double().numpy()
+    return found
+
+
+def scores(plan: Plan, model: FloatArray, features: Features, tensors: Tensors) -> npt.NDArray[np.float64]:
+    """Scores of each example, [examples, outputs], computed in the module's own type."""
+    count = int(features.shape[0])
+    data, found = Split(features, np.zeros(count, np.int64)), np.empty((count, plan.classes or 1))
+    with plan.networks.lend() as network, torch.no_grad():
+        parameters = network.parameters(torch.tensor(model))
+        for part in _slices(count, plan.rows):
+            outputs = network.outputs(*network.arrange(parameters, tensors.features(data, part)))
+            found[part] = network.loss.scores(outputs).reshape(-1, found.shape[1]).double().numpy()
+    return found
+
+
+def _different(models: FloatArray) -> tuple[FloatArray, IndexArray]:
+    """The models of a stack that differ in a bit, and the place among them of each; all nodes begin with one model."""
+    places: dict[bytes, int] = {}
+    which = [places.setdefault(hashlib.blake2b(np.ascontiguousarray(row).data).digest(), len(places)) for row in models]
+    first = [which.index(place) for place in range(len(places))]
+    return models[first], np.array(which, np.int64)
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    return (slice(start, start + size) for start in range(0, count, size))
+
 
 _LEAST_CLIP = 1e-9
 """Squares below the normal numbers are far below that of such a clip, and may count as zero in a norm."""
@@ -243,7 +315,7 @@ class TorchModule(Objective):
             raise DataError("an evaluation needs at least 1 example, found an empty split")
         plan = self.plan(split)
         models = self._rows(models, len(models))
-        return torch_scores.evaluation(plan, models, split, self._tensors, self.threads)
+        return evaluation(plan, models, split, self._tensors, self.threads)
 
     def losses(self, models: FloatArray, split: Split) -> npt.NDArray[np.float64]:
         """The loss of each example under each of ``models``, [width, examples]; see `Objective.losses`.
@@ -257,7 +329,7 @@ class TorchModule(Objective):
         """
         plan = self.plan(split)
         models = self._rows(models, len(models))
-        return torch_scores.example_losses(plan, models, split, self._tensors, self.threads)
+        return example_losses(plan, models, split, self._tensors, self.threads)
 
     def scores(self, model: FloatArray, features: Features) -> npt.NDArray[np.float64]:
         """Return the module's outputs for examples, [n, outputs]; see `Objective.scores`.
@@ -270,7 +342,7 @@ class TorchModule(Objective):
             If the model does not fit.
         """
         plan = self.plan(Split(features, np.zeros(features.shape[0], np.int64)))
-        return torch_scores.scores(plan, self._rows(model[None], 1)[0], features, self._tensors)
+        return scores(plan, self._rows(model[None], 1)[0], features, self._tensors)
 
     def local_steps(self, rounds: Sequence[LocalRound], data: Split) -> LocalSums:
         """See `Objective.local_steps`; one round a thread, where there are kernels."""
@@ -278,7 +350,7 @@ class TorchModule(Objective):
         if kernel is None or self.dtype != np.float32 or any(each.where.step > 1 for each in rounds):
             return super().local_steps(rounds, data)
         given = [checked(each, self.size, len(data)) for each in rounds]
-        return torch_local.walk(kernel, given, data, self.l2, self.threads)
+        return torch_kernel.walk(kernel, given, data, self.l2, self.threads)
 
     def local_updates(
         self,
@@ -292,14 +364,14 @@ class TorchModule(Objective):
         if (kernel := self.plan(data).kernel) is None:
             return super().local_updates(models, data, batches, rates, clips)
         given = local_updates.checked(batches, rates, clips, len(data))
-        return torch_local.update(kernel, self._rows(models, len(batches)), data, given, self.l2, self.threads)
+        return torch_kernel.update(kernel, self._rows(models, len(batches)), data, given, self.l2, self.threads)
 
     def local_training(self, models: FloatArray, data: Split, trainings: Sequence[Training]) -> LocalUpdates:
         """See `Objective.local_training`; one client a thread, where there are kernels."""
         if (kernel := self.plan(data).kernel) is None:
             return super().local_training(models, data, trainings)
         given = Packed.of(trainings, len(data))
-        return torch_local.train(kernel, self._rows(models, len(trainings)), data, given, self.l2, self.threads)
+        return torch_kernel.train(kernel, self._rows(models, len(trainings)), data, given, self.l2, self.threads)
 
     def computing(self) -> Computing:
         """See `Objective.computing`; of the first data that gradients were asked for."""

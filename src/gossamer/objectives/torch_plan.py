@@ -38,11 +38,10 @@ from gossamer.errors import ModelError
 from gossamer.objectives.chains.compiled import has_products, kernel_of
 from gossamer.objectives.torch_batching import activations, one_torch_thread
 from gossamer.objectives.torch_chains import Unknown, chain_of
-from gossamer.objectives.torch_checks import kernel_problem
+from gossamer.objectives.torch_checks import Probed, check_alone, kernel_problem, moved, probe, tried_on
 from gossamer.objectives.torch_gradients import Batch, ExampleGradients, LayerGradients, LoopedGradients, Sums
 from gossamer.objectives.torch_kernel import Kernel
 from gossamer.objectives.torch_network import LOSSES, Network
-from gossamer.objectives.torch_probe import Probed, check_alone, moved, probe, tried_on
 
 Method = Callable[[Tensor, Batch, Tensor], Sums]
 Owned = TypeVar("Owned")

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gossamer.arrays import IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.accounting.release_times import provided_for
 from gossamer.privacy.tasks import Gradient, Round, Swap

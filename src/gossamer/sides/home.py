@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.streams.kept_records import Record, Records
 from gossamer.privacy.tasks import Query

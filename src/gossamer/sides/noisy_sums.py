@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gossamer.arrays import FloatArray
-from gossamer.data.split import Split
-from gossamer.objectives.noisy import NoisyObjective, Normals
+from gossamer.data.examples import Split
+from gossamer.objectives.asked import NoisyObjective, Normals
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.randomness import Stream

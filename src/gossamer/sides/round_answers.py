@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.asked import LocalRound, LocalSums
-from gossamer.objectives.coordinates import clipped_on
+from gossamer.objectives.local_steps import clipped_on
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.tasks import Round
 

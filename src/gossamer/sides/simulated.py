@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
-from gossamer.data.split import Split
-from gossamer.objectives.noisy import NoisyObjective
+from gossamer.data.examples import Split
+from gossamer.objectives.asked import NoisyObjective
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.streams.kept_records import Record
 from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.sides.grid_query import GridQuery

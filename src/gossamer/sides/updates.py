@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.asked import LocalUpdates, Minibatches, Training
 from gossamer.objectives.objective import Objective

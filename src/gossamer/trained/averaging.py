@@ -22,8 +22,7 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import CallerError, DataError, counted
-from gossamer.trained.card import Card
-from gossamer.trained.files import read_model
+from gossamer.trained.card import Card, read_model
 
 _OWN = {"gossamer", "owners"}
 """Keys of a card that may differ between parties of a run."""

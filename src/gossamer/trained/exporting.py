@@ -11,8 +11,7 @@ from pathlib import Path
 from gossamer.errors import CallerError, did_you_mean
 from gossamer.extras import install_line
 from gossamer.files import write_own
-from gossamer.trained.card import FILE
-from gossamer.trained.files import ARRAYS
+from gossamer.trained.card import ARRAYS, FILE
 from gossamer.trained.model import Model
 
 

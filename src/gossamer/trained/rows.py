@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from gossamer.data.compression import read_bytes
 from gossamer.data.csv_files import csv_table
 from gossamer.data.declaration import Declaration
-from gossamer.data.examples import Labels, as_float32, read_bytes, require_finite
-from gossamer.data.features import with_entries
+from gossamer.data.examples import Features, Labels, as_float32, require_finite, with_entries
 from gossamer.data.formats import infer_format, read_files
 from gossamer.data.npz import read_arrays
 from gossamer.data.preparing import in_words
 from gossamer.data.settings import TABLES, DatasetSettings, Format
-from gossamer.data.split import Features
 from gossamer.data.table import Table, table_of
 from gossamer.errors import DataError, counted
 

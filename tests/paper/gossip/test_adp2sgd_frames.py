@@ -8,7 +8,7 @@ from experiments.adp2sgd.frames import CLASSES, FEATURES, FRAMES, STAYS, FrameLo
 from tests.reference.torch_slow import clipped_sum
 from torch import nn
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.torch_module import TorchModule
 
 

@@ -15,7 +15,7 @@ from gossamer.attacks.inversion import (
     structural_similarity,
 )
 from gossamer.data.datasets import DatasetSettings, load_dataset
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError
 from gossamer.experiment.releasing import released_gradients
 from gossamer.objectives.glm import LinearModel

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from gossamer.attacks.membership import auc, membership, roc
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Objective

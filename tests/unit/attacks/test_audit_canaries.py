@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from gossamer.attacks.canaries import Canaries, Sum, choose_canaries, correct_guesses, plant
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.mechanisms import NoNoise

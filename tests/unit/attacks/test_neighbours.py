@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from gossamer.attacks.neighbours import ROWS, neighbours, worst_cases
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.privacy.mechanisms import NeighboringRelation
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE

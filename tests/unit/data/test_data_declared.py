@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 import gossamer as gs
 from gossamer.data.catalogue import KNOWN
-from gossamer.data.datasets import DatasetSettings, load_dataset
-from gossamer.data.declared import blank_dataset, declared, declared_form
+from gossamer.data.datasets import DatasetSettings, blank_dataset, declared, declared_form, load_dataset
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.objective import build_objective
 

@@ -9,10 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from gossamer.cli.main import main
-from gossamer.data.datasets import DatasetSettings, known_datasets, load_dataset
+from gossamer.data.datasets import DatasetSettings, graph_regression, known_datasets, load_dataset
 from gossamer.data.partition import Natural, partition
 from gossamer.data.settings import SyntheticSettings
-from gossamer.data.synthetic import graph_regression
 from gossamer.experiment.reading import parse_spec, write_spec
 
 

@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from gossamer.data.columns import Column
 from gossamer.data.csv_files import csv_table
-from gossamer.data.datasets import DatasetSettings, load_dataset
-from gossamer.data.declared import declared_form
+from gossamer.data.datasets import DatasetSettings, declared_form, load_dataset
 from gossamer.data.table import table_of
 from gossamer.errors import DataError, SpecError
 

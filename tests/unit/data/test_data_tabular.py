@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.data.archives import read_npz
 from gossamer.data.columns import Column
 from gossamer.data.csv_files import csv_table
+from gossamer.data.npz import read_npz
 from gossamer.data.table import Rows, Wanted, read_rows
 from gossamer.errors import DataError
 

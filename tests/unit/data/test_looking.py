@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.data import looking
-from gossamer.data.dialect import CsvSettings
+from gossamer.data.columns import CsvSettings
 from gossamer.data.looking import look, sniffed
 from gossamer.errors import DataError
 

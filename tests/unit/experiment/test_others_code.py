@@ -39,7 +39,7 @@ class Tree(OwnTopology):
 LAST = """
 from typing import Literal
 import numpy as np
-from gossamer.data.partition_scheme import Scheme
+from gossamer.data.partition import Scheme
 
 class Last(Scheme):
     name: Literal["last"] = "last"

@@ -10,8 +10,8 @@ import pytest
 from tests.reference.glm_slow import example_gradient
 
 from gossamer.data.datasets import load_dataset
+from gossamer.data.examples import Split
 from gossamer.data.settings import DatasetSettings
-from gossamer.data.split import Split
 from gossamer.errors import DataError
 from gossamer.experiment import problem_constants
 from gossamer.experiment.problem_constants import estimate_problem, public_sample, synthetic_sample

@@ -18,7 +18,7 @@ from numba import njit
 
 pytest.importorskip("torch", reason="needs the extra torch")
 
-from gossamer.objectives.chains import unrolled
+from gossamer.objectives.chains import text
 from gossamer.objectives.chains.kernels import OPTIONS, U
 
 PROGRAM = """
@@ -112,12 +112,12 @@ def test_steps_that_are_left_out_are_seen() -> None:
 def branches(size: int) -> tuple[int, int]:
     """Conditional branches and selects in the machine's version of a pool over windows of ``size``."""
     names: dict[str, Any] = {"U": U, "np": np, "in_order": njit(**OPTIONS)}
-    exec(unrolled.window(size), names)
+    exec(text.window(size), names)
     array, number = "float32[::1]", "uint64"
     given = ", ".join((array, number, "int32[::1]", number, array, *[number] * 6))
     compiled = njit(f"void({given})", **OPTIONS)(names[f"window_{size}"].py_func)
-    (text,) = compiled.inspect_llvm().values()
-    return len(re.findall(r"\bbr i1\b", text)), len(re.findall(r"\bselect\b", text))
+    (code,) = compiled.inspect_llvm().values()
+    return len(re.findall(r"\bbr i1\b", code)), len(re.findall(r"\bselect\b", code))
 
 
 def test_maxima_over_windows_are_selected_without_branches() -> None:

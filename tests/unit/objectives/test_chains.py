@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import ModelError
 from gossamer.objectives.asked import LocalRound, Minibatches, Training
 from gossamer.objectives.chains import compiled
@@ -296,7 +296,7 @@ def test_single_examples_do_not_fill_a_block_for_blas(monkeypatch: pytest.Monkey
 PROGRAM = """
 import numpy as np, torch
 from torch import nn
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.chains import compiled
 from gossamer.objectives.torch_module import TorchModule
 objective = TorchModule(nn.Sequential(nn.Linear(3, 2)), strategy="compiled")

@@ -11,9 +11,9 @@ pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import nn
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
+from gossamer.objectives.asked import Computing
 from gossamer.objectives.chains import compiled
-from gossamer.objectives.computing import Computing
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.torch_module import TorchModule
 

@@ -17,11 +17,10 @@ import torch
 from sklearn.metrics import accuracy_score, hinge_loss, log_loss, mean_squared_error
 from tests.reference.glm_slow import example_loss
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives import glm
-from gossamer.objectives.eigenvalues import largest_eigenvalue
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.glm import LinearModel, largest_eigenvalue
 from gossamer.parameters import Part, unpack
 
 LOSSES = [("logistic", 2), ("softmax", 2), ("softmax", 4), ("squared", None), ("hinge", 2), ("hinge", 4)]

@@ -12,7 +12,7 @@ from tests.reference.glm_slow import clipped_sum
 from tests.reference.splits import half_zero
 from threadpoolctl import threadpool_limits
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.glm import LinearModel
 

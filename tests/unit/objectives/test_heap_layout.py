@@ -17,7 +17,7 @@ import pytest
 import scipy.sparse as sp
 from tests.sampling import examples
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.asked import LocalRound, Minibatches, Training
 from gossamer.objectives.glm import LinearModel
 from gossamer.vectors import ALL

@@ -17,7 +17,7 @@ from tests.reference.local_steps_slow import Slow, local_round
 from tests.reference.splits import half_zero
 from torch import nn
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives import glm_steps
 from gossamer.objectives.asked import LocalRound
@@ -334,7 +334,7 @@ def test_rounds_that_do_not_fit_are_refused_in_one_line(name: str, steps_of: Cal
 MANY_FEATURES = """
 import resource
 import numpy as np, scipy.sparse as sp
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.asked import LocalRound
 from gossamer.objectives.glm import LinearModel
 

@@ -24,7 +24,7 @@ from tests.unit.objectives.test_local_updates import (
 )
 from torch import nn
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives import glm_training
 from gossamer.objectives.asked import LocalUpdates, Minibatches, Training

@@ -16,7 +16,7 @@ from tests.reference.local_updates_slow import Gradient, Slow, local_update
 from tests.reference.splits import half_zero
 from torch import nn
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives import glm_updates
 from gossamer.objectives.glm import LinearModel

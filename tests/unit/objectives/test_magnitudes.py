@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.magnitudes import Magnitudes
 

@@ -11,7 +11,7 @@ import torch
 from tests.reference.torch_slow import clipped_sum
 from torch import nn
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import ModelError
 from gossamer.objectives.models import MODELS, build_model
 from gossamer.objectives.models.blocks import scaled

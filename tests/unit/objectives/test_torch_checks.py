@@ -15,7 +15,7 @@ import torch
 from tests.reference.torch_slow import clipped_sum
 from torch import Tensor, nn
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError
 from gossamer.objectives.torch_module import TorchModule
 
@@ -369,7 +369,7 @@ def test_without_torch_one_line_says_how_to_install_it() -> None:
 
 _PROGRAM = """
 import hashlib, numpy as np
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.models import build_model
 from gossamer.objectives.torch_module import TorchModule
 

@@ -10,7 +10,7 @@ import torch
 from tests.reference.torch_slow import clipped_sum, example_gradient
 from torch import Tensor, nn
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.models.lstm import LSTM
 from gossamer.objectives.torch_gradients import LayerGradients

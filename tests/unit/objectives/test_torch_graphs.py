@@ -11,7 +11,7 @@ from tests.reference.torch_slow import clipped_sum
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.torch_graphs import ExampleWise
 from gossamer.objectives.torch_module import TorchModule
 from gossamer.objectives.torch_network import LOSSES, Network, flat_parameters

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError, SpecError
 from gossamer.objectives.models import build_model
 from gossamer.objectives.torch_module import TorchModule

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import ModelError
 from gossamer.objectives.torch_module import TorchModule
 

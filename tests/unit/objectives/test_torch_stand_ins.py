@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from gossamer.data.split import Split  # noqa: E402
+from gossamer.data.examples import Split  # noqa: E402
 from gossamer.errors import DataError, ModelError  # noqa: E402
 from gossamer.objectives.torch_module import TorchModule  # noqa: E402
 from gossamer.objectives.torch_stand_ins import with_stand_ins  # noqa: E402

@@ -10,7 +10,7 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives import torch_batching, torch_gradients
 from gossamer.objectives.torch_kernel import Kernel
 from gossamer.objectives.torch_module import TorchModule

@@ -8,7 +8,7 @@ import torch
 from tests.reference.torch_slow import clipped_sum
 from torch import Tensor, nn
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.models import build_model
 from gossamer.objectives.torch_layers import Call
 from gossamer.objectives.torch_module import TorchModule

@@ -14,7 +14,7 @@ from tests.reference.pools import simulated
 
 import gossamer as gs
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec

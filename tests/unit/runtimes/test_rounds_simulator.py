@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.reference.pools import simulated
 from tests.sampling import examples
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.mechanisms import Gaussian, NoNoise
 from gossamer.privacy.sampling import Poisson

@@ -10,7 +10,7 @@ import pytest
 from tests.reference.pools import simulated
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent
 from gossamer.objectives.asked import Clip, Evaluation, Gradients
 from gossamer.objectives.objective import Objective

@@ -13,7 +13,7 @@ from scipy import stats
 from tests.reference import pools
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.asked import Clip, Evaluation, Gradients
 from gossamer.objectives.glm import LinearModel

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from tests.reference.graph_slow import noise_factor
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.objectives.glm import LinearModel

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from tests.reference import pools
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.asked import Clip, Evaluation, Gradients
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Objective

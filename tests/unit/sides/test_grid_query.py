@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.exact.secret_randomness import SecretRandomness

@@ -10,7 +10,7 @@ from tests.reference import pools
 
 torch = pytest.importorskip("torch")
 
-from gossamer.data.split import Split  # noqa: E402
+from gossamer.data.examples import Split  # noqa: E402
 from gossamer.objectives.glm import LinearModel  # noqa: E402
 from gossamer.objectives.torch_device import Device  # noqa: E402
 from gossamer.objectives.torch_device_linear import DeviceLinear  # noqa: E402

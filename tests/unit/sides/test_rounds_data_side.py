@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from tests.reference.pools import simulated
 from tests.sampling import examples
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Objective

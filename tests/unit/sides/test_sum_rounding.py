@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement

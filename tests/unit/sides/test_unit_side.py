@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.streams.correlated_noise import Factorisation

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gossamer.data.columns import CsvSettings
 from gossamer.data.declaration import Declaration
-from gossamer.data.dialect import CsvSettings
 from gossamer.errors import DataError
 from gossamer.trained.rows import read
 

@@ -16,7 +16,7 @@ import gossamer as gs
 from gossamer.cli import main
 from gossamer.experiment.reading import parse_spec
 from gossamer.trained.averaging import Saved, average
-from gossamer.trained.files import read_model, saved
+from gossamer.trained.card import read_model, saved
 
 SPEC: dict[str, Any] = {
     "dataset": "digits",

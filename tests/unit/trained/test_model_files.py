@@ -19,7 +19,7 @@ from gossamer.data.datasets import load_dataset
 from gossamer.errors import CallerError
 from gossamer.experiment.reading import parse_spec
 from gossamer.trained.card import FORMAT
-from gossamer.trained.predictions import predictions
+from gossamer.trained.model import predictions
 
 QUICK: dict[str, Any] = {"algorithm": {"name": "gossip", "nodes": 3}, "privacy": "none", "stop": {"updates": 6}}
 ONE_OF_TWO = {"dataset": {"name": "digits", "positive": [3, 5, 8]}}

@@ -22,8 +22,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def datasets_command(options: argparse.Namespace) -> int:
     """Print the list."""
+    from gossamer.data.catalogue import search_path
     from gossamer.data.datasets import known_datasets
-    from gossamer.data.search import search_path
 
     records = known_datasets()
     if options.json:

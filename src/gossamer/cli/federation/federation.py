@@ -270,7 +270,7 @@ def identity_command(options: argparse.Namespace) -> int:
 
 def new_command(options: argparse.Namespace) -> int:
     """Found a federation."""
-    from gossamer.data.declared import declared
+    from gossamer.data.datasets import declared
     from gossamer.data.unscaled import unscaled
     from gossamer.deployment.founding import layout as papers
     from gossamer.deployment.founding.federation_spec import left_out, start_of

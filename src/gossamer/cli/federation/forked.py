@@ -11,7 +11,7 @@ import numpy as np
 import gossamer.cli.federation.node
 import gossamer.cli.main
 import gossamer.deployment.party.party  # noqa: F401
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.accounting import accountants, planner
 from gossamer.privacy.mechanisms import NeighboringRelation

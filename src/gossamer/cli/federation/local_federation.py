@@ -25,7 +25,7 @@ import yaml
 from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
 from gossamer.arrays import FloatArray
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.deployment.founding.federation_spec import check_scale, own_code
 from gossamer.deployment.founding.founding import found
 from gossamer.deployment.founding.invitations import Invitation, read_signed

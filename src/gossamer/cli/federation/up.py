@@ -64,8 +64,8 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Do
     from gossamer.experiment.summarising import all_finite
     from gossamer.files import write_own
     from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
+    from gossamer.trained.card import ARRAYS, saved
     from gossamer.trained.card import FILE as CARD
-    from gossamer.trained.files import ARRAYS, saved
 
     broker = EmbeddedBroker() if options.broker == "embedded" else Mosquitto()
     with broker:

@@ -41,8 +41,7 @@ def average_command(options: argparse.Namespace) -> int:
     from gossamer.experiment.results_folder import to_json
     from gossamer.files import make_own_folder, write_own
     from gossamer.trained.averaging import Saved, average
-    from gossamer.trained.card import FILE
-    from gossamer.trained.files import ARRAYS, saved
+    from gossamer.trained.card import ARRAYS, FILE, saved
 
     out = options.out
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):

@@ -13,7 +13,7 @@ from gossamer.cli.printing import say
 from gossamer.errors import CallerError, counted
 
 if TYPE_CHECKING:
-    from gossamer.trained.predictions import Predictions
+    from gossamer.trained.model import Predictions
 
 DESCRIPTION = "Predict for every row of a file with the model that a run left behind."
 

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from gossamer.algorithms.table import ALGORITHMS, registered_as
-from gossamer.data.declared import declared, declared_form
-from gossamer.data.scaling import PrivateScale
+from gossamer.data.datasets import declared, declared_form
+from gossamer.data.settings import PrivateScale
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.others_code import of_others
 from gossamer.experiment.pretrained import PretrainedSettings, pretrained_file

@@ -20,13 +20,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from gossamer.bounded import read_file
-from gossamer.data.compression import MOST_DATA, archive, opened
-from gossamer.data.examples import Examples, read_bytes
+from gossamer.data.compression import MOST_DATA, archive, opened, read_bytes
+from gossamer.data.examples import Examples, Split
 from gossamer.data.formats import infer_format, read_files
 from gossamer.data.images import SUFFIXES
 from gossamer.data.libsvm import read_libsvm
 from gossamer.data.settings import DatasetSettings, Format
-from gossamer.data.split import Split
 from gossamer.errors import DataError
 from gossamer.runtimes.storage.contents import Content
 

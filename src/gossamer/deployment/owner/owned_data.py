@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.deployment.owner.fingerprints import content_of, examples_at, examples_of, hashed
 from gossamer.deployment.owner.ledger_key import key_path, open_with_key
 from gossamer.deployment.owner.policy import DataRule, OwnerPolicy

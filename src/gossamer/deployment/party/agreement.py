@@ -13,8 +13,8 @@ import numpy.typing as npt
 from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import allowing
-from gossamer.data.declared import blank_dataset
-from gossamer.data.split import Split
+from gossamer.data.datasets import blank_dataset
+from gossamer.data.examples import Split
 from gossamer.deployment.founding.federation_spec import check_deployed, check_no_files, with_start
 from gossamer.deployment.founding.roster import roster
 from gossamer.errors import SpecError

@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.datasets import Dataset
-from gossamer.data.declared import declared, declared_form
-from gossamer.data.examples import Examples, Owners
+from gossamer.data.datasets import Dataset, declared, declared_form
+from gossamer.data.examples import Examples, Features, Owners, Split
 from gossamer.data.formats import infer_format, read_files
 from gossamer.data.persons import check_persons
 from gossamer.data.preparing import Classes, Treatment, classes_of, targets_of
 from gossamer.data.settings import DatasetSettings
-from gossamer.data.split import Features, Split
-from gossamer.data.target_range import TargetRange
+from gossamer.data.targets import TargetRange
 from gossamer.errors import DataError, counted
 from gossamer.files import replaced
 

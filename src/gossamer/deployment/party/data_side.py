@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.algorithms.plan import Plan
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.deployment.owner.owned_data import OwnedData
 from gossamer.deployment.owner.policy_rules import relies
 from gossamer.deployment.owner.spending import Spending, spending_of

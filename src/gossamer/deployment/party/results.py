@@ -19,8 +19,8 @@ from gossamer.experiment.summarising import algorithm_of
 from gossamer.privacy import guarantee_card
 from gossamer.runtimes.host import Host
 from gossamer.sides.receipts import FILE as RECEIPTS
+from gossamer.trained.card import ARRAYS, saved
 from gossamer.trained.card import FILE as CARD
-from gossamer.trained.files import ARRAYS, saved
 from gossamer.version import __version__, source_hash
 
 PERSONAL = "personal.safetensors"

@@ -26,9 +26,8 @@ import numpy as np
 
 from gossamer.files import cache_home
 from gossamer.objectives.chains import block_kernels, exponentials, kernels
-from gossamer.objectives.chains.flat_source import is_flat, is_wide, write_flat
 from gossamer.objectives.chains.layers import Layer
-from gossamer.objectives.chains.source import write
+from gossamer.objectives.chains.source import is_flat, is_wide, write, write_flat
 
 CLIPPED, SUMMED, SCORED = range(3)
 """Modes of a kernel: sums of clipped gradients, plain sums, and losses."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from gossamer.objectives.chains.layers import (
     Activation,
     Convolution,
@@ -14,6 +16,114 @@ from gossamer.objectives.chains.layers import (
 )
 from gossamer.objectives.chains.text import MARGIN, Text, block, call
 from gossamer.objectives.chains.writers import WRITERS, Place
+
+WIDE = 2**15
+"""Weights from which on a layer is left to BLAS. OpenBLAS has other loops, which round otherwise, for products of less
+than a million multiplications; half a block has more."""
+BLOCK, WIDE_BLOCK = 16, 64
+"""Examples at a time. BLAS gets half a wide block or a whole one, for which its rounding is the same."""
+
+
+def is_wide(layer: Layer) -> bool:
+    """Whether a layer's products are left to BLAS."""
+    return isinstance(layer, Linear) and layer.before.size * layer.after.size >= WIDE
+
+
+def is_flat(chain: Sequence[Layer]) -> bool:
+    """Whether the chain is of linear layers and activations behind the first."""
+    return isinstance(chain[0], Linear) and all(isinstance(layer, (Linear, Activation)) for layer in chain)
+
+
+def write_flat(chain: Sequence[Layer], loss: str, products: bool = True) -> str:
+    """Return the text of a module with the kernels of ``chain``; see `source.write`.
+
+    Parameters
+    ----------
+    chain : sequence of Layer
+        Linear layers and activations.
+    loss : str
+        ``cross_entropy`` or ``mse``.
+    products : bool
+        Whether wide layers are left to BLAS.
+    """
+    wide = {layer for layer in chain if products and is_wide(layer)}
+    forward: list[str] = []
+    backward: list[str] = []
+    squares: list[str] = []
+    kept: list[str] = []
+    add: list[str] = []
+    sizes = [chain[0].before.size]
+    room = max((layer.before.size * layer.after.size for layer in wide), default=0)
+    for layer in chain:
+        x, a = f"a{len(sizes) - 1}", f"a{len(sizes)}"
+        dx, d = f"d{len(sizes) - 1}", f"d{len(sizes)}"
+        outputs, inputs = layer.after.size, layer.before.size
+        if isinstance(layer, Activation):
+            forward.append(call(layer.name, x, 0, f"rows * U({outputs})"))
+            backward.insert(0, call(f"{layer.name}_back", dx, 0, x, 0, f"rows * U({outputs})"))
+            continue
+        assert isinstance(layer, Linear)
+        own = layer.weights
+        where, shape = (own.weight, max(own.bias, 0), own.biased), ("rows", outputs, inputs)
+        way = "product" if layer in wide else "block"
+        forward.append(call(f"linear_{way}", a, x, "P", *where, *shape))
+        if len(sizes) > 1:
+            backward.insert(0, call(f"linear_back_{way}", dx, d, "P", own.weight, *shape))
+        one = " + 1.0" if own.biased else ""
+        squares.append(f"{call('row_square', d, 'e', outputs)} * ({call('row_square', x, 'e', inputs)}{one})")
+        kept += [call("keep", d, "e", outputs, "sound"), call("keep", x, "e", inputs, "sound")]
+        target = ("S", "room", "first == U(0)") if layer in wide else ("S",)
+        add.append(call(f"linear_add_{way}", *target, *where, "factors", d, x, *shape))
+        sizes.append(outputs)
+    names = [f"{kind}{n}" for n in range(len(sizes)) for kind in "ad"]
+    arrays = [
+        f"{name} = np.empty(most * {size}, P.dtype)" for name, size in zip(names, np.repeat(sizes, 2), strict=True)
+    ]
+    residual, value = LOSSES[loss]
+    last, outputs = len(sizes) - 1, sizes[-1]
+    z = f"a{last}[e * U({outputs}) : e * U({outputs}) + U({outputs})]"
+    half_or_whole = "U(BLOCK // 2) if {} <= U(BLOCK // 2) else U(BLOCK)"
+    return f"""
+from gossamer.objectives.chains.block_kernels import *
+
+BLOCK = {WIDE_BLOCK if room else BLOCK}
+
+
+@njit(SIGNATURE, **OPTIONS, fastmath={{"contract", "nsz"}}, cache=CACHE)
+def run(mode, X, Y, index, P, clip, S, values):
+    total = U(len(index))
+    most = {half_or_whole.format("total") if room else "min(U(BLOCK), total + U(3))"}
+    room = np.empty({room}, P.dtype)
+{block(arrays, 1)}
+    factors = np.zeros(most, P.dtype)
+    smallest = np.finfo(P.dtype).tiny
+    for first in range(U(0), total, U(BLOCK)):
+        count = min(U(BLOCK), total - first)
+        rows = {half_or_whole.format("count") if room else "count + (U(4) - count % U(4)) % U(4)"}
+        gather(a0, X, index[first : first + count], rows, count, U({sizes[0]}))
+{block(forward, 2)}
+        if mode == SCORED:
+            for e in range(count):
+                z = {z}
+                values[first + e] = {value}(z, U({outputs}), Y[index[first + e]])
+                S[first + e] = np.argmax(z)
+            continue
+        for e in range(rows):
+            {residual}(d{last}, e * U({outputs}), {z}, U({outputs}), Y[index[first + min(e, count - U(1))]])
+{block(backward, 2)}
+        for e in range(rows):
+            if mode == SUMMED:
+                factors[e] = 1.0 if e < count else 0.0
+                continue
+            norm = {" + ".join(squares)}
+            sound = norm < np.inf
+{block(kept, 3)}
+            factors[e] = clip_weight(norm, clip, smallest) if e < count else 0.0
+            if e < count:
+                values[first + e] = norm
+{block(add, 2)}
+"""
+
 
 LOSSES: Mapping[str, tuple[str, str]] = {
     "cross_entropy": ("softmax_residual", "cross_entropy"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.deployment.owner.owned_data import OwnedData
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.errors import DataError

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.deployment.owner import ledger_key
 from gossamer.deployment.owner.fingerprints import content_of, examples_at, examples_of
 from gossamer.deployment.owner.ledger_key import key_path, open_with_key

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from gossamer.data.datasets import Dataset, DatasetSettings, load_dataset
-from gossamer.data.split import Features, Split
+from gossamer.data.examples import Features, Split
 from gossamer.deployment.party.data import load_party_split, write_party_file
 from gossamer.errors import DataError, SpecError
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gossamer.data.datasets import load_dataset
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.deployment.founding.founding import draft
 from gossamer.deployment.party.agreement import Agreed, Terms
 from gossamer.deployment.party.data import shard_settings

@@ -19,7 +19,7 @@ from scipy.integrate import quad
 from scipy.stats import multivariate_normal, norm
 from tests.reference.accounting_slow import gaussian_epsilon
 
-from gossamer.data.split import Split
+from gossamer.data.examples import Split
 from gossamer.errors import AccountingError, SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
