@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 from experiments.stored import Record
 
-from gossamer.algorithms.edge_cloud.messages import SERVER, Halt, Newest
+from gossamer.algorithms.clients.messages import SERVER, Halt, NewestAtClip
 from gossamer.arrays import FloatArray
 from gossamer.errors import GossamerError
 from gossamer.experiment.prepare import prepare
@@ -57,7 +57,7 @@ def sent(steps: list[Step]) -> Iterator[tuple[int, float, FloatArray]]:
     first: float | None = None
     for step in steps:
         for effect in step.effects:
-            if isinstance(effect, Send) and isinstance(effect.message, Newest | Halt):
+            if isinstance(effect, Send) and isinstance(effect.message, NewestAtClip | Halt):
                 first = step.now if first is None else first
                 version = effect.message.version
                 yield version, step.now - first, effect.message.model.values

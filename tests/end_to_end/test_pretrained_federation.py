@@ -110,7 +110,7 @@ def test_a_deployed_run_starts_there(tmp_path: Path) -> None:
     pytest.importorskip("amqtt", reason="needs the extra broker")
     from tests.reference.deployments import QUICK, experiment
 
-    from gossamer.algorithms.edge_cloud.messages import Newest
+    from gossamer.algorithms.clients.messages import NewestAtClip
     from gossamer.cli.federation.local_federation import LocalFederation
     from gossamer.protocol.effects import Send
     from gossamer.protocol.trace import read_steps
@@ -126,7 +126,7 @@ def test_a_deployed_run_starts_there(tmp_path: Path) -> None:
     assert not found.failed
     with trace.open("rb") as file:
         sent = [effect.message for step in read_steps(file) for effect in step.effects if isinstance(effect, Send)]
-    first = next(message for message in sent if isinstance(message, Newest))
+    first = next(message for message in sent if isinstance(message, NewestAtClip))
     assert first.version == 0
     assert first.model.values.tolist() == [*ARRAYS["weight"].ravel(), *ARRAYS["bias"]]
     server = federation.nodes()["server"]

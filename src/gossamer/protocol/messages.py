@@ -23,7 +23,7 @@ from gossamer.protocol import encoding
 from gossamer.vectors import LARGEST_VALUE, Confined, Masked, Public, Released, Vector
 
 MAGIC = b"GSM"
-VERSION = 1
+VERSION = 2
 HEADER = MAGIC + bytes([VERSION])
 MOST_FIELDS = 64
 MOST_COUNT = 1 << 53

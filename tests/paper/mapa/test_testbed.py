@@ -7,7 +7,7 @@ import pytest
 from experiments.mapa.testbed import by_processes, sent
 from experiments.study import named
 
-from gossamer.algorithms.edge_cloud.messages import Halt, Newest
+from gossamer.algorithms.clients.messages import Halt, NewestAtClip
 from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.events import Started
 from gossamer.protocol.trace import Step
@@ -20,7 +20,7 @@ def model(value: float) -> Public:
 
 def test_models_are_those_that_were_sent_with_seconds_from_the_first() -> None:
     """Two edges pull x_0 at 7.0 and 7.5; an update at 8.0 answers with x_1, and the run ends at 9.0 with x_2."""
-    newest = [Newest(1, version, 0, model(0.0), model(float(version))) for version in (0, 0, 1)]
+    newest = [NewestAtClip(1, version, model(0.0), model(float(version))) for version in (0, 0, 1)]
     steps = [
         Step(6.0, "server", Started(), [Record("stage.number", 1.0)]),
         Step(7.0, "server", Started(), [Send("a", newest[0])]),

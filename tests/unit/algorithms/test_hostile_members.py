@@ -13,8 +13,8 @@ import pytest
 
 from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.allreduce.messages import Alive, Average, Chunk, Join, Roster, Welcome
+from gossamer.algorithms.clients.messages import Leave
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.edge_cloud.messages import Leave
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.messages import Assignment, Contribution

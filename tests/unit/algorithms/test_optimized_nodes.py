@@ -82,12 +82,12 @@ def test_a_node_alone_moves_as_torch_does(algorithm: str, optimizer: Any, make: 
 
 @pytest.mark.parametrize(("optimizer", "make"), OPTIMIZERS)
 def test_an_edge_server_moves_as_torch_does(optimizer: Any, make: Any) -> None:
-    from gossamer.algorithms.edge_cloud.messages import SERVER, Pull, Push
+    from gossamer.algorithms.clients.messages import SERVER, Fetch, Push
 
     server = nodes("audp", optimizer, learning_rate=0.3)[SERVER]
     server.handle(Started(), 0.0)
-    (edge,) = server.edges  # type: ignore[attr-defined]
-    server.handle(Received(edge, Pull(1)), 0.0)
+    (edge,) = server.clients  # type: ignore[attr-defined]
+    server.handle(Received(edge, Fetch(1)), 0.0)
     for version, gradient in enumerate(GRADIENTS):
         server.handle(Received(edge, Push(version + 2, version, Released(gradient.copy()))), 1.0)
     np.testing.assert_allclose(server.state.x.values, torch_model(make, 0.3), rtol=1e-12)

@@ -70,7 +70,7 @@ def test_a_message_is_cut_into_equal_chunks_without_copies() -> None:
     assert {(c.number, c.chunks, c.size, len(c.content)) for c in first} == {(1, -(-SIZE // 100), SIZE, 100)}
     assert b"".join(c.content for c in first) == encode_message(BIG)[:3200]
     assert (
-        bytes(first[0].content)[:4] == b"GSM\x01"
+        bytes(first[0].content)[:4] == b"GSM\x02"
     )  # the first one is partly a header; the others are the model's memory
     start = BIG.values.values.__array_interface__["data"][0]
     for c in first[1:]:

@@ -56,7 +56,7 @@ class Empty(Message):
 OFFER = Offer(1, Released(np.array([1.0], np.float32)), Masked(np.array([2], np.uint64)))
 # Written by hand from the page on the wire format.
 OFFER_BYTES = bytes.fromhex(
-    "47534d 01"  # GSM, version 1
+    "47534d 02"  # GSM, version 2
     "6f 13 746573742e6d657373616765732e6f66666572"  # a registered type, 19 letters, its name
     "03000000"  # three fields
     "69 0100000000000000"  # 1
@@ -177,10 +177,10 @@ def test_other_registered_types_are_no_messages() -> None:
     ("data", "complaint"),
     [
         (b"", "starts with"),
-        (b"GSM\x01", "starts with"),
-        (b"gsm\x01" + OFFER_BYTES[4:], "starts with"),
-        (OFFER_BYTES[:3] + b"\x02" + OFFER_BYTES[4:], "wire version 1, found 2"),
-        (OFFER_BYTES[:3] + b"\x00" + OFFER_BYTES[4:], "wire version 1, found 0"),
+        (b"GSM\x02", "starts with"),
+        (b"gsm\x02" + OFFER_BYTES[4:], "starts with"),
+        (OFFER_BYTES[:3] + b"\x03" + OFFER_BYTES[4:], "wire version 2, found 3"),
+        (OFFER_BYTES[:3] + b"\x00" + OFFER_BYTES[4:], "wire version 2, found 0"),
         (OFFER_BYTES + b"\x00", "end of the value"),
         (OFFER_BYTES[:-1], "more bytes"),
     ],

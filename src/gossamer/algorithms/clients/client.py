@@ -45,7 +45,7 @@ def update_itself(given: Any, update: Any) -> Any:
 class TrainingNode(WorkerNode):
     """A client of any kind: what it pushes, and how it ends."""
 
-    def __init__(self, name: str, context: Context, makes: Pushed) -> None:
+    def __init__(self, name: str, context: Context, makes: Pushed = update_itself) -> None:
         super().__init__(name, context, SERVER, Words(Fetch, Push, Leave))
         self.makes = makes
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, Push
+from gossamer.algorithms.clients.client import TrainingNode
+from gossamer.algorithms.clients.messages import SERVER, Leave, Newest, Push
 from gossamer.algorithms.clients.rounds import MaskedRounds
 from gossamer.algorithms.clients.server import ClientServer, ServerState
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMember, SumState
-from gossamer.algorithms.worker import Words, WorkerNode, WorkerState
+from gossamer.algorithms.worker import WorkerState
 from gossamer.errors import PeerError
 from gossamer.privacy.masking import Group, MaskedSum, Step
 from gossamer.privacy.masking.server import start_sum
@@ -266,13 +267,13 @@ class MaskedClientState(MemberState, WorkerState):
     version: int = -1
 
 
-class MaskedClientNode(RoundMember, WorkerNode):
+class MaskedClientNode(RoundMember, TrainingNode):
     """A client, with data of its own, that is in the sums of some rounds."""
 
     state: MaskedClientState
 
     def __init__(self, name: str, context: Context, query: TrainingQuery, group: Group) -> None:
-        super().__init__(name, context, SERVER, Words(Fetch, Push, Leave))
+        super().__init__(name, context)
         self.state = MaskedClientState(context.initial)
         self.query, self.group = query, group
 
@@ -310,7 +311,3 @@ class MaskedClientNode(RoundMember, WorkerNode):
         s = self.state
         if s.step == Step.REVEAL and self.quota is not None and s.updates >= self.quota:
             yield from self.leave("quota")
-
-    @on(Halt)
-    def halt(self, sender: str, halt: Halt, now: float) -> Effects:
-        yield from self.halted(sender, halt)

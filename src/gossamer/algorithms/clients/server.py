@@ -73,23 +73,20 @@ class ServerState:
         self.staleness_most = max(self.staleness_most, stale)
 
 
-class ClientServer(EndingNode):
+class ModelServer(EndingNode):
     """Base of servers: a subclass says what becomes of the updates, with a handler of `Push`."""
 
     state: ServerState
+    called = "client"
+    """Word for those it serves."""
+    shown: type[Released | Confined] = Released
+    """Label of their updates."""
 
-    def __init__(self, state: ServerState, context: Context, settings: ClientSettings) -> None:
+    def __init__(self, state: ServerState, context: Context) -> None:
         super().__init__(SERVER, state)
-        self.settings, self.clients = settings, frozenset(context.names)
-        self.shown = Confined if settings.curated else Released
+        self.clients, self.expected = frozenset(context.names), context.initial
         self.last, self.deadline = context.updates, context.deadline
         self.clipping = context.clipping
-        if isinstance(self.clipping.policy, QuantileClip):
-            state.log_clip = self.clipping.initial(context.initial)
-
-    @property
-    def awaited(self) -> Set[str]:
-        return frozenset() if self.state.finished else self.clients - self.state.left
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
@@ -116,14 +113,10 @@ class ClientServer(EndingNode):
         s = self.state
         return Newest(request, s.t, s.x) if s.log_clip is None else NewestAtClip(request, s.t, s.log_clip, s.x)
 
-    def at_clip(self, query: Query) -> Query:
-        """``query`` at the clip in force."""
-        return query if self.state.log_clip is None else self.clipping.query(query, self.state.log_clip)
-
     def checked(self, sender: str, push: Push) -> int:
         """Refuse an update that cannot be one; how many steps of the server it is old."""
         self.check_member(sender)
-        check_model(push.update, self.state.x)
+        check_model(push.update, self.expected)
         if not isinstance(push.update, self.shown):
             raise PeerError(
                 f"{sender} pushes a vector that is {type(push.update).__name__}, expected {self.shown.__name__}"
@@ -132,22 +125,13 @@ class ClientServer(EndingNode):
             raise PeerError(f"{sender} pushes an update of version {push.version}, expected 0 to {self.state.t}")
         return self.state.t - push.version
 
-    def move(self, mean: Released) -> None:
-        """x = x + eta_g mean, or the optimizer's move for it; and the clip's, by the count that comes after a mean."""
-        s = self.state
-        if s.log_clip is not None and mean.size > s.x.size:  # nothing is counted where nobody answered
-            s.log_clip, mean = self.clipping.moved(s.log_clip, mean)
-        s.memory, direction = step(self.settings.server_optimizer, s.memory, mean)
-        s.x = (s.x + self.settings.learning_rate * direction).within()
-        s.t += 1
-
     @on(Leave)
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
         s = self.state
         self.check_member(sender)
         s.left.add(sender)
         if s.left >= self.clients:
-            yield from self.halt("all clients left")
+            yield from self.halt(f"all {self.called}s left")
 
     def wait(self, timeout: float | None, patience: float, timer: str) -> Effects:
         """Have a timer ring when the timeout is over; without one, when it is time to see who is there."""
@@ -163,16 +147,11 @@ class ClientServer(EndingNode):
     def check_member(self, sender: str) -> None:
         """Refuse what a stranger sends."""
         if sender not in self.clients:
-            raise PeerError(f"{sender} is no client of this server")
+            raise PeerError(f"{sender} is no {self.called} of this server")
 
     @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:
         yield from self.halt("deadline")
-
-    @on(Refused)
-    def refused(self, event: Refused, now: float) -> Effects:
-        """The clients' lines cover no further sum."""
-        yield from self.halt("budget")
 
     @on(Stop)
     def stop(self, event: Stop, now: float) -> Effects:
@@ -187,6 +166,38 @@ class ClientServer(EndingNode):
         for client in sorted(self.clients):
             yield Send(client, Halt(s.t, s.x))
         yield Finish(reason)
+
+
+class ClientServer(ModelServer):
+    """Base of servers of clients."""
+
+    def __init__(self, state: ServerState, context: Context, settings: ClientSettings) -> None:
+        super().__init__(state, context)
+        self.settings, self.shown = settings, Confined if settings.curated else Released
+        if isinstance(self.clipping.policy, QuantileClip):
+            state.log_clip = self.clipping.initial(context.initial)
+
+    @property
+    def awaited(self) -> Set[str]:
+        return frozenset() if self.state.finished else self.clients - self.state.left
+
+    def at_clip(self, query: Query) -> Query:
+        """``query`` at the clip in force."""
+        return query if self.state.log_clip is None else self.clipping.query(query, self.state.log_clip)
+
+    def move(self, mean: Released) -> None:
+        """x = x + eta_g mean, or the optimizer's move for it; and the clip's, by the count that comes after a mean."""
+        s = self.state
+        if s.log_clip is not None and mean.size > s.x.size:  # nothing is counted where nobody answered
+            s.log_clip, mean = self.clipping.moved(s.log_clip, mean)
+        s.memory, direction = step(self.settings.server_optimizer, s.memory, mean)
+        s.x = (s.x + self.settings.learning_rate * direction).within()
+        s.t += 1
+
+    @on(Refused)
+    def refused(self, event: Refused, now: float) -> Effects:
+        """The clients' lines cover no further sum."""
+        yield from self.halt("budget")
 
 
 class AtOnceServer(ClientServer):

@@ -8,7 +8,7 @@ Edge k, for ever:                                       Cloud server, for ever:
 4. g~ = g + noise                                       3. answer at once with x_{t+1} (and the clip)
 5. push g~                                              4. after T updates send Halt to all
 
-(2 to 4 of an edge happen at its data side.) The nodes themselves are in `edge_cloud.node` and `edge_cloud.server`.
+(2 to 4 of an edge happen at its data side.) The nodes themselves are in `edge_cloud.nodes`.
 
 | name | is |
 |---|---|
@@ -38,12 +38,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
+from gossamer.algorithms.clients import parts
+from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud.claims import mapa_claims
-from gossamer.algorithms.edge_cloud.messages import SERVER, Push
-from gossamer.algorithms.edge_cloud.node import EdgeNode
-from gossamer.algorithms.edge_cloud.server import Course, ServerNode
-from gossamer.algorithms.edge_cloud.server import Step as Step
+from gossamer.algorithms.edge_cloud.nodes import Course, EdgeNode, ServerNode
+from gossamer.algorithms.edge_cloud.nodes import Step as Step
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
 from gossamer.algorithms.learning_rate import (
     ConstantRate,
@@ -63,7 +63,6 @@ from gossamer.privacy.claim import Claim
 from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
 from gossamer.privacy.paper_noise import PaperNoise
-from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
 from gossamer.section import Composite
 
@@ -230,11 +229,6 @@ def count(nodes: Mapping[str, Node]) -> int:
     return int(nodes[SERVER].state.t)
 
 
-def staleness(server: Node, message: Message) -> int | None:
-    """Count the updates that a gradient is behind the server when it comes."""
-    return None if not isinstance(message, Push) or server.state.finished else int(server.state.t - message.version)
-
-
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Report on how stale gradients were, and what became of them."""
     state = nodes[SERVER].state
@@ -280,7 +274,7 @@ ALGORITHM = Algorithm(
     # The default is as good as the best fixed clip, and has nothing to tune: experiments/mapa.
     clips=Clips(("fixed", "quantile"), QuantileClip()),
     count=count,
-    staleness=staleness,
+    staleness=parts.staleness,
     grows=True,
     report=report,
     claims=claims,

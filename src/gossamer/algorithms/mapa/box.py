@@ -34,6 +34,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
+from gossamer.algorithms.clients import parts
 from gossamer.algorithms.command import Command
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
@@ -205,7 +206,7 @@ ALGORITHM = Algorithm(
     clips=Clips(("stages",), StageClip(), first_clip),
     estimates=Estimates(lambda settings: settings.missing, lambda settings: settings.estimate_on),
     count=edge_cloud.count,
-    staleness=edge_cloud.staleness,
+    staleness=parts.staleness,
     report=report,
     advice=advice,
     claims=edge_cloud.claims,

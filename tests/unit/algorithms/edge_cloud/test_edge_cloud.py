@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
+from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, NewestAtClip, Push
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.edge_cloud.box import AgarwalDuchiRate, Settings
-from gossamer.algorithms.edge_cloud.messages import SERVER, Halt, Leave, Newest, Pull, Push
 from gossamer.algorithms.mapa import box as mapa
 from gossamer.algorithms.staleness import StalenessSettings, feasible
 from gossamer.errors import PeerError
@@ -126,7 +126,7 @@ def test_the_learning_rate_follows_the_epochs_of_all_edges() -> None:
     computer = FixedAnswers()
     chosen = Settings(nodes=4, batch_size=4, learning_rate=rate)
     simulator, steps, _ = run(chosen, context(4, updates=12), cyclic(4), computer)
-    pushed = [s.event.message.gradient.values for s in steps if s.node == SERVER and _is(s, Push)]
+    pushed = [s.event.message.update.values for s in steps if s.node == SERVER and _is(s, Push)]
     expected = -sum((0.5 if t < 8 else 0.05) * gradient for t, gradient in enumerate(pushed[:12]))
     np.testing.assert_allclose(edge_cloud.output(simulator.nodes).values, expected, rtol=1e-12)
 
@@ -139,7 +139,7 @@ def test_stale_gradients_take_smaller_steps() -> None:
     """With exponent 1 the first updates of three edges in turn are eta, eta/2 and eta/3 times their gradients."""
     chosen = Settings(nodes=3, learning_rate=0.6, staleness={"exponent": 1})
     simulator, steps, _ = run(chosen, context(3, updates=3), cyclic(3), FixedAnswers())
-    pushed = [s.event.message.gradient.values for s in steps if s.node == SERVER and _is(s, Push)]
+    pushed = [s.event.message.update.values for s in steps if s.node == SERVER and _is(s, Push)]
     expected = -(0.6 * pushed[0] + 0.3 * pushed[1] + 0.2 * pushed[2])
     np.testing.assert_allclose(edge_cloud.output(simulator.nodes).values, expected, rtol=1e-12)
 
@@ -252,11 +252,11 @@ def test_who_waits_for_a_model_gets_it_when_it_is_back_and_holds_up_nobody_meanw
     server, ones = edge_cloud.build(chosen, context(2))[SERVER], Released(np.ones(SIZE))
 
     def answered(event: Any, now: float) -> list[str]:
-        return [e.to for e in server.handle(event, now) if isinstance(e, Send) and isinstance(e.message, Newest)]
+        return [e.to for e in server.handle(event, now) if isinstance(e, Send) and isinstance(e.message, NewestAtClip)]
 
     server.handle(Started(), 0.0)
-    assert answered(Received("node-0", Pull(1)), 0.0) == ["node-0"]
-    assert answered(Received("node-1", Pull(1)), 0.0) == []
+    assert answered(Received("node-0", Fetch(1)), 0.0) == ["node-0"]
+    assert answered(Received("node-1", Fetch(1)), 0.0) == []
     assert answered(PeerDown("node-1", "silent"), 1.0) == []
     assert answered(Received("node-0", Push(2, 0, ones)), 2.0) == ["node-0"]
     assert answered(PeerUp("node-1"), 3.0) == []
@@ -267,9 +267,9 @@ def test_who_pulls_after_the_end_is_told_so() -> None:
     nodes = edge_cloud.build(Settings(nodes=2), context(2, updates=1))
     server = nodes[SERVER]
     server.handle(Started(), 0.0)
-    server.handle(Received("node-0", Pull(1)), 0.0)
+    server.handle(Received("node-0", Fetch(1)), 0.0)
     server.handle(Received("node-0", Push(2, 0, Released(np.ones(SIZE)))), 0.0)
-    (effect,) = server.handle(Received("node-1", Pull(1)), 1.0)
+    (effect,) = server.handle(Received("node-1", Fetch(1)), 1.0)
     assert effect == Send("node-1", Halt(1, server.state.x))
 
 
@@ -297,10 +297,10 @@ def test_only_the_server_is_obeyed_and_only_edges_are_served() -> None:
     for node in nodes.values():
         node.handle(Started(), 0.0)
     clip, model = Public(np.zeros(1)), Public(np.ones(SIZE))
-    for message in (Newest(1, 5, 0, clip, model), Halt(9, model)):
+    for message in (NewestAtClip(1, 5, clip, model), Halt(9, model)):
         with pytest.raises(PeerError, match="only server may send"):
             nodes["node-0"].handle(Received("node-1", message), 1.0)
-    for wish in (Pull(1), Push(1, 0, Released(np.ones(SIZE))), Leave()):
+    for wish in (Fetch(1), Push(1, 0, Released(np.ones(SIZE))), Leave()):
         with pytest.raises(PeerError, match="no edge of this server"):
             nodes[SERVER].handle(Received("stranger", wish), 1.0)
 
@@ -309,8 +309,8 @@ def test_an_edge_that_came_back_ignores_answers_to_what_it_asked_before() -> Non
     edge = edge_cloud.build(Settings(nodes=2), context(2))["node-0"]
     edge.handle(Started(), 0.0)
     clip, model = Public(np.zeros(1)), Public(np.ones(SIZE))
-    assert edge.handle(Received(SERVER, Newest(0, 5, 0, clip, model)), 1.0) == []
-    (effect,) = edge.handle(Received(SERVER, Newest(1, 5, 0, clip, model)), 1.0)
+    assert edge.handle(Received(SERVER, NewestAtClip(0, 5, clip, model)), 1.0) == []
+    (effect,) = edge.handle(Received(SERVER, NewestAtClip(1, 5, clip, model)), 1.0)
     assert isinstance(effect, Compute)
 
 

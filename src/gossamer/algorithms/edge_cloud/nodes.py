@@ -1,29 +1,55 @@
-"""The cloud server of edge-cloud learning: it applies gradients first-in first-out, answers at once, and holds no data.
+"""The nodes of edge-cloud learning: edges that compute noisy gradients, and a cloud server that applies them in order.
 
-What it does at update t (learning rate, clip) is its *course*; `edge_cloud` and `mapa` differ in nothing else. It waits
-for nobody, unless it keeps a bound on the staleness, and then not for edges that are known to be away.
+An edge joins by asking for the model, at any time, and may leave or die at any time. The clip comes with the model, and
+an edge calibrates its noise to the clip it *uses*, so a server that lies about it harms the model, not the edge's
+examples.
+
+The server applies gradients first-in first-out, answers at once, and holds no data. What it does at update t (learning
+rate, clip) is its *course*; `edge_cloud` and `mapa` differ in nothing else. It waits for nobody, unless it keeps a
+bound on the staleness, and then not for edges that are known to be away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
+from gossamer.algorithms.clients.client import TrainingNode
+from gossamer.algorithms.clients.messages import SERVER, Leave, NewestAtClip, Push
+from gossamer.algorithms.clients.server import ModelServer, ServerState
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.edge_cloud.messages import SERVER, Halt, Leave, Newest, Pull, Push
-from gossamer.algorithms.ending import EndingNode
-from gossamer.algorithms.optimizer import Memory, Optimizer
+from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.optimizer import step as optimized
 from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.algorithms.worker import Probe
-from gossamer.errors import PeerError
-from gossamer.privacy.clipping import Clipping, QuantileClip
-from gossamer.protocol.effects import CancelTimer, Finish, Record, Send, SetTimer
-from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started, Stop
-from gossamer.protocol.messages import check_model
+from gossamer.privacy.clipping import QuantileClip
+from gossamer.privacy.tasks import Gradient
+from gossamer.protocol.effects import CancelTimer, Compute, Record, Send, SetTimer
+from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started
+from gossamer.protocol.messages import check_model, check_sender
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Blank, Model, Public, Released
+
+
+class EdgeNode(TrainingNode):
+    """An edge server k, with data of its own."""
+
+    def __init__(self, name: str, context: Context) -> None:
+        super().__init__(name, context)
+        self.query = context.queries[name]
+        self.clipping = context.clipping
+        self.log_clip = context.clipping.initial(context.initial)
+
+    @on(NewestAtClip)
+    def compute(self, sender: str, newest: NewestAtClip, now: float) -> Effects:
+        """The gradient at the model of this moment, clipped at what is the clip now."""
+        s = self.state
+        check_sender(sender, SERVER)
+        check_model(newest.model, s.w)
+        check_model(newest.log_clip, self.log_clip)
+        if self.takes(newest.request, newest):
+            yield Compute(Gradient(s.task, s.w, self.clipping.query(self.query, newest.log_clip)))
 
 
 @dataclass(frozen=True)
@@ -56,61 +82,49 @@ class Course(Protocol):
         ...
 
 
-@dataclass
-class ServerState:
+@dataclass(kw_only=True)
+class CloudState(ServerState):
     """State of the server.
 
     ``working`` has the version that each edge computes at; ``held`` has gradients that came and wait to be applied, and
     ``queue`` requests that wait for a model, both in order of arrival. Those of edges that are ``away`` wait on.
-    ``memory`` is the optimizer's.
     """
 
-    x: Model
     log_clip: Model
-    t: int = 0
     stage: int = -1
     working: dict[str, int] = field(default_factory=dict)
-    held: dict[str, tuple[int, int, Released]] = field(default_factory=dict)
+    held: dict[str, tuple[int, int, Any]] = field(default_factory=dict)
     queue: dict[str, int] = field(default_factory=dict)
-    left: set[str] = field(default_factory=set)
     away: set[str] = field(default_factory=set)
-    staleness_sum: int = 0
-    staleness_most: int = 0
     dropped: int = 0
     probing: bool = False
-    ends: float | None = None
-    finished: str = ""
-    memory: Memory | None = None
 
 
-class ServerNode(EndingNode):
+class ServerNode(ModelServer):
     """The cloud server: the model x_t, and who works at which version of it."""
 
-    state: ServerState
+    state: CloudState
+    called = "edge"
 
     def __init__(
         self, context: Context, course: Course, staleness: StalenessSettings, optimizer: Optimizer = None
     ) -> None:
-        self.clipping: Clipping = context.clipping
-        super().__init__(SERVER, ServerState(context.initial, self.clipping.initial(context.initial)))
-        self.edges = frozenset(context.names)
+        clip = context.clipping.initial(context.initial)
+        super().__init__(CloudState(x=context.initial, log_clip=clip), context)
         self.course, self.staleness, self.optimizer = course, staleness, optimizer
-        self.last, self.deadline = context.updates, context.deadline
         counted = isinstance(self.clipping.policy, QuantileClip)
-        self.answer = Public(Blank(context.initial.size + counted, context.initial.values.dtype))
+        self.expected = Public(Blank(context.initial.size + counted, context.initial.values.dtype))
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
-        yield from self.set_deadline(now)
+        yield from super().start(event, now)
         yield from self.enter()
 
-    @on(Pull)
-    def pulled(self, sender: str, pull: Pull, now: float) -> Effects:
+    def answer(self, edge: str, request: int) -> Effects:
+        """Have an edge that comes, or comes back, wait for a model: what it was computing is lost."""
         s = self.state
-        self.only_from_edges(sender)
-        s.left.discard(sender)
-        s.working.pop(sender, None)  # the edge came back, and what it was computing is lost
-        s.queue[sender] = pull.request
+        s.working.pop(edge, None)
+        s.queue[edge] = request
         yield from self.go_on()
 
     def go_on(self) -> Effects:
@@ -128,26 +142,21 @@ class ServerNode(EndingNode):
         for edge, request in list(s.queue.items()):
             if edge in s.away:
                 continue
-            if s.finished:
-                yield Send(edge, Halt(s.t, s.x))
-            elif most is None or len(s.working) + len(s.held) < most:
+            if not s.finished:
+                if most is not None and len(s.working) + len(s.held) >= most:
+                    return
                 s.working[edge] = s.t
-                yield Send(edge, Newest(request, s.t, s.stage, s.log_clip, s.x))
-            else:
-                return
+            yield from super().answer(edge, request)
             del s.queue[edge]
 
     @on(Push)
     def pushed(self, sender: str, push: Push, now: float) -> Effects:
         s = self.state
-        self.only_from_edges(sender)
-        check_model(push.gradient, self.answer)
-        if not 0 <= push.version <= s.t:
-            raise PeerError(f"{sender} pushes a gradient at version {push.version}, expected 0 to {s.t}")
+        self.checked(sender, push)
         if s.finished:
             return  # it has been told
         s.working.pop(sender, None)
-        s.held[sender] = (push.request, push.version, push.gradient)
+        s.held[sender] = (push.request, push.version, push.update)
         yield from self.go_on()
 
     def take(self, edge: str) -> Effects:
@@ -178,8 +187,7 @@ class ServerNode(EndingNode):
         rate = self.course.at(s.t).learning_rate / (stale + 1) ** self.staleness.exponent
         s.x = (s.x - rate * move).within()
         s.t += 1
-        s.staleness_sum += stale
-        s.staleness_most = max(s.staleness_most, stale)
+        s.note(stale)
         yield from self.enter()
         if s.t == self.last:
             yield from self.halt("updates")
@@ -198,13 +206,11 @@ class ServerNode(EndingNode):
 
     @on(Leave)
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
-        s = self.state
-        self.only_from_edges(sender)
-        s.left.add(sender)
-        s.queue.pop(sender, None)
+        self.check_member(sender)
+        self.state.left.add(sender)
+        self.state.queue.pop(sender, None)
         yield from self.forget(sender)
-        if s.left >= self.edges:
-            yield from self.halt("all edges left")
+        yield from super().leaves(sender, leave, now)
 
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:
@@ -216,11 +222,6 @@ class ServerNode(EndingNode):
     def peer_up(self, event: PeerUp, now: float) -> Effects:
         self.state.away.discard(event.peer)
         yield from self.go_on()
-
-    def only_from_edges(self, sender: str) -> None:
-        """Refuse what a stranger sends."""
-        if sender not in self.edges:
-            raise PeerError(f"{sender} is no edge of this server")
 
     def forget(self, edge: str) -> Effects:
         """Wait for ``edge`` no longer. What it pushed is still applied."""
@@ -249,21 +250,6 @@ class ServerNode(EndingNode):
 
     @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
-        """Timers are gone."""
         self.state.probing = False
-        yield from self.reset_deadline(now)
+        yield from super().resume(event, now)
         yield from self.watch()
-
-    @on(Stop)
-    def stop(self, event: Stop, now: float) -> Effects:
-        yield from self.halt(event.reason)
-
-    def halt(self, reason: str) -> Effects:
-        """End the run: every edge gets the last model."""
-        s = self.state
-        if s.finished:
-            return
-        s.finished = reason
-        for edge in sorted(self.edges):
-            yield Send(edge, Halt(s.t, s.x))
-        yield Finish(reason)
