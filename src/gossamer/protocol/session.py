@@ -84,13 +84,6 @@ class SessionSettings:
                 f"a session needs 0 < retry_after <= longest_retry, both finite, "
                 f"found retry_after {self.retry_after!r} and longest_retry {self.longest_retry!r}"
             )
-        if not (self.backoff >= 1 and self.silence > 0):
-            raise SpecError(
-                f"a session needs backoff >= 1 and silence > 0, "
-                f"found backoff {self.backoff!r} and silence {self.silence!r}"
-            )
-        if self.largest_message < 1:
-            raise SpecError(f"a session needs a largest_message of 1 or more, found {self.largest_message}")
         if self.largest_frame is not None and self.largest_frame < smallest_frame(self.largest_message):
             raise SpecError(
                 f"a session that cuts messages of up to {self.largest_message} bytes needs a largest_frame of "

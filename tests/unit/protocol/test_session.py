@@ -457,10 +457,6 @@ def test_restoring_leaves_the_state_as_it_is() -> None:
         {"retry_after": math.nan},
         {"longest_retry": 0.5},
         {"longest_retry": math.inf},
-        {"backoff": 0.5},
-        {"backoff": math.nan},
-        {"silence": 0.0},
-        {"silence": math.nan},
     ],
 )
 def test_settings_are_checked(changes: dict[str, float]) -> None:

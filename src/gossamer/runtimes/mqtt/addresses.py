@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gossamer.errors import SpecError
-from gossamer.runtimes.mqtt.inbox import ITEM_OVERHEAD
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -62,20 +61,6 @@ class TransportSettings:
     largest_datagram: int = 1 << 20
     most_incoming: int = 64 << 20
     most_outgoing: int = 64 << 20
-
-    def __post_init__(self) -> None:
-        for name, least in (
-            ("connect_timeout", 0),
-            ("reconnect_timeout", 0),
-            ("longest_retry", 0),
-            ("keepalive", 0),
-            ("largest_datagram", 0),
-        ):
-            if not getattr(self, name) > least:
-                raise SpecError(f"a transport needs {name} above {least}, found {getattr(self, name)!r}")
-        for name in ("most_incoming", "most_outgoing"):
-            if getattr(self, name) < self.largest_datagram + ITEM_OVERHEAD:
-                raise SpecError(f"a transport needs {name} above largest_datagram, found {getattr(self, name)!r}")
 
 
 def is_name(text: str) -> bool:
