@@ -8,9 +8,10 @@ and after. Messages to others are never written so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -113,3 +114,33 @@ def _whole(value: Any, objects: list[Any]) -> Any:
     if type(place) is not int or not 0 <= place < len(objects):
         raise MalformedMessage(f"expected the place of an object before it, found {str(place)[:40]}")
     return objects[place]
+
+
+class Kept:
+    """Base of what has state that is kept: the attributes that its class names, by name.
+
+    Sets become lists, dicts and lists are copied, and what is `Kept` itself keeps its own.
+    """
+
+    changing: ClassVar[tuple[str, ...]]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that changes, as data that `encode_snapshot` takes."""
+        return {name: _taken(getattr(self, name)) for name in self.changing}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Be as the object was whose `snapshot` this is."""
+        for name in self.changing:
+            now, then = getattr(self, name), snapshot[name]
+            if isinstance(now, Kept):
+                now.restore(then)
+            else:
+                setattr(self, name, set(then) if isinstance(now, set) else then)
+
+
+def _taken(value: Any) -> Any:
+    if isinstance(value, Kept):
+        return value.snapshot()
+    if isinstance(value, set):
+        return sorted(value)
+    return value.copy() if isinstance(value, dict | list) else value

@@ -11,6 +11,7 @@ import numpy as np
 from gossamer.algorithms.context import Staleness
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
+from gossamer.protocol.snapshots import Kept
 
 # A timeline of some nodes that never grows: spans that began close to each other become one when there are too many.
 #
@@ -26,7 +27,7 @@ COMPUTING, AWAY, SENDING = "computing", "away", "sending"
 _FINEST = 2.0**-20  # seconds: spans that begin closer to each other than this are one from the start
 
 
-class Timeline:
+class Timeline(Kept):
     """Spans of some nodes of a run.
 
     Parameters
@@ -41,6 +42,8 @@ class Timeline:
     places : mapping of str to int
         Place of each chosen node among them.
     """
+
+    changing = ("step", "_spans")
 
     def __init__(self, names: Sequence[str]) -> None:
         chosen = np.unique(np.linspace(0, len(names) - 1, min(NODES, len(names))).round().astype(np.int64))
@@ -72,14 +75,6 @@ class Timeline:
                 kept[1] += span[1]
                 kept[2] += span[2]
 
-    def snapshot(self) -> tuple[Any, ...]:
-        """Return all that changes, as plain data."""
-        return self.step, {key: list(span) for key, span in self._spans.items()}
-
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        """Be as the timeline was whose `snapshot` this is."""
-        self.step, self._spans = snapshot
-
     def as_dict(self) -> dict[str, Any]:
         """Return the timeline as plain data, ordered by node, kind and time."""
         return {
@@ -95,8 +90,10 @@ class Timeline:
 _COUNTED = 64  # most counts of a histogram
 
 
-class Histogram:
+class Histogram(Kept):
     """Counts of whole numbers of at least 0, in bins of one width, which doubles when there are too many."""
+
+    changing = ("width", "most", "counts")
 
     def __init__(self) -> None:
         self.width = 1
@@ -118,14 +115,6 @@ class Histogram:
         place = value // self.width
         self.counts.extend([0] * (place + 1 - len(self.counts)))
         self.counts[place] += 1
-
-    def snapshot(self) -> tuple[Any, ...]:
-        """Return all that changes, as plain data."""
-        return self.width, self.most, self.counts.copy()
-
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        """Be as the histogram was whose `snapshot` this is."""
-        self.width, self.most, self.counts = snapshot
 
 
 @dataclass(slots=True)
@@ -189,7 +178,7 @@ class Done(NamedTuple):
     staleness: float | None
 
 
-class Activity:
+class Activity(Kept):
     """Activity of all nodes of one run, in a few numbers for each.
 
     Parameters
@@ -212,6 +201,8 @@ class Activity:
     timeline : Timeline
         Of some nodes.
     """
+
+    changing = ("ages", "timeline")
 
     def __init__(self, nodes: Mapping[str, Node], start: float, staleness: Staleness = None) -> None:
         self._nodes, self._start = nodes, start
@@ -273,19 +264,15 @@ class Activity:
             if counts.place is not None:
                 self.timeline.add(counts.place, COMPUTING, since - self._start, seconds)
 
-    def snapshot(self) -> tuple[Any, ...]:
-        """Return all that changes, as plain data."""
+    def snapshot(self) -> dict[str, Any]:
         counts = [tuple(getattr(of, name) for name in _CHANGING) for of in self.counts.values()]
-        return counts, self.ages.snapshot(), self.timeline.snapshot()
+        return {**super().snapshot(), "counts": counts}
 
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        """Be as the activity was whose `snapshot` this is."""
-        counts, ages, timeline = snapshot
-        for of, values in zip(self.counts.values(), counts, strict=True):
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        super().restore(snapshot)
+        for of, values in zip(self.counts.values(), snapshot["counts"], strict=True):
             for name, value in zip(_CHANGING, values, strict=True):
                 setattr(of, name, value)
-        self.ages.restore(ages)
-        self.timeline.restore(timeline)
 
     # What an observer may ask
 

@@ -19,6 +19,7 @@ from gossamer.errors import BudgetSpent
 from gossamer.privacy.tasks import Round
 from gossamer.protocol.effects import Compute, Interrupt, Record, Release, Update
 from gossamer.protocol.events import Answered, Completed, Counted, Event, Refused
+from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.mail import Action
 from gossamer.runtimes.speeds import Speeds
@@ -29,9 +30,10 @@ _ROUNDING = 1e-9  # of a step: so that a step that ends now counts as done, what
 
 
 @dataclass
-class Counters:
+class Counters(Kept):
     """Counts of a run so far."""
 
+    changing = ("updates", "events", "rejected", "calls", "computed")
     updates: int = 0
     events: int = 0
     rejected: int = 0
@@ -66,7 +68,7 @@ class _Running:
         return self.since + left * self.seconds if self.task.until == self.task.steps else None
 
 
-class Computations:
+class Computations(Kept):
     """The computations of one run.
 
     Parameters
@@ -92,6 +94,8 @@ class Computations:
     told : bool
         Whether nodes are told, before each answer, how many updates all of them have made.
     """
+
+    changing = ("_counters", "_asked", "_begun")
 
     def __init__(
         self,
@@ -139,22 +143,19 @@ class Computations:
         """
         pack = restorable(self._computer).ticket_snapshot
         return {
-            "counters": vars(self._counters).copy(),
-            "asked": self._asked.copy(),
+            **super().snapshot(),
             "tickets": [(*key, pack(ticket)) for key, ticket in self._tickets.items()],
             "results": [(*key, tuple(answer)) for key, answer in self._results.items()],
             "rounds": [
                 (*key, *(pack(value) if name == "ticket" else value for name, value in _values(running)))
                 for key, running in self._rounds.items()
             ],
-            "begun": self._begun,
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Be as the computations were whose `snapshot` this is."""
         ticket_of = restorable(self._computer).ticket_of
-        vars(self._counters).update(snapshot["counters"])
-        self._asked, self._begun = snapshot["asked"], snapshot["begun"]
+        super().restore(snapshot)
         self._tickets = {(name, task): ticket_of(ticket) for name, task, ticket in snapshot["tickets"]}
         self._results = {(name, task): Answer(*answer) for name, task, answer in snapshot["results"]}
         self._rounds = {

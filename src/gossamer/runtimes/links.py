@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Self
@@ -16,6 +17,7 @@ from pydantic import (
 )
 
 from gossamer.errors import counted
+from gossamer.protocol.snapshots import Kept
 from gossamer.randomness import Stream
 from gossamer.runtimes.availability import Availability
 from gossamer.section import Section
@@ -149,12 +151,13 @@ class _Way:
 
 
 @dataclass(slots=True)
-class Links:
+class Links(Kept):
     """The links of one run; ``transmit`` says when each copy of a frame arrives.
 
     All draws depend on the seed and the number of the frame only.
     """
 
+    changing = ("frames", "uplink_free")
     settings: LinkSettings
     draws: Stream
     uplink_free: dict[str, float]
@@ -185,14 +188,12 @@ class Links:
             return (left + latency,)
         return self._unreliable(sender, to, left, latency, now)
 
-    def snapshot(self) -> tuple[Any, ...]:
-        """Return all that changes, as plain data."""
-        return self.frames, self.uplink_free.copy(), {ends: way.free for ends, way in self.ways.items()}
+    def snapshot(self) -> dict[str, Any]:
+        return {**Kept.snapshot(self), "free": {ends: way.free for ends, way in self.ways.items()}}
 
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        """Be as the links were whose `snapshot` this is."""
-        self.frames, self.uplink_free, free = snapshot
-        for (sender, to), seconds in free.items():
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        Kept.restore(self, snapshot)  # a class with slots is made anew, which super() does not know
+        for (sender, to), seconds in snapshot["free"].items():
             self._way(sender, to).free = seconds
 
     def _way(self, sender: str, to: str) -> _Way:

@@ -10,6 +10,7 @@ from gossamer.protocol.events import Event, Received
 from gossamer.protocol.frames import frame_size
 from gossamer.protocol.messages import Message, check, encoded_size, is_confined, may_hear
 from gossamer.protocol.session import Deliver, Report, Session, SessionSettings, Transmit
+from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.links import Links, LinkSettings
 
@@ -17,7 +18,7 @@ Action = Callable[[str, Any, float], None]
 """What happens at some time: (node, what, now)."""
 
 
-class Post:
+class Post(Kept):
     """The messages of one run.
 
     Parameters
@@ -48,6 +49,8 @@ class Post:
     under_way : int
         Messages that were sent and have not been received.
     """
+
+    changing = ("messages", "bytes", "under_way", "_links", "_wakes", "_away", "_flying")
 
     def __init__(
         self,
@@ -82,24 +85,12 @@ class Post:
         return {"arrive": self._arrive, "frame": self._frame, "wake": self._wake}
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all that changes, as data that `snapshots` encodes."""
-        return {
-            "counts": (self.messages, self.bytes, self.under_way),
-            "links": self._links.snapshot(),
-            "sessions": {name: session.state() for name, session in self._sessions.items()},
-            "wakes": self._wakes.copy(),
-            "away": sorted(self._away),
-            "flying": {ends: list(queue) for ends, queue in self._flying.items()},
-        }
+        return {**super().snapshot(), "sessions": {name: session.state() for name, session in self._sessions.items()}}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Be as the post was whose `snapshot` this is."""
-        self.messages, self.bytes, self.under_way = snapshot["counts"]
-        self._links.restore(snapshot["links"])
+        super().restore(snapshot)
         for name, session in self._sessions.items():
             self._sessions[name] = Session.restore(name, session.settings, snapshot["sessions"][name])
-        self._wakes, self._away = snapshot["wakes"], set(snapshot["away"])
-        self._flying = snapshot["flying"]
 
     @property
     def in_flight(self) -> list[InFlight]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from gossamer.errors import CallerError, SpecError
 from gossamer.protocol.node import Node
-from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot
+from gossamer.protocol.snapshots import Kept, decode_snapshot, encode_snapshot
 from gossamer.runtimes.mail import Action
 from gossamer.runtimes.order import ALWAYS, Bound, Cause, Key, Ranks, final_rank
 from gossamer.runtimes.simulator import Simulator
@@ -48,22 +48,16 @@ _MOST_AHEAD = 1_000  # computations of one node that are looked ahead at
 
 
 @dataclass
-class _Drawn:
+class _Drawn(Kept):
     """Stands in for the timeline, whose spans depend on the order of all shards' events."""
 
+    changing = ()
     places: dict[str, int]
     spans: list[tuple[Any, ...]]
     at: Callable[[], int]
 
     def add(self, place: int, kind: str, start: float, seconds: float = 0.0, count: int = 1) -> None:
         self.spans.append((self.at(), place, kind, start, seconds, count))
-
-    def snapshot(self) -> tuple[Any, ...]:
-        """Return nothing: its spans were told."""
-        return ()
-
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        """Be as it is anyhow."""
 
 
 class Shard(Simulator):

@@ -34,6 +34,7 @@ from gossamer.algorithms.context import Staleness
 from gossamer.arrays import IndexArray
 from gossamer.errors import SpecError
 from gossamer.protocol.node import Node
+from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes.activity import Activity, Counts, Histogram
 from gossamer.runtimes.computations import Counters
 from gossamer.runtimes.crew import Crew
@@ -49,7 +50,7 @@ from gossamer.sides.pool import Pool
 # Staleness of updates that shards make: how many others were made while each was computed, in the order of all.
 
 
-class Ages:
+class Ages(Kept):
     """Staleness of the updates of all nodes.
 
     Parameters
@@ -59,6 +60,8 @@ class Ages:
     histogram : Histogram
         Where each age is counted.
     """
+
+    changing = ("_before", "_sums", "_made")
 
     def __init__(self, nodes: int, histogram: Histogram) -> None:
         self._histogram = histogram
@@ -96,14 +99,6 @@ class Ages:
         """Write what is known of a node's updates into its counts."""
         counts.ages, counts.aged = int(self._sums[number]), int(self._made[number])
 
-    def snapshot(self) -> tuple[Any, ...]:
-        """Return all that changes, beside the histogram, as data that `protocol.snapshots` encodes."""
-        return self._before, self._sums, self._made
-
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        """Be as the ages were whose `snapshot` this is."""
-        self._before, self._sums, self._made = snapshot
-
 
 def least_delay(links: LinkSettings) -> float:
     """Seconds that every message takes at least."""
@@ -111,14 +106,7 @@ def least_delay(links: LinkSettings) -> float:
     return min([links.latency, *exceptions])
 
 
-_CHANGING = (
-    *("now", "finished", "messages", "bytes", "windows", "idle"),
-    *("_last", "_waited", "_settling", "_working", "_under_way"),
-)
-"""Fields of `Shards` that change, and are plain between two windows."""
-
-
-class Shards:
+class Shards(Kept):
     """A simulation over several shards, as its observers see it.
 
     Nodes, ledgers and activity are those of the moment that was `gather`ed last.
@@ -147,6 +135,11 @@ class Shards:
     staleness : ``"computing"`` or None
         How the staleness of updates is measured.
     """
+
+    changing = (
+        *("now", "finished", "messages", "bytes", "windows", "idle", "counters", "activity"),
+        *("_ages", "_last", "_waited", "_settling", "_working", "_under_way"),
+    )
 
     def __init__(
         self,
@@ -270,23 +263,12 @@ class Shards:
         self.gather()
         if None in (shards := self.crew.snapshots()):
             raise SpecError("the state of a shard cannot be kept; run without checkpoints")
-        return {
-            "shards": shards,
-            "activity": self.activity.snapshot(),
-            "ages": None if self._ages is None else self._ages.snapshot(),
-            **{name: getattr(self, name) for name in _CHANGING},
-            "counters": vars(self.counters).copy(),
-        }
+        return {**super().snapshot(), "shards": shards}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Be as the simulation was whose `snapshot` this is: one of as many shards, that has not begun."""
+        """Be as the simulation was whose `snapshot` this is: one that was built from the same, and has not begun."""
         self.crew.set_back(snapshot["shards"])
-        self.activity.restore(snapshot["activity"])
-        if self._ages is not None:
-            self._ages.restore(snapshot["ages"])
-        for name in _CHANGING:
-            setattr(self, name, snapshot[name])
-        vars(self.counters).update(snapshot["counters"])
+        super().restore(snapshot)
         self._hand_over()
         self.gather()
 

@@ -27,6 +27,7 @@ from gossamer.protocol.effects import (
 )
 from gossamer.protocol.events import Elapsed, Event, Resumed, Started, Stop
 from gossamer.protocol.node import Node, restore_state, state_of
+from gossamer.protocol.snapshots import Kept
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
@@ -38,7 +39,7 @@ from gossamer.sides.answers import Computer, restorable
 # Timers of nodes in a simulation: each rings once, unless it is cancelled or set anew before.
 
 
-class Timers:
+class Timers(Kept):
     """The timers of all nodes, by name.
 
     Parameters
@@ -48,6 +49,8 @@ class Timers:
     happen : callable
         Shows a node an event: (node, event).
     """
+
+    changing = ("_set", "_tokens")
 
     def __init__(
         self, schedule: Callable[[float, Action, str, Any], None], happen: Callable[[str, Event], None]
@@ -64,14 +67,6 @@ class Timers:
     def actions(self) -> dict[str, Action]:
         """All that it schedules, by names for snapshots."""
         return {"ring": self._ring}
-
-    def snapshot(self) -> tuple[Any, ...]:
-        """Return all that changes, as plain data."""
-        return self._set, self._tokens.copy()
-
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        """Be as the timers were whose `snapshot` this is."""
-        self._set, self._tokens = snapshot
 
     def set(self, name: str, effect: SetTimer, now: float) -> None:
         """Set a timer of a node."""
@@ -94,7 +89,7 @@ class Timers:
             self._happen(name, Elapsed(timer))
 
 
-class Simulator:
+class Simulator(Kept):
     """Runs nodes on a virtual clock, one event a `step`.
 
     Parameters
@@ -115,6 +110,11 @@ class Simulator:
     staleness : callable, ``"computing"`` or None
         How the staleness of updates is measured.
     """
+
+    changing = (
+        *("now", "finished", "gone", "activity", "_scheduled", "_working", "_begun", "_down", "_settling", "_counted"),
+        *("_timers", "_absences", "_computations", "_post"),
+    )
 
     def __init__(
         self,
@@ -259,39 +259,20 @@ class Simulator:
         """
         named = {action: name for name, action in self._actions.items()}
         return {
-            "now": self.now,
+            **super().snapshot(),
             "heap": [(*key, named[action], node, what) for *key, action, node, what in self._heap],
-            "scheduled": self._scheduled,
-            "timers": self._timers.snapshot(),
             "nodes": {name: state_of(node) for name, node in self.nodes.items()},
-            "sets": [sorted(found) for found in (self.gone, self._working, self._begun)],
-            "finished": self.finished.copy(),
-            "down": self._down.copy(),
-            "settling": self._settling,
-            "counted": self._counted,
-            "absences": self._absences.snapshot(),
-            "activity": self.activity.snapshot(),
-            "computations": self._computations.snapshot(),
-            "post": self._post.snapshot(),
             "computer": restorable(self.computer).snapshot(),
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Be as the simulator was whose `snapshot` this is: one that was built from the same, and has not begun."""
         actions = self._actions
-        self.now, self._scheduled = snapshot["now"], snapshot["scheduled"]
         self._heap[:] = [(*key, actions[name], node, what) for *key, name, node, what in snapshot["heap"]]
-        self.finished = snapshot["finished"]
-        self._timers.restore(snapshot["timers"])
         for name, node in self.nodes.items():
             restore_state(node, snapshot["nodes"][name])
-        self.gone, self._working, self._begun = map(set, snapshot["sets"])
-        self._down, self._settling, self._counted = snapshot["down"], snapshot["settling"], snapshot["counted"]
-        self._absences.restore(snapshot["absences"])
-        self.activity.restore(snapshot["activity"])
-        restorable(self.computer).restore(snapshot["computer"])  # before tickets, which are of its sides
-        self._computations.restore(snapshot["computations"])
-        self._post.restore(snapshot["post"])
+        restorable(self.computer).restore(snapshot["computer"])  # tickets of computations are the computer's
+        super().restore(snapshot)
 
     @property
     def _actions(self) -> dict[str, Action]:

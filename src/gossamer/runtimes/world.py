@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from gossamer.errors import SpecError
+from gossamer.protocol.snapshots import Kept
 from gossamer.randomness import stream
 from gossamer.runtimes.availability import Span
 from gossamer.runtimes.links import FaultSettings, LinkSettings
@@ -17,7 +18,7 @@ from gossamer.runtimes.speeds import Speeds, SpeedSettings
 # Absences of nodes in a simulation: spans of which a spec says some, and of which days bring one after the other.
 
 
-class Absences:
+class Absences(Kept):
     """Spans in which nodes are away: (node, when it leaves, when it is back or None), in seconds after the start.
 
     Parameters
