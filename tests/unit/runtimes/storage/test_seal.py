@@ -136,6 +136,15 @@ def test_a_value_that_was_changed_by_hand_is_noticed_without_what_lies_beside_it
         KINDS[kind][1](path)
 
 
+def test_a_file_of_an_older_version_is_refused_in_one_line(kind: str, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+        connection.execute(f"PRAGMA user_version = {version - 1}")
+    line = rf"^[^\n]* was written by an older version of gossamer \(format {version - 1}, expected {version}\)[^\n]*$"
+    with pytest.raises(WrongStore, match=line):
+        KINDS[kind][1](path)
+
+
 @pytest.mark.parametrize("lost", ["DELETE FROM seal", "UPDATE seal SET tag = x''", "DROP TABLE seal"])
 def test_without_its_seal_a_file_is_refused(kind: str, path: Path, lost: str) -> None:
     newest_of(path).unlink()
