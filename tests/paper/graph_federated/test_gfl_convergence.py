@@ -92,18 +92,6 @@ def test_the_first_round_of_all_three_by_hand() -> None:
     assert found.disagreement[1] == pytest.approx(4 / 9 * mu2 * (3 * 3 + 3 + 15 / 4) + 0.01)
 
 
-def test_the_noise_of_several_local_steps_by_hand() -> None:
-    """Equations (31) to (36) for E = 2, with r = 1 - 2 nu mu + 4 delta^2 mu^2: a = delta^2 (2 + r), c = 1/6."""
-    rate, mu2 = 1 - 0.1 + 0.01, 0.0025
-    two = replace(CONSTANTS, local_steps=2)
-    assert two.incremental(3.0) == pytest.approx((2 + rate) * mu2 * 3)
-    assert replace(two, drift=2.0).incremental(3.0) == pytest.approx((2 + rate) * mu2 * 7)
-    # b = (12 (1-r)^2 - 8 (1-r) + 4 r - 2 r^3)/(4 (1-r)^3)
-    b = (12 * (1 - rate) ** 2 - 8 * (1 - rate) + 4 * rate - 2 * rate**3) / (4 * (1 - rate) ** 3)
-    assert replace(two, local_gradient_square=5.0).incremental(0.0) == pytest.approx(5 * (b * mu2**2 + mu2 / 6))
-    assert CONSTANTS.incremental(3.0) == 0  # one step has no increment
-
-
 def test_nothing_is_claimed_of_steps_that_are_too_large() -> None:
     for step in (0.4, 2.5):  # beta^2 mu^2 = 3 mu^2 is above mu; alpha is above 1
         limits = bounds(replace(CONSTANTS, step=step), 5, 1.0).limits

@@ -132,31 +132,28 @@ def _rounds(rounds: int) -> int:
 #
 # | symbol | here |
 # |---|---|
-# | mu, L, E | ``step``, ``agents_sampled``, ``local_steps``, the same for all agents |
+# | mu, L | ``step``, ``agents_sampled``; agents make one local step (E = 1) |
 # | nu, delta | ``strong_convexity`` of each agent's risk, ``smoothness`` of the loss of every example |
 # | mean of |grad Q(w^o)|^2 | ``gradient_square``, over examples |
-# | |grad J_p(w^o)|^2 | ``unit_gradient_square`` |
-# | xi, sigma_q^2 | ``drift`` of local optima, ``local_gradient_square`` of eq. 36: of local steps |
 # | iota_2 | ``mixing``: largest absolute eigenvalue of A less 1 1'/P |
 # | sigma_g^2, E |g|^2 | ``message_noise``, ``centroid_noise``: see `noise_squares` |
 #
-# With alpha = sqrt(1 - 2 nu mu + delta^2 mu^2) and the incremental noise Q(x) of eq. 31, which is 0 for E = 1, the
-# recursions are, of x a unit's own error, D the disagreement and c the centroid's error,
+# All units have the best model w^o in common. With alpha = sqrt(1 - 2 nu mu + delta^2 mu^2) the recursions are, of x a
+# unit's own error, D the disagreement and c the centroid's error,
 #
-#     x <- (alpha + beta^2 mu^2) x + mu^2 sigma_s^2 + mu^2/(1-alpha) Q(x) + sigma_g^2                       (62)
-#     D <- iota D + iota^2 mu^2 (R(x)/(1-iota) + beta^2 x + sigma_s^2) + sigma_g^2                          (68, 69)
-#     c <- (alpha + beta_s^2 mu^2) c + mu^2 sigma_s^2 + E |g|^2 + mu^2/(1-root) Q(x)
+#     x <- (alpha + beta^2 mu^2) x + mu^2 sigma_s^2 + sigma_g^2                                             (62)
+#     D <- iota D + iota^2 mu^2 (2 delta^2 x/(iota (1-iota)) + beta^2 x + sigma_s^2) + sigma_g^2            (68, 69)
+#     c <- (alpha + beta_s^2 mu^2) c + mu^2 sigma_s^2 + E |g|^2
 #          + mu^2 (delta^2/(root (1-root)) + beta_s^2) D,   root = sqrt(alpha)                              (73)
 #
-# with R(x) = 2/iota (delta^2 x + |grad J_p(w^o)|^2) + Q(x)/(1-iota). They say nothing where a factor is 1 or more: the
-# step is too large then, and bounds are infinite.
+# They say nothing where a factor is 1 or more: the step is too large then, and bounds are infinite.
 #
 # **These are claims, never guarantees.** They presume what the paper assumes, in particular that noise is independent
 # from round to round, that gradients are taken at the servers' own states and that nothing is clipped.
 #
 # References
 # ----------
-# "Privatized graph federated learning": eqs. 25, 26, 29, 31-36, Lemma 3, Theorems 1 and 3, Appendices A to C.
+# "Privatized graph federated learning": eqs. 25, 26, 29, Lemma 3, Theorems 1 and 3, Appendices A to C.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,10 +174,6 @@ class Constants:
     mixing: float
     message_noise: float
     centroid_noise: float = 0.0
-    unit_gradient_square: float = 0.0
-    local_steps: int = 1
-    drift: float = 0.0
-    local_gradient_square: float = 0.0
 
     def __post_init__(self) -> None:
         require_positive(
@@ -188,7 +181,6 @@ class Constants:
             strong_convexity=self.strong_convexity,
             smoothness=self.smoothness,
             agents_sampled=self.agents_sampled,
-            local_steps=self.local_steps,
         )
         if self.strong_convexity > self.smoothness:
             raise SpecError(
@@ -207,27 +199,12 @@ class Constants:
     @property
     def beta_square(self) -> float:
         """beta_(s,p)^2, eq. 25."""
-        return 6 * self.smoothness**2 / self.agents_sampled * (1 + 1 / self.local_steps)
+        return 12 * self.smoothness**2 / self.agents_sampled
 
     @property
     def gradient_noise(self) -> float:
         """sigma_(s,p)^2, eq. 26."""
-        return (12 / self.local_steps + 3) * self.gradient_square / self.agents_sampled
-
-    def incremental(self, error: float) -> float:
-        """Q(x), eqs. 31 to 36; one local step has no increment."""
-        steps, mu = self.local_steps, self.step
-        if steps == 1:
-            return 0.0
-        rate = 1 - 2 * self.strong_convexity * mu + 4 * (self.smoothness * mu) ** 2
-        left = 1 - rate
-        if left <= 0:
-            return math.inf
-        power = rate ** (steps + 1)
-        a = 4 * self.smoothness**2 * ((steps + 1) * left - 1 + power) / (steps * left) ** 2
-        b = 2 * (steps * (steps + 1) * left**2 - 2 * steps * left + 2 * rate - power) / (steps**2 * left**3)
-        c = (steps - 1) / (3 * steps)
-        return a * mu**2 * (error + self.drift**2) + (b * mu**4 + c * mu**2) * self.local_gradient_square
+        return 15 * self.gradient_square / self.agents_sampled
 
 
 @dataclass(frozen=True)
@@ -263,16 +240,15 @@ def _next(of: Constants, centroid: float, individual: float, disagreement: float
     mu2, alpha, iota = of.step**2, of.alpha, of.mixing
     if alpha >= 1:
         return math.inf, math.inf, math.inf
-    root, beta, increment = math.sqrt(alpha), of.beta_square, of.incremental(individual)
+    root, beta = math.sqrt(alpha), of.beta_square
     noise = mu2 * of.gradient_noise
-    residual = 2 / iota * (of.smoothness**2 * individual + of.unit_gradient_square) + increment / (1 - iota)
+    residual = 2 / iota * of.smoothness**2 * individual
     return (
         (alpha + 2 * beta * mu2) * centroid  # beta_s^2 = 2 beta_(s,p)^2, eq. 29
         + noise
         + of.centroid_noise
-        + mu2 / (1 - root) * increment
         + mu2 * (of.smoothness**2 / (root * (1 - root)) + 2 * beta) * disagreement,
-        (alpha + beta * mu2) * individual + noise + mu2 / (1 - alpha) * increment + of.message_noise,
+        (alpha + beta * mu2) * individual + noise + of.message_noise,
         iota * disagreement + iota**2 * (mu2 * (residual / (1 - iota) + beta * individual) + noise) + of.message_noise,
     )
 

@@ -356,107 +356,50 @@ def local_queries(
     }
 
 
-# Rules for what a spec may say of noise where it is between servers of federated units.
-
-
-def _amounts(settings: Settings, spec: Spec) -> str | None:
-    given = "noise_multiplier" if spec.privacy.noise_multiplier is not None else "epsilon"
-    if spec.privacy.noise_multiplier is None and spec.privacy.epsilon is None:
-        return None
-    return (
-        f"privacy.{given} is of noise on one gradient, and {settings.name} has noise between servers: give "
-        "privacy.standard_deviation or a budget"
-    )
-
-
-def _one_amount(settings: Settings, spec: Spec) -> str | None:
-    if not spec.private:
-        return None
-    if spec.budget is None and spec.privacy.standard_deviation is None:
-        return "give a budget, or privacy.standard_deviation, or say privacy: none"
-    if spec.budget is not None and spec.privacy.standard_deviation is not None:
-        return "a budget and privacy.standard_deviation both fix the noise; give one of them"
-    return None
-
-
-def _one_budget(settings: Settings, spec: Spec) -> str | None:
-    if spec.budget is None or not isinstance(spec.budget.epsilon, tuple):
-        return None
-    return f"budget.epsilon is one number in {settings.name}, whose servers have the same noise; found a list"
-
-
-def _bounded(settings: Settings, spec: Spec) -> str | None:
-    if spec.budget is None or not isinstance(spec.privacy.clip, NoClip):
-        return None
-    return "privacy.clip: none meets no budget; give a bound, or privacy.standard_deviation and no budget"
-
-
-def _noise_and_privacy(settings: Settings, spec: Spec) -> str | None:
-    noise = settings.noise
-    if spec.private and noise == "none":
-        return "algorithm.noise: none adds no noise: say privacy: none, or take homomorphic or random noise"
-    if not spec.private and noise != "none":
-        return f"algorithm.noise: {noise} needs a law: name a privacy.mechanism, or say noise: none"
-    return None
-
-
-def _relation(settings: Settings, spec: Spec) -> str | None:
-    if spec.privacy.relation is NeighboringRelation.REPLACE_ONE:
-        return None
-    return (
-        f"privacy.neighboring_relation: {settings.name} protects agents and units that are replaced, found "
-        f"{spec.privacy.relation.value}; leave it out"
-    )
-
-
-def _sampling(settings: Settings, spec: Spec) -> str | None:
-    if spec.privacy.sampling == "poisson":  # the default, which nobody need have said
-        return None
-    return f"privacy.sampling: {settings.name} draws mini-batches with replacement; leave it out"
-
-
-def _stop(settings: Settings, spec: Spec) -> str | None:
-    given = next((name for name in ("epochs", "updates") if getattr(spec.stop, name) is not None), None)
-    if given is None:
-        return None
-    return f"stop.{given}: {settings.name} ends after algorithm.rounds, the same for all servers; leave it out"
-
-
-def _agent_noise(settings: Settings, spec: Spec) -> str | None:
-    if spec.privacy.agent_noise is None:
-        return None
-    if not spec.private:
-        return "privacy.agent_noise comes beside noise between servers; name a privacy.mechanism"
-    masking = settings.masking.name
-    if masking != "secure":
-        return f"privacy.agent_noise is added inside masked sums: say algorithm.masking: secure, found {masking}"
-    return None
-
-
-def _independent_noise(settings: Settings, spec: Spec) -> str | None:
-    masking = settings.masking
-    if masking.name != "independent_noise" or masking.standard_deviation or spec.privacy.standard_deviation:
-        return None
-    return "algorithm.masking: independent_noise needs a standard_deviation where privacy has none; give one"
-
-
-_RULES = (
-    _amounts,
-    _noise_and_privacy,
-    _one_amount,
-    _one_budget,
-    _bounded,
-    _relation,
-    _sampling,
-    _agent_noise,
-    _independent_noise,
-    _stop,
-)
-
-
 def check(settings: Settings, spec: Spec) -> Iterator[str]:
-    """The rules that a spec breaks, a line each."""
-    return (problem for rule in _RULES if (problem := rule(settings, spec)) is not None)
+    """The rules that a spec breaks, a line each: of noise between servers, and of what has no place here."""
+    name, privacy, masking = settings.name, spec.privacy, settings.masking
+    if privacy.noise_multiplier is not None or privacy.epsilon is not None:
+        given = "noise_multiplier" if privacy.noise_multiplier is not None else "epsilon"
+        yield (
+            f"privacy.{given} is of noise on one gradient, and {name} has noise between servers: give "
+            "privacy.standard_deviation or a budget"
+        )
+    if spec.private and settings.noise == "none":
+        yield "algorithm.noise: none adds no noise: say privacy: none, or take homomorphic or random noise"
+    if not spec.private and settings.noise != "none":
+        yield f"algorithm.noise: {settings.noise} needs a law: name a privacy.mechanism, or say noise: none"
+    yield from _check_amounts(settings, spec)
+    if privacy.relation is not NeighboringRelation.REPLACE_ONE:
+        yield (
+            f"privacy.neighboring_relation: {name} protects agents and units that are replaced, found "
+            f"{privacy.relation.value}; leave it out"
+        )
+    if privacy.sampling != "poisson":  # the default, which nobody need have said
+        yield f"privacy.sampling: {name} draws mini-batches with replacement; leave it out"
+    if privacy.agent_noise is not None and not spec.private:
+        yield "privacy.agent_noise comes beside noise between servers; name a privacy.mechanism"
+    elif privacy.agent_noise is not None and masking.name != "secure":
+        yield f"privacy.agent_noise is added inside masked sums: say algorithm.masking: secure, found {masking.name}"
+    if masking.name == "independent_noise" and not (masking.standard_deviation or privacy.standard_deviation):
+        yield "algorithm.masking: independent_noise needs a standard_deviation where privacy has none; give one"
+    for ends in ("epochs", "updates"):
+        if getattr(spec.stop, ends) is not None:
+            yield f"stop.{ends}: {name} ends after algorithm.rounds, the same for all servers; leave it out"
+            return
+
+
+def _check_amounts(settings: Settings, spec: Spec) -> Iterator[str]:
+    """The rules on how much noise there is."""
+    budget, deviation = spec.budget, spec.privacy.standard_deviation
+    if spec.private and budget is None and deviation is None:
+        yield "give a budget, or privacy.standard_deviation, or say privacy: none"
+    if spec.private and budget is not None and deviation is not None:
+        yield "a budget and privacy.standard_deviation both fix the noise; give one of them"
+    if budget is not None and isinstance(budget.epsilon, tuple):
+        yield f"budget.epsilon is one number in {settings.name}, whose servers have the same noise; found a list"
+    if budget is not None and isinstance(spec.privacy.clip, NoClip):
+        yield "privacy.clip: none meets no budget; give a bound, or privacy.standard_deviation and no budget"
 
 
 def combination(settings: Settings, graph: Graph) -> FloatArray:

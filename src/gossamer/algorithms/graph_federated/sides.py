@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -88,35 +88,38 @@ def agent_plans(
     radius : float
         Most L2 norm of a model that agents of masked sums make updates at.
     behind : mapping of str to SidePlan
-        What leaves each unit, by its server; agents of other units are left out.
+        What leaves each unit, by its server.
 
     Raises
     ------
     CallerError
         If the settings do not fit together, or cryptography is missing.
     """
-    settings = problem.settings
-    found: dict[str, SidePlan] = {}
-    if settings.masking.name in ("none", "independent_noise"):
-        noise = _independent(problem) if settings.masking.name == "independent_noise" else None
-        for server, agents in units_of(settings, problem.names).items():
-            if server in behind:
-                raw = ClientUpdate(noise=noise, scope=frozenset((server, *agents)), behind=behind[server])
-                found.update(dict.fromkeys(agents, raw))
-        return {name: found[name] for name in problem.names if name in found}
+    settings, found = problem.settings, dict[str, SidePlan]()
     terms = masked_terms(problem, clip, radius) if settings.masking.name == "secure" else None
     for sampling in samplings(problem):
-        if sampling.server in behind:
-            make = _maker(problem, sampling, clip, terms, behind[sampling.server])
-            found.update({name: make(name) for name in sampling.agents})
-    return {name: found[name] for name in problem.names if name in found}
+        scope, outside = frozenset((sampling.server, *sampling.agents)), behind[sampling.server]
+        if terms is None:
+            raw = ClientUpdate(noise=_paper_noise(problem, sampling), scope=scope, behind=outside)
+            found.update(dict.fromkeys(sampling.agents, raw))
+            continue
+        unit = masked_unit(problem, sampling, clip)
+        sums = {} if unit.noise is None else rounds_sampled(sampling, settings.rounds)
+        for name in sampling.agents:
+            found[name] = MaskedMember(unit, sampling.of, terms, sums.get(name, 0), scope=scope, behind=outside)
+    return {name: found[name] for name in problem.names}
 
 
-def _independent(problem: Problem[Settings]) -> Independent:
-    """Noise that agents add on their own: as much as the servers', unless the settings say how much."""
-    deviation = problem.settings.masking.standard_deviation or problem.spec.privacy.standard_deviation
-    assert deviation is not None  # the rules check it
-    return Independent(deviation)
+def _paper_noise(problem: Problem[Settings], sampling: Sampling) -> Independent | Pairwise | None:
+    """Noise of the paper's figures that agents add; on their own as much as the servers', if nothing else is said."""
+    masking = problem.settings.masking
+    if not masking.noisy:
+        return None
+    deviation = masking.standard_deviation or problem.spec.privacy.standard_deviation
+    assert deviation is not None  # the settings and the rules check it
+    if masking.name == "independent_noise":
+        return Independent(deviation)
+    return Pairwise(sampling.server, sampling.of, deviation)
 
 
 def samplings(problem: Problem[Settings]) -> list[Sampling]:
@@ -132,26 +135,6 @@ def rounds_sampled(sampling: Sampling, rounds: int) -> dict[str, int]:
         return dict.fromkeys(sampling.agents, rounds)
     counts = Counter(agent for number in range(rounds) for agent in sampling.of(number))
     return {agent: counts[agent] for agent in sampling.agents}
-
-
-def _maker(
-    problem: Problem[Settings],
-    sampling: Sampling,
-    clip: float,
-    terms: RoundTerms | None,
-    behind: SidePlan,
-) -> Callable[[str], SidePlan]:
-    """Plans of the agents of one unit that hide their updates, by name."""
-    masking, scope = problem.settings.masking, frozenset((sampling.server, *sampling.agents))
-    if masking.name == "pairwise_noise":
-        deviation = masking.standard_deviation
-        assert deviation is not None  # the settings check it
-        pairs = Pairwise(sampling.server, sampling.of, deviation)
-        return lambda name: ClientUpdate(noise=pairs, scope=scope, behind=behind)
-    assert terms is not None
-    unit = masked_unit(problem, sampling, clip)
-    sums = {} if unit.noise is None else rounds_sampled(sampling, problem.settings.rounds)
-    return lambda name: MaskedMember(unit, sampling.of, terms, sums.get(name, 0), scope=scope, behind=behind)
 
 
 def planned_lengths(
