@@ -13,7 +13,7 @@ import pytest
 import yaml
 from tests.reference.outside import gossamer, here, installed, python
 
-from gossamer.algorithms import registered as registering
+from gossamer.algorithms import interface as registering
 from gossamer.algorithms.table import OWN
 
 SPEC = """

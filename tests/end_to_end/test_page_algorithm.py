@@ -17,7 +17,7 @@ from tests.reference.pages import own_distribution
 from tests.sampling import examples
 
 import gossamer as gs
-from gossamer.algorithms import registered as registering
+from gossamer.algorithms import interface as registering
 from gossamer.experiment import under_way
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare

@@ -33,7 +33,7 @@ NOT_SEEN = [
         "from gossamer.algorithms.graph_federated.state import State",
     ),
     (rules.imports_of_algorithms, "experiment/x.py", "from gossamer.algorithms.table import ALGORITHMS"),
-    (rules.imports_of_algorithms, "experiment/x.py", "from gossamer.algorithms.learning_rate import Constant"),
+    (rules.imports_of_algorithms, "experiment/x.py", "from gossamer.algorithms.optimizer import Constant"),
     (rules.imports_of_algorithms, "x.py", "if TYPE_CHECKING:\n    from gossamer.algorithms.gossip.box import Settings"),
     (rules.literals_of_names, "algorithms/gossip/box.py", "name = 'gossip'"),
     (rules.literals_of_names, "cli/x.py", "print('gossip runs')"),

@@ -1,25 +1,32 @@
 """An algorithm as one value: all that runs, deployments and tests ask of it.
 
 What an algorithm has to say is `build`, `model_of` and `output`; everything else has a default. The suite in
-`gossamer.testing.contracts` runs on each, and ``algorithms/table.py`` has the table of them.
+`gossamer.testing.contracts` runs on each, and ``algorithms/table.py`` has the table of them. Those of other
+distributions register by entry points; how they are found, hashed and allowed is in `gossamer.registering`:
+
+    [project.entry-points."gossamer.algorithms"]
+    mean = "mean_of_gradients:ALGORITHM"
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from gossamer.algorithms import sample_rules
 from gossamer.algorithms.command import Command
 from gossamer.algorithms.context import Batches, Context, InFlight, Staleness, Workload
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
-from gossamer.algorithms.sample_planning import plan_samples
-from gossamer.algorithms.terms import Terms as Terms
+from gossamer.algorithms.problem import Terms as Terms
+from gossamer.algorithms.sample_planning import check_samples, plan_samples
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.clipping import ClipSettings, FixedClip
 from gossamer.protocol.node import Node
+from gossamer.registering import Registered as AnyRegistered
+from gossamer.registering import clash as clash
+from gossamer.registering import one_of, registered_in
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import Matrix
 from gossamer.topology.settings import Ring, Topology
@@ -257,7 +264,7 @@ class Algorithm(Generic[S]):
     mixing: Callable[[S, Graph, tuple[str, ...]], Matrix] | None = None
     decided: Callable[[S, bool], S] = _decided
     terms: Callable[[S], Terms] = lambda settings: Terms()
-    check: Callable[[S, Spec], Iterable[str]] = sample_rules.check
+    check: Callable[[S, Spec], Iterable[str]] = check_samples
     plan: Callable[[Problem[S]], Plan] = plan_samples
     laws: tuple[str, ...] | None = None
     clips: Clips[S] = field(default_factory=Clips)
@@ -275,3 +282,51 @@ class Algorithm(Generic[S]):
     claims: Callable[[Problem[S], Plan], list[Claim]] = _no_lines
     small_runs: Callable[[S], SmallRuns] = _few
     command: Callable[[], Command[Any]] | None = None
+
+
+GROUP = "gossamer.algorithms"
+
+
+@dataclass(frozen=True)
+class Registered(AnyRegistered):
+    """An algorithm that a distribution registers."""
+
+    def load(self) -> Algorithm[Any]:
+        """Import the algorithm, which runs its code; once in a process.
+
+        Raises
+        ------
+        SpecError
+            If that fails, or there is no algorithm of this name.
+        """
+        if self.name in _LOADED:
+            return _LOADED[self.name][1]
+        found = self.imported()
+        if not isinstance(found, Algorithm):
+            raise self.broken(f"{self.point.value} is of type {type(found).__name__}, expected an Algorithm")
+        known = found.Settings.model_fields.get("name")
+        if known is None or self.name not in typing.get_args(known.annotation):
+            raise self.broken(f'the settings of {self.point.value} have no name: Literal["{self.name}"]')
+        _LOADED[self.name] = self, found
+        return found
+
+
+_LOADED: dict[str, tuple[Registered, Algorithm[Any]]] = {}
+"""Algorithms whose code has run, by name. It stays what it was until the process ends."""
+
+
+def registered() -> list[Registered]:
+    """All that are registered, by name; nothing of them is imported."""
+    return registered_in(GROUP, Registered)
+
+
+def loaded() -> list[Algorithm[Any]]:
+    """Those whose code has run."""
+    return [algorithm for _, algorithm in _LOADED.values()]
+
+
+def find(name: str, own: Collection[str]) -> Registered | None:
+    """The algorithm that is registered as ``name``, not imported; None if there is none; see `registering.one_of`."""
+    if name in _LOADED:
+        return _LOADED[name][0]
+    return one_of(registered(), name, own, "an algorithm")

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gossamer.algorithms.problem import Problem
-from gossamer.algorithms.stopping import StopSettings
+from gossamer.algorithms.problem import Problem, StopSettings
 from gossamer.errors import counted
 from gossamer.privacy import guarantees
 from gossamer.privacy.guarantees import Guarantee

@@ -1,25 +1,269 @@
-"""Problem that a run is planned from: known before it, and public but for how persons' examples lie at nodes.
+"""Problem that a run is planned from, and settings that plans depend on: privacy, budget, stop and masks.
 
-`experiment` makes a `Problem` of a spec and its data, and the algorithm makes a `Plan` of the problem.
+The problem is known before the run, and public but for how persons' examples lie at nodes. `experiment` makes a
+`Problem` of a spec and its data, and the algorithm makes a `Plan` of the problem.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+
+from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model_validator
 
 from gossamer.algorithms.context import Workload
-from gossamer.algorithms.privacy_settings import Budget, PrivacySettings
-from gossamer.algorithms.stopping import StopSettings
-from gossamer.algorithms.terms import Terms
 from gossamer.parameters import Part
-from gossamer.privacy.clipping import Clipping
-from gossamer.privacy.mechanisms import Mechanism
+from gossamer.privacy.accounting.group_rows import MOST_ROWS
+from gossamer.privacy.clipping import Clipping, ClipSettings
+from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.sampling import Sampling
+from gossamer.section import Composite, Section
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public
+
+Multiplier = Annotated[float, Field(ge=1e-2, le=1e6)]
+# Tags in brackets are left out of error messages.
+_ONE_OR_EACH = Discriminator(lambda value: "[each]" if isinstance(value, (list, tuple)) else "[one]")
+Multipliers = Annotated[
+    Annotated[Multiplier, Tag("[one]")] | Annotated[tuple[Multiplier, ...], Tag("[each]")], _ONE_OR_EACH
+]
+Epsilons = Annotated[
+    Annotated[PositiveFloat, Tag("[one]")] | Annotated[tuple[PositiveFloat, ...], Tag("[each]")], _ONE_OR_EACH
+]
+"""A number for all nodes, or a list with one for each."""
+
+
+class PrivacySettings(Composite):
+    """Settings that make releases private.
+
+    Attributes
+    ----------
+    mechanism : {"gaussian", "l2_laplace", "laplace", "none"}
+        The noise law. ``l2_laplace``: density ~ exp(-epsilon |noise| / sensitivity). ``laplace``: of each coordinate,
+        for `graph_federated`. ``none``: no noise, and the guarantee says "none".
+    clip : float or mapping, optional
+        C, the most L2 norm of a per-example gradient, or a mapping with a ``policy``: ``fixed`` (``bound``),
+        ``quantile`` (follows a quantile of the norms, for a share of each release), ``stages`` (of `mapa`) or ``none``
+        (of `graph_federated`: nothing is bounded, so nothing is guaranteed). By default, `mapa` has stages, `audp` with
+        Gaussian noise a quantile, and other noise a clip of 1; without noise nothing is clipped. `graph_federated`
+        clips mean gradients of mini-batches, with the regulariser's part. `fedavg`, `fedbuff` and `fedasync` clip a
+        client's whole update, of all its local steps; with ``privacy_unit: example`` they clip per-example gradients.
+    sampling : {"poisson", "fixed_size"}
+        How batches are drawn.
+    neighboring_relation : {"add_or_remove_one", "replace_one"}
+        Which datasets are neighbours.
+    noise_multiplier : float or list, optional
+        Of ``gaussian``: standard deviation of the noise on the sum over C; a list has one for each node. Left out, it
+        is calibrated to the budget.
+    epsilon : float or list, optional
+        Of ``l2_laplace``: the pure epsilon of one release on a full batch; a list has one for each node. Left out, it
+        is calibrated to the budget.
+    standard_deviation : float, optional
+        Of ``gaussian`` and ``laplace`` in `graph_federated`: of each coordinate of what a server's noise is made of
+        in a round. Left out, it is calibrated to the budget.
+    agent_noise : float, optional
+        Of `graph_federated` with ``masking: secure``: standard deviation of each coordinate of what an agent adds
+        to its update, against its own server, over the most length of an update, mu B.
+    norm : {"gamma", "exponential"}
+        Of ``l2_laplace``. ``exponential`` reproduces a paper's figures and guarantees nothing.
+    noise_scope : {"all", "first_layer"}
+        Of ``l2_laplace``. ``first_layer`` reproduces a paper's figures and guarantees nothing.
+    delta : float
+        At which epsilon is reported when there is no budget.
+    accept_weak : bool, optional
+        ``true`` takes a delta above 0.01, of the budget or this one, which says next to nothing.
+    noise_secret : {"fresh", "reproducible"}
+        ``fresh``: noise and samples of a simulation come from 128 random bits, drawn for each run and kept beside its
+        results. ``reproducible``: from the seed, for tests and studies; the guarantee says "none".
+    shared_samples : bool, optional
+        ``true`` draws batches from the seed alone, so that runs which differ in noise, mechanism or masking draw the
+        same ones, for paired comparisons. Only with reproducible noise, or where there is nothing to hide.
+    """
+
+    mechanism: Literal["gaussian", "l2_laplace", "laplace", "none"] = "gaussian"
+    clip: ClipSettings | None = None
+    sampling: Literal["poisson", "fixed_size"] = "poisson"
+    neighboring_relation: NeighboringRelation | None = None
+    noise_multiplier: Multipliers | None = None
+    epsilon: Epsilons | None = None
+    standard_deviation: PositiveFloat | None = None
+    agent_noise: PositiveFloat | None = None
+    norm: Literal["gamma", "exponential"] = "gamma"
+    noise_scope: Literal["all", "first_layer"] = "all"
+    delta: float = Field(default=1e-5, ge=1e-50, lt=1)
+    accept_weak: StrictBool | None = None
+    noise_secret: Literal["fresh", "reproducible"] = "fresh"
+    shared_samples: StrictBool | None = None
+
+    @model_validator(mode="after")
+    def _levels_belong_to_their_law(self) -> PrivacySettings:
+        if self.noise_multiplier is not None and self.mechanism != "gaussian":
+            raise ValueError(f"noise_multiplier is for gaussian noise, and mechanism is {self.mechanism}; leave it out")
+        if self.epsilon is not None and self.mechanism != "l2_laplace":
+            raise ValueError(
+                f"epsilon is that of one release of l2_laplace, and mechanism is {self.mechanism}; "
+                "leave it out, or give a budget"
+            )
+        if self.standard_deviation is not None and self.mechanism not in ("gaussian", "laplace"):
+            raise ValueError(
+                f"standard_deviation is for gaussian and laplace noise, and mechanism is {self.mechanism}; leave it out"
+            )
+        if not self.proved and self.mechanism != "l2_laplace":
+            raise ValueError(f"norm and noise_scope are for l2_laplace, and mechanism is {self.mechanism}")
+        if not self.proved and self.epsilon is None:
+            raise ValueError("norm: exponential and noise_scope: first_layer meet no budget; give privacy.epsilon")
+        return self
+
+    @property
+    def proved(self) -> bool:
+        """Whether the noise is one of those that a guarantee is proved for, or none at all."""
+        return self.norm == "gamma" and self.noise_scope == "all"
+
+    @property
+    def level(self) -> float | tuple[float, ...] | None:
+        """Amount of noise that the spec says."""
+        if self.standard_deviation is not None:
+            return self.standard_deviation
+        return self.noise_multiplier if self.mechanism == "gaussian" else self.epsilon
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """The relation asked for, or the one that goes with the sampling."""
+        if self.neighboring_relation is not None:
+            return self.neighboring_relation
+        poisson = self.sampling == "poisson"
+        return NeighboringRelation.ADD_OR_REMOVE_ONE if poisson else NeighboringRelation.REPLACE_ONE
+
+
+class SecureSums(Section):
+    """Base of settings whose kind ``secure`` hides updates in exact sums.
+
+    Attributes
+    ----------
+    name : str
+        The kind.
+    bits, threshold, minimum, fraction_bits
+        Of ``secure``; each algorithm says what they are of its own nodes.
+    """
+
+    secure: ClassVar[tuple[str, ...]] = ("bits", "threshold", "minimum", "fraction_bits")
+    """Settings that belong to ``secure`` alone."""
+
+    name: str = "none"
+    bits: Literal[32, 64] = 32
+    threshold: int | None = Field(default=None, ge=2)
+    minimum: int | None = Field(default=None, ge=2)
+    fraction_bits: int | None = None
+
+    @model_validator(mode="after")
+    def _belongs_to_secure(self) -> Self:
+        foreign = [name for name in self.secure if getattr(self, name) != type(self).model_fields[name].default]
+        if foreign and self.name != "secure":
+            raise ValueError(
+                f"masking: {' and '.join(foreign)} {'belong' if foreign[1:] else 'belongs'} to secure, found "
+                f"{self.name}"
+            )
+        return self
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Arguments of `secure_unit` for ``secure``."""
+        return {
+            "bits": self.bits,
+            "threshold": self.threshold or 0,
+            "minimum": self.minimum or 0,
+            "fraction_bits": self.fraction_bits,
+        }
+
+
+class Budget(Section):
+    """The most that any node's data may leak: ``epsilon`` at ``delta``; a list has an epsilon for each node.
+
+    Attributes
+    ----------
+    epsilon : float or list
+        Upper bound of the privacy loss.
+    delta : float
+        Probability with which it may not hold.
+    rows_per_person : int, optional
+        The guarantee is for all training examples of a person together, who has at most so many. Left out, it is for
+        each example. Where the data say whose they are (``dataset.person``), more are refused.
+    """
+
+    epsilon: Epsilons
+    delta: float = Field(default=1e-5, ge=1e-50, lt=1)
+    rows_per_person: int | None = Field(default=None, ge=1, le=MOST_ROWS)
+
+
+EXAMPLE = "example"
+"""The unit of privacy of most algorithms; others protect all that a party has."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms of what is released under some settings, as far as they decide it.
+
+    Attributes
+    ----------
+    noiseless : bool
+        Whether this is the algorithm without noise.
+    proved : bool
+        Whether a guarantee is proved for what is released.
+    sampling : str, optional
+        How examples are drawn; None where ``privacy.sampling`` says it.
+    sensitivity : float
+        How far one example moves what is released, in clips.
+    clipped_whole : bool
+        Whether what is released is clipped as a whole, and not example by example.
+    unit : str
+        What a guarantee protects, as owners' policies call it: ``example``, ``client`` or ``agent``.
+    relation : NeighboringRelation, optional
+        Which data are neighbours, where the spec leaves it to the algorithm; None where the sampling says it.
+    hiding : bool
+        Whether nodes draw what nobody may guess beside noise, such as masks.
+    limit : int, optional
+        A bound on the run's length, beside ``updates_per_node``.
+    rounds : bool
+        Whether a release sums up a whole round, and not one batch's gradients.
+    """
+
+    noiseless: bool = False
+    proved: bool = True
+    sampling: str | None = None
+    sensitivity: float = 1.0
+    clipped_whole: bool = False
+    unit: str = EXAMPLE
+    relation: NeighboringRelation | None = None
+    hiding: bool = False
+    limit: int | None = None
+    rounds: bool = False
+
+
+class StopSettings(Section):
+    """Conditions that end a run, whichever comes first. Without any, it ends after the algorithm's rounds or 20 epochs.
+
+    Attributes
+    ----------
+    updates : int, optional
+        Updates of all nodes together. The schedule up to there is looked ahead at before a run, some 10,000 a second;
+        ``updates_per_node`` of the algorithm and ``epochs`` need no such look.
+    epochs : float, optional
+        Passes of each node over its own shard, in expectation; a node that is done goes on answering.
+    virtual_seconds : float, optional
+        Of the simulated clock.
+    accuracy : float, optional
+        Accuracy of the run's model, the server's or the mean of the nodes', on the public examples of
+        ``evaluation.public_path``; without these on the test examples, which then look better than they are. Privacy is
+        charged for the whole plan, so another bound is needed too.
+    """
+
+    updates: int | None = Field(default=None, ge=1, le=10**8)
+    epochs: float | None = Field(default=None, gt=0, le=1e6)
+    virtual_seconds: PositiveFloat | None = None
+    accuracy: float | None = Field(default=None, gt=0, le=1)
+
 
 S = TypeVar("S")
 

@@ -21,9 +21,8 @@ from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.increasing import box as increasing
-from gossamer.algorithms.interface import Algorithm
+from gossamer.algorithms.interface import Algorithm, Registered, find, registered
 from gossamer.algorithms.mapa import box as mapa
-from gossamer.algorithms.registered import Registered, find, registered
 from gossamer.algorithms.synchronous_gossip import box as synchronous_gossip
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.registering import MODULES as MODULES

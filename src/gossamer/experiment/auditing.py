@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.terms import EXAMPLE
+from gossamer.algorithms.problem import EXAMPLE
 from gossamer.arrays import IndexArray
 from gossamer.attacks.audit import REPORTED, LowerBound, check_level
 from gossamer.attacks.canaries import Canaries, choose_canaries, correct_guesses, plant

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import NamedTuple, Protocol
 
-from gossamer.algorithms.stopping import StopSettings
+from gossamer.algorithms.problem import StopSettings
 from gossamer.runtimes.simulator import Simulator
 
 

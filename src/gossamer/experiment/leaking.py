@@ -24,7 +24,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.terms import EXAMPLE
+from gossamer.algorithms.problem import EXAMPLE
 from gossamer.arrays import IndexArray
 from gossamer.attacks.leak import NoiseScale
 from gossamer.attacks.neighbours import Neighbours, neighbours, worst_cases

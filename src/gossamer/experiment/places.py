@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gossamer.algorithms.registered import loaded
+from gossamer.algorithms.interface import loaded
 from gossamer.experiment.others_code import KINDS
 from gossamer.experiment.spec import Experiment
 

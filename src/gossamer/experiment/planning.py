@@ -13,8 +13,7 @@ from typing import Any
 
 from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.problem import Problem, Quotas
-from gossamer.algorithms.stopping import StopSettings
+from gossamer.algorithms.problem import Problem, Quotas, StopSettings
 from gossamer.algorithms.table import registered_as
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment import others_code

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from gossamer.algorithms.learning_rate import OneRate
+from gossamer.algorithms.optimizer import OneRate
 from gossamer.experiment.pretrained import PretrainedSettings
 from gossamer.objectives.loss_settings import LossSettings
 from gossamer.privacy.unit_tasks import TrainingQuery

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, Protocol, cast
 
 from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.stopping import StopSettings
+from gossamer.algorithms.problem import StopSettings
 from gossamer.errors import CallerError, SpecError, counted
 from gossamer.experiment.driving import NO_KEEPER, Keeper, Observer, Patience
 from gossamer.experiment.nodes_and_sides import nodes_of, sides_of

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from gossamer.algorithms.privacy_settings import Budget as Budget
-from gossamer.algorithms.privacy_settings import PrivacySettings as PrivacySettings
-from gossamer.algorithms.stopping import StopSettings as StopSettings
+from gossamer.algorithms.problem import Budget as Budget
+from gossamer.algorithms.problem import PrivacySettings as PrivacySettings
+from gossamer.algorithms.problem import StopSettings as StopSettings
+from gossamer.algorithms.problem import Terms
 from gossamer.algorithms.table import ALGORITHMS, DEFAULT, AlgorithmSettings
-from gossamer.algorithms.terms import Terms
 from gossamer.bounded import real_path
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings

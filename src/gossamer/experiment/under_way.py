@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.stopping import StopSettings
+from gossamer.algorithms.problem import StopSettings
 from gossamer.arrays import IndexArray
 from gossamer.errors import RunWarning
 from gossamer.experiment.checkpoints import Checkpoint, Origin, spec_digest

@@ -9,8 +9,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from gossamer.algorithms.convergence import Theory, lemma_1, theorem_2, theorem_4
 from gossamer.algorithms.edge_cloud.box import AgarwalDuchiRate
+from gossamer.algorithms.mapa.bounds import Theory, lemma_1, theorem_2, theorem_4
 from gossamer.algorithms.mapa.schedule import Problem, gaussian_second_moment, stages
 from gossamer.errors import SpecError
 

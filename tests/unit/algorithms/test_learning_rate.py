@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from gossamer.algorithms.learning_rate import ConstantRate, CosineRate, LearningRate, StepRate, WarmupAnnealRate
+from gossamer.algorithms.optimizer import ConstantRate, CosineRate, LearningRate, StepRate, WarmupAnnealRate
 from gossamer.errors import SpecError
 from gossamer.experiment.reading import parse_spec, read_text, write_spec
 

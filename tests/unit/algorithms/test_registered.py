@@ -10,8 +10,8 @@ import pytest
 import yaml
 from tests.reference.outside import SOURCES, written
 
-from gossamer.algorithms import registered as room
-from gossamer.algorithms.registered import Registered, find, registered
+from gossamer.algorithms import interface as room
+from gossamer.algorithms.interface import Registered, find, registered
 from gossamer.algorithms.table import ALGORITHMS, known_names
 from gossamer.deployment.owner.policy import OwnerPolicy, read_policy
 from gossamer.errors import SpecError

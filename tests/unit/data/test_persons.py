@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 import gossamer as gs
-from gossamer.algorithms.persons import MOST_KINDS, kinds_of_persons
 from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.sample_planning import release_counts
-from gossamer.algorithms.sample_readings import epsilon_so_far
+from gossamer.algorithms.sample_noise import MOST_KINDS, kinds_of_persons
+from gossamer.algorithms.sample_planning import epsilon_so_far, release_counts
 from gossamer.cli.federation.local_federation import DATA, POLICY, LocalFederation
 from gossamer.cli.main import main
 from gossamer.data.datasets import DatasetSettings, load_dataset

@@ -27,8 +27,7 @@ from gossamer.algorithms.allreduce.member import RingMember, RingState
 from gossamer.algorithms.allreduce.messages import Enough, Probe
 from gossamer.algorithms.context import Context, updates_per_epoch
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
-from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
-from gossamer.algorithms.optimizer import Memory, Optimizer, step
+from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Memory, Optimizer, step
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop

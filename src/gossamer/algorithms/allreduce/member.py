@@ -23,7 +23,7 @@ import numpy as np
 
 from gossamer.algorithms.allreduce.messages import Alive, Average, Chunk, Join, Probe, Roster, Welcome, check_when
 from gossamer.algorithms.allreduce.ring import Reduction, begin
-from gossamer.algorithms.ending import EndingNode
+from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.events import PeerDown

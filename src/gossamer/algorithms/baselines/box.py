@@ -31,12 +31,11 @@ from pydantic import Field, model_validator
 
 from gossamer.algorithms.context import Context, mean
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
-from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
-from gossamer.algorithms.optimizer import Memory, Optimizer, step
+from gossamer.algorithms.nodes import ScheduledNode, goes_by_all
+from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Memory, Optimizer, step
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.sample_planning import plan_samples
-from gossamer.algorithms.scheduled import ScheduledNode, goes_by_all
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop

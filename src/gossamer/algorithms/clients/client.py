@@ -12,8 +12,8 @@ from typing import Any
 
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, NewestAtClip, Push
 from gossamer.algorithms.context import Context
+from gossamer.algorithms.nodes import Words, WorkerNode, WorkerState
 from gossamer.algorithms.optimizer import Memory, Momentum, step
-from gossamer.algorithms.worker import Words, WorkerNode, WorkerState
 from gossamer.privacy.clipping import bound_of
 from gossamer.privacy.tasks import Gradient
 from gossamer.privacy.unit_tasks import ClippedUpdate, LocalUpdate, TrainingQuery

@@ -20,7 +20,7 @@ from gossamer.algorithms.clients.server import ClientServer, ServerState
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMember, SumState
-from gossamer.algorithms.worker import WorkerState
+from gossamer.algorithms.nodes import WorkerState
 from gossamer.errors import PeerError
 from gossamer.privacy.masking import Group, MaskedSum, Step
 from gossamer.privacy.masking.server import start_sum

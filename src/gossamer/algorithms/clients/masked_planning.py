@@ -17,10 +17,9 @@ from gossamer.algorithms.clients.planning import check_persons, in_run, one_law,
 from gossamer.algorithms.clients.rounds import MaskedRounds, masked_unit
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.plan import EVERYBODY, Plan, Words, noise_of
-from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.problem import Problem, StopSettings
 from gossamer.algorithms.sample_noise import Schedule, check_budget, choose_mechanisms, describe_law
 from gossamer.algorithms.sample_planning import quotas_of
-from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import BudgetUnreachable, counted
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import Gaussian, Mechanism

@@ -9,17 +9,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from gossamer.algorithms import sample_rules
 from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.clients.settings import ClientSettings
-from gossamer.algorithms.persons import asked
 from gossamer.algorithms.plan import EVERYBODY, Plan, Words, in_common, noise_of
-from gossamer.algorithms.problem import Problem, Spec
-from gossamer.algorithms.sample_noise import Schedule, check_budget, choose_mechanisms, describe_law
-from gossamer.algorithms.sample_planning import plan_schedules, quotas_of
+from gossamer.algorithms.problem import Problem, Spec, StopSettings
+from gossamer.algorithms.sample_noise import Schedule, asked, check_budget, choose_mechanisms, describe_law
+from gossamer.algorithms.sample_planning import check_samples, epsilon_so_far, plan_schedules, quotas_of
 from gossamer.algorithms.sample_planning import stop_of as stop_of
-from gossamer.algorithms.sample_readings import epsilon_so_far
-from gossamer.algorithms.stopping import StopSettings
 from gossamer.errors import SpecError, counted
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.accounting.worst import worst_profile
@@ -45,7 +41,7 @@ RUN_ASSUMPTIONS = (
 
 def check(settings: ClientSettings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
-    yield from sample_rules.check(settings, spec)
+    yield from check_samples(settings, spec)
     yield from settings.wrong()
     yield from _check_steps(settings) if settings.stepwise else _check_updates(settings, spec)
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, NewestAtClip, Push
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.ending import EndingNode
+from gossamer.algorithms.nodes import EndingNode, Probe
 from gossamer.algorithms.optimizer import Memory, step
-from gossamer.algorithms.worker import Probe
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.sampling import Poisson

@@ -10,10 +10,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from gossamer.algorithms.context import Batches, Workload
-from gossamer.algorithms.learning_rate import OneRate
-from gossamer.algorithms.masking_settings import SecureSums
-from gossamer.algorithms.optimizer import Optimizer
-from gossamer.algorithms.terms import EXAMPLE
+from gossamer.algorithms.optimizer import OneRate, Optimizer
+from gossamer.algorithms.problem import EXAMPLE, SecureSums
 from gossamer.privacy.unit_tasks import TrainingQuery
 from gossamer.section import Composite, bare
 

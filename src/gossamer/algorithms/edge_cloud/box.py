@@ -45,20 +45,20 @@ from gossamer.algorithms.edge_cloud.claims import mapa_claims
 from gossamer.algorithms.edge_cloud.nodes import Course, EdgeNode, ServerNode
 from gossamer.algorithms.edge_cloud.nodes import Step as Step
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
-from gossamer.algorithms.learning_rate import (
+from gossamer.algorithms.nodes import model_of, output
+from gossamer.algorithms.optimizer import (
     ConstantRate,
     CosineRate,
     EpochRate,
+    Optimizer,
     RateSchedule,
     StepRate,
     WarmupAnnealRate,
     from_number,
 )
-from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.plan import Plan, least_noise
 from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.staleness import StalenessSettings
-from gossamer.algorithms.worker import model_of, output
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation

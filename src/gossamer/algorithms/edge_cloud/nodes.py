@@ -19,10 +19,10 @@ from gossamer.algorithms.clients.client import TrainingNode
 from gossamer.algorithms.clients.messages import SERVER, Leave, NewestAtClip, Push
 from gossamer.algorithms.clients.server import ModelServer, ServerState
 from gossamer.algorithms.context import Context
+from gossamer.algorithms.nodes import Probe
 from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.optimizer import step as optimized
 from gossamer.algorithms.staleness import StalenessSettings
-from gossamer.algorithms.worker import Probe
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import CancelTimer, Compute, Record, Send, SetTimer

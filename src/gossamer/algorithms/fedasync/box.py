@@ -48,9 +48,9 @@ from gossamer.algorithms.clients.server import AtOnceServer, ServerState
 from gossamer.algorithms.clients.settings import ClientSettings, workload
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, SmallRuns
+from gossamer.algorithms.nodes import model_of, output
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem
-from gossamer.algorithms.worker import model_of, output
 from gossamer.protocol.node import Node
 from gossamer.section import Section, bare
 

@@ -60,9 +60,9 @@ from gossamer.algorithms.clients.settings import workload
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg.server import RoundServer
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
+from gossamer.algorithms.nodes import model_of, output
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
-from gossamer.algorithms.worker import model_of, output
 from gossamer.protocol.node import Node
 
 

@@ -63,10 +63,10 @@ from gossamer.algorithms.fedbuff.server import BufferServer, TrustedServer, left
 from gossamer.algorithms.fedbuff.settings import Settings as Settings
 from gossamer.algorithms.fedbuff.settings import draw_turns
 from gossamer.algorithms.interface import Algorithm, SmallRuns
+from gossamer.algorithms.nodes import model_of, output
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
 from gossamer.algorithms.sample_planning import quotas_of
-from gossamer.algorithms.worker import model_of, output
 from gossamer.protocol.node import Node
 from gossamer.randomness import Stream
 

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms.clients.settings import ClientSettings
-from gossamer.algorithms.learning_rate import OneRate
+from gossamer.algorithms.optimizer import OneRate
 from gossamer.arrays import IntArray
 from gossamer.errors import SpecError
 from gossamer.randomness import Stream

@@ -46,11 +46,10 @@ from gossamer.algorithms.gossip.exchange import Answer as Answer
 from gossamer.algorithms.gossip.exchange import Offer as Offer
 from gossamer.algorithms.gossip.exchange import State
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
-from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
-from gossamer.algorithms.optimizer import Optimizer, step
+from gossamer.algorithms.nodes import ScheduledNode, goes_by_all
+from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer, step
 from gossamer.algorithms.plan import Plan, least_noise
 from gossamer.algorithms.problem import Problem, smallest_node
-from gossamer.algorithms.scheduled import ScheduledNode, goes_by_all
 from gossamer.errors import PeerError
 from gossamer.privacy.claim import Claim
 from gossamer.privacy.mechanisms import Gaussian

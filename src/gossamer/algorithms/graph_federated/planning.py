@@ -30,9 +30,9 @@ from gossamer.algorithms.graph_federated.noise import (
 )
 from gossamer.algorithms.graph_federated.settings import Settings, combination, server_of, units_of
 from gossamer.algorithms.graph_federated.sides import agent_plans, own_server, planned_lengths
-from gossamer.algorithms.persons import asked
 from gossamer.algorithms.plan import Plan, Words
 from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.sample_noise import asked
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, counted
 from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarantee

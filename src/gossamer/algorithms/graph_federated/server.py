@@ -15,7 +15,6 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.graph_federated.messages import (
     REASONS,
     Assignment,
@@ -29,6 +28,7 @@ from gossamer.algorithms.graph_federated.messages import (
 )
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings
 from gossamer.algorithms.graph_federated.state import Newest, Reach, ServerState, Weights, shortened
+from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Finish, Record, Reject, Release, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop

@@ -17,8 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from gossamer.algorithms.masking_settings import SecureSums
-from gossamer.algorithms.problem import Spec
+from gossamer.algorithms.problem import SecureSums, Spec
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError, TopologyError
 from gossamer.privacy.clipping import NoClip

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.increasing.messages import (
     MOST_AHEAD,
     GlobalModel,
@@ -24,6 +23,7 @@ from gossamer.algorithms.increasing.messages import (
     holds,
 )
 from gossamer.algorithms.increasing.sizes import MOST_ROUNDS
+from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
 from gossamer.privacy.tasks import Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute, Interrupt, Record, Send, Update

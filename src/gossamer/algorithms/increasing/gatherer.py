@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
-from gossamer.algorithms.ending import EndingNode
 from gossamer.algorithms.increasing.messages import (
     MOST_AHEAD,
     Alone,
@@ -22,6 +21,7 @@ from gossamer.algorithms.increasing.messages import (
     RoundUpdate,
     holds,
 )
+from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Finish, Send, SetTimer
 from gossamer.protocol.events import PeerDown, PeerUp, Stop

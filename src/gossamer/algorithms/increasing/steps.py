@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, PositiveFloat
 
 from gossamer.algorithms.increasing.delay import TheoryConstants, TheoryDelay
 from gossamer.algorithms.increasing.sizes import RoundSizes
-from gossamer.algorithms.learning_rate import from_number
+from gossamer.algorithms.optimizer import from_number
 from gossamer.privacy.tasks import StepSizes
 from gossamer.section import Section
 

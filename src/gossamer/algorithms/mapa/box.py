@@ -40,8 +40,8 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, SmallRuns
 from gossamer.algorithms.mapa.schedule import Problem, Schedule, initial_clip
+from gossamer.algorithms.nodes import model_of, output
 from gossamer.algorithms.staleness import StalenessSettings
-from gossamer.algorithms.worker import model_of, output
 from gossamer.errors import SpecError
 from gossamer.privacy.clipping import StageClip
 from gossamer.protocol.node import Node

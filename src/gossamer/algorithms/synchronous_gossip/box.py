@@ -37,8 +37,7 @@ from pydantic import Field, model_validator
 
 from gossamer.algorithms.context import Context, mean
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
-from gossamer.algorithms.learning_rate import ConstantRate, LearningRate
-from gossamer.algorithms.optimizer import Optimizer
+from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.algorithms.synchronous_gossip.averaging import rows
 from gossamer.algorithms.synchronous_gossip.node import SynchronousNode
 from gossamer.protocol.node import Node

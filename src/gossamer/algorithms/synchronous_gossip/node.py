@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gossamer.algorithms.context import Context, updates_per_epoch
-from gossamer.algorithms.ending import EndingNode
+from gossamer.algorithms.nodes import EndingNode
 from gossamer.algorithms.optimizer import Memory, step
 from gossamer.algorithms.synchronous_gossip.averaging import Row
 from gossamer.algorithms.synchronous_gossip.messages import Enough, Iterate, Probe

@@ -26,7 +26,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def algorithms_command(options: argparse.Namespace) -> int:
     """Print the list."""
-    from gossamer.algorithms.registered import clash, registered
+    from gossamer.algorithms.interface import clash, registered
     from gossamer.algorithms.table import ALGORITHMS
     from gossamer.experiment.others_code import KINDS
 

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.sample_noise import spread
 from gossamer.arrays import FloatArray
 from gossamer.data.examples import Split
 from gossamer.deployment.founding.federation_spec import check_scale, own_code

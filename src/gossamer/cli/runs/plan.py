@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from gossamer.algorithms.command import Answer, Bounds, Command, Line, Option, Table, flag_of
-from gossamer.algorithms.registered import registered
+from gossamer.algorithms.interface import registered
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli.commands import CommandParser
 from gossamer.cli.delta_options import check_delta

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from gossamer.algorithms.registered import registered
+from gossamer.algorithms.interface import registered
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.bounded import read_file
 from gossamer.deployment.founding import layout as papers

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from gossamer.algorithms.terms import EXAMPLE as EXAMPLE
+from gossamer.algorithms.problem import EXAMPLE as EXAMPLE
 from gossamer.deployment.owner.policy import FINGERPRINT, OwnerPolicy
 from gossamer.errors import AccountingError, counted
 from gossamer.privacy.accounting import accountants

@@ -1,6 +1,7 @@
-"""A node that works for one server: it pulls the model, has its data side compute at it, and pushes the answer.
+"""Nodes that several algorithms have: those that end once, that follow a schedule, and that work for one server.
 
-It joins by pulling, at any time, and may leave or die at any time. What is computed is its algorithm's own.
+A worker pulls the model, has its data side compute at it, and pushes the answer. It joins by pulling, at any time, and
+may leave or die at any time. What is computed is its algorithm's own.
 """
 
 from __future__ import annotations
@@ -9,13 +10,64 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from gossamer.algorithms.context import Context
-from gossamer.algorithms.ending import EndingNode
-from gossamer.protocol.effects import Record, Send
-from gossamer.protocol.events import Completed, PeerDown, Refused, Resumed, Started, Stop
+from gossamer.algorithms.context import Context, updates_per_epoch
+from gossamer.algorithms.optimizer import EpochRate
+from gossamer.protocol.effects import Finish, Record, Send, SetTimer
+from gossamer.protocol.events import Completed, Counted, PeerDown, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import Message, check_model, check_sender, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import Confined, Model, Released
+
+
+class EndingNode(Node):
+    """A node whose state says why it has ``finished``, and of one with a ``deadline`` when it ``ends``."""
+
+    deadline: float | None = None
+    """Seconds from the start to the end, on the node's clock."""
+
+    def set_deadline(self, now: float) -> Effects:
+        """Have the timer ``deadline`` ring, from the start on."""
+        if self.deadline is not None:
+            self.state.ends = now + self.deadline
+            yield SetTimer(self.deadline, "deadline")
+
+    def reset_deadline(self, now: float) -> Effects:
+        """Set the timer again after an absence, when all timers are gone."""
+        if self.state.ends is not None and not self.state.finished:
+            yield SetTimer(max(self.state.ends - now, 0.0), "deadline")
+
+    def finish(self, reason: str) -> Effects:
+        """No more updates."""
+        if not self.state.finished:
+            self.state.finished = reason
+            yield Finish(reason)
+
+
+class ScheduledNode(EndingNode):
+    """A node whose state counts its own ``updates`` and, once it was told, those of all nodes (``counted``)."""
+
+    def follow(self, rate: EpochRate, context: Context) -> None:
+        """Take a schedule."""
+        self._rate, self._epoch = rate, updates_per_epoch(context, self.name, by_all=rate.by_all)
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next update."""
+        s = self.state
+        updates = (s.counted or 0) if self._rate.by_all else s.updates
+        return self._rate.at(updates / self._epoch)
+
+    @on(Counted)
+    def count(self, event: Counted, now: float) -> Effects:
+        """Remember how many updates came before the one that is about to be made."""
+        self.state.counted = event.updates
+        yield from ()
+
+
+def goes_by_all(settings: Any) -> bool:
+    """Whether the learning rate of some settings goes by the updates of all nodes."""
+    rate: EpochRate = settings.learning_rate
+    return rate.by_all
 
 
 @dataclass

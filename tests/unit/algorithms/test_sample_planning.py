@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gossamer.algorithms.sample_readings import revealing
+from gossamer.algorithms.sample_planning import revealing
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
