@@ -194,3 +194,8 @@ class MaskedMember(ByKind):
 
     def drawn(self) -> Drawn:
         return Drawn()  # its sampler has the exact law
+
+
+def smallest_sum(side: SidePlan) -> int | None:
+    """Least number of updates in the sums that a party hides in; None where it hides in none."""
+    return side.bound.group.minimum if isinstance(side, MaskedMember) else None

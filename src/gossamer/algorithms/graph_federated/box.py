@@ -66,7 +66,6 @@ from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.graph_bounds import GradientAt
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
-from gossamer.sides.plan import Stream
 from gossamer.vectors import Confined, Model
 
 
@@ -199,11 +198,11 @@ def remarks(nodes: Mapping[str, Node]) -> list[str]:
 def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
     """Claims of the paper's Theorem 2; see `gossamer.algorithms.graph_federated.claims`."""
     settings, (law, *_) = problem.settings, plan.mechanisms.values()
-    (noise, *_) = [side.law for side in plan.sides.values() if isinstance(side, Stream)]
-    if noise is None or settings.gradient_at is None:
+    if settings.gradient_at is None:
         return []
+    stream: Any = plan.side(servers(settings)[0])
     where = GradientAt(settings.gradient_at)
-    return gfl_claims(noise, settings.rounds, settings.step_size, law.clip, where, random=settings.random)
+    return gfl_claims(stream.law, settings.rounds, settings.step_size, law.clip, where, random=settings.random)
 
 
 def small_runs(settings: Settings) -> SmallRuns:

@@ -20,8 +20,8 @@ from gossamer.keys.membership import AGENT, Member
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.clipping import FixedClip
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.sides.plan import MaskedMember
 from gossamer.sides.side_plan import CountedOn
+from gossamer.sides.unit_plans import smallest_sum
 
 # Options for running a party's node.
 
@@ -218,7 +218,7 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         delta=spec.delta,
         relation=spec.privacy.relation,
         unit=spec.terms.unit,
-        smallest_sum=side.bound.group.minimum if isinstance(side, MaskedMember) else None,
+        smallest_sum=smallest_sum(side),
         agent_noise=spec.privacy.agent_noise,
         shown_to=_shown_to(agreed),
         counted_on=() if counted_on is None else _others(agreed, counted_on),
