@@ -17,7 +17,7 @@ from gossamer.errors import SpecError
 from gossamer.experiment.spec import Experiment
 
 if TYPE_CHECKING:
-    from gossamer.objectives.models.given import Given
+    from gossamer.objectives.models import Given
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class FromMemory:
         return load_dataset(settings) if self.data is None else self.data.dataset(settings)
 
     def _name(self, experiment: Experiment) -> str:
-        from gossamer.objectives.models.given import name_of  # needs torch, which is optional
+        from gossamer.objectives.models import name_of  # needs torch, which is optional
 
         found, settings = f"{IN_MEMORY}:{name_of(self.module)}", experiment.objective
         if settings.name is not None or settings.module not in (None, found):

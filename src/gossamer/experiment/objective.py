@@ -24,7 +24,7 @@ def objective_of(experiment: Experiment, dataset: Dataset, memory: FromMemory) -
     """Build the objective; with it comes a digest of a module that was given from memory, empty if none was."""
     if memory.module is None:
         return build_objective(experiment, dataset), b""
-    from gossamer.objectives.models.given import made
+    from gossamer.objectives.models import made
 
     found = made(memory.module, tuple(dataset.train.features.shape[1:]), _outputs(experiment, dataset))
     return _trained(found.module, experiment, dataset, started=found.started), found.code

@@ -33,7 +33,7 @@ from gossamer.experiment.tracing import tracing
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
-    from gossamer.objectives.models.given import Given
+    from gossamer.objectives.models import Given
 
 
 def repeat_run(

@@ -34,7 +34,7 @@ from gossamer.runtimes.crew import Engine
 from gossamer.runtimes.ray_shards import RayShards
 
 if TYPE_CHECKING:
-    from gossamer.objectives.models.given import Given
+    from gossamer.objectives.models import Given
 
 
 def resume_run(

@@ -34,7 +34,7 @@ from gossamer.protocol.trace import Step
 from gossamer.runtimes.crew import Engine
 
 if TYPE_CHECKING:
-    from gossamer.objectives.models.given import Given
+    from gossamer.objectives.models import Given
 
 
 def run(

@@ -130,7 +130,7 @@ def _linear(card: Card, where: Path, module: Any) -> Objective:
 def _network(card: Card, where: Path, module: Any) -> Objective:
     # Networks need torch, which is optional, so it is imported only here.
     from gossamer.objectives.models import build_model, load_module
-    from gossamer.objectives.models.given import made as made_of
+    from gossamer.objectives.models import made as made_of
     from gossamer.objectives.torch_module import TorchModule
     from gossamer.objectives.torch_network import loss_of
 

@@ -189,7 +189,7 @@ def test_code_at_a_prompt_is_told_apart() -> None:
         "    def forward(self, x):\n"
         "        return self.layer(x * FACTOR)\n"
     )
-    from gossamer.objectives.models.given import made
+    from gossamer.objectives.models import made
 
     codes = []
     for factor in ("1.0", "2.0", "1.0"):
