@@ -24,7 +24,7 @@ def require(package: str, who: str, extra: str) -> None:
     package : str
         Name that it is imported by.
     who : str
-        Who needs it, with the verb, such as ``a federation needs``.
+        Name of who needs it, with the verb, such as ``a federation needs``.
     extra : str
         Name of the extra that has it.
     """

@@ -148,7 +148,7 @@ def replaced(path: Path, *, durable: bool = False, opener: Callable[[str, int], 
     durable : bool
         Whether it has to be on disk before anything else happens.
     opener : callable
-        Of the new file, as for `open`: by whom it may be read.
+        Opener of the new file, as for `open`: by whom it may be read.
     """
     beside = path.with_name(f".{path.name}.new")
     try:

@@ -42,15 +42,15 @@ class Kind:
     Attributes
     ----------
     noun, article : str
-        As in "a topology".
+        Words as in "a topology".
     group : str
-        Of entry points.
+        Group of entry points.
     base : type
-        Of the classes that others register.
+        Base class of those that others register.
     own : tuple of type
         Gossamer's own classes.
     promise : str
-        Of code of this kind that a guarantee trusts; by default that it is public.
+        Promise of code of this kind that a guarantee trusts; by default that it is public.
     """
 
     noun: str
@@ -148,11 +148,11 @@ class Registered:
     Attributes
     ----------
     name : str
-        As specs say it.
+        Name that specs say.
     distribution, version : str
-        Who registers it; the name of the distribution in its normal form, such as ``mean-of-gradients``.
+        Party who registers it; the name of the distribution in its normal form, such as ``mean-of-gradients``.
     point : EntryPoint
-        Where it is.
+        Place where it is.
     """
 
     name: str
@@ -242,11 +242,11 @@ def one_of(everything: Collection[R], name: str, own: Collection[str], what: str
     everything : collection of Registered
         All of its group.
     name : str
-        None of Gossamer's own.
+        Name that is none of Gossamer's own.
     own : collection of str
         Gossamer's own names, which nobody else may take.
     what : str
-        They are, with an article, such as ``an algorithm``.
+        Word for what they are, with an article, such as ``an algorithm``.
 
     Raises
     ------

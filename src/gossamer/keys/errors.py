@@ -48,7 +48,7 @@ class RefusedDatagram(PeerError):
     Attributes
     ----------
     reason : Reason
-        Which of the refusals it is.
+        Kind of refusal.
     """
 
     def __init__(self, reason: Reason, line: str) -> None:

@@ -29,15 +29,15 @@ class Member:
     Attributes
     ----------
     name : str
-        Of its node; letters, digits, dots, hyphens and underscores.
+        Name of its node; letters, digits, dots, hyphens and underscores.
     role : str
-        What the algorithm calls it: ``worker``, ``server``, ``aggregator``, ``agent``, ...
+        Name that the algorithm has for it: ``worker``, ``server``, ``aggregator``, ``agent``, ...
     key : PublicKey
-        Whose signatures are this party's.
+        Key whose signatures are this party's.
     unit : str, optional
-        Of an agent, and of nobody else: the unit it belongs to.
+        Unit of an agent, and of nobody else: the unit it belongs to.
     examples : int, optional
-        How many training examples the party has declared, which is public; None where it trains on none, as servers.
+        Number of training examples the party has declared, which is public; None where it trains on none, as servers.
     """
 
     name: str
@@ -75,9 +75,10 @@ class Invitation:
     spec : str
         The experiment's spec, letter by letter.
     issued, expires : datetime
-        From when and until when, with time zones. An invitation from the future is accepted: clocks differ.
+        Times from which and until which it is valid, with time zones. An invitation from the future is accepted: clocks
+        differ.
     organiser : PublicKey
-        Who signed.
+        Party who signed.
     wheel : str, optional
         SHA-256 of the file that the organiser has everybody install, in hexadecimal digits.
     """

@@ -53,9 +53,9 @@ class Outgoing:
     Attributes
     ----------
     number, chunks : int
-        Which message it is, and into how many chunks it is cut.
+        Number of the message, and of the chunks that it is cut into.
     arrived, early : int
-        What the receiver has, as in `Progress`.
+        Chunks that the receiver has, as in `Progress`.
     transmitted : int
         Highest chunk put on the link since the last answer to `ask`.
     asked : bool
@@ -103,13 +103,13 @@ class Incoming:
     Attributes
     ----------
     number, chunks : int
-        As in the first of its chunks.
+        The same as in the first of its chunks.
     buffer : array of uint8, shape (size,)
-        Its encoding, with zeros where nothing has arrived.
+        The encoding, with zeros where nothing has arrived.
     touched : float
-        When its latest chunk came, in seconds on the node's clock.
+        Time when its latest chunk came, in seconds on the node's clock.
     arrived, early : int
-        Which chunks are here, as in `Progress`.
+        Chunks that are here, as in `Progress`.
     """
 
     number: int

@@ -130,7 +130,7 @@ def decode_frame(data: bytes | memoryview, limit: int = 1 << 30) -> Frame:
     Parameters
     ----------
     data : bytes
-        From a peer; anything at all. A chunk's content is a view of it, so nobody may change it from now on.
+        Data from a peer; anything at all. A chunk's content is a view of it, so nobody may change it from now on.
     limit : int
         Most bytes accepted.
 

@@ -70,15 +70,15 @@ class Link:
     quiet_since : float
         Time since when nothing new was acknowledged, if anything is unacknowledged.
     due : float or None
-        When to look at this link again.
+        Time to look at this link again.
     down : bool
         Whether the peer was reported down.
     queued, transmitted, acknowledged : int
         Highest number given to a message, put on the link, and acknowledged with all before it.
     outbox : dict of int to Message
-        By number, what is not known to have arrived.
+        Messages, by number, that are not known to have arrived.
     under_way : dict of int to float
-        When each of the outbox's transmitted messages was last transmitted; in the order of numbers.
+        Time when each of the outbox's transmitted messages was last transmitted; in the order of numbers.
     delivered : int
         All messages of the peer up to this number were delivered.
     early : dict of int to Message
@@ -88,13 +88,14 @@ class Link:
     incoming : Incoming or None
         The message that arrives in chunks.
     unanswered : int
-        How many messages of the peer were delivered while something is under way to it and it acknowledged nothing new.
+        Number of messages of the peer were delivered while something is under way to it and it acknowledged nothing
+        new.
     trips : RoundTrips
         Times of what was transmitted once: they tell when to transmit again.
     answers : RoundTrips
         Times from the first transmission, so with all that was lost between: they tell when to give the peer up.
     first : dict of int to float
-        When each message under way was transmitted first, or when some of it was last known to have arrived; where
+        Time when each message under way was transmitted first, or when some of it was last known to have arrived; where
         times are learnt.
     """
 
@@ -262,7 +263,8 @@ class Counters:
     received : int
         The highest number of the other's messages that it has.
     early : int
-        Of its messages after ``acknowledged`` those that it knows to have arrived: the lowest bit is the next one.
+        Bits of its messages after ``acknowledged`` that it knows to have arrived: the lowest bit is the next
+        one.
     """
 
     sent: int
@@ -291,9 +293,9 @@ def forgotten(links: Mapping[str, Link], said: Mapping[str, Counters]) -> dict[s
     Parameters
     ----------
     links : mapping of str to Link
-        Of the store.
+        Links of the store.
     said : mapping of str to Counters
-        Of each peer that has told them.
+        Counters of each peer that has told them.
     """
     found = {}
     for name, theirs in said.items():

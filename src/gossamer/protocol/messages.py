@@ -123,11 +123,11 @@ def decode_message(data: bytes | memoryview, limit: int = 1 << 30, *, own: bool 
     Parameters
     ----------
     data : bytes
-        From a peer; anything at all.
+        Data from a peer; anything at all.
     limit : int
         Most bytes accepted.
     own : bool
-        As for `encoding.decode`.
+        The same as for `encoding.decode`.
 
     Raises
     ------

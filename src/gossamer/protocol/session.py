@@ -58,7 +58,7 @@ class SessionSettings:
         Seconds without a new acknowledgement, while something is unacknowledged, before a peer is reported
         down; ``math.inf`` for never.
     backoff : float
-        What each retry multiplies the wait by.
+        Factor that each retry multiplies the wait by.
     largest_frame : int, optional
         Most bytes of an encoded frame that carries a message; a longer one travels in chunks. None for no limit.
         Peers may have another.
@@ -143,12 +143,12 @@ class Session:
     name : str
         The node's name.
     settings : SessionSettings
-        When to retry and when to report a peer down.
+        Times to retry, and to report a peer down.
 
     Attributes
     ----------
     promises : int
-        How many promises its outputs have made so far; not part of its state.
+        Number of promises that its outputs have made so far; not part of its state.
     """
 
     def __init__(self, name: str, settings: SessionSettings) -> None:

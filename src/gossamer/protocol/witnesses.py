@@ -56,7 +56,7 @@ class Seen(NamedTuple):
     Attributes
     ----------
     releases : int
-        How many receipts it had.
+        Number of receipts that it had.
     head : bytes
         State after the last of them.
     """
@@ -73,13 +73,13 @@ class Note:
     Attributes
     ----------
     releases : int
-        Of how many the sender has receipts; 0 where there is no claim.
+        Number of releases that the sender has receipts of; 0 where there is no claim.
     head : bytes
         State after them [32 bytes]; empty without a claim.
     links : bytes
-        Of the newest of them, 32 bytes each.
+        Links of the newest of them, 32 bytes each.
     seen : int
-        Of how many of the receiver's the sender has seen; 0 for none.
+        Number of the receiver's that the sender has seen; 0 for none.
     seen_head : bytes
         State after them [32 bytes].
     signature : bytes
@@ -137,9 +137,9 @@ class Known:
     Attributes
     ----------
     seen : Seen or None
-        Of its receipts.
+        Length of its receipts that was seen.
     told : Seen or None
-        What it has of this node's, as it said last: links are sent from there.
+        Length of this node's that it has, as it said last: links are sent from there.
     evidence : Seen or None
         The most of this node's that it has ever countersigned.
     """
@@ -167,7 +167,7 @@ class Verdict(NamedTuple):
     Attributes
     ----------
     reason, line : str
-        In a few words, and in one line.
+        Fault in a few words, and in one line.
     drops : bool
         Whether what came with it is not taken.
     offence : bool
@@ -189,7 +189,7 @@ class Witnesses:
     run, me : str
         Names of the run and of this node.
     memory : Memory
-        Where all of it is kept.
+        Place where all of it is kept.
     sign : callable
         Signs a content by this node's key, for `PURPOSE`.
     signed : callable

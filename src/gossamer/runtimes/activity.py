@@ -124,9 +124,9 @@ class Counts:
     Attributes
     ----------
     place : int or None
-        In the timeline, where it is drawn.
+        Place in the timeline, where it is drawn.
     messages, bytes, updates, computing, away
-        As in `Done`.
+        The same as in `Done`.
     since, most : float
         Start of the computation under way, or a negative number, and the most seconds that it takes.
     before : int
@@ -134,7 +134,7 @@ class Counts:
     ages, aged : int
         Sum of the staleness of its updates, and how many there were.
     left : float
-        When it went away, or a negative number.
+        Time when it went away, or a negative number.
     """
 
     place: int | None
@@ -184,22 +184,22 @@ class Activity(Kept):
     Parameters
     ----------
     nodes : mapping of str to Node
-        By name.
+        Nodes by name.
     start : float
         Seconds on the clock at which the run starts; spans are counted from there.
     staleness : callable, ``"computing"`` or None
-        How staleness is measured.
+        Way in which staleness is measured.
 
     Attributes
     ----------
     counts : dict of str to Counts
-        Of each node.
+        Counts of each node.
     by_message : bool
         Whether messages say how stale they are.
     ages : Histogram
         Staleness of updates.
     timeline : Timeline
-        Of some nodes.
+        Timeline of some nodes.
     """
 
     changing = ("ages", "timeline")

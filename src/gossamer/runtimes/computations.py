@@ -76,13 +76,13 @@ class Computations(Kept):
     computer : Computer
         The data sides.
     speeds : Speeds
-        How long a step takes.
+        Times that steps take.
     numbers : mapping of str to int
-        Of the nodes with data.
+        Numbers of the nodes with data.
     width : int
         Most computations gathered into one call.
     counters : Counters
-        Where to count.
+        Counters of the run.
     schedule : callable
         Has an action happen: (time, action, node, what).
     happen : callable
@@ -90,7 +90,7 @@ class Computations(Kept):
     log : callable
         Writes to a node's private log: (node, record).
     activity : Activity
-        Where what nodes compute is counted.
+        Activity in which what nodes compute is counted.
     told : bool
         Whether nodes are told, before each answer, how many updates all of them have made.
     """

@@ -30,7 +30,7 @@ def next_due(every: float, began: float) -> float:
     every : float
         Seconds from now on at least.
     began : float
-        When it was begun to be kept this time.
+        Time when it was begun to be kept this time.
     """
     now = monotonic()
     return now + max(every, (now - began) / SHARE)
@@ -82,14 +82,14 @@ class Crew(ABC):
     Parameters
     ----------
     shards : int
-        How many there are.
+        Number of them.
 
     Attributes
     ----------
     restarts : int
-        How often a shard was lost and made anew.
+        Number of times that a shard was lost and made anew.
     due : float
-        When a snapshot is taken next, on the machine's clock (`time.monotonic`).
+        Time when a snapshot is taken next, on the machine's clock (`time.monotonic`).
     """
 
     def __init__(self, shards: int) -> None:

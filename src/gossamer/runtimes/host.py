@@ -141,17 +141,17 @@ class HostState:
     Attributes
     ----------
     node : dict
-        As `protocol.node.state_of` gives it.
+        State as `protocol.node.state_of` gives it.
     links : dict of str to Link
         The session's.
     timers : dict of str to float
-        When each rings.
+        Times at which each rings.
     finished : str
-        Why the node makes no more updates.
+        Reason why the node makes no more updates.
     begun : bool
         Whether it has begun.
     now : float
-        Of the last input.
+        Time of the last input.
     """
 
     node: dict[str, Any]
@@ -179,7 +179,7 @@ class Host:
     node : Node
         Fresh, as its algorithm builds it.
     settings : SessionSettings
-        Of its session.
+        Settings of its session.
     journal : Journal
         Empty for a new run; otherwise the host is what its entries say.
     every : int

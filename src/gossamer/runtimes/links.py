@@ -53,7 +53,7 @@ class LinkException(Section):
     edge : list of int
         Two numbers: the links between these nodes, one in each direction. Give this or ``node``.
     latency : float
-        In the place of ``links.latency``.
+        Seconds in the place of ``links.latency``.
     bandwidth : float
         Bytes per virtual second that pass over each of these links, where messages queue once they have left the
         node.
@@ -99,7 +99,7 @@ class LinkSettings(Section):
     loss, duplicate : float
         Probability that a frame is lost, or comes twice.
     partitions : list of Partition
-        When the network is cut.
+        Times when the network is cut.
     retry_after : float
         Virtual seconds after which an unacknowledged message is sent again (only on links that can lose).
     silence : float
@@ -235,7 +235,7 @@ class FaultSettings(Section):
     absences : sequence of mappings
         Times at which nodes are away, one by one.
     availability : str or mapping, optional
-        When nodes with data are there: by day and night, or by a trace. In the place of absences.
+        Times when nodes with data are there: by day and night, or by a trace. In the place of absences.
     """
 
     absences: tuple[Absence, ...] = ()

@@ -26,11 +26,11 @@ class Post(Kept):
     names : tuple of str
         The nodes.
     links : LinkSettings
-        What lies between them.
+        Links between them.
     sessions : bool
         Whether messages may be lost on the way, so that sessions are needed.
     seed : int
-        Of the links' draws.
+        Seed of the links' draws.
     start : float
         Seconds on the clock at which the run starts.
     schedule : callable
@@ -40,12 +40,12 @@ class Post(Kept):
     units : mapping of str to str
         The trust scope of each node that is in one. What is `Confined` does not leave it.
     activity : Activity
-        Where what nodes send is counted.
+        Activity in which what nodes send is counted.
 
     Attributes
     ----------
     messages, bytes : int
-        What was transmitted, retransmissions and acknowledgements included.
+        Numbers of what was transmitted, retransmissions and acknowledgements included.
     under_way : int
         Messages that were sent and have not been received.
     """

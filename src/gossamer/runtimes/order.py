@@ -52,9 +52,9 @@ def in_order(times: Sequence[Times], ranks: Sequence[Ranks]) -> IndexArray:
     Parameters
     ----------
     times : sequence of ndarray
-        Of each shard's events, in its order.
+        Times of each shard's events, in its order.
     ranks : sequence of mapping
-        From `ranked`.
+        Ranks from `ranked`.
     """
     joined = np.concatenate(times)
     if not any(ranks):
@@ -84,11 +84,11 @@ def ranked(
     Parameters
     ----------
     times : sequence of float
-        In order.
+        Times in order.
     causes : sequence of mapping
-        Of each shard: the causes of its events of these times, in its order.
+        Causes of each shard: the causes of its events of these times, in its order.
     first : callable
-        How many events of a time happened before all of these.
+        Number of events of a time happened before all of these.
     """
     found: list[Ranks] = [{} for _ in causes]
     for time in times:

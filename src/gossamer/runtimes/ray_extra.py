@@ -49,7 +49,7 @@ def connected(address: str | None = None, cpus: int | None = None) -> Iterator[A
     address : str, optional
         ``HOST:PORT`` of a cluster, or ``auto``; None starts Ray on this machine.
     cpus : int, optional
-        Of what is started here; all by default.
+        Number of cores of what is started here; all by default.
 
     Raises
     ------

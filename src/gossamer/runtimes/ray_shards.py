@@ -33,7 +33,7 @@ class RayShards:
     Parameters
     ----------
     shards : int, optional
-        How many the run's nodes are dealt out to; by default one for each core.
+        Number of shards that the run's nodes are dealt out to; by default one for each core.
     address : str, optional
         ``HOST:PORT`` of a cluster; None starts Ray on this machine.
     """
@@ -80,7 +80,7 @@ class RayCrew(Crew):
     Attributes
     ----------
     stack : ExitStack
-        What ends with them, such as the connection.
+        Stack of what ends with them, such as the connection.
     """
 
     def __init__(self, ray: Any, shards: int, maker: Maker, seed: int) -> None:

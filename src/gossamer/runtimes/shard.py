@@ -70,11 +70,11 @@ class Shard(Simulator):
     computer : Pool
         The data sides of its own.
     world : World
-        Without servers, and with links that are reliable.
+        World without servers, and with links that are reliable.
     homes : sequence of int
         The shard of each node; those of one shard follow each other.
     number : int
-        Of this shard.
+        Number of this shard.
     """
 
     def __init__(

@@ -56,9 +56,9 @@ class Ages(Kept):
     Parameters
     ----------
     nodes : int
-        How many there are.
+        Number of them.
     histogram : Histogram
-        Where each age is counted.
+        Place where each age is counted.
     """
 
     changing = ("_before", "_sums", "_made")
@@ -74,8 +74,8 @@ class Ages(Kept):
         Parameters
         ----------
         nodes, flags, ended : ndarray [events]
-            Of its events in the order of all: the node's number, `turns.Happened.flags`, and whether a computation was
-            completed.
+            Facts about its events in the order of all: the node's number, `turns.Happened.flags`, and
+            whether a computation was completed.
         updates : int
             Made before the window.
         """
@@ -116,24 +116,24 @@ class Shards(Kept):
     idle : int
         The most events without an update that followed each other in the last window, those right before it included.
     windows : int
-        How many there were.
+        Number of windows.
 
     Parameters
     ----------
     nodes : mapping of str to Node
-        By name, in the order of their numbers; the observers' own, which take the states of those on the shards.
+        Nodes by name, in the order of their numbers; the observers' own, which take the states of those on the shards.
     computer : Pool
         Data sides whose ledgers observers read; nothing is charged to them here.
     world : World
-        That of all shards.
+        World that all shards share.
     crew : Crew
         The shards.
     record : callable
-        As for a `simulator.Simulator`.
+        The same as for a `simulator.Simulator`.
     charged : callable
         Called with (name, task's type, receipt, virtual seconds) for everything that is charged.
     staleness : ``"computing"`` or None
-        How the staleness of updates is measured.
+        Way in which the staleness of updates is measured.
     """
 
     changing = (

@@ -95,7 +95,7 @@ class Simulator(Kept):
     Parameters
     ----------
     nodes : mapping of str to Node
-        By name, in the order of their numbers.
+        Nodes by name, in the order of their numbers.
     computer : Computer
         The data sides.
     world : World
@@ -106,9 +106,9 @@ class Simulator(Kept):
         Called with (virtual seconds, node, name, value) for every entry of a node's private log: its `Record` effects,
         and how many gradients were not finite.
     count : callable, optional
-        How many updates the servers, by name, have made, where a computation is not one.
+        Number of updates the servers, by name, have made, where a computation is not one.
     staleness : callable, ``"computing"`` or None
-        How the staleness of updates is measured.
+        Way in which the staleness of updates is measured.
     """
 
     changing = (

@@ -155,11 +155,11 @@ class Speeds:
     Parameters
     ----------
     settings : SpeedSettings
-        What the spec says.
+        Section of the spec.
     nodes : int
-        How many there are.
+        Number of them.
     seed : int
-        Of the random times; they depend on (seed, node, number) only.
+        Seed of the random times; they depend on (seed, node, number) only.
 
     Attributes
     ----------

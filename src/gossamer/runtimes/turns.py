@@ -35,7 +35,7 @@ class Packed(NamedTuple):
     content : bytes
         The pickle.
     vectors : tuple of ndarray [vectors, size]
-        By size and type.
+        Vectors by size and type.
     labels : tuple of bytes
         Label of each row.
     """
@@ -109,7 +109,7 @@ class Parcel:
     Attributes
     ----------
     times, causes, ranks, numbers : ndarray [messages]
-        Their arrivals' keys.
+        The arrivals' keys.
     content : Packed
         Senders, recipients and messages.
     """
@@ -135,7 +135,7 @@ class Orders:
     Attributes
     ----------
     parcels : sequence of Parcel
-        What others have sent it.
+        Messages that others have sent it.
     ranks : Ranks
         Final ranks of what it let happen in the last window.
     last : (float, int)
@@ -156,7 +156,7 @@ class Outlook(NamedTuple):
     Attributes
     ----------
     next : Key or None
-        Its next event's place.
+        The next event's place.
     most : float
         Most computations that will be completed.
     horizon : float
@@ -181,23 +181,24 @@ class Happened:
     Attributes
     ----------
     times, nodes, flags : ndarray [events]
-        Of its events in order: when, at which node, by number, and whether a computation was begun or completed.
+        Times, nodes and flags of its events in order: when, at which node, by number, and whether a computation was
+        begun or completed.
     parcels : mapping of int to Parcel
-        What it sent, by shard.
+        Messages that it sent, by shard.
     notes : sequence of tuple
         (place among its events, `RECORD` or `RECEIPT`, and the arguments of who hears of such).
     drawn : sequence of tuple
         (place among its events, arguments of `Timeline.add`).
     next : Key or None
-        Its next event's place, as far as it knows.
+        The next event's place, as far as it knows.
     working, under_way : int
         Nodes that may compute again; messages that it has sent or got, and that have not been received.
     counters : Counters
-        Of all that it did so far.
+        Counters of all that it did so far.
     messages, bytes : int
         Sent by its nodes so far.
     finished : mapping of str to str
-        Why nodes make no more updates; of those that have finished since the last window.
+        Reason why nodes make no more updates; of those that have finished since the last window.
     now : float
         The time of its last event.
     """

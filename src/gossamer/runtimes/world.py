@@ -26,7 +26,7 @@ class Absences(Kept):
     names, workers : sequence of str
         All nodes, and those that hold data, in the order of their numbers.
     world : World
-        With the faults and the seed.
+        World with the faults and the seed.
     """
 
     def __init__(self, names: Sequence[str], workers: Sequence[str], world: World) -> None:
@@ -72,7 +72,7 @@ class World:
     speeds, links, faults
         Sections of a spec.
     seed : int
-        Of the clock's offset, speeds and links.
+        Seed of the clock's offset, speeds and links.
     width : int
         Most computations gathered into one call; 1 computes each on its own.
     servers : tuple of str

@@ -123,13 +123,13 @@ class Together:
     Attributes
     ----------
     summaries : mapping of str to dict
-        Of each party, as in its ``summary.json``; only of those that came to an end.
+        Summaries of each party, as in its ``summary.json``; only of those that came to an end.
     failed : mapping of str to str
         Parties whose process did not end well, and why.
     metrics : mapping of str to float
-        Of the run's model on the test examples, as in a simulation.
+        Metrics of the run's model on the test examples, as in a simulation.
     model : ndarray, optional
-        That model, where all parties came to an end.
+        Model of the run, where all parties came to an end.
     """
 
     summaries: Mapping[str, dict[str, Any]]
@@ -145,11 +145,11 @@ class LocalFederation:
     Attributes
     ----------
     folder : Path
-        With a folder for each party.
+        Place of a folder for each party.
     prepared : Prepared
-        As a simulation of the same spec has it.
+        The same as a simulation of the same spec has it.
     plan : Plan
-        As a simulation has it.
+        The same as a simulation has it.
     members : tuple of str
         All parties.
     organiser : str

@@ -77,7 +77,7 @@ class Opened(NamedTuple):
     Attributes
     ----------
     plaintexts : list of bytes
-        What the peer sealed; each comes out once.
+        Texts that the peer sealed; each comes out once.
     answers : list of bytes
         Datagrams to send to the peer.
     """
@@ -105,9 +105,9 @@ class SecureChannel(MemoryOnly):
     Parameters
     ----------
     identity : Identity
-        Of this node.
+        Identity of this node.
     peer_public_key : PublicKey
-        Of the peer, as the invitation says.
+        Public key of the peer, as the invitation says.
     run : str
         The run's random name.
     me, peer : str

@@ -111,11 +111,11 @@ def draft(
     broker : str
         ``mqtts://host:port``, with TLS and client certificates. ``mqtt://`` has neither, and is for this machine.
     keys : mapping of str to PublicKey, optional
-        Of parties that have made their own identities; the others' are made here.
+        Keys of parties that have made their own identities; the others' are made here.
     valid : timedelta, optional
-        For how long invitations and certificates are good.
+        Time for which invitations and certificates are good.
     organiser : Identity, optional
-        Who signs; by default a new one, kept in the folder.
+        Party who signs; by default a new one, kept in the folder.
     insecure : bool, optional
         Whether ``mqtt://`` may name another machine.
     beside : Path, optional
@@ -175,9 +175,9 @@ def issued_files(
     Parameters
     ----------
     invitations : mapping of str to str
-        By name.
+        Invitations by name.
     authority : Authority or None
-        Who signs certificates; None without TLS.
+        Party who signs certificates; None without TLS.
     broker : bytes, optional
         Certificate of the broker, if it has one already.
     """
@@ -215,15 +215,15 @@ def draft_again(
     Parameters
     ----------
     folder : path
-        Where the federation was founded.
+        Place where the federation was founded.
     parties : mapping of str to int
-        Who joins, and how many training examples each has declared; nobody, to renew what would expire.
+        Parties who join, and how many training examples each has declared; nobody, to renew what would expire.
     keys : mapping of str to PublicKey, optional
-        Of those of them that have made their own identities.
+        Keys of those who have made their own identities.
     valid : timedelta, optional
-        For how long invitations and certificates are good, from now.
+        Time for which invitations and certificates are good, from now.
     organiser : Identity, optional
-        Who founded the federation, if the key is not in the folder.
+        Party who founded the federation, if the key is not in the folder.
 
     Raises
     ------

@@ -75,7 +75,7 @@ def invite(
     organiser : Identity
         Signs them.
     broker, members, spec, expires, issued, run, wheel
-        As in `Invitation`. By default issued now, and to a new run.
+        The same as in `Invitation`. By default issued now, and to a new run.
 
     Raises
     ------
@@ -107,11 +107,11 @@ def parse_invitation(content: bytes, identity: Identity, organiser: str, now: da
     content : bytes
         The file; anything at all.
     identity : Identity
-        Of the party that reads it.
+        Identity of the party that reads it.
     organiser : str
         The fingerprint that the organiser told this party by another way than the file came.
     now : datetime
-        With a time zone.
+        Time with a time zone.
 
     Raises
     ------

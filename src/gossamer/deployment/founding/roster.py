@@ -77,11 +77,11 @@ def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[st
     Parameters
     ----------
     experiment : Experiment
-        What they run.
+        Experiment that they run.
     examples : mapping of str to int
-        How many training examples each party with data has declared; their order is that of the algorithm's nodes.
+        Number of training examples each party with data has declared; their order is that of the algorithm's nodes.
     keys : mapping of str to PublicKey
-        Of all parties, servers too.
+        Keys of all parties, servers too.
 
     Returns
     -------

@@ -95,7 +95,7 @@ def share(folders: Iterable[Path], out: Path, place: Path | None = None) -> Shar
     Parameters
     ----------
     folders : iterable of path
-        Of federations, as ``federation new`` made them, or invitations of theirs.
+        Folders of federations, as ``federation new`` made them, or invitations of theirs.
     out : path
         A new folder.
     place : path, optional
@@ -136,9 +136,9 @@ def join(folders: Iterable[Path], folder: Path) -> SharedBroker:
     Parameters
     ----------
     folders : iterable of path
-        As of `share`.
+        The same as of `share`.
     folder : path
-        Of the broker, as `share` made it.
+        Folder of the broker, as `share` made it.
 
     Raises
     ------

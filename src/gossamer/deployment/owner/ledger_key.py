@@ -67,7 +67,7 @@ def open_with_key(path: Path, *, renew: bool = False) -> tuple[LedgerFile, bytes
     Parameters
     ----------
     path : Path
-        Of the ledger.
+        Path of the ledger.
     renew : bool
         Whether to make a new key where the old one is lost. All that was spent stays; hashes are forgotten.
 

@@ -133,15 +133,15 @@ class OwnedData:
     Attributes
     ----------
     policy : OwnerPolicy
-        Of its owner.
+        Policy of its owner.
     name : str
-        In the policy.
+        Name in the policy.
     path : Path or None
-        Its file or folder; None for data that are in no file.
+        The file or folder; None for data that are in no file.
     budget : EitherFilter
-        For everything ever released from it; of a Renyi filter alone if it was begun when there was no other.
+        Budget for everything ever released from it; of a Renyi filter alone if it was begun when there was no other.
     file : LedgerFile
-        With what all data sets of the owner have spent.
+        File with what all data sets of the owner have spent.
     """
 
     policy: OwnerPolicy
@@ -162,11 +162,11 @@ class OwnedData:
         Parameters
         ----------
         policy : OwnerPolicy
-            Of its owner.
+            Policy of its owner.
         name : str, optional
-            In the policy; not needed where the policy or ``path`` leaves no choice.
+            Name in the policy; not needed where the policy or ``path`` leaves no choice.
         path : Path, optional
-            Its file or folder; by default what the policy says.
+            The file or folder; by default what the policy says.
         new_key : bool
             Whether to make a new key for the ledger where the old one is lost.
 
@@ -196,10 +196,10 @@ class OwnedData:
         Parameters
         ----------
         split : Split, optional
-            Their examples, for data that are in no file.
+            The examples, for data that are in no file.
         used : int, optional
-            How many of them are used, the first ones: examples that came after all that was accepted, and are not among
-            these, are no change. By default all.
+            Number of those that are used, the first ones: examples that came after all that was accepted, and are not
+            among these, are no change. By default all.
 
         Returns
         -------
@@ -229,7 +229,7 @@ class OwnedData:
         Parameters
         ----------
         split : Split, optional
-            Their examples, for data that are in no file.
+            The examples, for data that are in no file.
         renamed_from : str, optional
             The name that they had before: all that was spent under it is spent under this one. If the process is killed
             after that, they have to be accepted again, and nothing more.
@@ -317,11 +317,11 @@ class OwnedData:
         run, node : str
             Names; the node is the agent.
         divergence : float
-            At ``budget.order``; see `gossamer.sides.plan.SidePlan.divergence`.
+            Divergence at ``budget.order``; see `gossamer.sides.plan.SidePlan.divergence`.
         noise : AgentNoise, optional
-            What the agent adds to each of its updates.
+            Noise that the agent adds to each of its updates.
         sums : int
-            In how many masked sums.
+            Number of masked sums.
         terms : bytes
             All that the divergence rests on. What its server releases of an agent's data is counted by the server, so
             that nothing here would tell another run of the same name from the one that was charged.

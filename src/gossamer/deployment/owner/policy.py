@@ -54,15 +54,15 @@ class SeriesPlanRule(Section):
     Attributes
     ----------
     runs : int
-        How many.
+        Number of runs.
     releases : int
-        Of each run.
+        Releases of each run.
     sampling_rate : float
         The largest share of the data that a release is made from.
     noise_multiplier : float
         The smallest: standard deviation over the clip.
     sampling : {"poisson", "fixed_size"}
-        How a batch is drawn.
+        Way in which a batch is drawn.
     """
 
     runs: _Some
@@ -78,9 +78,10 @@ class SeriesRule(Section):
     Attributes
     ----------
     epsilon, delta : float
-        What is set aside for all of them together. It is enough if their accountant says so, without a filter's price.
+        Part that is set aside for all of them together. It is enough if their accountant says so, without a filter's
+        price.
     plans : list of SeriesPlanRule
-        Which runs they are.
+        Plans of the runs.
     """
 
     epsilon: Annotated[float, Field(gt=0)]
@@ -133,12 +134,12 @@ class DataRule(Section):
     epsilon : float
         The most privacy loss of everything that is ever released from it, whatever is released.
     delta : float
-        At which epsilon is proved.
+        Probability at which epsilon is proved.
     relation : {"add_or_remove_one", "replace_one"}
-        Which data sets count as neighbours. It never changes once something was released.
+        Rule by which data sets count as neighbours. It never changes once something was released.
     order : float, optional
-        Of the Renyi divergences that are added up. By default the whole number that leaves most room within epsilon
-        and delta when the data set is first used; it never changes after that.
+        Order of the Renyi divergences that are added up. By default the whole number that leaves most room within
+        epsilon and delta when the data set is first used; it never changes after that.
     accept_weak : bool
         Whether a delta above 0.01 is meant, which says next to nothing.
     series : mapping of str to SeriesRule
@@ -198,26 +199,26 @@ class OwnerPolicy(Section):
     Attributes
     ----------
     data : mapping of str to DataRule
-        By the name that the owner gives a data set. What was spent is kept under this name.
+        Limits by the name that the owner gives a data set. What was spent is kept under this name.
     smallest_noise_multiplier : float
-        Of Gaussian noise: standard deviation over the clip, of every release. What the budget allows is for `data` to
-        say; this refuses single releases that hide nothing.
+        Smallest standard deviation of Gaussian noise over the clip, of every release. What the budget
+        allows is for `data` to say; this refuses single releases that hide nothing.
     largest_clip : float, optional
-        Of each example's gradient, or of an agent's mean gradients; then a clip that changes while the run goes on is
-        refused. By default any clip: the noise is in proportion to it.
+        Largest clip of each example's gradient, or of an agent's mean gradients; then a clip that changes while the run
+        goes on is refused. By default any clip: the noise is in proportion to it.
     algorithms, roles : tuple of str, optional
-        Which are allowed; by default all.
+        Names that are allowed; by default all.
     peers : tuple of str, optional
-        Who else may be in a run, by name or fingerprint; by default whomever the organiser invites. Names are what the
-        organiser calls somebody, so only fingerprints prove who it is.
+        Parties who else may be in a run, by name or fingerprint; by default whomever the organiser invites. Names are
+        what the organiser calls somebody, so only fingerprints prove who it is.
     organisers : tuple of str
         Fingerprints of those whose invitations are accepted; by default nobody's.
     trust_own_server : bool
-        Of an agent: whether its unit's server may see its updates, or sums of them, without noise. By default not:
-        then the agent's own noise is what counts.
+        Whether an agent's own server may see its updates, or sums of them, without noise. By
+        default not: then the agent's own noise is what counts.
     smallest_sum : int
-        Of an agent: of how many agents' updates a secure sum that its server sees has to be; 1 lets it see single
-        updates.
+        Number of agents' updates that a secure sum that its server sees has to be; 1 lets it see
+        single updates.
     trusted_servers : tuple of str
         Fingerprints of servers that may see each update of this data without noise, to add the noise to sums of them;
         by default nobody's. A name would not do: it is the organiser who gives it.
@@ -225,7 +226,7 @@ class OwnerPolicy(Section):
         Fingerprints of clients that are trusted to add their noise to masked sums, and to tell nobody what it was; by
         default nobody's, and then a client's own noise alone has to be enough.
     dishonest_clients : int
-        How many of those may do otherwise all the same, whichever they are.
+        Number of those who may do otherwise all the same, whichever they are.
     without_privacy : bool
         Whether runs are allowed for which no epsilon is proved. Such a run spends everything that its data has left.
     modules : tuple of str
@@ -233,7 +234,7 @@ class OwnerPolicy(Section):
         spec has it, an algorithm of another distribution as ``NAME``, ``NAME==VERSION`` or
         ``NAME==VERSION@sha256:HASH`` of its source.
     ledger : Path, optional
-        What was spent, in a file that outlives runs; by default beside the policy: ``policy.ledger`` for
+        File of what was spent, which outlives runs; by default beside the policy: ``policy.ledger`` for
         ``policy.yaml``. The policy belongs to this file: take good care of both.
     """
 

@@ -28,11 +28,11 @@ class Asked:
     Attributes
     ----------
     algorithm, role, name : str
-        Of the run, and of this party in it.
+        Names of the run's algorithm, and of this party and its role.
     peers : tuple of Member
         The others.
     organiser : PublicKey
-        Who signed the invitation.
+        Party who signed the invitation.
     private : bool
         Whether the spec adds noise at all.
     clip : float or None
@@ -40,23 +40,24 @@ class Asked:
     noise_multiplier : float or None
         The smallest of the plan's Gaussian noise, standard deviation over C; None for other laws.
     epsilon, delta : float
-        What is proved for this party's whole plan, of one `unit`, by the run's own accountant; an infinite epsilon
-        proves nothing.
+        Guarantee that is proved for this party's whole plan, of one `unit`, by the run's own accountant; an infinite
+        epsilon proves nothing.
     relation : NeighboringRelation
-        Of that epsilon.
+        Relation under which that epsilon is proved.
     unit : str
-        What it protects: ``example``, or more.
+        Unit that it protects: ``example``, or more.
     smallest_sum : int or None
-        Of an agent: of how many agents' updates the sums are that its server sees; None if it sees single updates.
+        Number of agents' updates that the sums are that its server sees; None if it sees single
+        updates.
     agent_noise : float or None
-        Of an agent: the noise that it adds itself, against its own server.
+        Noise that an agent adds itself, against its own server.
     shown_to : tuple of Member
-        Of all but an agent: those that see its updates without noise.
+        Members that see its updates, if it is no agent, without noise.
     counted_on : tuple of tuple of Member
         Others in a sum with this party whose noise is counted on to hide its update, of each sum with other members
         once; empty where its own noise alone is counted.
     dishonest : int
-        How many of those in a sum may leave their noise out, or tell it.
+        Number of those in a sum who may leave their noise out, or tell it.
     data : str or None
         Name of the data set; None if the policy has one only.
     planned : mapping of ReleaseKind to int, or None

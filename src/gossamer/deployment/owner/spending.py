@@ -26,7 +26,7 @@ class Spending:
     Attributes
     ----------
     name : str
-        In the policy, or in the ledger if the policy does not speak of it any more.
+        Name in the policy, or in the ledger if the policy does not speak of it any more.
     budget : EitherFilter or None
         Budget of the policy; None if the policy does not speak of it.
     divergence : float
@@ -34,13 +34,13 @@ class Spending:
     total : Total
         The same as Gaussian privacy.
     runs : list of Spent
-        What each run has spent.
+        Amounts that each run has spent.
     contents : list of Accepted
-        What the data set consisted of.
+        Contents that the data set had.
     overlaps : dict of str to int
-        How many examples it has in common with others.
+        Number of examples that it has in common with others.
     series : dict of Series to int
-        How many runs of each were begun.
+        Number of runs of each that were begun.
     witnessed : list of Witnessed
         Receipts of the runs that have any, and who has countersigned them.
     """

@@ -49,7 +49,7 @@ class Terms:
     invitation : Invitation
         Verified.
     experiment : Experiment
-        Its spec.
+        The spec.
     sizes : mapping of str to int
         Declared training examples of each party with data, in the order of the invitation.
     servers : tuple of str
@@ -138,11 +138,11 @@ class Agreed:
     Attributes
     ----------
     terms : Terms
-        Of the run.
+        Terms of the run.
     prepared : Prepared
-        With this party's own examples, if it has any and they were given.
+        Run with this party's own examples, if it has any and they were given.
     plan : Plan
-        Of the whole run: fixed before the first release, and the same at every party.
+        Plan of the whole run: fixed before the first release, and the same at every party.
     """
 
     terms: Terms

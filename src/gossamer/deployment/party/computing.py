@@ -86,7 +86,8 @@ class Paced:
     side : TimedPool
         The data side itself.
     seconds : float, optional
-        Of which each deadline is a multiple, the least that the node can keep; by default the deadline is as measured.
+        Unit of which each deadline is a multiple, the least that the node can keep; by default the deadline is as
+        measured.
     say : callable, optional
         Told the deadline, and of answers that missed it: for the node's own log.
     clock, wait : callable, optional
@@ -180,20 +181,20 @@ def deployed_computer(
     Parameters
     ----------
     prepared : Prepared
-        Whose training examples are this party's, all of its shard.
+        Run whose training examples are this party's, all of its shard.
     plan : Plan
-        Of the run.
+        Plan of the run.
     name : str
         The party.
     ledger : Ledger or None
         Opened for what the party's plan is charged, and durable; None if it is charged nothing.
     kept : Kept, optional
-        Of a server or an agent of a unit; durable. Agents of masked sums need it, and without it correlated noise
+        State of a server or an agent of a unit; durable. Agents of masked sums need it, and without it correlated noise
         cannot go on after a restart, and is refused.
     signing : Signing, optional
         Needed by agents of masked sums, in a run that has a name.
     receipts : Receipts, optional
-        Where receipts of the releases are noted.
+        Book in which receipts of the releases are noted.
 
     Raises
     ------

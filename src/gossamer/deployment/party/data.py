@@ -46,7 +46,7 @@ def load_party_split(
     test_path : Path, optional
         Examples to test on, where the party has some in a file of their own.
     examples : int, optional
-        How many training examples the party has declared. Those that came after them are left out.
+        Number of training examples the party has declared. Those that came after them are left out.
     rows_per_person : int, optional
         The most training examples of one person that the run's budget covers. It is checked where the settings, or an
         archive itself, say which person an example is about.
@@ -144,7 +144,7 @@ def write_party_file(
     test : Split, optional
         Examples to test on, kept in the same file.
     persons : ndarray, optional
-        Which person each row of the shard is about.
+        Person that each row of the shard is about.
 
     Returns
     -------

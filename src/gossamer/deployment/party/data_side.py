@@ -70,7 +70,7 @@ class SideFile:
     path : Path
         Made if it does not exist, readable by its owner alone.
     run, node : str
-        Whose it is.
+        Names of the run and of the node that it is of.
     key : bytes, optional
         The node's secret, by which the file is sealed.
 
@@ -136,16 +136,16 @@ class DataHeld:
     Parameters
     ----------
     options : PartyOptions
-        Where the data are.
+        Place where the data are.
     invited : Invited
-        Whose policy has let the run pass.
+        Party whose policy has let the run pass.
     folder : StateFolder
         Taken.
 
     Attributes
     ----------
     agreed : Agreed
-        With this party's examples, if it has any.
+        Terms with this party's examples, if it has any.
     test : Split or None
         Examples to test the model on.
     computer : Computer
@@ -153,7 +153,7 @@ class DataHeld:
     charged : int
         Releases of this run that the ledger had before this process.
     ledger : ledger or None
-        What was charged; None for a party that releases nothing, and before `charge`.
+        Ledger of what was charged; None for a party that releases nothing, and before `charge`.
     receipts : StoredReceipts or None
         Receipts of that; None for a party that is charged nothing, or whose releases nothing holds to a plan.
 

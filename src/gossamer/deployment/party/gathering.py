@@ -45,7 +45,7 @@ def witnesses_of(invited: Invited, folder: StateFolder, held: DataHeld, stack: E
     folder : StateFolder
         Taken.
     held : DataHeld
-        With its receipts.
+        Data side with its receipts.
     stack : ExitStack
         Closes what is opened.
     """
@@ -73,7 +73,7 @@ def check_receipts(witnesses: Witnesses | None, name: str) -> None:
     Parameters
     ----------
     witnesses : Witnesses or None
-        After the neighbours were met.
+        Witnesses, after the neighbours were met.
     name : str
         The party.
 
@@ -111,15 +111,15 @@ class Gathering:
     transport : MqttTransport
         Open.
     folder : StateFolder
-        For the log.
+        Folder of the log.
     clock : callable
         Seconds.
     reach : Reach
-        Who takes what the node sends.
+        Peers that take what the node sends.
     look : callable
         Called again and again.
     stopping : str
-        Why the waiting is to end.
+        Reason why the waiting is to end.
     """
 
     peers: Peers

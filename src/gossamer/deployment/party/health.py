@@ -65,11 +65,11 @@ class Problem:
     Attributes
     ----------
     level : Level
-        How urgent it is.
+        Urgency of it.
     text : str
-        In words, with what to do.
+        Text in words, with what to do.
     kind : str
-        What it is about, one of `KINDS`.
+        Subject, one of `KINDS`.
     """
 
     level: Level
@@ -102,11 +102,11 @@ def problems(status: Mapping[str, Any], now: float, limits: Limits = Limits()) -
     Parameters
     ----------
     status : mapping of str to Any
-        As `StateFolder.status` gives it.
+        The same as `StateFolder.status` gives it.
     now : float
         Seconds since 1970.
     limits : Limits, optional
-        From which on something is a problem.
+        Limits from which something is a problem.
     """
     state, runs = status["state"], status.get("process") is not None
     found: dict[str, Iterable[Problem]] = {"ledger": _of_ledger(status)}

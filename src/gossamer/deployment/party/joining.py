@@ -40,9 +40,9 @@ class PartyOptions:
     identity : Path, optional
         The party's private key.
     data, test : Path, optional
-        Its training examples (by default where the policy says), and examples to test on.
+        The training examples (by default where the policy says), and examples to test on.
     data_name : str, optional
-        What the policy calls the data; needed where it knows several.
+        Name that the policy has for the data; needed where it knows several.
     policy : Path, optional
         The data owner's; needed with data.
     modules : sequence of str
@@ -118,11 +118,11 @@ class Invited:
     Attributes
     ----------
     identity : Identity
-        Its key.
+        The key.
     agreed : Agreed
-        What its invitation comes to; without data.
+        Terms that its invitation comes to; without data.
     policy : OwnerPolicy or None
-        Of its data, if it has any.
+        Policy of its data, if it has any.
     text : bytes
         The invitation.
     data : Path or None

@@ -74,11 +74,11 @@ class NodeLoop:
     peers : Peers
         Sealed channels to the other parties.
     worker : Worker
-        Its data side.
+        The data side.
     transport : MqttTransport
         Open.
     folder : StateFolder
-        For the log.
+        Folder of the log.
     clock : callable
         Seconds.
     linger : float
@@ -92,9 +92,9 @@ class NodeLoop:
     look : callable
         Called after each turn, and once a second or more often.
     reach : Reach, optional
-        Who takes what the node sends; its data side is asked nothing while nobody does.
+        Peers that take what the node sends; its data side is asked nothing while nobody does.
     stopping : str
-        Why the loop is to end before the node's part in the run is over.
+        Reason why the loop is to end before the node's part in the run is over.
     """
 
     host: Host

@@ -38,13 +38,13 @@ class Metric:
     Attributes
     ----------
     name : str
-        After ``gossamer_``, with its unit.
+        Name after ``gossamer_``, with its unit.
     kind : str
         ``gauge``, or ``counter``, which begins again at 0 when a node's process is started.
     help : str
         One line.
     samples : callable
-        Of a status: labels beside those of the node, and values.
+        Samples of a status: labels beside those of the node, and values.
     """
 
     name: str
@@ -203,7 +203,7 @@ def write_metrics(path: Path, statuses: Mapping[str, Status | None]) -> None:
     path : Path
         The file, which ends with ``.prom``; replaced whole or not at all, and readable as the umask has it.
     statuses : mapping of str to dict or None
-        By state folder, as `StateFolder.status` gives them; None where there is none to be read.
+        Statuses by state folder, as `StateFolder.status` gives them; None where there is none to be read.
 
     Raises
     ------

@@ -107,9 +107,9 @@ def run_party(options: PartyOptions, beside: Beside | None = None) -> str:
     Parameters
     ----------
     options : PartyOptions
-        How.
+        Options of the party.
     beside : callable, optional
-        What goes on beside the node, such as a page that shows it.
+        Whatever goes on beside the node, such as a page that shows it.
 
     Returns
     -------

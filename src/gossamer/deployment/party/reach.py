@@ -41,7 +41,7 @@ class Progress:
     warn, say : callable
         Take a line.
     since : float or None
-        When it last got on.
+        Time when it last got on.
     lately : int
         Number of rounds in a row, up to now, that came to nothing.
     """
@@ -126,17 +126,17 @@ class Reach:
     limit : float
         Seconds after which a node that is alone charges nothing more.
     why : callable
-        Why a peer may not be reached, as far as the way there can tell; empty where it cannot.
+        Reason why a peer may not be reached, as far as the way there can tell; empty where it cannot.
     reconnect : callable
         Makes the connection anew.
     warn, say : callable
         Take a line.
     began : float
-        When this process began.
+        Time when this process began.
     owed : dict of str to float
-        By peer, since when it has acknowledged nothing, or was not heard; only those that owe something.
+        Times by peer since when it has acknowledged nothing, or was not heard; only those that owe something.
     alone_since : float or None
-        Since when no peer has acknowledged anything; None while one is reached.
+        Time since when no peer has acknowledged anything; None while one is reached.
     """
 
     peers: Peers

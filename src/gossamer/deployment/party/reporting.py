@@ -34,11 +34,11 @@ class Reporter:
     Parameters
     ----------
     invited : Invited
-        Who it is, and in which run.
+        Party with the terms of its run.
     folder : StateFolder
         Taken.
     certificate : Path, optional
-        By which the broker knows it.
+        Certificate by which the broker knows it.
     """
 
     def __init__(self, invited: Invited, folder: StateFolder, certificate: Path | None = None) -> None:

@@ -89,13 +89,13 @@ def open_host(invited: Invited, folder: StateFolder, store: SqliteStore, watch: 
     Parameters
     ----------
     invited : Invited
-        By the invitation of today.
+        Party by the invitation of today.
     folder : StateFolder
         Taken by this process.
     store : SqliteStore
-        Of this node.
+        Store of this node.
     watch : callable or None
-        For `Host`.
+        Callable that sees each step, as of `Host`.
 
     Raises
     ------
@@ -222,7 +222,7 @@ class Newer:
     path : Path
         The file.
     current : Invitation
-        What it held.
+        Invitation that it held.
     say : callable
         Takes a line.
     """
@@ -260,7 +260,7 @@ class Stored:
     Parameters
     ----------
     options, invited, folder
-        Of the party.
+        Facts about the party.
     stack : ExitStack
         Closes what is opened.
     """

@@ -45,9 +45,9 @@ class Tasks:
     Parameters
     ----------
     node : str
-        Its name.
+        The name.
     computer : Computer
-        Its data side.
+        The data side.
     """
 
     def __init__(self, node: str, computer: Computer) -> None:

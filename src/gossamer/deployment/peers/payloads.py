@@ -37,9 +37,9 @@ class Heartbeat:
     Attributes
     ----------
     seconds : float
-        Since its process began.
+        Seconds since its process began.
     finished : str
-        Why its node makes no more updates; empty while it does.
+        Reason why its node makes no more updates; empty while it does.
     knows : bool
         Whether it has heard that the node of the party this is for makes no more either.
     version : str

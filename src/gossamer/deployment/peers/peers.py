@@ -85,15 +85,15 @@ class Peers:
     Parameters
     ----------
     identity : Identity
-        Of this node.
+        Identity of this node.
     run : str
         The run's random name.
     me : str
         This node's name.
     members : sequence of Member
-        Of the run; this node may be among them.
+        Members of the run; this node may be among them.
     settings : PeerSettings
-        When peers are looked after, and what is put up with.
+        Times at which peers are looked after, and what is put up with.
     now : float
         Seconds on the node's clock, which never goes back.
     contacts : iterable of str
@@ -101,7 +101,7 @@ class Peers:
     counters : callable, optional
         Counters of the messages between this node and a peer, for that peer.
     witnesses : Witnesses, optional
-        Of this node's receipts and of its peers'.
+        Witnesses of this node's receipts and of its peers'.
     log : callable
         Takes a line about peers.
     warn : callable, optional
@@ -183,7 +183,7 @@ class Peers:
         Parameters
         ----------
         sender : str
-            Who published it, as far as the broker says.
+            Party who published it, as far as the broker says.
         datagram : bytes
             Anything at all.
         now : float

@@ -64,13 +64,13 @@ class Standing:
     Attributes
     ----------
     limits : Limits
-        What is put up with.
+        Limits of what is put up with.
     dropped : Counter of str
         Datagrams and messages, by reason.
     until : float
         End of the newest quarantine.
     disbelieved : str
-        Why nothing of it is taken, by its receipts; empty while they are believed.
+        Reason why nothing of it is taken, by its receipts; empty while they are believed.
     """
 
     limits: Limits
@@ -183,7 +183,7 @@ class PeerSettings:
     largest : int
         Most bytes of an encoded frame; the same at all nodes.
     limits : Limits
-        What is put up with from each peer.
+        Limits of what is put up with from each peer.
     """
 
     heartbeat: float = 15.0
@@ -209,21 +209,21 @@ class PeerState:
     Attributes
     ----------
     state : str
-        What it is called.
+        Name of the state.
     seconds : float
-        Since it was heard, or if it never was, since this node began; in quarantine, until it ends.
+        Seconds since it was heard, or if it never was, since this node began; in quarantine, until it ends.
     contact : bool
         Whether heartbeats are exchanged with it.
     finished : str
-        Why its node makes no more updates, as it said last; empty while it does.
+        Reason why its node makes no more updates, as it said last; empty while it does.
     dropped : mapping of str to int
-        Of its datagrams and messages, by reason.
+        Dropped of its datagrams and messages, by reason.
     age : float
         Seconds since its process began, as it said last.
     knows : bool
         Whether it has heard that this node has finished, as it said last.
     receipts : str
-        Why its receipts are not believed, and nothing of it is taken; empty while they are.
+        Reason why its receipts are not believed, and nothing of it is taken; empty while they are.
     version : str
         Version of the software that it runs, as it said last; empty until it has.
     passed : bool
@@ -257,37 +257,37 @@ class Peer:
     Attributes
     ----------
     member : Member
-        Its name and key.
+        The name and key.
     settings : PeerSettings
-        Of all peers.
+        Settings of all peers.
     began : float
-        When this node began.
+        Time when this node began.
     standing : Standing
-        How it has behaved.
+        Record of how it has behaved.
     wait : float
-        Until the next hello.
+        Seconds until the next hello.
     contact : bool
         Whether heartbeats are exchanged with it.
     channel : SecureChannel or None
         Once it was needed.
     heard, session_at : float or None, float
-        When something of it opened last, and when its session began.
+        Time when something of it opened last, and when its session began.
     said_hello, hello_at, heartbeat_at : float
-        When hello was said last, may be said again, and the next heartbeat is due.
+        Time when hello was said last, may be said again, and the next heartbeat is due.
     told : bool
         Whether it may be told that this node has finished.
     finished, age, knows, version : str, float, bool, str
-        What its last heartbeat said.
+        Content of its last heartbeat.
     counters : Counters or None
-        What it has said of the messages between the two.
+        Numbers that it has said of the messages between the two.
     passed : bool
         Whether it has answered a probe.
     probed_at, probe_at : float or None, float
-        When the first probe was sent that it has not answered, and when the next may be.
+        Time when the first probe was sent that it has not answered, and when the next may be.
     probe_came : int or None
         Number of bytes of a probe of its own that is still to be answered.
     said, said_at : str, float
-        Its state as the log has it, and since when.
+        The state as the log has it, and since when.
     """
 
     member: Member

@@ -86,7 +86,7 @@ def mosquitto_config(
     Parameters
     ----------
     port, host : int, str
-        Where to listen; no host for everywhere.
+        Address to listen at; no host for everywhere.
     tls : ServerTls, optional
         Refuse clients without a certificate of that authority, and know the others by the name in it.
     access : Path, optional
@@ -94,7 +94,7 @@ def mosquitto_config(
     largest_payload : int
         Most bytes of a payload.
     user : str, optional
-        Whom a broker that root starts runs as; ``mosquitto`` if none is named.
+        User that a broker which root starts runs as; ``mosquitto`` if none is named.
     members : int, optional
         Number of clients that may be connected, on whom all that the broker keeps is bounded; by default any number.
     """
@@ -157,7 +157,7 @@ class LocalBroker(ABC):
     Attributes
     ----------
     port : int
-        On the loopback interface.
+        Port on the loopback interface.
     process : Popen
         The broker's.
     """
@@ -270,7 +270,7 @@ class Mosquitto(LocalBroker):
     Parameters
     ----------
     tls : ServerTls, optional
-        With client certificates.
+        Files of TLS, with client certificates.
     access : str, optional
         Contents of an ACL file.
     largest_payload : int

@@ -64,14 +64,14 @@ class Authority:
     Parameters
     ----------
     name : str
-        Its common name.
+        The common name.
     days : int
-        For how long it is valid, and so what it signs.
+        Time for which it is valid, and so what it signs.
 
     Attributes
     ----------
     certificate : bytes
-        Its own, in PEM format, by which others know what it signed.
+        Certificate in PEM format, by which others know what it signed.
     """
 
     def __init__(self, name: str, days: int = DAYS) -> None:
@@ -127,7 +127,7 @@ class Authority:
         name, hosts : str, iterable of str
             Name of the broker, and of its machine.
         until : datetime, optional
-            When it expires; by default with the authority.
+            Time when it expires; by default with the authority.
 
         Raises
         ------

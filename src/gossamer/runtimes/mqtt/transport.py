@@ -80,7 +80,7 @@ class MqttTransport:
     run, node : str
         The run's name and the node's.
     broker : BrokerAddress
-        Where to connect.
+        Address to connect to.
     settings : TransportSettings, optional
         Limits.
     say : callable, optional

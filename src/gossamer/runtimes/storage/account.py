@@ -41,9 +41,9 @@ class Cost(NamedTuple):
     Attributes
     ----------
     divergence : float
-        At the order of the Renyi filter.
+        Divergence at the order of the Renyi filter.
     entry : Entry
-        Of the Gaussian one.
+        Entry of the Gaussian one.
     """
 
     divergence: float
@@ -63,11 +63,11 @@ class Asking:
     plan : mapping of bytes to int, or None
         Releases by kind, or none for a run without a plan.
     divergence : float
-        Of the whole plan.
+        Divergence of the whole plan.
     entry : callable
-        What the whole plan enters a Gaussian filter with, after what that has.
+        Function of what the whole plan enters a Gaussian filter with, after what that has.
     places : sequence of Place
-        Where it would be in a series.
+        Places where it would be in a series.
     """
 
     plan: Mapping[bytes, int] | None
@@ -187,13 +187,13 @@ class Account:
     Attributes
     ----------
     file : File
-        Of `FORMAT`.
+        File of `FORMAT`.
     owner : str
-        In messages: the node.
+        Name in messages: the node.
     data_set, run : str
         Names.
     budget : EitherFilter
-        For everything ever released from the data set.
+        Budget for everything ever released from the data set.
     """
 
     file: File
@@ -245,13 +245,13 @@ class Account:
         Parameters
         ----------
         kind : bytes
-            What is released.
+            Kind of release.
         what : str
             The same in words.
         cost : Cost
-            Of one release; `PAID` within a plan.
+            Cost of one release; `PAID` within a plan.
         refusal : callable, optional
-            What a plan says against one more after so many; without a plan, the filter decides.
+            Function of what a plan says against one more after so many; without a plan, the filter decides.
 
         Raises
         ------
@@ -380,15 +380,15 @@ class Spent(NamedTuple):
     Attributes
     ----------
     run : str
-        Its name.
+        The name.
     divergence : float
-        At the filter's order: of its plan, or of its releases if it has none; 0 in a series.
+        Divergence at the filter's order: of its plan, or of its releases if it has none; 0 in a series.
     releases : int
-        How many it has charged, of all kinds.
+        Number of releases that it has charged, of all kinds.
     mu : float
-        Of Gaussian differential privacy, but for ``failure``; 0 in a series.
+        Parameter of Gaussian differential privacy, but for ``failure``; 0 in a series.
     failure : float
-        Its probability.
+        The probability.
     series : str or None
         The name of its series, if it is in one.
     """

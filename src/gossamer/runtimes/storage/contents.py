@@ -38,9 +38,9 @@ class KnownElsewhere(Exception):
     Attributes
     ----------
     shared : dict of str to int
-        How many of its different examples each other name has.
+        Number of its different examples that each other name has.
     examples : int
-        How many it has.
+        Number of its examples.
     forgotten : tuple of str
         Names whose hashes were forgotten with their key, so that it may be one of them.
     begun : bool
@@ -200,7 +200,7 @@ class Difference(NamedTuple):
     before, now : int
         Numbers of examples.
     added, gone : int
-        Of different ones.
+        Numbers of different ones.
     comparable : bool
         False if the hashes of those before were forgotten with their key.
     """
@@ -239,7 +239,7 @@ class Contents:
     Attributes
     ----------
     file : File
-        Of a ledger.
+        File of a ledger.
     """
 
     def __init__(self, file: File) -> None:
@@ -289,7 +289,7 @@ class Contents:
         Parameters
         ----------
         data_set, content, now
-            As for `check`.
+            The same as for `check`.
         adds_up : bool
             Whether it may be known under other names: what all of them spend then adds up.
 

@@ -60,7 +60,7 @@ class Format:
     Attributes
     ----------
     what : str
-        In words.
+        Name in words.
     identifier : int
         Four bytes that tell it from other SQLite files.
     version : int
@@ -70,12 +70,12 @@ class Format:
     page_size : int
         Bytes of a page. Larger ones are faster for long values.
     log_pages : int
-        How many pages the write-ahead log grows to before a commit moves them into the file itself, and what is left of
-        it then. A transaction that is larger makes it grow for as long as it takes.
+        Number of pages that the write-ahead log grows to before a commit moves them into the file itself, and what is
+        left of it then. A transaction that is larger makes it grow for as long as it takes.
     another : str
-        What to do if the file is another one than was meant.
+        Advice on what to do if the file is another one than was meant.
     damaged, older : str
-        What to do if the file is not what was written, or is not the newest one.
+        Advice on what to do if the file is not what was written, or is not the newest one.
     """
 
     what: str
@@ -97,9 +97,9 @@ class File:
     path : Path
         Made if it does not exist, readable by its owner alone.
     layout : Format
-        What it has to hold.
+        Format that it has to have.
     header : mapping of str to str
-        What it is about. Written when the file is made, compared when it is opened again.
+        Facts of what it is about. Written when the file is made, compared when it is opened again.
     alone : bool
         Whether nobody else may have it open until `close`, or the process's end. Others wait for their turn.
     key : bytes, optional

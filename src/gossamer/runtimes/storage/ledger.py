@@ -79,11 +79,11 @@ def stored_ledger(
     name : str
         The party.
     data_set, run, budget
-        As for `LedgerFile.open`; each owner of a curator's sums has a data set of its own.
+        The same as for `LedgerFile.open`; each owner of a curator's sums has a data set of its own.
     plan : SidePlan
-        Which is charged.
+        Plan that is charged.
     trust : Trust
-        Whom the owner trusts.
+        Party whom the owner trusts.
 
     Raises
     ------
@@ -141,18 +141,18 @@ class DurableLawLedger:
     Parameters
     ----------
     account : Account
-        Of the unit's server, or of the agent.
+        Account of the unit's server, or of the agent.
     law : StreamKind, AgentNoise or None
-        Of each release; None for an agent that adds no noise.
+        Law of each release; None for an agent that adds no noise.
     most : int
-        For how many it is opened.
+        Number for which it is opened.
     what, spent : str
         One release in words, and what is said once all are charged.
 
     Attributes
     ----------
     releases : int
-        How many are charged.
+        Number of those that are charged.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class LedgerFile:
     Attributes
     ----------
     contents : Contents
-        What the data sets consist of.
+        Contents of the data sets.
 
     Parameters
     ----------
@@ -249,16 +249,17 @@ class LedgerFile:
         Parameters
         ----------
         owner : str
-            In messages and lines: the node.
+            Name in messages and lines: the node.
         data_set, run : str
             Names.
         budget : EitherFilter
-            For everything ever released from the data set. With an infinite epsilon all is admitted, and counted.
+            Budget for everything ever released from the data set. With an infinite epsilon all is admitted, and
+            counted.
         plan : mapping of ReleaseKind to int, optional
             The most releases of each kind, fixed from public information.
         divergence : float, optional
-            What the plan is charged with; by default the divergence of its kinds at the budget's order. If it is given,
-            no series has a place for the plan, and nothing of Gaussian privacy is proved unless it is 0.
+            Divergence that the plan is charged with; by default that of its kinds at the budget's order. If it is
+            given, no series has a place for the plan, and nothing of Gaussian privacy is proved unless it is 0.
 
         Raises
         ------
@@ -294,7 +295,7 @@ class LedgerFile:
         Parameters
         ----------
         owner, data_set, run, budget
-            As there; the owner is the unit's server.
+            The same as there; the owner is the unit's server.
         stream : StreamKind
             Opened for all rounds.
         divergence : float
@@ -327,16 +328,16 @@ class LedgerFile:
         Parameters
         ----------
         owner, data_set, run, budget
-            As there; the owner is the agent.
+            The same as there; the owner is the agent.
         divergence : float
             An upper bound of the Renyi divergence, at the budget's order, of all that whoever the budget is against
             will see (`gossamer.privacy.streams.divergence`).
         noise : AgentNoise, optional
-            What the agent adds to its updates itself, if it does.
+            Noise that the agent adds to its updates itself, if it does.
         most : int
-            In how many masked sums.
+            Number of masked sums.
         terms : bytes
-            What was agreed on: a run that is opened again on other terms is another run.
+            Bytes of what was agreed on: a run that is opened again on other terms is another run.
         entry : Entry
             The same as Gaussian differential privacy, but for a failure.
         """
@@ -408,7 +409,7 @@ class DurableLedger:
     Attributes
     ----------
     counts : dict of ReleaseKind to int
-        What has been charged.
+        Numbers of what has been charged.
     """
 
     def __init__(self, account: Account, plan: Plan | None) -> None:

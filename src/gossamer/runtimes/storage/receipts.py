@@ -38,15 +38,15 @@ class Countersigned(NamedTuple):
     Attributes
     ----------
     witness : str
-        Who has signed.
+        Peer who has signed.
     releases : int
-        How many receipts it has seen.
+        Number of receipts it has seen.
     head : str
         State after them, in hexadecimal digits.
     signature : str
-        In hexadecimal digits.
+        Signature in hexadecimal digits.
     noted : str
-        When it was written down, by this machine's clock.
+        Time when it was written down, by this machine's clock.
     """
 
     witness: str
@@ -64,9 +64,9 @@ class Witnessed(NamedTuple):
     run : str
         Run and party, with a stroke between.
     receipts : int
-        How many there are.
+        Number of them.
     countersigned : list of Countersigned
-        By whom.
+        Signatures of witnesses.
     """
 
     run: str
@@ -80,7 +80,7 @@ class StoredReceipts:
     Parameters
     ----------
     file : File
-        Of the party's ledger.
+        File of the party's ledger.
     run, party : str
         Names.
 
@@ -114,7 +114,7 @@ class StoredReceipts:
         Parameters
         ----------
         plan : SidePlan
-            Of the party.
+            Plan of the party.
         key : str
             The party's public key, in hexadecimal digits.
         nonce : callable, optional

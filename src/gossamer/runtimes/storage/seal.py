@@ -71,13 +71,13 @@ class Seal:
     Parameters
     ----------
     connection : Connection
-        Of the file, inside a transaction; its tables are there.
+        Connection of the file, inside a transaction; its tables are there.
     tables : sequence of str
         The statements that made the tables whose rows are sealed.
     path : Path or None
         The file; None of one in memory.
     rests : AtRest
-        What was found before it was opened.
+        Bytes and digest that were found before it was opened.
     key : bytes or None
         Secret key; without one a file can be checked, and can be written if it was made without one.
 

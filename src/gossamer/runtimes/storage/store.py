@@ -60,7 +60,7 @@ class WitnessFile:
     path : Path
         Made if it does not exist, readable by its owner alone.
     run, node : str
-        Whose it is.
+        Names of the run and of the node that it is of.
     key : bytes, optional
         The node's secret, by which the file is sealed.
 
@@ -125,7 +125,7 @@ class SqliteStore:
     path : str or Path
         Made if it does not exist.
     run, node : str
-        Whose store it is, and in which run.
+        Names of the run and of the node that it is of.
     key : bytes, optional
         The node's secret, by which the store is sealed.
 
