@@ -87,7 +87,7 @@ class SumState:
     sum : ServerState of `gossamer.privacy.masking`, or BlankState
         The sum: what the members have said, none of which is an update.
     asked : dict of str to Public
-        What each member was asked last, after the update.
+        Request that each member was sent last, after the update.
     waiting : set of str
         Members that have not replied at this step.
     """
@@ -185,7 +185,7 @@ class MemberState:
     step : int
         The newest step that it was asked to take; `UPDATE` before.
     asked : Public
-        What it was sent for that.
+        Request that it was sent for that.
     speakers : int
         Number of members that its reply speaks of.
     busy : bool

@@ -129,11 +129,11 @@ class SteppingState(WorkerState):
     Attributes
     ----------
     local : Public, Released or None
-        Its model, [size]; None between trainings.
+        Model of the training under way, [size]; None between trainings.
     steps : int
         Steps made in it.
     memory : Memory or None
-        Of the momentum.
+        Memory of the momentum.
     """
 
     local: Model | None = None
@@ -147,13 +147,13 @@ class SteppingClient(TrainingNode):
     Parameters
     ----------
     name : str
-        Of the client.
+        Name of the client.
     context : Context
-        Of the run; its query says how each step samples and clips, and with what noise.
+        Context of the run; its query says how each step samples and clips, and with what noise.
     training : TrainingQuery
         Steps, their size, momentum and FedProx's mu.
     makes : callable
-        What is pushed.
+        Function that says what is pushed.
     """
 
     state: SteppingState

@@ -64,11 +64,11 @@ class MaskedServer(MaskedRound, ClientServer):
     Parameters
     ----------
     context, settings
-        As for `ClientServer`.
+        Arguments of `ClientServer`.
     rounds : MaskedRounds
-        Who is in which sum, and how many there are.
+        Sums of the run: who is in which, and how many there are.
     unit : SecureUnit
-        How clients mask.
+        Masking of the clients.
     """
 
     state: MaskedState

@@ -90,9 +90,9 @@ class Participation:
         The most of each client: its updates, the sums that they are in, or their steps; also of those that it may turn
         out not to be in.
     sums : int
-        How many sums a trusted server makes of them.
+        Number of sums that a trusted server makes of them.
     sampling : Poisson
-        How the clients of a release are drawn: `WHOLE` where it is public who they are.
+        Sampling of the clients of a release: `WHOLE` where it is public who they are.
     cohort : int
         The most clients in one release.
     """

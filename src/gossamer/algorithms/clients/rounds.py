@@ -40,7 +40,7 @@ class RoundSettings(ClientSettings):
     clients_per_round : int, optional
         m, how many clients are in a round, on average where they are drawn in secret; all by default.
     cohorts : {"public", "secret"}
-        How the clients of a round are drawn. ``public``: m of them, by coins that everybody knows, so that being drawn
+        Draw of the clients of a round. ``public``: m of them, by coins that everybody knows, so that being drawn
         hides nobody. ``secret``: each with probability m/nodes, by coins of a trusted server, which makes each round
         reveal less of everybody.
     timeout : float, optional
@@ -49,15 +49,15 @@ class RoundSettings(ClientSettings):
         earlier times say. With ``cohorts: secret`` it waits for these, too. With ``masking`` it runs for each of the
         five steps of a sum anew.
     patience : float, optional
-        Without ``timeout``: seconds after which those that are waited for are asked whether they are there; 30 by
+        Seconds without ``timeout``, after which those that are waited for are asked whether they are there; 30 by
         default, then twice as long each time.
     late : {"awaited", "skipped"}, optional
-        With ``timeout``: whether later rounds wait for a client that was late in one. ``awaited``, the default: each
+        Whether, with ``timeout``, later rounds wait for a client that was late in one. ``awaited``, the default: each
         for the whole timeout. ``skipped``: not until it is heard of again and is asked in the round after that, as long
         as others answer, or with ``masking`` are enough for a sum.
     over_selection : float, optional
-        How many times m clients are asked in a round, rounded up; it goes on with the first m that answer, and leaves
-        out the others. Every client that is asked is accounted for. With ``public`` cohorts only.
+        Factor on m: as many clients are asked in a round, rounded up; it goes on with the first m that answer, and
+        leaves out the others. Every client that is asked is accounted for. With ``public`` cohorts only.
     weights : {"equal", "declared"}, optional
         ``equal``, the default: all updates count alike. ``declared``: each by its client's number of examples, which is
         declared to be public by this.
@@ -196,9 +196,9 @@ class MaskedRounds:
     timeout : float, optional
         Seconds after which a step of a sum goes on without those who have not answered.
     patience : float
-        Without a timeout: seconds after which they are asked whether they are there.
+        Seconds without a timeout after which they are asked whether they are there.
     divisor : int, optional
-        What each sum is divided by, however many updates are in it; by how many are where it is left out.
+        Number that each sum is divided by, however many updates are in it; by how many are where it is left out.
     skips : bool
         Whether a round does not wait for clients that were late and not heard of before it.
     """
@@ -271,7 +271,7 @@ def shown(spec: Spec, timeout: float | None) -> Iterator[str]:
     Parameters
     ----------
     spec : Spec
-        Of the run.
+        Spec of the run.
     timeout : float or None
         Seconds after which a round goes on without those who have not answered.
 

@@ -40,7 +40,7 @@ class ServerState:
     ends : float or None
         The deadline, on the server's clock.
     finished : str
-        Why.
+        Reason of the end; empty before.
     memory : Memory or None
         The optimizer's.
     log_clip : Public, Released or None
@@ -48,7 +48,7 @@ class ServerState:
     empty : int
         Rounds that came to nothing.
     probes : int
-        How often those that are waited for now were asked whether they are there.
+        Number of times that those that are waited for now were asked whether they are there.
     staleness_sum, staleness_most : int
         Steps of the server that updates were behind, where these need not be of the newest model.
     """

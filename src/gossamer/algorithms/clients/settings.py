@@ -25,16 +25,16 @@ class Masking(SecureSums):
         ``secure``: a server that hands on its clients' keys learns exact sums of updates made at one model, with the
         noise that all clients in them have added.
     bits : {32, 64}
-        Of ``secure``: updates are added as integers of so many bits.
+        Bits of the integers that updates are added as, with ``secure``.
     threshold : int, optional
-        Of ``secure``: how many clients have to answer for a sum to be unmasked, more than half of those of a round. By
+        Clients that have to answer with ``secure`` for a sum to be unmasked, more than half of those of a round. By
         default two thirds of them, rounded up.
     minimum : int, optional
-        Of ``secure``: fewest updates in a sum, at least the threshold. By default the threshold.
+        Fewest updates in a sum with ``secure``, at least the threshold. By default the threshold.
     fraction_bits : int, optional
-        Of ``secure``: binary digits after the point. By default as many as the clip, the clients and the bits allow.
+        Binary digits after the point with ``secure``. By default as many as the clip, the clients and the bits allow.
     honest : float, optional
-        Of ``secure``: the share of the clients of every round that is trusted to add its noise and to tell nobody.
+        Share, with ``secure``, of the clients of every round that is trusted to add its noise and to tell nobody.
         Left out, nobody is: of a sum's noise what each client added itself counts for it, and no more.
     """
 
@@ -122,27 +122,28 @@ class ClientSettings(Composite):
     nodes : int
         Clients; the server is one more.
     privacy_unit : {"client", "example"}, optional
-        What is protected. ``client``, by default: all that a client has, by noise on its whole updates. ``example``:
-        each example of a client, by noise on each of its local steps.
+        Unit that is protected. ``client``, by default: all that a client has, by noise on its whole updates.
+        ``example``: each example of a client, by noise on each of its local steps.
     noise_by : {"client", "server"}
-        Who adds the noise to clients' updates: each client itself, so that nobody is trusted, or the server, which then
-        sees the updates themselves and has to be named as ``trusted``.
+        Party that adds the noise to clients' updates: each client itself, so that nobody is trusted, or the server,
+        which then sees the updates themselves and has to be named as ``trusted``.
     trusted : {"server"}, optional
-        Whom clients trust with their updates.
+        Party that clients trust with their updates.
     masking : str or mapping, optional
-        How clients hide their updates from their server, and share the noise of a sum: ``none`` or ``secure``.
+        Masks that hide clients' updates from their server, and by which they share the noise of a sum: ``none`` or
+        ``secure``.
     learning_rate : float
-        Of the server, for the mean update.
+        Learning rate of the server, for the mean update.
     server_optimizer : str or mapping, optional
-        What the server makes of the mean update; ``sgd`` takes it as it is.
+        Optimizer of the server, for the mean update; ``sgd`` takes it as it is.
     local_steps : int, optional
         Mini-batch steps of a client from the model that it was given; 5 where ``local_epochs`` is not said either.
     local_epochs : int, optional
         Whole passes over a client's examples, in the place of ``local_steps``.
     local_learning_rate : float
-        Of each step.
+        Learning rate of each step.
     local_momentum : float
-        Of local steps, as in PyTorch; 0 is plain SGD.
+        Momentum of local steps, as in PyTorch; 0 is plain SGD.
     proximal : float
         mu of FedProx: mu/2 |w - x|^2 is added to what a client minimises, to hold it near the model that it was given.
     batch_size : int

@@ -84,7 +84,7 @@ class AgarwalDuchiRate(RateSchedule):
     staleness : int, optional
         tau; by default the number of nodes less one.
     lag : {"quadratic", "linear"}
-        How the step falls with tau.
+        Law by which the step falls with tau.
 
     References
     ----------
@@ -121,15 +121,15 @@ class Settings(Composite):
     Attributes
     ----------
     name : {"audp", "asgd", "csgd"}
-        With noise, without, and without by one node that holds all data.
+        Name: with noise, without, and without by one node that holds all data.
     nodes : int
         K, the number of edges; the server is one more.
     learning_rate : float or schedule
         eta, for the mean gradient. Epochs are those of all edges together.
     optimizer : str or mapping, optional
-        What the server makes of noisy gradients; ``sgd`` takes them as they are.
+        Optimizer of the server, for noisy gradients; ``sgd`` takes them as they are.
     staleness : mapping
-        What the server does about stale gradients.
+        Treatment of stale gradients by the server.
     batch_size : int
         B, the expected number of examples in a batch; an edge samples each of its n examples with probability B/n.
     updates_per_node : int, optional

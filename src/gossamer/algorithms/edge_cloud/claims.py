@@ -49,11 +49,11 @@ def mapa_claims(
     Parameters
     ----------
     epsilon_per_release : float
-        Of the noise on one batch.
+        Epsilon of the noise on one batch.
     releases : int
         The number T of iterations; nothing is claimed of none.
     delta : float
-        At which advanced composition is stated. The other two have delta 0.
+        Delta at which advanced composition is stated. The other two have delta 0.
     conditions_hold : bool
         Whether the noise is what the statement is about: of a Gamma norm, on all coordinates.
 

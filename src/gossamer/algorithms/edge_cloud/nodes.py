@@ -63,9 +63,9 @@ class Step:
     stage : int
         Number of the stage.
     clip : float or None
-        Of the stage; None where something else decides it.
+        Clip of the stage; None where something else decides it.
     values : mapping of str to float
-        What the stage follows from, to be recorded when it begins.
+        Values that the stage follows from, to be recorded when it begins.
     """
 
     learning_rate: float

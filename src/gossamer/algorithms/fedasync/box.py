@@ -113,11 +113,11 @@ class Settings(ClientSettings):
     trusted : {"server"}, optional
         Nobody is.
     masking : str or mapping, optional
-        None: there is no sum to hide a model in.
+        Nothing: there is no sum to hide a model in.
     learning_rate : float
         Always 1; ``mixing`` is in its place.
     server_optimizer : str or mapping, optional
-        None: a server that mixes models makes no steps along updates.
+        Nothing: a server that mixes models makes no steps along updates.
     mixing : float
         alpha: how far the server goes from its model to one that is not stale.
     staleness_weight : str or mapping

@@ -35,7 +35,7 @@ class SummingState(ServerState):
     summed : int
         Updates that were put into sums.
     able : int or None
-        Where these were too few for another sum: the clients that had, or would have made, another update.
+        Number of clients, where updates were too few for another sum, that had, or would have made, another update.
     """
 
     held: list[tuple[str, int, Confined]] = field(default_factory=list)

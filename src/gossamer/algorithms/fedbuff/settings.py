@@ -36,16 +36,17 @@ class Settings(ClientSettings):
         K, updates that the server waits for before it takes a step; of K clients where the server adds the noise,
         or clients mask.
     learning_rate : float
-        Of the server, for the mean update. By default 1; where the server adds the noise and takes updates as they are,
-        0.7 of the largest with which updates as old as nodes/buffer makes them cannot swing, and at most 1.
+        Learning rate of the server, for the mean update. By default 1; where the server adds the noise and takes
+        updates as they are, 0.7 of the largest with which updates as old as nodes/buffer makes them cannot swing, and
+        at most 1.
     staleness_exponent : float, optional
         a >= 0: an update that is tau steps of the server old counts (1 + tau)^-a. With ``masking`` none is old. By
         default 0.5, as in the paper, and 0 where the server adds noise, which weights would not make smaller.
     timeout : float, optional
-        With ``masking``: seconds after which each of the five steps of a sum goes on without those who have not
+        Seconds, with ``masking``, after which each of the five steps of a sum goes on without those who have not
         answered. Without it all are waited for but those that are lost, as in `fedavg`.
     patience : float, optional
-        With ``masking`` and without ``timeout``: seconds after which those that are waited for are asked whether they
+        Seconds, with ``masking`` and without ``timeout``, after which those that are waited for are asked whether they
         are there; 30 by default, then twice as long each time.
     """
 
@@ -130,7 +131,7 @@ class Turns:
     names : tuple of str
         The clients.
     drawn : array
-        Their places in ``names``, rising, [cohorts, clients of one].
+        Places of the drawn in ``names``, rising, [cohorts, clients of one].
     """
 
     names: tuple[str, ...]

@@ -57,7 +57,7 @@ def gfl_theorem2(
     step, bound, standard_deviation : float
         mu, B and sigma_g.
     conditions : str, optional
-        Why the run is not what the theorem is about, such as Gaussian noise; the claim is not valid then.
+        Reason why the run is not what the theorem is about, such as Gaussian noise; the claim is not valid then.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def gfl_claims(
     step, bound : float
         mu and B, which may be infinite.
     gradient_at : GradientAt
-        Where gradients are taken.
+        Place where gradients are taken.
     random : bool
         Whether each message to another server has noise of its own, so that it is not homomorphic.
     """
@@ -214,9 +214,9 @@ class Bounds:
     Attributes
     ----------
     centroid, individual, disagreement : ndarray [rounds + 1]
-        After each round, from the start on.
+        Bounds after each round, from the start on.
     limits : dict of str to float
-        Where they tend to.
+        Limits that they tend to.
     """
 
     centroid: FloatArray
@@ -275,11 +275,11 @@ def noise_squares(mixing: Matrix, variance: float, size: int, noise: str) -> tup
     mixing : array-like [units, units]
         A.
     variance : float
-        Of a coordinate of the noise on a message.
+        Variance of a coordinate of the noise on a message.
     size : int
         d, coordinates of the model.
     noise : {"random", "random_own_term", "homomorphic"}
-        As in the settings. Noise of agents is not in it.
+        Scheme of the noise, as in the settings. Noise of agents is not in it.
     """
     dense = np.asarray(mixing if isinstance(mixing, np.ndarray) else mixing.toarray(), np.float64)
     own, total = np.diagonal(dense), size * variance

@@ -37,13 +37,13 @@ def proved_epsilon(noise: Noise, bound: UpdateBound, size: int, delta: float) ->
     Parameters
     ----------
     noise : CorrelatedNoise or RandomNoise
-        Of every unit.
+        Noise of every unit.
     bound : UpdateBound
-        What one change moves.
+        Bound on what one change moves.
     size : int
         d, coordinates of the model.
     delta : float
-        In (0, 1); Laplace noise does not need it, what is proved of it has delta 0.
+        Delta in (0, 1); Laplace noise does not need it, what is proved of it has delta 0.
     """
     if noise.law is NoiseLaw.GAUSSIAN:
         mu = gaussian_mu_of(noise, bound)
@@ -61,13 +61,13 @@ def graph_guarantees(
     Parameters
     ----------
     noise : CorrelatedNoise or RandomNoise
-        Of every unit.
+        Noise of every unit.
     bound : UpdateBound
-        What one change moves.
+        Bound on what one change moves.
     size : int
         d, coordinates of the model.
     delta : float
-        In (0, 1); Laplace noise does not need it, its guarantees have delta 0.
+        Delta in (0, 1); Laplace noise does not need it, its guarantees have delta 0.
     masked : bool
         Whether secure aggregation hides single updates from their own server.
     signed : bool

@@ -92,13 +92,13 @@ def model_noise(
     Parameters
     ----------
     noise : CorrelatedNoise
-        Of every unit, independent from unit to unit.
+        Noise of every unit, independent from unit to unit.
     mixing : array-like [units, units]
         A: symmetric, doubly stochastic, connected, with every a_pp > 0, for at least 2 units.
     size : int
         d, coordinates of the model.
     gradient_at : GradientAt
-        Which models.
+        Models that gradients are taken at.
     contraction : float
         r, in (0, 1].
 
@@ -126,9 +126,9 @@ def random_model_noise(
     Parameters
     ----------
     noise : RandomNoise
-        Its ``links`` are not looked at.
+        Noise whose ``links`` are not looked at.
     mixing, size, contraction
-        As for `model_noise`, but a_pp may be 0.
+        Arguments of `model_noise`, but a_pp may be 0.
     own_term : bool
         Whether the own term has noise, too.
 
@@ -241,11 +241,11 @@ class NoiseProblem:
     Attributes
     ----------
     epsilon, delta : float
-        To be proved of all rounds together, for `UpdateBound.unit`.
+        Figures to be proved of all rounds together, for `UpdateBound.unit`.
     rounds : int
         T.
     update : UpdateBound
-        What one change moves.
+        Bound on what one change moves.
     size : int
         d, coordinates of the model.
     mixing : array-like [units, units]
@@ -253,9 +253,9 @@ class NoiseProblem:
     contraction : float
         r, how much a gradient step shrinks differences of models; 1 leaves curvature out.
     measure : Measure
-        What is to be least.
+        Measure that is to be least.
     law : NoiseLaw
-        Of z. With Laplace noise epsilon is proved at delta 0.
+        Law of z. With Laplace noise epsilon is proved at delta 0.
     """
 
     epsilon: float
@@ -282,7 +282,7 @@ class NoiseChoice:
     Attributes
     ----------
     noise : CorrelatedNoise
-        With the least standard deviation.
+        Noise with the least standard deviation.
     mu_g : float
         Proved of it, at most what the guarantee allows; of Laplace noise, its epsilon.
     disagreement, centroid : dict of Measure to float
@@ -318,9 +318,9 @@ def plan_noise(problem: NoiseProblem, among: Iterable[Factorisation] | None = No
     Parameters
     ----------
     problem : NoiseProblem
-        What noise is planned for.
+        Problem that noise is planned for.
     among : iterable of Factorisation, optional
-        What is tried; all kinds by default.
+        Factorisations that are tried; all kinds by default.
 
     Raises
     ------

@@ -70,15 +70,15 @@ class UnitTerms:
     Attributes
     ----------
     agents : tuple of str
-        Whose data it holds.
+        Agents whose data it holds.
     stream : StreamKind
-        Of its server.
+        Stream of its server.
     links : int
         Records of a round.
     noise : Noise or None
-        What its messages carry.
+        Noise that its messages carry.
     bound : UpdateBound or None
-        How far one change moves its updates; None where nothing is proved.
+        Bound on how far one change moves its updates; None where nothing is proved.
     """
 
     agents: tuple[str, ...]

@@ -53,11 +53,11 @@ class ServerNode(EndingNode):
     weights : Weights
         Row p of the combination matrix.
     sampling : Sampling
-        Which agents take part when.
+        Draw of the agents that take part in a round.
     settings : Settings
         Settings with ``gradient_at`` and ``noise`` decided.
     reach : Reach
-        How long vectors are.
+        Lengths of vectors.
     deadline : float or None
         Seconds after the start.
     """

@@ -41,16 +41,16 @@ class Masking(SecureSums):
         be stated. ``independent_noise``: the noise of its equation 7, Laplace and of each agent's own, which does not
         cancel; nothing is proved of it either.
     bits : {32, 64}
-        Of ``secure``: updates are added as integers of so many bits.
+        Bits of the integers that updates are added as, with ``secure``.
     threshold : int, optional
-        Of ``secure``: how many agents have to answer for a sum to be unmasked, more than half of those sampled. By
+        Agents that have to answer with ``secure`` for a sum to be unmasked, more than half of those sampled. By
         default two thirds of them, rounded up.
     minimum : int, optional
-        Of ``secure``: fewest updates in a sum, at least the threshold. By default the threshold.
+        Fewest updates in a sum with ``secure``, at least the threshold. By default the threshold.
     fraction_bits : int, optional
-        Of ``secure``: binary digits after the point. By default as many as the clip, the agents and the bits allow.
+        Binary digits after the point with ``secure``. By default as many as the clip, the agents and the bits allow.
     radius : float, optional
-        Of ``secure``: most L2 norm of a model that agents make updates at. In a round with one beyond they take no
+        Most L2 norm, with ``secure``, of a model that agents make updates at. In a round with one beyond they take no
         part, so servers shorten what they ask about to it. By default what no honest run exceeds, which follows from
         the clip, the rounds and the noise.
     standard_deviation : float, optional
@@ -123,22 +123,23 @@ class Settings(Composite):
     rounds : int
         T, rounds of each server.
     topology : topology
-        Who is whose neighbour among the servers.
+        Graph of the servers: who is whose neighbour.
     combination : "metropolis" or matrix
         a_pm, how servers combine: Metropolis-Hastings weights of the topology, or a symmetric doubly stochastic matrix
         with a_pp > 0, whose other entries above 0 are the edges.
     noise : {"none", "random", "random_own_term", "homomorphic"}, optional
-        What is added to messages between servers. ``random``: noise of its own on every link. ``random_own_term``: on
-        the server's own term too, which never leaves it, as in the paper's equation 8. ``homomorphic``: the same on all
-        links of a server, which takes it back in its own term. By default homomorphic where there is privacy.
+        Noise that is added to messages between servers. ``random``: noise of its own on every link.
+        ``random_own_term``: on the server's own term too, which never leaves it, as in the paper's equation 8.
+        ``homomorphic``: the same on all links of a server, which takes it back in its own term. By default homomorphic
+        where there is privacy.
     gradient_at : {"released", "hidden"}, optional
-        Where agents take gradients: at what follows from messages, or at the server's own state. By default released,
-        and hidden with random noise.
+        Models that agents take gradients at: at what follows from messages, or at the server's own state. By default
+        released, and hidden with random noise.
     temporal : {"independent", "random_walk", "sqrt_toeplitz", "banded"}, optional
-        How the noise of one round goes with that of earlier ones. By default, the planner's choice for a budget, and
-        else independent.
+        Correlation of the noise of one round with that of earlier ones. By default, the planner's choice for a budget,
+        and else independent.
     bands : int, optional
-        Of ``banded``.
+        Number of bands, of ``banded``.
     synchronous : bool
         Whether a server waits for its neighbours' messages of the round, or combines with the newest that it has.
     timeout : float, optional
@@ -148,8 +149,8 @@ class Settings(Composite):
         Seconds after which peers that a server waits for are asked whether they are there, then twice as many, and so
         on.
     masking : masking
-        How agents hide their updates from their own server: ``none`` or ``secure``; or a noise of the paper that hides
-        nothing which can be stated, ``pairwise_noise`` or ``independent_noise``.
+        Masks that hide agents' updates from their own server: ``none`` or ``secure``; or a noise of the paper that
+        hides nothing which can be stated, ``pairwise_noise`` or ``independent_noise``.
     consensus : int
         Rounds of averaging of the last messages, at the end.
     """
@@ -295,11 +296,11 @@ class Sampling:
     Parameters
     ----------
     seed : int
-        Of the run's public randomness.
+        Seed of the run's public randomness.
     server : str
-        Of the unit.
+        Server of the unit.
     agents : tuple of str
-        Of the unit.
+        Agents of the unit.
     sampled : int
         L.
     """
@@ -409,7 +410,7 @@ def combination(settings: Settings, graph: Graph) -> FloatArray:
     settings : Settings
         Names a rule or gives the matrix.
     graph : Graph
-        Of the servers, for a rule.
+        Graph of the servers, for a rule.
 
     Raises
     ------

@@ -82,13 +82,13 @@ def agent_plans(
     Parameters
     ----------
     problem : Problem
-        What is planned for.
+        Problem that is planned for.
     clip : float
         B, of mean gradients.
     radius : float
         Most L2 norm of a model that agents of masked sums make updates at.
     behind : mapping of str to SidePlan
-        What leaves each unit, by its server.
+        Plan of what leaves each unit, by its server.
 
     Raises
     ------

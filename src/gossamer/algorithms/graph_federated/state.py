@@ -71,15 +71,15 @@ class ServerState:
     Attributes
     ----------
     own : vector
-        What the unit's own updates have added up to: `Confined`, and the only part of its model that is raw. float64.
+        Sum of the unit's own updates: `Confined`, and the only part of its model that is raw. float64.
     common : vector
         The rest of w, or of psi, which follows from messages. float64.
     v : vector
         sum_m a_pm M_m, which follows from messages. float64.
     m : vector
-        What it sent last; with random noise, the mean of what it sent. float64.
+        Model that it sent last; with random noise, the mean of what it sent. float64.
     start : vector
-        Where its agents start: v, or w if it is hidden. Of the model's type, as all that is sent.
+        Model that its agents start from: v, or w if it is hidden. Of the model's type, as all that is sent.
     round : int
         Rounds done; the number of the one under way.
     phase : str
@@ -93,15 +93,15 @@ class ServerState:
     links : int
         Records of the round that were released.
     newest : dict of str to Newest
-        What each neighbour sent.
+        Newest models of each neighbour.
     averages : dict of str to Newest
-        What each neighbour sent while averaging.
+        Newest models of each neighbour, while averaging.
     averaged : int
         Rounds of averaging done.
     away, left : set of str
         Peers that are down; neighbours that make no more rounds, and agents that have declined.
     staleness_sum, staleness_most : int
-        Of the neighbours' models that were combined: rounds behind this server's.
+        Rounds that the neighbours' models which were combined were behind.
     unanswered : int
         Updates that rounds ended without.
     patience : float
@@ -109,7 +109,7 @@ class ServerState:
     ends : float or None
         The deadline.
     finished : str
-        Why it makes no more rounds.
+        Reason why it makes no more rounds.
     held : int or None
         The newest round in which all agents that were asked were away, and that waited for the first to come back.
     """
@@ -154,11 +154,11 @@ class Reach:
     total : float
         L mu B, to which a round's sum is shortened, with what agents add.
     message : float
-        Of what a neighbour sends: longer models are refused, as no honest server sends them.
+        Length of what a neighbour sends: longer models are refused, as no honest server sends them.
     model : float
-        To which the combination of models is shortened (`gossamer.privacy.streams.model_radius`).
+        Length to which the combination of models is shortened (`gossamer.privacy.streams.model_radius`).
     start : float
-        To which the model is shortened that agents are asked about: at a longer one they make no masked update.
+        Length to which the model is shortened that agents are asked about: at a longer one they make no masked update.
     """
 
     update: float = math.inf

@@ -79,22 +79,22 @@ class AgentState:
     ----------
     group : Group
     agent : int
-        Its number.
+        Number of the agent.
     round : int
     secret : bytes
-        What all its keys follow from; empty after the last step.
+        Secret that all its keys follow from; empty after the last step.
     inputs : bytes
         Digest of the public inputs of its vector.
     step : int
-        What it says next, a `Step`.
+        Step that it takes next, a `Step`.
     announcement : Announcement or None
-        Its own.
+        Announcement of its own.
     roster : Roster or None
-        Whose keys it uses.
+        Announcements whose keys it uses.
     held : dict of int to bytes
-        By agent, its own number too: the share of the mask key, then that of the self-mask's seed.
+        Shares by agent, its own number too: the share of the mask key, then that of the self-mask's seed.
     survivors : tuple of int
-        What it signed.
+        Survivors that it signed.
     """
 
     group: Group
@@ -115,7 +115,7 @@ class MaskingAgent:
     Parameters
     ----------
     state : AgentState
-        Of `start`, or as it was stored.
+        State of `start`, or as it was stored.
     identities : mapping of int to PublicKey, optional
         The agents' public keys, needed if the group's announcements are signed. Only keys that are signed by them are
         used then, so that a server cannot put its own in their place; in a group that is not ``signed`` the server is
@@ -148,13 +148,13 @@ class MaskingAgent:
         Parameters
         ----------
         group : Group
-            What all members agreed on.
+            Parameters that all members agreed on.
         agent : int
-            Its number, 1 to ``group.size``.
+            Number of the agent, 1 to ``group.size``.
         round : int
-            From 0; another one for every sum of the group.
+            Number of the sum, from 0; another one for every sum of the group.
         identities : mapping of int to PublicKey, optional
-            As above.
+            Public keys, as above.
         secret : bytes, optional
             32 bytes that nobody else can guess; drawn from the operating system by default. Simulations give a
             `reproducible_secret`.

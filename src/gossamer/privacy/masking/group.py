@@ -48,7 +48,7 @@ class Group:
     minimum : int
         Fewest vectors in a sum, at least ``threshold``; 0 takes ``threshold``.
     context : bytes
-        What else tells this group from others, such as the run and the unit. Keys depend on it.
+        Bytes that tell this group from others, such as the run and the unit. Keys depend on it.
     signed : bool
         Whether announcements are signed by the agents' identities. Others are refused then; so are signed ones
         otherwise, since sizes of messages follow from this.

@@ -50,9 +50,9 @@ class Keys:
     signing : bytes
         Ed25519, for confirming who survived.
     seed : bytes
-        Of the self-mask; is reconstructed by the server if the agent survives.
+        Seed of the self-mask; is reconstructed by the server if the agent survives.
     polynomials : bytes
-        What the coefficients of the shares' polynomials are drawn with.
+        Key that the coefficients of the shares' polynomials are drawn with.
     """
 
     mask: bytes

@@ -74,11 +74,11 @@ class Announcement(AgentMessage):
     signing_key : bytes
         Ed25519 key [32 bytes], for confirmations.
     commitment : bytes
-        To the seed of the self-mask [32 bytes].
+        Commitment to the seed of the self-mask [32 bytes].
     inputs : bytes
         Digest of all public inputs of its vector [32 bytes]: agents with different ones are in no sum together.
     signature : bytes
-        Of all this by the agent's identity [64 bytes], or empty.
+        Signature of all this by the agent's identity [64 bytes], or empty.
     """
 
     mask_key: bytes
@@ -148,8 +148,8 @@ class EncryptedShares(_Sealed):
     Attributes
     ----------
     commitments : dict of int to bytes
-        To the two shares of each agent, the sender too [64 bytes]: by these the server tells wrong shares from right
-        ones.
+        Commitments to the two shares of each agent, the sender too [64 bytes]: by these the server tells wrong shares
+        from right ones.
     """
 
     commitments: dict[int, bytes]

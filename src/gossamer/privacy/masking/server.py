@@ -62,7 +62,7 @@ class MaskedSum(NamedTuple):
     values : ndarray of unsigned integers [group.length]
         The sum modulo 2^bits: raw data of all these agents.
     agents : tuple of int
-        Whose vectors are in it.
+        Agents whose vectors are in it.
     """
 
     values: UintArray
@@ -79,20 +79,20 @@ class ServerState:
     group : Group
     round : int
     step : int
-        Which message it waits for, a `Step`.
+        Step whose messages it waits for, a `Step`.
     eligible : tuple of int
-        From whom.
+        Agents that it waits for.
     received : dict of int to AgentMessage or None
-        What it has got, by agent; None for a vector, which is added to ``total`` at once.
+        Messages that have come, by agent; None for a vector, which is added to ``total`` at once.
     roster : Roster or None
     survivors : tuple of int
-        Whose vectors arrived.
+        Agents whose vectors arrived.
     participants : tuple of int
-        Whose shares arrived.
+        Agents whose shares arrived.
     total : ndarray of unsigned integers or None
         The sum of the masked vectors [group.length].
     commitments : dict of int to dict of int to bytes
-        Of each participant, to the shares of its secrets.
+        Commitments of each participant to the shares of its secrets.
     """
 
     group: Group
@@ -113,7 +113,7 @@ class MaskingServer:
     Parameters
     ----------
     state : ServerState
-        Of `start`, or as it was stored.
+        State of `start`, or as it was stored.
     identities : mapping of int to PublicKey, optional
         The agents' public keys; with them, announcements that they did not sign are refused here already. Agents
         refuse them in any case, and then there is no sum.
@@ -327,9 +327,9 @@ def aggregate(
     agents : mapping of int to MaskingAgent
         Fresh, by number.
     values : mapping of int to ndarray of unsigned integers [group.length]
-        By agent.
+        Vectors by agent.
     vanish : mapping of int to Step, optional
-        From which step on an agent says nothing any more.
+        Step from which on an agent says nothing any more.
 
     Raises
     ------
@@ -410,13 +410,13 @@ class BlankState:
     group : Group
     round : int
     step : int
-        Which message it waits for, a `Step`.
+        Step whose messages it waits for, a `Step`.
     received : tuple of int
-        From whom it has come.
+        Agents whose message has come.
     speakers : int
-        Whom a reply speaks of: all that announced themselves, later the participants.
+        Number of those a reply speaks of: all that announced themselves, later the participants.
     survivors : tuple of int
-        Whose vectors arrived.
+        Agents whose vectors arrived.
     """
 
     group: Group

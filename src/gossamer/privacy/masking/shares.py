@@ -44,9 +44,9 @@ def split(
     Parameters
     ----------
     secret : bytes
-        Of 32 bytes.
+        Secret of 32 bytes.
     threshold : int
-        How many shares give the secret.
+        Number of shares that give the secret.
     indices : collection of int
         Distinct numbers from 1.
     random_bytes : callable
@@ -131,11 +131,11 @@ class Dealt(NamedTuple):
     Attributes
     ----------
     sealed : dict of int to bytes
-        For each other agent, its share of both.
+        Shares of both for each other agent.
     commitments : dict of int to bytes
-        To the shares of each agent, this one too.
+        Commitments to the shares of each agent, this one too.
     own : bytes
-        Its own share of both.
+        Share of both that is its own.
     """
 
     sealed: dict[int, bytes]
@@ -184,17 +184,17 @@ def recover(
     Parameters
     ----------
     announced : Announcement
-        Of the agent whose secret it is.
+        Announcement of the agent whose secret it is.
     which : {"mask", "seed"}
-        Which of its secrets.
+        Name of the secret.
     shares : mapping of int to bytes
-        By the agent that revealed it.
+        Shares by the agent that revealed each.
     commitments : mapping of int to bytes
-        As the secret's owner gave them.
+        Commitments as the secret's owner gave them.
     threshold : int
-        How many shares give a secret.
+        Number of shares that give a secret.
     digest : bytes
-        Of the sum.
+        Digest of the sum.
 
     Raises
     ------
