@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from tests import sampling
 
-from gossamer.experiment import noise_secret
+from gossamer.experiment import secrets as run_secrets
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,7 +77,7 @@ def _secrets_by_test() -> Iterator[None]:
         return hashlib.blake2b(f"{test} {drawn[test]}".encode(), digest_size=size).digest()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(noise_secret, "token_bytes", next_secret)
+        patch.setattr(run_secrets, "token_bytes", next_secret)
         yield
 
 
@@ -94,7 +94,7 @@ def _cache_of_tests(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 @pytest.fixture
 def real_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise secrets from the operating system, as they are outside of tests."""
-    monkeypatch.setattr(noise_secret, "token_bytes", secrets.token_bytes)
+    monkeypatch.setattr(run_secrets, "token_bytes", secrets.token_bytes)
 
 
 @pytest.fixture(scope="session")

@@ -13,10 +13,9 @@ import yaml
 
 import gossamer as gs
 from gossamer.cli import main
-from gossamer.experiment import under_way
-from gossamer.experiment.noise_secret import KeptSecret
+from gossamer.experiment import running
 from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.secrets import secret_seed
+from gossamer.experiment.secrets import KeptSecret, secret_seed
 from gossamer.sides.machine import Side
 from gossamer.sides.pool import Pool
 from gossamer.sides.sums import Run
@@ -230,7 +229,7 @@ def test_the_secret_and_its_seed_are_in_no_other_file_and_in_nothing_that_is_sai
 ) -> None:
     """Of 8 bytes or more, by chance with a probability below 1e-10 for a million places to look at."""
     seeds: list[int] = []
-    monkeypatch.setattr(under_way, "secret_seed", lambda *given: seeds.append(secret_seed(*given)) or seeds[-1])
+    monkeypatch.setattr(running, "secret_seed", lambda *given: seeds.append(secret_seed(*given)) or seeds[-1])
     Path("spec.yaml").write_text(yaml.safe_dump(complete(name)))
     with caplog.at_level(0):
         assert main(["run", "spec.yaml", "--out", "out", "--trace", "trace"]) == 0

@@ -18,7 +18,7 @@ from tests.sampling import examples
 
 import gossamer as gs
 from gossamer.algorithms import interface as registering
-from gossamer.experiment import under_way
+from gossamer.experiment import running
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
@@ -55,7 +55,7 @@ def spec(name: str, privacy: dict[str, Any], **settings: Any) -> gs.Experiment:
 
 def test_one_seed_gives_the_model_of_fedasync_bit_for_bit(registered: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """With noise and without. Noise follows from a spec's text, the algorithm's name included: both get one seed."""
-    monkeypatch.setattr(under_way, "secret_seed", lambda *decided: 7)
+    monkeypatch.setattr(running, "secret_seed", lambda *decided: 7)
     for privacy in (NOISY, NOISELESS):
         real, page = (gs.run(spec(name, privacy)) for name in WEIGHTS)
         assert real.model.keys() == page.model.keys()
@@ -68,7 +68,7 @@ def test_one_seed_gives_the_model_of_fedasync_bit_for_bit(registered: None, monk
 
 def test_another_weight_gives_another_model(registered: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the comparison can fail."""
-    monkeypatch.setattr(under_way, "secret_seed", lambda *decided: 7)
+    monkeypatch.setattr(running, "secret_seed", lambda *decided: 7)
     one = gs.run(spec("fedasync", NOISELESS))
     other = gs.run(spec("my_fedasync_clients", NOISELESS, staleness=1.4))
     assert not all(np.array_equal(one.model[part], other.model[part]) for part in one.model)

@@ -17,10 +17,10 @@ import yaml
 from gossamer.cli import main
 from gossamer.errors import RunWarning
 from gossamer.experiment.checkpoints import read_checkpoint
-from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret
 from gossamer.experiment.progress import NullProgress
 from gossamer.experiment.results_folder import CHECKPOINT
 from gossamer.experiment.running import run
+from gossamer.experiment.secrets import KeptSecret, NoiseSecret
 from gossamer.runtimes import crew as crew_module
 from gossamer.runtimes.ray_shards import RayCrew, RayShards
 

@@ -15,8 +15,8 @@ import gossamer as gs
 from gossamer.cli import main
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.auditing import audit_run
-from gossamer.experiment.noise_secret import FILE
 from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.secrets import FILE
 
 pytestmark = pytest.mark.usefixtures("called_here", "quiet")
 

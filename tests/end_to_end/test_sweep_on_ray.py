@@ -21,8 +21,8 @@ import pytest
 
 import gossamer as gs
 from gossamer.cli.main import main
-from gossamer.experiment.noise_secret import FILE, KeptSecret
 from gossamer.experiment.results_folder import packed, unpack
+from gossamer.experiment.secrets import FILE, KeptSecret
 from gossamer.extras import install_line
 from gossamer.runtimes import ray_extra
 from gossamer.studies.ray_tasks import MOST_TRIES, RayTasks, made_there

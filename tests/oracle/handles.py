@@ -15,7 +15,7 @@ from unittest.mock import patch
 import scipy.stats  # noqa: F401 (it draws numbers when it is imported, and others import it when they need it)
 
 from gossamer.errors import RunWarning
-from gossamer.experiment import noise_secret
+from gossamer.experiment import secrets
 from gossamer.experiment.reading import parse_spec
 from gossamer.faults.specs import small_runs
 from gossamer.faults.trials import Trial
@@ -34,7 +34,7 @@ def known_secret() -> Iterator[None]:
         drawn[size] += 1
         return hashlib.shake_256(f"secret {drawn[size]}".encode()).digest(size)
 
-    with patch.object(noise_secret, "token_bytes", next_secret):
+    with patch.object(secrets, "token_bytes", next_secret):
         yield
 
 

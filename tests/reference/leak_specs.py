@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 import gossamer as gs
-from gossamer.experiment.from_memory import FromMemory
-from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepare import FromMemory, prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 

@@ -16,7 +16,7 @@ import pytest
 
 from gossamer.algorithms.gossip.box import GossipNode, model_of
 from gossamer.algorithms.graph_federated import server
-from gossamer.experiment import summarising, under_way
+from gossamer.experiment import running, summarising
 from gossamer.experiment.observing import Evaluator
 from gossamer.experiment.prepared import Prepared
 from gossamer.objectives.glm import LinearModel
@@ -310,7 +310,7 @@ def loss_in_the_summary(patch: pytest.MonkeyPatch) -> None:
 @bug("gossip-replace")
 def count_in_the_summary(patch: pytest.MonkeyPatch) -> None:
     """The summary of a run with noise says how many gradients were not finite."""
-    patch.setattr(under_way, "divergence", lambda prepared, rows, not_finite: {"gradients_not_finite": not_finite})
+    patch.setattr(running, "divergence", lambda prepared, rows, not_finite: {"gradients_not_finite": not_finite})
 
 
 @bug("gossip-accuracy")

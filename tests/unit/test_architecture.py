@@ -103,7 +103,7 @@ HOMES = {
     "altair": r"report/\w+\.py",
     "vl_convert": r"report/\w+\.py",
     "jinja2": r"report/\w+\.py",
-    **dict.fromkeys(("tensorboard", "mlflow", "wandb", "trackio"), r"experiment/trackers\.py"),
+    **dict.fromkeys(("tensorboard", "mlflow", "wandb", "trackio"), r"experiment/tracking\.py"),
     "matplotlib": r"report/\w+\.py",
     "PIL": r"data/images\.py|report/\w+\.py",
     "pyarrow": r"data/parquet\.py",

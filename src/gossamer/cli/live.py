@@ -23,7 +23,7 @@ from gossamer.privacy.guarantees import rounded_up
 
 if TYPE_CHECKING:
     from gossamer.experiment.observing import Row
-    from gossamer.experiment.watching import Party, Watched
+    from gossamer.experiment.progress import Party, Watched
 
 MOST = 10
 """Nodes that are shown; of more, those that are behind and those that are ahead."""

@@ -14,7 +14,7 @@ from gossamer.errors import counted
 if TYPE_CHECKING:  # these take long to import, and help needs none of them
     from gossamer.algorithms.plan import Plan, Words
     from gossamer.experiment.observing import Row
-    from gossamer.experiment.watching import Watched
+    from gossamer.experiment.progress import Watched
 
 
 _LOG = logging.getLogger("gossamer.run")

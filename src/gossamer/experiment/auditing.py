@@ -20,7 +20,6 @@ from gossamer.attacks.canaries import Canaries, choose_canaries, correct_guesses
 from gossamer.attacks.one_run import Family, best_guesses, epsilon_one_run, rejects
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.eavesdropper import Listener
-from gossamer.experiment.noise_secret import KeptSecret, NoiseSecret
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
@@ -29,6 +28,7 @@ from gossamer.experiment.progress import Progress
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder, read_summary, results_folder
 from gossamer.experiment.running import run_prepared
+from gossamer.experiment.secrets import KeptSecret, NoiseSecret
 from gossamer.experiment.spec import Experiment
 from gossamer.parameters import pack
 from gossamer.privacy.accounting.worst import worst_profile

@@ -17,9 +17,9 @@ from typing import Any
 
 from gossamer.bounded import open_file, read_file
 from gossamer.errors import DataError, MalformedMessage, SpecError
-from gossamer.experiment.noise_secret import FILE as SECRET
-from gossamer.experiment.noise_secret import KeptSecret
 from gossamer.experiment.results_folder import CHECKPOINT
+from gossamer.experiment.secrets import FILE as SECRET
+from gossamer.experiment.secrets import KeptSecret
 from gossamer.files import replaced
 from gossamer.protocol.encoding import Buffer
 from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot

@@ -11,7 +11,7 @@ from decimal import ROUND_CEILING, Decimal
 
 from gossamer.algorithms.plan import Plan
 from gossamer.errors import counted
-from gossamer.experiment.forecasting import Forecast
+from gossamer.experiment.planning import Forecast
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import found_by_release
 from gossamer.privacy.guarantees import Guarantee, rounded_up

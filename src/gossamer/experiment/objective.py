@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.errors import ModelError, SpecError, did_you_mean
-from gossamer.experiment.from_memory import FromMemory
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
@@ -19,14 +18,17 @@ from gossamer.objectives.loss_settings import said_of
 from gossamer.objectives.objective import Objective
 from gossamer.randomness import stream
 
+if TYPE_CHECKING:
+    from gossamer.objectives.models import Given
 
-def objective_of(experiment: Experiment, dataset: Dataset, memory: FromMemory) -> tuple[Objective, bytes]:
-    """Build the objective; with it comes a digest of a module that was given from memory, empty if none was."""
-    if memory.module is None:
+
+def objective_of(experiment: Experiment, dataset: Dataset, module: Given | None) -> tuple[Objective, bytes]:
+    """Build the objective; with it comes a digest of a ``module`` that was given from memory, empty if none was."""
+    if module is None:
         return build_objective(experiment, dataset), b""
     from gossamer.objectives.models import made
 
-    found = made(memory.module, tuple(dataset.train.features.shape[1:]), _outputs(experiment, dataset))
+    found = made(module, tuple(dataset.train.features.shape[1:]), _outputs(experiment, dataset))
     return _trained(found.module, experiment, dataset, started=found.started), found.code
 
 

@@ -12,15 +12,105 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.algorithms.plan import Plan
-from gossamer.errors import CallerError
+from gossamer.arrays import FloatArray
+from gossamer.data.datasets import Dataset
+from gossamer.data.examples import Split
+from gossamer.errors import CallerError, ModelError
 from gossamer.experiment.deviation import FloatVector, best_model, deviations, units_of
-from gossamer.experiment.early_stopping import PUBLIC, decisive
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.regression import Fit, fit_figures
+from gossamer.experiment.spec import Experiment
+from gossamer.objectives import fit
+from gossamer.objectives.objective import Objective
 from gossamer.protocol.node import Node
 
 if TYPE_CHECKING:
     from gossamer.runtimes.shards import Observed
+
+# A run may end early, by the accuracy of its model on test or on public examples. The whole plan is charged before the
+# run, and what was released by then is a part of it. So a run that ends early has the guarantee of its plan, whatever
+# decides its end, as long as that is made of what was released and of public examples: it is post-processing (Dwork and
+# Roth, "The algorithmic foundations of differential privacy", 2014, Proposition 2.1). What is decided by test examples
+# tells of these, which no guarantee covers; and their accuracy looks better than it is, since it was high at the end.
+
+PUBLIC, TEST = "public_accuracy", "mean_model_test_accuracy"
+"""Figures of an evaluation that may end a run."""
+
+
+def decisive(experiment: Experiment) -> str:
+    """Figure that `stop.accuracy` goes by."""
+    return TEST if experiment.evaluation.public_path is None else PUBLIC
+
+
+def remark(summary: Mapping[str, Any]) -> list[str]:
+    """Line on a run that ended by its test accuracy; ``summary`` is that of the run."""
+    if summary.get("stopped_by") != TEST:
+        return []
+    return [
+        "the run ended by its accuracy on test examples, so these chose its end, and its test figures look better than "
+        "they are; give public examples to choose by (evaluation.public_path), or leave stop.accuracy out"
+    ]
+
+
+Fit = fit.Fit
+"""Figures of a model, each None where it is no number."""
+_FIGURES = ("rmse", "r2", "mean_error", "constant_accuracy", "balanced_accuracy", "sensitivity", "auroc")
+
+
+def fit_figures(objective: Objective, model: FloatArray, dataset: Dataset, test: Split | None = None) -> Fit:
+    """Return `fit.class_figures` or `fit.real_figures` of a model, each with ``test_`` before its name.
+
+    Errors are in the target's own unit.
+
+    Parameters
+    ----------
+    objective : Objective
+        What was minimised; of one that predicts nothing there are no figures.
+    model : ndarray [size]
+        Its parameters.
+    dataset : Dataset
+        What says whether there are classes, and the unit of targets.
+    test : Split, optional
+        By default those of ``dataset``.
+    """
+    examples = dataset.test if test is None else test
+    if not len(examples):
+        return {}
+    try:
+        with np.errstate(all="ignore"):
+            scores = np.asarray(objective.scores(model, examples.features), np.float64)
+    except ModelError:
+        return {}
+    if dataset.classes is not None:
+        found = fit.class_figures(scores, examples.targets, dataset.classes)
+    else:
+        found = fit.real_figures(scores[:, 0], examples.targets)
+        unit = 1.0 if dataset.target_range is None else dataset.target_range.unit
+        found |= {name: value * unit for name in ("rmse", "mean_error") if (value := found[name]) is not None}
+    return {f"test_{name}": value for name, value in found.items()}
+
+
+def fit_in_words(metrics: Mapping[str, Any]) -> str:
+    """Return a line on how well a model fits; nothing where it would say what accuracy does."""
+    line = fit.in_words(*_parted(metrics))
+    return f"test {line}, of the run's model\n" if line else ""
+
+
+def fit_warnings(metrics: Mapping[str, Any]) -> list[str]:
+    """Return a line where a model is no better than one that says the same of every row."""
+    return fit.warnings_of(*_parted(metrics))
+
+
+def no_better(metrics: Mapping[str, Any]) -> bool:
+    """Whether a model is no better than one that says the same of every row."""
+    found, accuracy = _parted(metrics)
+    return fit.no_better(accuracy, found)
+
+
+def _parted(metrics: Mapping[str, Any]) -> tuple[Fit, float | None]:
+    """Figures without ``test_``, and the accuracy of the same model."""
+    found = {name: metrics[f"test_{name}"] for name in _FIGURES if f"test_{name}" in metrics}
+    return found, metrics.get("mean_model_test_accuracy", metrics.get("test_accuracy"))
+
 
 LOOKS = 20
 """How often a run is looked at, unless the spec says otherwise."""

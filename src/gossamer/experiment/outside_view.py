@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.experiment.progress import Watched
 from gossamer.experiment.result import Result
-from gossamer.experiment.watching import Watched
 from gossamer.protocol.effects import Record
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.trace import Step

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.experiment.prepared import Prepared, public_seed
-from gossamer.experiment.sections import PersonalisationSettings
+from gossamer.experiment.spec import PersonalisationSettings
 from gossamer.objectives.asked import Training
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream

@@ -4,29 +4,117 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gossamer.algorithms.table import ALGORITHMS
-from gossamer.data.datasets import Dataset
+from gossamer.data.datasets import Dataset, load_dataset
+from gossamer.data.examples import Split
+from gossamer.data.memory import Data
 from gossamer.data.partition import partition
 from gossamer.data.persons import Holdings, check_persons
+from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.data.unscaled import undeclared_labels, unlearnable, unscaled
-from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.early_stopping import read_public
-from gossamer.experiment.estimates import needs_estimates, with_estimates
-from gossamer.experiment.from_memory import NOTHING, FromMemory
+from gossamer.errors import DataError, RunWarning, SpecError
 from gossamer.experiment.objective import objective_of
 from gossamer.experiment.prepared import Prepared, public_seed
 from gossamer.experiment.pretrained import read_pretrained
+from gossamer.experiment.problem_constants import needs_estimates, with_estimates
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives.objective import Objective
 from gossamer.randomness import stream
 from gossamer.runtimes.world import check_world
 from gossamer.topology.builders import build_graph
 from gossamer.vectors import Public
+
+if TYPE_CHECKING:
+    from gossamer.objectives.models import Given
+
+
+# A spec is data, and results hold the spec. So where examples or a module are given from memory, it says just that:
+# ``dataset.name: in memory`` and ``objective.module: in memory:Net``. Nothing of the arrays goes into it, not even a
+# hash; and whoever runs that spec alone is told what is missing.
+
+
+@dataclass(frozen=True)
+class FromMemory:
+    """Objects in the place of what a spec names; each may be missing.
+
+    Attributes
+    ----------
+    data : Data or None
+        Examples.
+    module : torch.nn.Module, or a class or function that makes one, or None
+        The network.
+    """
+
+    data: Data | None = field(default=None, repr=False)
+    module: Given | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, Data | None):
+            raise SpecError(f"data: expected gs.Data(x, y, ...), found {type(self.data).__name__}; wrap the arrays")
+
+    def named(self, experiment: Experiment) -> Experiment:
+        """The spec that says what is given from memory.
+
+        Raises
+        ------
+        SpecError
+            If it names something else already.
+        """
+        changes: dict[str, Any] = {}
+        if self.data is not None:
+            said = experiment.dataset if "dataset" in experiment.model_fields_set else None
+            changes["dataset"] = self.data.settings(said)
+        if self.module is not None:
+            changes["objective"] = experiment.objective.model_copy(update={"module": self._name(experiment)})
+        return experiment.model_copy(update=changes)
+
+    def dataset(self, settings: DatasetSettings) -> Dataset:
+        """The examples that were given, else those that ``settings`` name."""
+        return load_dataset(settings) if self.data is None else self.data.dataset(settings)
+
+    def _name(self, experiment: Experiment) -> str:
+        from gossamer.objectives.models import name_of  # needs torch, which is optional
+
+        found, settings = f"{IN_MEMORY}:{name_of(self.module)}", experiment.objective
+        if settings.name is not None or settings.module not in (None, found):
+            raise SpecError(
+                f"the spec's objective is {settings.name or settings.module!r}, and module= gives another; leave one "
+                "of them out"
+            )
+        return found
+
+
+NOTHING = FromMemory()
+
+
+def read_public(experiment: Experiment) -> Split | None:
+    """Public examples that a spec names, read as the data set's test examples are; None if it names none.
+
+    Raises
+    ------
+    CallerError
+        If they cannot be read, or do not fit the data set.
+    """
+    path, settings = experiment.evaluation.public_path, experiment.dataset
+    if path is None:
+        return None
+    if settings.synthetic is not None or settings.name == IN_MEMORY:
+        raise SpecError(
+            f"evaluation.public_path: expected data of a file, found {settings.name}, with whose settings no file "
+            "is read; leave it out"
+        )
+    if not path.exists():
+        raise DataError(f"evaluation.public_path: there is no file {path}; correct the path")
+    try:
+        return load_dataset(settings.model_copy(update={"test_path": path})).test
+    except DataError as error:
+        raise DataError(f"evaluation.public_path ({path}): {error}") from None
 
 
 def prepare(experiment: Experiment, memory: FromMemory = NOTHING) -> Prepared:
@@ -128,7 +216,7 @@ def assemble(
     algorithm = ALGORITHMS[spec.algorithm.name]
     joined = algorithm.cast(spec.algorithm, names).joined
     graph = build_graph(algorithm.topology(spec.algorithm), len(joined), stream(seed, "topology"), joined)
-    objective, code = objective_of(spec, dataset, memory)
+    objective, code = objective_of(spec, dataset, memory.module)
     spec, pretrained = _started(spec, objective)
     prepared = Prepared(spec, dataset, names, shards, objective, graph, pretrained=pretrained, code=code)
     if not needs_estimates(spec):

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from gossamer.algorithms.context import Context, Workload
 from gossamer.algorithms.interface import Algorithm, Cast
+from gossamer.algorithms.problem import Estimated
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.data.partition import Natural
 from gossamer.data.persons import Holdings
-from gossamer.experiment.estimates import Estimated
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping

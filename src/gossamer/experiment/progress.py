@@ -3,11 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gossamer.algorithms.plan import Plan
 from gossamer.experiment.observing import Row
-from gossamer.experiment.watching import Watched
+from gossamer.experiment.prepared import Prepared
+
+if TYPE_CHECKING:
+    from gossamer.runtimes.shards import Observed
+
+
+class Party(NamedTuple):
+    """Progress of one that holds data.
+
+    Attributes
+    ----------
+    name : str
+        Of the node.
+    made, planned : int
+        Releases so far, and at most.
+    ended : str
+        Why it makes no more; empty while it may.
+    """
+
+    name: str
+    made: int
+    planned: int
+    ended: str
+
+    @property
+    def share(self) -> float:
+        """Share of its plan that is made: 0 to 1."""
+        return min(1.0, self.made / self.planned) if self.planned else 1.0
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A run under way.
+
+    Attributes
+    ----------
+    prepared, plan
+        What is run.
+    simulator : Observed
+        Where.
+    """
+
+    prepared: Prepared
+    plan: Plan
+    simulator: Observed
+
+    @property
+    def share(self) -> float:
+        """Share of the run that is over, by what is made or by virtual time: 0 to 1."""
+        stop = self.plan.stop
+        shares = [self.simulator.counters.updates / self.plan.updates if self.plan.updates else 0.0]
+        if stop.virtual_seconds:
+            shares.append(self.simulator.elapsed / stop.virtual_seconds)
+        return min(1.0, max(shares))
+
+    @cached_property
+    def _planned(self) -> dict[str, int]:
+        return {name: self.plan.releases[name] for name in self.prepared.names}
+
+    def parties(self) -> Sequence[Party]:
+        """All that hold data, in order."""
+        made, finished, gone = self.simulator.computer.releases, self.simulator.finished, self.simulator.gone
+        return [
+            Party(name, made(name), planned, finished.get(name, "gone" if name in gone else ""))
+            for name, planned in self._planned.items()
+        ]
+
+    def staleness(self) -> float | None:
+        """Mean staleness of what was mixed in so far; None where the algorithm knows of none."""
+        found = self.prepared.algorithm.report(self.simulator.nodes).get("staleness_mean")
+        return None if found is None else float(found)
 
 
 class Progress(Protocol):

@@ -13,14 +13,12 @@ import numpy as np
 
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.arrays import FloatArray
-from gossamer.experiment.cards import card_of
-from gossamer.experiment.noise_secret import NoiseSecret
-from gossamer.experiment.observing import Row
+from gossamer.experiment.observing import Fit, Row
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.regression import Fit
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder
-from gossamer.experiment.summarising import PrivacyReport, outcome
+from gossamer.experiment.secrets import NoiseSecret
+from gossamer.experiment.summarising import PrivacyReport, card_of, outcome
 from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import FILE as RECEIPTS
 from gossamer.sides.receipts import Book

@@ -17,17 +17,15 @@ from gossamer.bounded import real_path
 from gossamer.data.memory import Data
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.comparing import Earlier
-from gossamer.experiment.from_memory import FromMemory
-from gossamer.experiment.noise_secret import FILE, KeptSecret, mark
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepare import FromMemory, prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.progress import Progress
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import results_folder
 from gossamer.experiment.running import run_prepared
-from gossamer.experiment.secrets import secret_seed, test_mark
+from gossamer.experiment.secrets import FILE, KeptSecret, mark, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import tracing
 from gossamer.version import __version__

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import counted
-from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.observing import Row
+from gossamer.experiment.secrets import NoiseSecret
 from gossamer.notebooks import Rows, card
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.trained.model import Model, Predictions

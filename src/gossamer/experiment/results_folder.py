@@ -36,7 +36,7 @@ from typing import Any
 from gossamer.arrays import FloatArray
 from gossamer.bounded import MOST_RECORDS, elsewhere, read_text
 from gossamer.errors import DataError, SpecError
-from gossamer.experiment import noise_secret
+from gossamer.experiment import secrets
 from gossamer.files import FolderLock, append, held, make_own_folder, synced, write_own
 from gossamer.files import to_json as to_json
 from gossamer.privacy import guarantee_card
@@ -65,7 +65,7 @@ FILES = (
     *EXPORTS,
     "private.jsonl",
     "nodes.json",
-    noise_secret.FILE,
+    secrets.FILE,
     "timing.json",
 )
 """Files of a run that has ended."""

@@ -16,18 +16,17 @@ from threadpoolctl import threadpool_limits
 from gossamer.data.memory import Data
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.checkpoints import read_checkpoint
-from gossamer.experiment.from_memory import FromMemory
 from gossamer.experiment.keeping import EVERY, check_interval
-from gossamer.experiment.noise_secret import FILE, KeptSecret
 from gossamer.experiment.observing import Measure
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepare import FromMemory, prepare
 from gossamer.experiment.progress import Progress
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.repeating import check_tested
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import CHECKPOINT, UNFINISHED, ResultsFolder, read_summary
 from gossamer.experiment.running import run_prepared
+from gossamer.experiment.secrets import FILE, KeptSecret
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import tracing
 from gossamer.runtimes.crew import Engine

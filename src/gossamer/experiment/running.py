@@ -1,40 +1,326 @@
-"""Running: from a spec to results."""
+"""Running: from a spec to results. A run is what it is made of, how it begins or goes on, and how it ends."""
 
 from __future__ import annotations
 
+import hashlib
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.problem import StopSettings
 from gossamer.arrays import IndexArray
 from gossamer.data.memory import Data
-from gossamer.experiment.checkpoints import Checkpoint
-from gossamer.experiment.from_memory import FromMemory
-from gossamer.experiment.keeping import EVERY, check_interval
-from gossamer.experiment.nodes_and_sides import Coins
-from gossamer.experiment.noise_secret import NoiseSecret
-from gossamer.experiment.observing import Measure
+from gossamer.errors import RunWarning
+from gossamer.experiment.checkpoints import Checkpoint, Origin, spec_digest
+from gossamer.experiment.diverging import divergence
+from gossamer.experiment.driving import (
+    INCOMPLETE,
+    NO_KEEPER,
+    STALLED,
+    Keeper,
+    Patience,
+    drive,
+    few_collections,
+    in_words,
+    shortfall,
+    status_of,
+)
+from gossamer.experiment.keeping import EVERY, Checkpoints, Part, check_interval, restore
+from gossamer.experiment.node_records import FILE as NODES
+from gossamer.experiment.node_records import NodeRecords
+from gossamer.experiment.nodes_and_sides import Coins, nodes_of, sides_of
+from gossamer.experiment.observing import Evaluator, Fit, Measure, Row
+from gossamer.experiment.personalising import personalised
 from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepare import FromMemory, prepare
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.progress import NullProgress, Progress, Several
-from gossamer.experiment.reading import spec_of
+from gossamer.experiment.private_scale import Scaled, found_before, scaled
+from gossamer.experiment.progress import NullProgress, Progress, Several, Watched
+from gossamer.experiment.reading import spec_of, write_spec
+from gossamer.experiment.records import PrivateRecords, ReceiptRecords, Records
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder, results_folder
-from gossamer.experiment.secrets import chosen_secret
-from gossamer.experiment.spec import Experiment
-from gossamer.experiment.tracing import tracing
+from gossamer.experiment.secrets import (
+    KeptSecret,
+    NoiseSecret,
+    chosen_secret,
+    mark,
+    samples_seed,
+    secret_seed,
+    test_mark,
+)
+from gossamer.experiment.sharding import Sources, check_number, drive_shards, reason_against, sharded
+from gossamer.experiment.spec import Experiment, placeless
+from gossamer.experiment.tracing import Trace, tracing
 from gossamer.experiment.tracking import tracked, trackers_of
-from gossamer.experiment.under_way import Run
+from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.crew import Engine
+from gossamer.runtimes.shards import Shards
+from gossamer.runtimes.simulator import Simulator
+from gossamer.sides.making import Machine
+from gossamer.sides.pool import Pool
+from gossamer.sides.receipts import FILE as RECEIPTS
+from gossamer.sides.receipts import Book
+from gossamer.version import __version__
 
 if TYPE_CHECKING:
     from gossamer.objectives.models import Given
+
+RUN = "run"
+"""The purpose of all that is no audit."""
+
+
+@dataclass(frozen=True)
+class _Published:
+    """Those that are told of each evaluation. They know nothing of the evaluator: a run is no circle."""
+
+    records: Records
+    nodes: NodeRecords
+    progress: Progress
+
+    def __call__(self, row: Row, fit: Fit) -> None:
+        self.records.add(row, fit)
+        self.nodes.looked(row)
+        self.progress.looked(row)
+
+
+@dataclass
+class Run:
+    """A run under way, and the observer of `drive`: it evaluates, and tells its records and its caller."""
+
+    prepared: Prepared
+    plan: Plan
+    folder: ResultsFolder | None
+    progress: Progress
+    started: float
+    watch: Callable[[Step], None] | None
+    blank: IndexArray | None = None
+    measure: Measure | None = None
+    purpose: str = RUN
+    secret: NoiseSecret | None = None
+    checkpoint: float | None = None
+    resumed: Checkpoint | None = None
+    engine: Engine | None = None
+    coins: Coins | None = None
+    updates: int | None = None
+
+    def __post_init__(self) -> None:
+        nodes = nodes_of(self.prepared, self.plan)
+        coins = self.coins or self._own_coins()
+        self.mark = mark(coins.noise)
+        # Of the examples as they were read, which is what a repeat compares: a private scale is found anew by it.
+        self.tested = "" if self.folder is None or self.secret is None else test_mark(self.prepared, self.secret)
+        if self.resumed is not None:
+            self.resumed.check_run(self.mark, self.watch is not None, self.measure is not None)
+        timed = not self.plan.hides_schedule
+        self.book = None if self.folder is None else Book(self.plan.sides, self._name(), timed=timed)
+        found = self._scaled(coins)
+        self.ranges, self.prepared = found.ranges, found.prepared
+        self.private = PrivateRecords(self.folder)
+        self._simulate(nodes, Sources(coins.noise, coins.samples, found.ledgers, self.book), coins.machine)
+        self._observe()
+
+    def _scaled(self, coins: Coins) -> Scaled:
+        """Find a private scale, or take that which was found before, if the run goes on."""
+        ranges = None if self.resumed is None else self.resumed.origin.ranges
+        if ranges is not None:
+            return found_before(self.prepared, ranges)
+        return scaled(self.prepared, self.plan, coins.noise, self.blank, coins.machine, self.book)
+
+    def _simulate(self, nodes: dict[str, Node], sources: Sources, machine: Machine) -> None:
+        given = sources.ledgers, sources.samples, machine, self.book
+        self.sides = sides_of(self.prepared, self.plan, sources.seed, self.blank, *given)
+        self.simulator = self._simulator(nodes, self.sides, sources)
+        if self.book is not None:
+            self.book.clock = lambda: self.simulator.elapsed
+
+    def _observe(self) -> None:
+        """Make all that looks at the simulation, and list what has a state."""
+        prepared, plan, simulator, sides = self.prepared, self.plan, self.simulator, self.sides
+        self.node_records = NodeRecords(prepared, plan, simulator)
+        ready = time.perf_counter()
+        self.records = Records(prepared, plan, simulator, sides, self.folder, self.started, ready, self.ranges)
+        self.records.book = self.book
+        publish = _Published(self.records, self.node_records, self.progress)
+        self.evaluator = Evaluator(prepared, plan, simulator, lambda: plan.spent(sides.ledgers), publish, self.measure)
+        self.parts: dict[str, Part] = {
+            "private": self.private,
+            "records": self.records,
+            "nodes": self.node_records,
+            "evaluator": self.evaluator,
+            **({"receipts": ReceiptRecords(self.folder, self.book)} if self.folder and self.book else {}),
+            "simulator": simulator,
+            **({"trace": self.watch} if isinstance(self.watch, Trace) else {}),
+        }
+
+    def _simulator(self, nodes: dict[str, Node], sides: Pool, sources: Sources) -> Simulator | Shards:
+        prepared, record = self.prepared, self.private.add
+        if self.engine is not None:
+            check_number(self.engine.shards, len(prepared.names))
+            why = "a trace has every event in order" if self.watch is not None else reason_against(prepared)
+            if why is None:
+                return sharded(self.engine, prepared, self.plan, nodes, sides, sources, record)
+            warnings.warn(f"this run is made in one process: {why}", RunWarning, stacklevel=6)
+        return Simulator(
+            nodes,
+            sides,
+            prepared.world,
+            watch=self.watch,
+            record=record,
+            count=prepared.count,
+            staleness=prepared.algorithm.staleness,
+        )
+
+    def _own_coins(self) -> Coins:
+        """Coins that follow from all that decides the run."""
+        prepared, purpose = self.prepared, self.purpose
+        noise = secret_seed(prepared, self.plan.noise, purpose, self.secret)
+        return Coins(noise, samples_seed(prepared.experiment, purpose))
+
+    def _name(self) -> str:
+        """A text that tells the run from others, also of the same spec, and nothing of its secret or its place."""
+        return hashlib.sha256(f"{write_spec(placeless(self.prepared.experiment))}{self.mark}".encode()).hexdigest()
+
+    def go(self) -> Result:
+        with closing(self.simulator):
+            return self._go()
+
+    def _go(self) -> Result:
+        began = self.begin()
+        try:
+            if began is None and self.evaluator.on:
+                self.evaluator.look(0.0)
+            self.records.status = self._drive(began)
+        except KeyboardInterrupt:
+            self.records.status = "interrupted"
+            self.save()
+            raise
+        self.end()
+        return self.records.result(self.secret)
+
+    def _drive(self, began: Patience | None) -> str:
+        stop = self._stop
+        with few_collections(), self.keeper.heard():
+            if isinstance(self.simulator, Shards):
+                return drive_shards(self.simulator, stop, self, self.keeper)
+            return drive(self.simulator, stop, self, self.keeper, began or Patience())
+
+    @property
+    def _stop(self) -> StopSettings:
+        """Bounds that end the run: those of its plan, or fewer updates."""
+        stop, most = self.plan.stop, self.updates
+        if most is None or (stop.updates is not None and stop.updates <= most):
+            return stop
+        return stop.model_copy(update={"updates": most})
+
+    def begin(self) -> Patience | None:
+        """Tell what is run, and write down all that is fixed by now, or go on from the checkpoint, if there is one.
+
+        Returns
+        -------
+        Patience or None
+            That of `drive` at the checkpoint; None at the beginning of the run.
+        """
+        self.progress.planned(self.plan)
+        if (remark := self.prepared.objective.computing().remark) is not None:
+            self.progress.remarked(remark)
+        self.evaluator.rehearse()
+        began = None if self.resumed is None else restore(self.resumed, self.parts)
+        if self.resumed is not None and not self.resumed.begun and self.folder is not None:
+            self.folder.cut(RECEIPTS, 0)  # what was charged before is charged anew
+        if self.folder is not None and self.resumed is None:
+            self.folder.clear()
+            self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
+            if self.secret is not None:
+                kept = KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=self.tested)
+                kept.write(self.folder.path)
+        if self.folder is not None:
+            self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe(), self._name())
+        self.keeper = self._keeper()
+        if self.resumed is None:
+            self.keeper.begin()
+        self.progress.began(Watched(self.prepared, self.plan, self.simulator))
+        return began
+
+    def _keeper(self) -> Keeper:
+        if self.folder is None or self.checkpoint is None:
+            return NO_KEEPER
+        path, traced = self.folder.path, self.watch is not None
+        shards = self.simulator.crew.shards if isinstance(self.simulator, Shards) else None
+        origin = Origin(
+            __version__, spec_digest(path), self.mark, traced, self.measure is not None, dict(self.ranges), shards
+        )
+        return Checkpoints(path, origin, self.parts, self.checkpoint)
+
+    def end(self) -> None:
+        """Stop the nodes, evaluate for the last time, and write down what became of the run."""
+        records = self.records
+        records.status = status_of(self.simulator, self.prepared.names, records.status)
+        if records.status in (STALLED, INCOMPLETE):
+            records.shortfall = shortfall(self.simulator, self.prepared.cast.parents)
+        if records.status not in ("finished", INCOMPLETE):
+            self.simulator.stop(records.status)
+        self.remark()
+        ended = self.plan.stop.virtual_seconds if records.status == "virtual_seconds" else None
+        self.evaluator.look(self.simulator.elapsed if ended is None else ended)
+        if self.purpose == RUN:  # what is audited is released, and personal models are not
+            records.personal = personalised(self.prepared, self.simulator.present)
+            records.diverged = divergence(self.prepared, records.rows, self.private.not_finite)
+            if "ended_worse" in records.diverged and records.status not in ("accuracy", STALLED, INCOMPLETE):
+                records.status = "diverged"
+        self.save()
+
+    def save(self) -> None:
+        """Write down what the run came to, and what each node did."""
+        self.records.save()
+        if self.folder is not None and self.book is not None:
+            self.folder.end_receipts(self.book)
+            self.folder.write_json(NODES, self.node_records.as_dict(self.evaluator.scores), indent=None)
+            if self.records.status != "interrupted":
+                self.folder.forget_checkpoint()
+
+    def remark(self) -> None:
+        """Warn of a run that could not go on, and of what the algorithm has to say of its end."""
+        settings, status = self.prepared.experiment.algorithm, self.records.status
+        if found := self.records.shortfall:
+            warnings.warn(in_words(found, status, self.simulator.elapsed, settings), RunWarning, stacklevel=4)
+        if "diverged" in self.simulator.finished.values():
+            self.records.status = "diverged"
+        for line in self.prepared.algorithm.remarks(self.simulator.nodes):
+            warnings.warn(line, RunWarning, stacklevel=4)
+
+    # The observer of `drive`
+
+    @property
+    def timed(self) -> bool:
+        return self.evaluator.timed
+
+    @property
+    def next_update(self) -> int | None:
+        return self.evaluator.next_update
+
+    @property
+    def next_seconds(self) -> float | None:
+        return self.evaluator.next_seconds
+
+    def before(self, upcoming: float) -> None:
+        self.evaluator.before(upcoming)
+
+    def after(self) -> None:
+        self.progress.updated(self.simulator.counters.updates)
+        self.evaluator.after()
+
+    @property
+    def satisfied(self) -> bool:
+        return self.evaluator.satisfied
 
 
 def run(

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gossamer.experiment.outside_view import OutsideView
-from gossamer.experiment.progress import NullProgress
+from gossamer.experiment.progress import NullProgress, Watched
 from gossamer.experiment.replayed_sides import Leak, Recording
-from gossamer.experiment.watching import Watched
 from gossamer.protocol.trace import Step
 
 

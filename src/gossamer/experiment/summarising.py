@@ -1,4 +1,4 @@
-"""Summary of a run, as ``summary.json`` has it."""
+"""Summary of a run, as ``summary.json`` has it, and the card of its model."""
 
 from __future__ import annotations
 
@@ -13,15 +13,51 @@ import numpy.typing as npt
 
 from gossamer.algorithms.plan import Plan, differing, in_common
 from gossamer.algorithms.table import registered_as
+from gossamer.data.declaration import Declaration
+from gossamer.data.settings import Layout
 from gossamer.experiment.deviation import best_model, deviations, units_of
-from gossamer.experiment.early_stopping import decisive
-from gossamer.experiment.others_code import described
-from gossamer.experiment.planning import problem_of
+from gossamer.experiment.observing import Fit, decisive
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.regression import Fit
+from gossamer.experiment.spec import of_others
+from gossamer.trained.card import Card, PartCard
+from gossamer.trained.rebuilding import describe
 
 if TYPE_CHECKING:
     from gossamer.runtimes.shards import Observed
+
+
+def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: str | None = None) -> Card:
+    """Describe the models of a run.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        What is run.
+    owners : tuple of str, optional
+        The parties with data, where everybody in the run knows them.
+    note : str, optional
+        What the model's holder must know.
+    """
+    settings, dataset = prepared.experiment.objective, prepared.dataset
+    name = settings.name or ("softmax" if dataset.classes else "squared")
+    module = None if prepared.code else settings.module  # of one that was given from memory there is no name
+    return Card(
+        objective=describe(prepared.objective, None if settings.module else name, module),
+        parts=tuple(PartCard(name=part.name, shape=part.shape) for part in prepared.objective.parts),
+        data=dataset.declaration or _declared(prepared),
+        owners=owners or prepared.owners,
+        note=note,
+    )
+
+
+def _declared(prepared: Prepared) -> Declaration:
+    """The declaration of data that came without one."""
+    dataset = prepared.dataset
+    shape: tuple[int, ...] = tuple(dataset.train.features.shape[1:])
+    layout: Layout = "sparse" if dataset.train.sparse else "dense"
+    classes = None if dataset.labels is None else tuple((label,) for label in dataset.labels)
+    return Declaration.of(prepared.experiment.dataset, None, shape, layout, classes)
+
 
 _COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
 """Of a row of metrics, what is no metric of a model."""
@@ -55,7 +91,16 @@ def outcome(prepared: Prepared, simulator: Observed, status: str, last: Mapping[
 def algorithm_of(prepared: Prepared) -> dict[str, Any]:
     """Name of the algorithm; of one that is not Gossamer's own its distribution and source too."""
     name = prepared.experiment.algorithm.name
-    others = described(prepared.experiment)
+    others = [
+        {
+            "kind": kind.noun,
+            "name": one.name,
+            "distribution": one.distribution,
+            "version": one.version,
+            "sha256": one.source,
+        }
+        for kind, one in of_others(prepared.experiment)
+    ]
     more = {"other_code": others} if others else {}
     if (found := registered_as(name)) is None:
         return {"algorithm": name, **more}

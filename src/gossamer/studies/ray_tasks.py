@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from gossamer.errors import CallerError, DataError, counted
-from gossamer.experiment.noise_secret import NoiseSecret
 from gossamer.experiment.results_folder import packed, unpack
+from gossamer.experiment.secrets import NoiseSecret
 from gossamer.runtimes.ray_extra import ENDED, UNGUARDED
 from gossamer.studies.runs import Outcome, StudyRun
 from gossamer.version import __version__

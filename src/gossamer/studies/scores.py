@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gossamer.experiment.regression import no_better
+from gossamer.experiment.observing import no_better
 
 ACCURACY, LOSS = "accuracy", "loss"
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import ALONE, TOGETHER, Baseline
 from gossamer.errors import SpecError
-from gossamer.experiment.forecasting import asked_in
+from gossamer.experiment.planning import asked_in
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.spec import Experiment

@@ -113,7 +113,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
         "calibrate --epsilon 1 --sampling fixed_size --dataset-size 5 --batch-size 9 --steps 3 --delta 1e-5",
         "9",
     ),
-    ("run: an unknown tracker", "run spec.yaml --track tensorbord", "invalid choice: 'tensorbord'"),
+    ("run: an unknown tracker", "run spec.yaml --track tensorbord", "track: expected one of tensorboard"),
     (
         "run: a tracker that is not installed",
         "run spec.yaml --track mlflow",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import pickle
 import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -67,21 +65,6 @@ def test_running_an_experiment_does_not_need(module: str) -> None:
 
 
 # Public names
-
-
-def imported_for_types() -> dict[str, tuple[str, str]]:
-    """Public names as type checkers see them: the module, and the name there."""
-    assert gossamer.__file__ is not None
-    module = ast.parse(Path(gossamer.__file__).read_text(encoding="utf-8"))
-    (block,) = (node for node in module.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-    found = [node for node in block.body if isinstance(node, ast.ImportFrom)]
-    return {alias.asname or alias.name: (str(node.module), alias.name) for node in found for alias in node.names}
-
-
-def test_names_are_found_where_type_checkers_see_them() -> None:
-    assert imported_for_types() == gossamer._PLACES
-    assert {*gossamer._PLACES, "__version__"} == set(gossamer.__all__)
-    assert len(gossamer.__all__) == len(set(gossamer.__all__))
 
 
 @pytest.mark.parametrize("name", gossamer.__all__)

@@ -12,8 +12,8 @@ import yaml
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.errors import CallerError
-from gossamer.experiment.early_stopping import PUBLIC, PUBLIC_EXAMPLES, TEST, UNITS
-from gossamer.experiment.planning import plan_run
+from gossamer.experiment.observing import PUBLIC, TEST
+from gossamer.experiment.planning import PUBLIC_EXAMPLES, UNITS, plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 

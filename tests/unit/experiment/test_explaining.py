@@ -11,10 +11,9 @@ import pytest
 from tests.reference.gaussian_mu_slow import both_ways
 
 import gossamer as gs
-from gossamer.experiment import forecasting, planning
+from gossamer.experiment import planning
 from gossamer.experiment.explaining import Words, explain
-from gossamer.experiment.forecasting import Forecast, forecast
-from gossamer.experiment.planning import plan_run
+from gossamer.experiment.planning import Forecast, forecast, plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import read_spec
 
@@ -42,7 +41,7 @@ def test_the_forecast_is_what_the_run_then_does(name: str, tmp_path: Path) -> No
 
 
 def test_a_long_run_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecasting, "_MOST", 100)
+    monkeypatch.setattr(planning, "_MOST", 100)
     words, found = said(read_spec(EXAMPLES / "hospitals.yaml", []))
     assert not found.whole
     assert 100 <= found.messages < 120
@@ -51,7 +50,7 @@ def test_a_long_run_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_long_run_without_messages_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecasting, "_MOST", 100)
+    monkeypatch.setattr(planning, "_MOST", 100)
     _, found = said(
         gs.Experiment(dataset="digits", privacy="none", algorithm={"name": "local", "updates_per_node": 1000})
     )

@@ -12,7 +12,7 @@ import yaml
 from sklearn.datasets import load_digits
 
 import gossamer as gs
-from gossamer.experiment.from_memory import FromMemory
+from gossamer.experiment.prepare import FromMemory
 from gossamer.experiment.secrets import secret_seed
 
 SPEC: dict[str, Any] = {

@@ -12,9 +12,8 @@ from tests.reference.leak_specs import tiny
 
 import gossamer as gs
 from gossamer.errors import SpecError
-from gossamer.experiment.from_memory import FromMemory
 from gossamer.experiment.leaking import LeakAudit, audit_leak
-from gossamer.experiment.prepare import prepare
+from gossamer.experiment.prepare import FromMemory, prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 from gossamer.sides.machine import Side

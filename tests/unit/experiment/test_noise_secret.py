@@ -14,11 +14,10 @@ import pytest
 import gossamer as gs
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment import secrets
-from gossamer.experiment.noise_secret import FILE, KeptSecret, NoiseSecret, mark
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.secrets import secret_seed
+from gossamer.experiment.secrets import FILE, KeptSecret, NoiseSecret, mark, secret_seed
 from gossamer.randomness import Stream, derive
 from gossamer.version import __version__
 

@@ -18,12 +18,12 @@ import gossamer as gs
 from gossamer.cli.main import main
 from gossamer.cli.option_values import interval
 from gossamer.errors import DataError, RunWarning, SpecError
-from gossamer.experiment import checkpoints, keeping, under_way
+from gossamer.experiment import checkpoints, keeping, running
 from gossamer.experiment.driving import Patience
 from gossamer.experiment.keeping import Checkpoints
-from gossamer.experiment.noise_secret import KeptSecret
 from gossamer.experiment.progress import NullProgress
 from gossamer.experiment.results_folder import CHECKPOINT, ResultsFolder
+from gossamer.experiment.secrets import KeptSecret
 from gossamer.protocol.snapshots import encode_snapshot
 from gossamer.runtimes.crew import Inline
 
@@ -238,7 +238,7 @@ def test_a_run_that_is_killed_at_its_end_ends_once_more(
     run(RUNS["audp-wait"], tmp_path / "whole")
     killing.at(30, math.inf)
     with monkeypatch.context() as patch:
-        patch.setattr(under_way, "divergence", kill)
+        patch.setattr(running, "divergence", kill)
         with pytest.raises(Killed):
             run(RUNS["audp-wait"], tmp_path / "out")
     rows = (tmp_path / "out" / "metrics.jsonl").read_bytes()
@@ -267,7 +267,7 @@ def test_a_run_that_scales_privately_releases_the_scale_once(
     killing.at(9, 12)
     with pytest.raises(Killed):
         run(spec, tmp_path / "out")
-    monkeypatch.setattr(under_way, "scaled", lambda *given: pytest.fail("drawn again"))
+    monkeypatch.setattr(running, "scaled", lambda *given: pytest.fail("drawn again"))
     killing.at(math.inf, math.inf)
     resume(tmp_path / "out")
     assert files(tmp_path / "out") == files(tmp_path / "whole")

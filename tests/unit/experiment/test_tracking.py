@@ -16,7 +16,7 @@ import pytest
 
 import gossamer as gs
 from gossamer.cli import main
-from gossamer.experiment import trackers
+from gossamer.experiment import tracking
 from gossamer.experiment.tracking import Tracking
 from gossamer.extras import install_line
 
@@ -242,7 +242,7 @@ def test_standard_output_is_for_results(
 def test_a_tracker_that_is_not_installed_names_its_extra(
     tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    monkeypatch.setattr(tracking, "find_spec", lambda name: None)
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC_FILE)
     assert main(["run", str(spec), "--out", str(tmp_path / "out"), "--track", tracker]) == 2
@@ -292,7 +292,7 @@ def test_tensorboard_needs_a_folder() -> None:
 
 def test_trackers_are_not_told_what_is_infinite_or_not_a_number() -> None:
     told: list[dict[str, float]] = []
-    run = trackers.Told(lambda figures, step: told.append(figures), lambda whole: None)
+    run = tracking.Told(lambda figures, step: told.append(figures), lambda whole: None)
     row: Any = {"updates": 3, "test_loss": float("inf"), "epsilon_so_far": float("nan"), "bytes": 10, "loss": None}
     Tracking({"one": (run, None)}).looked(row)
     assert told == [{"updates": 3.0, "bytes": 10.0}]

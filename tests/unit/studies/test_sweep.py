@@ -17,8 +17,8 @@ import gossamer as gs
 from gossamer.cli.main import main
 from gossamer.experiment.driving import Patience
 from gossamer.experiment.keeping import Checkpoints
-from gossamer.experiment.noise_secret import KeptSecret
 from gossamer.experiment.results_folder import CHECKPOINT
+from gossamer.experiment.secrets import KeptSecret
 from gossamer.runtimes import crew
 from gossamer.studies import runs as studied
 from gossamer.studies.sweep import sweep

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gossamer.cli.default_folder import default_folder
 from gossamer.cli.logs import LOG, add_log, logged
 from gossamer.cli.option_values import FileName
 from gossamer.cli.pages import add_live, door_for, live
@@ -15,6 +14,7 @@ from gossamer.cli.plan_output import epsilon
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.cli.spec_options import add_spec, read_experiment, settings_of
 from gossamer.errors import GossamerError, SpecError
+from gossamer.experiment.setting_names import default_folder
 
 if TYPE_CHECKING:
     from gossamer.experiment.spec import Experiment
@@ -57,11 +57,10 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Do
     # Both need what is optional, so they are imported only here.
     from gossamer.cli.federation.local_federation import STATE, LocalFederation
     from gossamer.deployment.founding.federation_spec import left_out
-    from gossamer.experiment.cards import card_of
     from gossamer.experiment.diverging import in_words, initial_loss, worse
-    from gossamer.experiment.regression import fit_warnings
+    from gossamer.experiment.observing import fit_warnings
     from gossamer.experiment.results_folder import to_json
-    from gossamer.experiment.summarising import all_finite
+    from gossamer.experiment.summarising import all_finite, card_of
     from gossamer.files import write_own
     from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
     from gossamer.trained.card import ARRAYS, saved

@@ -15,7 +15,7 @@ from gossamer.errors import counted
 
 if TYPE_CHECKING:
     from gossamer.algorithms.plan import Plan
-    from gossamer.experiment.forecasting import Forecast
+    from gossamer.experiment.planning import Forecast
     from gossamer.experiment.prepared import Prepared
 
 DESCRIPTION = "Check a spec: load its data, fix its schedule and noise, and say in plain words what a run would do."
@@ -30,8 +30,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def check_command(options: argparse.Namespace) -> int:
     """Say what would happen."""
-    from gossamer.experiment.forecasting import forecast
-    from gossamer.experiment.planning import plan_run
+    from gossamer.experiment.planning import forecast, plan_run
     from gossamer.experiment.prepare import prepare
 
     experiment = read_experiment(options)

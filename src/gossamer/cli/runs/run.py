@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gossamer.cli.default_folder import default_folder
 from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.option_values import FileName, interval
 from gossamer.cli.pages import add_live, door_for, live
@@ -18,7 +17,7 @@ from gossamer.cli.printing import Lines, describe_row, figure, print_json, say, 
 from gossamer.cli.progress import progress
 from gossamer.cli.spec_options import add_device, add_reproducible, add_spec, naming, read_experiment, settings_of
 from gossamer.errors import ENDED_SHORT, BudgetSpent, CallerError, counted
-from gossamer.experiment.trackers import TRACKERS
+from gossamer.experiment.setting_names import default_folder
 
 if TYPE_CHECKING:
     from gossamer.algorithms.plan import Words
@@ -65,9 +64,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--track",
         action="append",
         default=[],
-        choices=list(TRACKERS),
         metavar="TRACKER",
-        help=f"also tell a tracker: {', '.join(TRACKERS)}; may be given several times",
+        help="also tell a tracker: tensorboard, mlflow, wandb or trackio; may be given several times",
     )
     command.add_argument(
         "--track-private",
@@ -96,9 +94,8 @@ def _add_engine(command: argparse.ArgumentParser) -> None:
 def run_command(options: argparse.Namespace) -> int:
     """Run the experiment and say what came of it."""
     from gossamer.experiment.diverging import in_words
-    from gossamer.experiment.early_stopping import remark
-    from gossamer.experiment.regression import fit_warnings
-    from gossamer.experiment.shortfall import made
+    from gossamer.experiment.driving import made
+    from gossamer.experiment.observing import fit_warnings, remark
 
     made_by = _resume if options.resume is not None else _repeat if options.repeat is not None else _run
     out, start = made_by(options)
@@ -214,7 +211,7 @@ def _goes_on(out: Path) -> str:
 
 
 def _report(result: Result, words: Words, repeated: Path | None) -> str:
-    from gossamer.experiment.regression import fit_in_words
+    from gossamer.experiment.observing import fit_in_words
 
     summary = result.summary
     nodes = summary["privacy"]["nodes"]

@@ -18,11 +18,11 @@ from gossamer.data.examples import Split
 from gossamer.deployment.founding.federation_spec import check_deployed, check_no_files, with_start
 from gossamer.deployment.founding.roster import roster
 from gossamer.errors import SpecError
-from gossamer.experiment.estimates import estimates_on, needs_estimates
 from gossamer.experiment.nodes_and_sides import nodes_of
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import assemble, servers
 from gossamer.experiment.prepared import Prepared
+from gossamer.experiment.problem_constants import estimates_on, needs_estimates
 from gossamer.experiment.reading import read_text
 from gossamer.experiment.spec import Experiment
 from gossamer.keys.errors import InvitationError
