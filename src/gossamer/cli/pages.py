@@ -1,22 +1,38 @@
-"""Pages of folders, as commands show them: of runs, or of deployed parties."""
+"""Pages of folders, of runs or of deployed parties, and displays, as commands show them."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer.cli.option_values import port
-from gossamer.cli.printing import say
+from gossamer.cli.options import port
+from gossamer.cli.printing import Lines, say
 from gossamer.errors import CallerError
 
 if TYPE_CHECKING:
     from gossamer.report.page import Page
     from gossamer.report.parties import PartyRecord
     from gossamer.report.serving import Door
+
+
+def progress(*, lines: bool = False) -> Lines:
+    """Return a display in a terminal that can move its cursor, and plain lines elsewhere, or where ``lines`` asks."""
+    if lines or not moving():
+        return Lines()
+    from gossamer.cli.live import Display
+
+    return Display()
+
+
+def moving() -> bool:
+    """Whether stderr is a terminal that can move its cursor."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
 
 
 def add_live(command: argparse.ArgumentParser, what: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gossamer.errors import SpecError, counted, shortened
-from gossamer.experiment.setting_names import setting_name
+from gossamer.experiment.folder_names import setting_name
 
 _OPEN, _CLOSE, _QUOTES = "[{", "]}", "\"'"
 _EXAMPLE = "such as algorithm.batch_size=8,32"

@@ -14,8 +14,8 @@ import pytest
 import gossamer as gs
 from gossamer.cli import printing
 from gossamer.cli.live import Display, Terminal, chosen
+from gossamer.cli.pages import progress
 from gossamer.cli.printing import Lines
-from gossamer.cli.progress import progress
 from gossamer.experiment.progress import Party
 
 SPEC: dict[str, Any] = {

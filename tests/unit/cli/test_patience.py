@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gossamer.cli.patience import patience
+from gossamer.cli.printing import patience
 
 
 def test_long_work_is_told(capsys: pytest.CaptureFixture[str]) -> None:

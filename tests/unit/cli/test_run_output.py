@@ -14,8 +14,7 @@ import yaml
 
 from gossamer.algorithms.plan import Words
 from gossamer.cli import main
-from gossamer.cli.plan_output import guarantees, node_table
-from gossamer.cli.printing import Lines, describe_row
+from gossamer.cli.printing import Lines, describe_row, guarantees, node_table
 from gossamer.privacy.guarantees import Guarantee, planned, reproducible
 from gossamer.privacy.mechanisms import NeighboringRelation
 

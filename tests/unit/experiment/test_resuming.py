@@ -16,7 +16,7 @@ from tests.oracle.specs import SPECS
 
 import gossamer as gs
 from gossamer.cli.main import main
-from gossamer.cli.option_values import interval
+from gossamer.cli.options import interval
 from gossamer.errors import DataError, RunWarning, SpecError
 from gossamer.experiment import checkpoints, keeping, running
 from gossamer.experiment.driving import Patience

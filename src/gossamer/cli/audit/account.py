@@ -14,8 +14,7 @@ from gossamer.cli.audit.releases import (
     size_of,
     whose,
 )
-from gossamer.cli.delta_options import check_delta
-from gossamer.cli.option_values import FileName
+from gossamer.cli.options import FileName, check_delta
 from gossamer.cli.printing import print_json, warn
 from gossamer.errors import CallerError, counted
 from gossamer.privacy.accounting.accountants import epsilon, profile

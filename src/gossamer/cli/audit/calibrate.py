@@ -12,7 +12,7 @@ from gossamer.cli.audit.releases import (
     size_of,
     whose,
 )
-from gossamer.cli.delta_options import check_delta
+from gossamer.cli.options import check_delta
 from gossamer.cli.printing import print_json, warn
 from gossamer.errors import counted
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, l2_laplace_family

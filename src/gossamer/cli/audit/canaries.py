@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gossamer.cli.option_values import FileName
-from gossamer.cli.plan_output import epsilon
-from gossamer.cli.printing import print_json, say, table
-from gossamer.cli.progress import progress
-from gossamer.cli.spec_options import add_reproducible, add_spec, read_experiment, settings_of
-from gossamer.experiment.setting_names import default_folder
+from gossamer.cli.options import FileName, add_reproducible, add_spec, read_experiment, settings_of
+from gossamer.cli.pages import progress
+from gossamer.cli.printing import epsilon, print_json, say, table
+from gossamer.experiment.folder_names import default_folder
 
 DESCRIPTION = (
     "Run a spec once with canaries, each included by a fair coin, and guess the coins from what was released: a lower "

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.cli.audit.own_folder import made_folder
-from gossamer.cli.option_values import FileName
+from gossamer.cli.options import FileName, add_spec, naming, read_experiment
 from gossamer.cli.printing import print_json, table
-from gossamer.cli.spec_options import add_spec, naming, read_experiment
 from gossamer.errors import CallerError, counted
 
 if TYPE_CHECKING:

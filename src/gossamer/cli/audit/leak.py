@@ -6,9 +6,8 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from gossamer.cli.patience import patience
-from gossamer.cli.printing import print_json, table
-from gossamer.cli.spec_options import add_spec, naming, read_experiment, same_options
+from gossamer.cli.options import add_spec, naming, read_experiment, same_options
+from gossamer.cli.printing import patience, print_json, table
 
 if TYPE_CHECKING:
     from gossamer.experiment.leaking import LeakAudit

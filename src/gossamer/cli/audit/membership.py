@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.cli.audit.own_folder import made_folder
-from gossamer.cli.option_values import FileName
+from gossamer.cli.options import FileName
 from gossamer.cli.printing import print_json, say, table, wrapped
 from gossamer.errors import DataError, counted
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from gossamer.bounded import read_text
-from gossamer.cli.delta_options import add_accept_weak
+from gossamer.cli.options import add_accept_weak
 from gossamer.errors import CallerError, DataError
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from gossamer.cli.option_values import FileName
+from gossamer.cli.options import FileName
 from gossamer.cli.printing import print_json, say, table
 from gossamer.errors import counted
 

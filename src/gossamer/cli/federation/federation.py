@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.bounded import read_file, real_path
 from gossamer.bounded import read_text as text_of
-from gossamer.cli.option_values import FileName
+from gossamer.cli.options import FileName
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.errors import CallerError
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.cli.logs import STDERR, add_log, logged
-from gossamer.cli.option_values import FileName, seconds
+from gossamer.cli.options import FileName, seconds
 from gossamer.cli.pages import add_live, door_for, live, tell
 from gossamer.errors import ENDED_SHORT, CallerError
 

@@ -6,8 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
-from gossamer.cli.printing import wrapped
+from gossamer.cli.printing import below, epsilon, guarantees, node_table, wrapped
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.broker_layout import has_tls
 from gossamer.deployment.founding.founding import Founded

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.option_values import FileName, at_least_zero
+from gossamer.cli.options import FileName, at_least_zero
 from gossamer.cli.printing import print_json, say, table
 from gossamer.deployment.party.health import Level, Limits, level_of, problems
 from gossamer.errors import CallerError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gossamer.cli.option_values import FileName, seconds
+from gossamer.cli.options import FileName, seconds
 from gossamer.cli.printing import say
 
 DESCRIPTION = "End a node's process. It can be started again and goes on."

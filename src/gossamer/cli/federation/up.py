@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.logs import LOG, add_log, logged
-from gossamer.cli.option_values import FileName
+from gossamer.cli.options import FileName, add_spec, read_experiment, settings_of
 from gossamer.cli.pages import add_live, door_for, live
-from gossamer.cli.plan_output import epsilon
-from gossamer.cli.printing import print_json, say, table, warn, wrapped
-from gossamer.cli.spec_options import add_spec, read_experiment, settings_of
+from gossamer.cli.printing import epsilon, print_json, say, table, warn, wrapped
 from gossamer.errors import GossamerError, SpecError
-from gossamer.experiment.setting_names import default_folder
+from gossamer.experiment.folder_names import default_folder
 
 if TYPE_CHECKING:
     from gossamer.experiment.spec import Experiment

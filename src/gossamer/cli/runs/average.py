@@ -6,7 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
-from gossamer.cli.option_values import FileName
+from gossamer.cli.options import FileName
 from gossamer.cli.printing import print_json, table
 from gossamer.errors import CallerError
 

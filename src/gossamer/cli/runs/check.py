@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
-from gossamer.cli.printing import advise, print_json, say, warn, wrapped
-from gossamer.cli.spec_options import add_reproducible, add_spec, naming, read_experiment, same_options
+from gossamer.cli.options import add_reproducible, add_spec, naming, read_experiment, same_options
+from gossamer.cli.printing import advise, below, epsilon, guarantees, node_table, print_json, say, warn, wrapped
 from gossamer.errors import counted
 
 if TYPE_CHECKING:

@@ -267,3 +267,32 @@ def _doubt(name: str, column: LookedAt) -> str | None:
 
 _NAMED = 3
 _AMOUNT = re.compile(r"[+-]?[$€£]? ?\d+([., '\u00a0\u202f]\d{3})*([.,]\d+)? ?[$€£%]?")
+
+
+def take_target(found: Declaring, target: str) -> Any:
+    """Take out of what was ``found`` what flags declare of the target; None if nothing."""
+    return found.columns.pop(target, None)
+
+
+def check_target(target: str, declared: Any, labels: list[str | int] | None) -> None:
+    """Refuse what was ``declared`` of a target of another kind.
+
+    Raises
+    ------
+    CallerError
+        If it has classes, or is said to be no number.
+    """
+    if declared is None:
+        return
+    if labels:
+        raise CallerError(f"{target} is the target's column, and has classes; declare nothing else of it")
+    if declared == "boolean" or texts_in(declared):
+        raise CallerError(
+            f"{target} is the target's column, a number with --regression; declare its range: "
+            f"{flag('range', target, 'LOW..HIGH')}"
+        )
+
+
+def lacking_range(target: str) -> str:
+    """Say that the target's range is lacking, as a piece of an error."""
+    return f"{target} has no range ({flag('range', target, 'LOW..HIGH')}: from where to where targets mostly lie)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gossamer.cli.option_values import FileName
+from gossamer.cli.options import FileName
 from gossamer.cli.printing import print_json
 from gossamer.cli.runs.predict import add_model
 

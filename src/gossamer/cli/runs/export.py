@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gossamer.cli.option_values import FileName
+from gossamer.cli.options import FileName
 from gossamer.cli.runs.predict import add_model, check_out
 
 DESCRIPTION = "Write the model that a run left behind for another program, with all that is done to raw numbers in it."

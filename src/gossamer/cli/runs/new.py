@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gossamer.cli.option_values import FileName
+from gossamer.cli.options import FileName
 from gossamer.cli.printing import warn, wrapped
 from gossamer.errors import CallerError, counted, did_you_mean
 
@@ -244,8 +244,7 @@ def _declared(
 ) -> tuple[Declaring, list[str | int]]:
     """Declarations of columns, and the classes; asked for where flags lack it and somebody is there to answer."""
     from gossamer.cli.runs.asking import ask_columns, ask_labels, ask_target_range
-    from gossamer.cli.runs.declaring import declared, labels_of, undeclared
-    from gossamer.cli.runs.target_declaring import check_target, lacking_range, take_target
+    from gossamer.cli.runs.declaring import check_target, declared, labels_of, lacking_range, take_target, undeclared
 
     found, target = declared(options, tuple(looked.columns)), apart.target
     found.target = take_target(found, target)

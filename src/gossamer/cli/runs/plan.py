@@ -14,9 +14,8 @@ from gossamer.algorithms.command import Answer, Bounds, Command, Line, Option, T
 from gossamer.algorithms.interface import registered
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli.commands import CommandParser
-from gossamer.cli.delta_options import check_delta
-from gossamer.cli.patience import patience
-from gossamer.cli.printing import print_json, table, warn, wrapped
+from gossamer.cli.options import check_delta
+from gossamer.cli.printing import patience, print_json, table, warn, wrapped
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.results_folder import to_json
 

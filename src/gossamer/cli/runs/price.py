@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from gossamer.cli.options import add_reproducible, add_spec, naming, overrides_of, settings_of
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.cli.runs.sweep import add_study, ended, make
-from gossamer.cli.spec_options import add_reproducible, add_spec, naming, overrides_of, settings_of
 from gossamer.errors import DataError
-from gossamer.experiment.setting_names import default_folder
+from gossamer.experiment.folder_names import default_folder
 
 DESCRIPTION = (
     "Run a private federation with and without noise, each party alone, and all rows in one place, with the same "

@@ -10,14 +10,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.logs import STDERR, add_log, logged
-from gossamer.cli.option_values import FileName, interval
-from gossamer.cli.pages import add_live, door_for, live
-from gossamer.cli.plan_output import below, epsilon, guarantees, node_table
-from gossamer.cli.printing import Lines, describe_row, figure, print_json, say, table, warn, wrapped
-from gossamer.cli.progress import progress
-from gossamer.cli.spec_options import add_device, add_reproducible, add_spec, naming, read_experiment, settings_of
+from gossamer.cli.options import (
+    FileName,
+    add_device,
+    add_reproducible,
+    add_spec,
+    interval,
+    naming,
+    read_experiment,
+    settings_of,
+)
+from gossamer.cli.pages import add_live, door_for, live, progress
+from gossamer.cli.printing import (
+    Lines,
+    below,
+    describe_row,
+    epsilon,
+    figure,
+    guarantees,
+    node_table,
+    print_json,
+    say,
+    table,
+    warn,
+    wrapped,
+)
 from gossamer.errors import ENDED_SHORT, BudgetSpent, CallerError, counted
-from gossamer.experiment.setting_names import default_folder
+from gossamer.experiment.folder_names import default_folder
 
 if TYPE_CHECKING:
     from gossamer.algorithms.plan import Words

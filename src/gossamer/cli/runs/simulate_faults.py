@@ -7,9 +7,8 @@ import shlex
 import time
 from dataclasses import dataclass
 
-from gossamer.cli.patience import patience
-from gossamer.cli.printing import print_json, say
-from gossamer.cli.spec_options import add_spec, read_experiment
+from gossamer.cli.options import add_spec, read_experiment
+from gossamer.cli.printing import patience, print_json, say
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.spec import Experiment
 from gossamer.faults.seeds import Failure, first_failing

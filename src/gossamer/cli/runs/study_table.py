@@ -15,8 +15,8 @@ from rich.live import Live
 from rich.table import Table
 
 from gossamer.cli.live import Terminal, clock, line
+from gossamer.cli.pages import moving
 from gossamer.cli.printing import say
-from gossamer.cli.progress import moving
 
 if TYPE_CHECKING:
     from gossamer.studies.study import Study

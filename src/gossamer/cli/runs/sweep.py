@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gossamer.cli.option_values import FileName
+from gossamer.cli.options import FileName, add_reproducible, add_spec, naming, overrides_of, settings_of
 from gossamer.cli.printing import print_json, say, table, warn
-from gossamer.cli.spec_options import add_reproducible, add_spec, naming, overrides_of, settings_of
 from gossamer.errors import DataError, counted
-from gossamer.experiment.setting_names import default_folder
+from gossamer.experiment.folder_names import default_folder
 
 if TYPE_CHECKING:
     from gossamer.report.sections import Section
