@@ -100,7 +100,7 @@ def test_the_seed_of_reproducible_noise_is_what_it_was_before_there_were_secrets
     before = {**content, "privacy": {k: v for k, v in content["privacy"].items() if k != "noise_secret"}}
     settings = json.dumps([secrets._deciding(before), list(noise)], sort_keys=True)
     assert "noise_secret" not in settings
-    expected = derive(0, "secret", settings, secrets._digest(secrets._parts(prepared)), __version__, "run")
+    expected = derive(0, "secret", settings, secrets._digest(secrets._parts(prepared)), secrets.REPRODUCIBLE, "run")
     assert secret_seed(prepared, noise) == expected
     assert secret_seed(prepare(parse_spec(SMALL)), noise) == expected
 
