@@ -17,6 +17,7 @@ from gossamer.data.declaration import Declaration
 from gossamer.data.settings import Layout
 from gossamer.experiment.deviation import best_model, deviations, units_of
 from gossamer.experiment.observing import Fit, decisive
+from gossamer.experiment.planning import problem_of
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.spec import of_others
 from gossamer.trained.card import Card, PartCard
