@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("paho", reason="needs the extra mqtt")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
+from tests.reference.certificates import client, written
 from tests.reference.mqtt_client import HOST, LONG, Client
 
 from gossamer.errors import SpecError
@@ -55,10 +56,10 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     ours, other = Authority("federation"), Authority("another")
     (folder / "authority.crt").write_bytes(ours.certificate)
     (folder / "another.crt").write_bytes(other.certificate)
-    certificate, key = ours.server("broker", [HOST, "localhost"]).write(folder, "broker")
+    certificate, key = written(ours.server("broker", [HOST, "localhost"]), folder, "broker")
     for node in ("a", "b", "unlisted"):
-        ours.client(node).write(folder, node)
-    other.client("a").write(folder, "forged")
+        written(client(ours, node), folder, node)
+    written(client(other, "a"), folder, "forged")
     tls = ServerTls(folder / "authority.crt", certificate, key)
     with Mosquitto(tls, access_list("run", ["a", "b"])) as broker:
         yield Federation(broker, folder)

@@ -22,8 +22,7 @@ from gossamer.protocol.messages import Message, message
 from gossamer.protocol.session import Deliver, Output, Session, SessionSettings, Transmit
 from gossamer.runtimes.mqtt.addresses import BrokerAddress, TransportSettings, topic
 from gossamer.runtimes.mqtt.broker import BrokerFailed, EmbeddedBroker, LocalBroker, Mosquitto
-from gossamer.runtimes.mqtt.inbox import Datagram
-from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
+from gossamer.runtimes.mqtt.transport import BrokerUnreachable, Datagram, MqttTransport
 from gossamer.vectors import Released
 
 pytestmark = pytest.mark.slow  # real brokers, which a busy machine keeps waiting

@@ -110,7 +110,7 @@ HOMES = {
     "ray": r"runtimes/ray\w*\.py",
     "paho": r"runtimes/mqtt/transport\.py",
     "amqtt": r"runtimes/mqtt/broker_embedded\.py",
-    "cryptography": r"(privacy/masking/\w+|keys/(identity|points)|deployment/channel/\w+|runtimes/mqtt/certificates|"
+    "cryptography": r"(privacy/masking/\w+|keys/identity|deployment/channel/\w+|runtimes/mqtt/certificates|"
     r"verify/gossamer_verify)\.py",
 }
 # Whoever else made such a vector could send what no ledger knows of, or what nobody has confined.

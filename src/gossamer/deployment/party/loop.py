@@ -20,8 +20,7 @@ from gossamer.deployment.peers.peers import Peers, PeerState
 from gossamer.protocol.effects import Finish, Record, Reject, Request
 from gossamer.protocol.session import Transmit
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Wake
-from gossamer.runtimes.mqtt.inbox import Datagram
-from gossamer.runtimes.mqtt.transport import MqttTransport
+from gossamer.runtimes.mqtt.transport import Datagram, MqttTransport
 
 MOST_BYTES = 8 << 20
 """Of datagrams in a turn."""

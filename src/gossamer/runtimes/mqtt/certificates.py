@@ -21,7 +21,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gossamer.errors import SpecError
 from gossamer.keys.identity import PublicKey, signing_key
-from gossamer.keys.private_files import write_private
 
 DAYS = 3650
 """For how long an authority is valid."""
@@ -35,13 +34,6 @@ class Certificate:
 
     certificate: bytes
     key: bytes
-
-    def write(self, folder: Path, name: str) -> tuple[Path, Path]:
-        """Write ``name.crt`` and ``name.key``, which is new and for its owner alone; where they are."""
-        certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
-        certificate.write_bytes(self.certificate)
-        write_private(key, self.key)
-        return certificate, key
 
 
 def expiry(path: Path) -> datetime.datetime:
@@ -155,12 +147,6 @@ class Authority:
         key = old.public_key()
         assert isinstance(key, ec.EllipticCurvePublicKey)  # this authority made it
         return self._issue(old.subject, key, ExtendedKeyUsageOID.SERVER_AUTH, until, names)
-
-    def client(self, name: str, until: datetime.datetime | None = None) -> Certificate:
-        """A certificate for the node of this name, which the broker knows it by, with a key of its own."""
-        private = ec.generate_private_key(ec.SECP256R1())
-        issued = self._issue(_subject(name), private.public_key(), ExtendedKeyUsageOID.CLIENT_AUTH, until)
-        return Certificate(issued, _key_pem(private))
 
     def client_of(
         self, name: str, identity: PublicKey, until: datetime.datetime | None = None, run: str | None = None

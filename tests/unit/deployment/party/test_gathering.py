@@ -16,7 +16,7 @@ from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.payloads import Counters
 from gossamer.deployment.peers.peers import PeerState
 from gossamer.protocol.link import Link, counters_of, forgotten
-from gossamer.runtimes.mqtt.inbox import Datagram
+from gossamer.runtimes.mqtt.transport import Datagram
 
 NEW = Counters(0, 0, 0)
 

@@ -23,7 +23,7 @@ from gossamer.protocol.frames import Acknowledge
 from gossamer.protocol.node import Rounds
 from gossamer.protocol.session import Transmit
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Wake
-from gossamer.runtimes.mqtt.inbox import Datagram
+from gossamer.runtimes.mqtt.transport import Datagram
 
 FRAME = Acknowledge(1)
 

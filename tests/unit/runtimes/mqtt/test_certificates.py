@@ -17,6 +17,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from tests.reference.certificates import client, written
 
 from gossamer.errors import SpecError
 from gossamer.keys.errors import IdentityError
@@ -45,32 +46,32 @@ def test_an_authority_signs_and_nobody_else_may() -> None:
     own = loaded(AUTHORITY.certificate)
     own.verify_directly_issued_by(own)
     assert own.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    for pem in (AUTHORITY.client("a").certificate, AUTHORITY.server("b", ["h"]).certificate):
+    for pem in (client(AUTHORITY, "a").certificate, AUTHORITY.server("b", ["h"]).certificate):
         loaded(pem).verify_directly_issued_by(own)
         assert not loaded(pem).extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     with pytest.raises(InvalidSignature):
-        loaded(Authority("an authority").client("a").certificate).verify_directly_issued_by(own)
+        loaded(client(Authority("an authority"), "a").certificate).verify_directly_issued_by(own)
 
 
 def test_how_long_they_are_valid() -> None:
     now = datetime.now(UTC)
     assert abs(Authority("another authority", days=30).until - now - timedelta(days=30)) < timedelta(minutes=5)
     for pem, until in (
-        (AUTHORITY.client("a").certificate, AUTHORITY.until),
-        (AUTHORITY.client("a", SOON).certificate, SOON),
+        (client(AUTHORITY, "a").certificate, AUTHORITY.until),
+        (client(AUTHORITY, "a", SOON).certificate, SOON),
         (AUTHORITY.client_of("a", IDENTITY.public_key, SOON), SOON),
         (AUTHORITY.server("b", ["h"], SOON).certificate, SOON),
     ):
         found = loaded(pem)
         assert found.not_valid_after_utc == until.replace(microsecond=0)
         assert now - timedelta(hours=2) < found.not_valid_before_utc < now
-    AUTHORITY.client("a", AUTHORITY.until + timedelta(microseconds=999_999))  # certificates know seconds only
+    client(AUTHORITY, "a", AUTHORITY.until + timedelta(microseconds=999_999))  # certificates know seconds only
     with pytest.raises(SpecError, match="would outlive its authority, which ends"):
-        AUTHORITY.client("a", AUTHORITY.until + timedelta(seconds=1))
+        client(AUTHORITY, "a", AUTHORITY.until + timedelta(seconds=1))
 
 
 def test_clients_are_named_and_cannot_serve() -> None:
-    for pem in (AUTHORITY.client("a").certificate, AUTHORITY.client_of("a", IDENTITY.public_key)):
+    for pem in (client(AUTHORITY, "a").certificate, AUTHORITY.client_of("a", IDENTITY.public_key)):
         assert common_name(pem) == "a"
         assert purposes(pem) == [ExtendedKeyUsageOID.CLIENT_AUTH]
 
@@ -110,7 +111,7 @@ def test_a_brokers_certificate_is_renewed_for_its_key() -> None:
     assert AUTHORITY.server("broker", ["h"]).key != first.key
 
 
-@pytest.mark.parametrize("found", [b"", b"no certificate", AUTHORITY.client("a").certificate])
+@pytest.mark.parametrize("found", [b"", b"no certificate", client(AUTHORITY, "a").certificate])
 def test_what_is_no_brokers_certificate_is_not_renewed(found: bytes) -> None:
     with pytest.raises(SpecError, match="expected a broker's certificate"):
         AUTHORITY.renewed(found, SOON)
@@ -119,7 +120,7 @@ def test_what_is_no_brokers_certificate_is_not_renewed(found: bytes) -> None:
 def test_an_authority_that_was_kept() -> None:
     again = Authority.load(AUTHORITY.certificate, AUTHORITY.key)
     assert (again.certificate, again.key, again.until) == (AUTHORITY.certificate, AUTHORITY.key, AUTHORITY.until)
-    loaded(again.client("a").certificate).verify_directly_issued_by(loaded(AUTHORITY.certificate))
+    loaded(client(again, "a").certificate).verify_directly_issued_by(loaded(AUTHORITY.certificate))
 
 
 def pem_of(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, password: bytes | None = None) -> bytes:
@@ -143,8 +144,8 @@ def test_what_is_no_authority(certificate: bytes, key: bytes, line: str) -> None
 
 
 def test_keys_are_written_for_their_owner_alone_and_never_over_others(tmp_path: Path) -> None:
-    certificate, key = AUTHORITY.client("a").write(tmp_path, "a")
+    certificate, key = written(client(AUTHORITY, "a"), tmp_path, "a")
     assert certificate.read_bytes().startswith(b"-----BEGIN CERTIFICATE")
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     with pytest.raises(IdentityError, match="exists already"):
-        AUTHORITY.client("a").write(tmp_path, "a")
+        written(client(AUTHORITY, "a"), tmp_path, "a")
