@@ -19,7 +19,6 @@ COLORS = {
     "homomorphic": "tab:green",
     "hidden": "tab:green",
     "random": "tab:red",
-    "random, literal": "tab:brown",
     "released": "tab:purple",
     "random, same guarantee": "tab:red",
     "released, same noise": "tab:olive",
@@ -30,7 +29,6 @@ COLORS = {
     "5": "tab:red",
     "20": "black",
 }
-LINES = {"random, literal": "--"}
 TITLES = {"centroid_msd": "centroid", "individual_msd": "units' own models"}
 STATES = {
     "hidden": "homomorphic, hidden",
@@ -121,7 +119,7 @@ def _over_rounds(records: Sequence[Record]) -> Any:
         for axis, (key, title) in zip(row, TITLES.items(), strict=True):
             for noise in _values(records, "noise"):
                 rows = _at(records, graph=graph, noise=noise)
-                style = {"color": COLORS[noise], "ls": LINES.get(noise, "-"), "label": _label(noise, rows)}
+                style = {"color": COLORS[noise], "label": _label(noise, rows)}
                 _draw(axis, rows, _level(key), CUT, **style)
             axis.set_title(f"{title} / {graph}", fontsize=10)
             axis.grid(alpha=0.3)
@@ -147,7 +145,7 @@ def _over_variance(records: Sequence[Record]) -> Any:
                 continue
             found = [[decibels(r["steady"][key]) for r in _at(records, noise=noise, variance=v)] for v in variances]
             places = [float(value) for value in variances]
-            style = {"color": COLORS[noise], "ls": LINES.get(noise, "-"), "marker": "o"}
+            style = {"color": COLORS[noise], "marker": "o"}
             label = _label(noise, _at(records, noise=noise))
             axis.semilogx(places, [statistics.median(one) for one in found], label=label, **style)
             axis.fill_between(

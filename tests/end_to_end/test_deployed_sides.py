@@ -262,14 +262,6 @@ def test_servers_without_data_are_asked_nothing() -> None:
     assert side.compute([]) == []
 
 
-def test_agents_of_a_paper_s_noise_are_refused() -> None:
-    spec = {**BASE, **SPECS["units"]}
-    masking = {"name": "pairwise_noise", "standard_deviation": 0.1}
-    prepared = prepare(parse_spec({**spec, "algorithm": {**UNITS, "masking": masking}}))
-    with pytest.raises(SpecError, match="pairwise_noise hides nothing"):
-        deployed_computer(own(prepared, "node-0"), plan_run(prepared), "node-0", None)
-
-
 def test_masked_agents_need_a_mark_and_a_ledger() -> None:
     prepared = prepared_of("units masked noise")
     plan = plan_run(prepared)

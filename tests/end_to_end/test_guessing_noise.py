@@ -123,10 +123,6 @@ RUNS: dict[str, dict[str, Any]] = {
         "algorithm": {**UNITS, "masking": "secure"},
         "privacy": {**SERVERS, "agent_noise": 3.0},
     },
-    "units, pairs": {
-        "algorithm": {**UNITS, "masking": {"name": "pairwise_noise", "standard_deviation": 1e4}},
-        "privacy": SERVERS,
-    },
 }
 
 

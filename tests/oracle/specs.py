@@ -257,10 +257,6 @@ GRAPH_FEDERATED: dict[str, Spec] = {
         "privacy": _NOISY,
         "faults": {"absences": [{"node": 3, "start": 1.0}]},
     },
-    "graph-pairwise": {
-        "algorithm": _units(masking={"name": "pairwise_noise", "standard_deviation": 0.1}),
-        "privacy": _NOISY,
-    },
     "graph-mlp": {"objective": "mlp", "algorithm": _units(units=2, agents=2, rounds=2), "privacy": _NOISY},
     "graph-regression": {
         "dataset": {"name": "graph_regression", "synthetic": {"owners": 6, "examples": 30}},

@@ -19,7 +19,7 @@ from tests.reference.deployed_sides import DeployedUnitSide
 from tests.reference.ledgers import AgentLedger, UnitLedger
 from tests.reference.side_kinds import Kept
 from tests.reference.side_scripts import Runner, Script, known_randomness, seen
-from tests.reference.unit_sides import PairwiseNoiseSide, UnitSide, UnitSides
+from tests.reference.unit_sides import UnitSide, UnitSides
 from tests.sampling import examples
 
 from gossamer.algorithms.graph_federated.box import local_queries
@@ -43,7 +43,7 @@ from gossamer.randomness import derive
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.making import open_pool
-from gossamer.sides.plan import ClientUpdate, MaskedMember, Pairwise, SidePlan, Stream
+from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, Stream
 from gossamer.sides.round_terms import RoundTerms
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
@@ -114,21 +114,16 @@ def scripts(draw: st.DrawFn, *, restarts: bool = False, only: str | None = None)
     return script
 
 
-def simulated(
-    noise: CorrelatedNoise | None, pairwise: bool, seed_of: Any, ledger: UnitLedger
-) -> tuple[UnitSides, dict[str, SidePlan]]:
+def simulated(noise: CorrelatedNoise | None, seed_of: Any, ledger: UnitLedger) -> tuple[UnitSides, dict[str, SidePlan]]:
     """The data sides of before, and the same as plans."""
 
     def agent(name: str) -> AgentSide:
-        if pairwise:
-            return PairwiseNoiseSide(name, SERVER, SHARDS[name], seed_of(name), members, 0.3)
         return AgentSide(name, SHARDS[name], seed_of(name))
 
     units = {SERVER: UnitSide(ledger, SIZE, seed_of(SERVER))}
     old = UnitSides({name: agent(name) for name in AGENTS}, units, dict.fromkeys(AGENTS, SERVER), objective(), DATA)
     behind = stream_plan(noise)
-    pairs = Pairwise(SERVER, members, 0.3) if pairwise else None
-    return old, {SERVER: behind} | {name: ClientUpdate(noise=pairs, behind=behind) for name in AGENTS}
+    return old, {SERVER: behind} | {name: ClientUpdate(behind=behind) for name in AGENTS}
 
 
 def shards() -> dict[str, Shard]:
@@ -144,19 +139,19 @@ def compare(old: Runner, new: Runner, script: Script, nodes: Sequence[str]) -> N
 
 
 @SOME
-@given(st.sampled_from(STREAMS), st.booleans(), st.data())
-def test_a_unit_in_a_simulation(noise: CorrelatedNoise | None, pairwise: bool, data: st.DataObject) -> None:
+@given(st.sampled_from(STREAMS), st.data())
+def test_a_unit_in_a_simulation(noise: CorrelatedNoise | None, data: st.DataObject) -> None:
     script = data.draw(scripts())
     ledger = UnitLedger(SERVER, AGENTS, StreamKind(noise, RECORDS, SIZE))
-    old, plans = simulated(noise, pairwise, lambda name: SEED, ledger)
+    old, plans = simulated(noise, lambda name: SEED, ledger)
     pool = open_pool(plans, shards(), objective(), DATA, Simulated(SEED))
     after = Runner(pool, lambda: [line for ledger in pool.ledgers for line in ledger.lines()])
     compare(Runner(old, ledger.lines), after, script, (SERVER, *AGENTS))
 
 
 @SOME
-@given(st.sampled_from(STREAMS), st.booleans(), st.data())
-def test_a_unit_in_a_laboratory(noise: CorrelatedNoise | None, pairwise: bool, data: st.DataObject) -> None:
+@given(st.sampled_from(STREAMS), st.data())
+def test_a_unit_in_a_laboratory(noise: CorrelatedNoise | None, data: st.DataObject) -> None:
     """Every party may come back, with other numbers and the ledger that it had."""
     script = data.draw(scripts(restarts=True))
     ledger = UnitLedger(SERVER, AGENTS, StreamKind(noise, RECORDS, SIZE))
@@ -165,11 +160,11 @@ def test_a_unit_in_a_laboratory(noise: CorrelatedNoise | None, pairwise: bool, d
     def seed_of(name: str) -> int:
         return derive(lives[name], "life", name) if lives[name] else 0
 
-    old, plans = simulated(noise, pairwise, seed_of, ledger)
+    old, plans = simulated(noise, seed_of, ledger)
 
     def restart(computer: Any, name: str) -> Any:
         lives[name] += 1
-        fresh, _ = simulated(noise, pairwise, seed_of, ledger)
+        fresh, _ = simulated(noise, seed_of, ledger)
         if name == SERVER:
             computer.units[name] = fresh.units[name]
         else:

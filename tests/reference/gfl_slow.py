@@ -53,14 +53,13 @@ def train(
     generator: np.random.Generator,
     law: str = "laplace",
     clip: float = np.inf,
-    agents_deviation: float = 0.0,
 ) -> Array:
     """The models that gradients are taken at, after each round: [rounds, units, d].
 
     ``deviation`` is of each coordinate of the noise. With ``noise: homomorphic`` a server sends M = psi + g and has
     w = psi - (1 - a_pp) M_p + sum_{m != p} a_pm M_m, so that noise cancels in the mean of all w; agents start from w
     (``gradient_at: hidden``) or from v = sum_m a_pm M_m (``released``). ``random_own_term`` is (8) with noise on
-    every term, and ``agents_deviation`` of (7) on every agent's model.
+    every term.
     """
     count, size = len(units), units[0][0][0].shape[1]
     steps = [[int(generator.integers(local_steps[0], local_steps[1] + 1)) for _ in agents] for agents in units]
@@ -89,8 +88,6 @@ def train(
                     gradient = gradient * min(1.0, clip / max(float(np.linalg.norm(gradient)), 1e-300))
                     model = model - step_size / steps[p][k] * gradient
                 total = total + (model - start[p])
-                if agents_deviation:
-                    total = total + generator.laplace(0, agents_deviation / np.sqrt(2), size)
             psi.append(w[p] + total / agents_sampled)
         if noise == "homomorphic":
             sent = [one + draw() for one in psi]

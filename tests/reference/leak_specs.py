@@ -104,14 +104,6 @@ SPECS: dict[str, dict[str, Any]] = {
         "faults": {"absences": [{"node": 1, "start": 1.0}]},
     },
     "graph-secure": {"algorithm": _units(agents=3, masking="secure"), "privacy": {**_SD, "agent_noise": 2.0}},
-    "graph-pairwise": {
-        "algorithm": _units(masking={"name": "pairwise_noise", "standard_deviation": 0.1}),
-        "privacy": _SD,
-    },
-    "graph-independent": {
-        "algorithm": _units(masking={"name": "independent_noise", "standard_deviation": 0.1}),
-        "privacy": _SD,
-    },
     "graph-clip-none": {"algorithm": _units(noise="homomorphic"), "privacy": {**_SD, "clip": "none"}},
     "fedasync": {"algorithm": _clients("fedasync", updates_per_node=3), "privacy": _LEVEL},
     "fedasync-example": {

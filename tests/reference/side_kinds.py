@@ -36,7 +36,6 @@ from gossamer.sides.plan import (
     Curator,
     MaskedMember,
     Nothing,
-    Pairwise,
     Samples,
     SidePlan,
     Stream,
@@ -357,15 +356,6 @@ KINDS: dict[str, KindOfSide] = {
     "raw update": KindOfSide("a", ClientUpdate(scope=SCOPE), update, Confined, charged=False, noisy=False),
     "clipped update": KindOfSide(
         "a", ClientUpdate(LOCAL, BOUND, scope=SCOPE), update, Confined, charged=False, noisy=False
-    ),
-    "pairwise noise": KindOfSide(
-        "a",
-        ClientUpdate(noise=Pairwise(SERVER, lambda round: CLIENTS, 0.3), scope=SCOPE),
-        update,
-        Confined,
-        charged=False,
-        noisy=False,
-        worlds=("simulation", "laboratory"),
     ),
 }
 """All that answer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,17 +10,15 @@ import numpy as np
 from tests.reference.agent_sides import AdmittedUpdate, AgentSide
 from tests.reference.ledgers import UnitLedger
 
-from gossamer.arrays import FloatArray, IndexArray
+from gossamer.arrays import FloatArray
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream
-from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.protocol.effects import Release
-from gossamer.randomness import Stream, derive
+from gossamer.randomness import Stream
 from gossamer.sides.answers import Answer
-from gossamer.sides.pairwise_noise import pairwise_noise
-from gossamer.vectors import Confined, Released
+from gossamer.vectors import Released
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,50 +150,3 @@ class UnitSides:
 
     def releases(self, node: str) -> int:
         return self.units[self.server_of.get(node, node)].ledger.releases
-
-
-class PairwiseNoiseSide(AgentSide):
-    """The data side of one simulated agent; see `pairwise_noise` for why this hides nothing.
-
-    Parameters
-    ----------
-    name, unit : str
-        Of the agent, and of its unit.
-    shard : ndarray [examples] of int64
-        Rows of the training split that belong to it.
-    seed : int
-        Of reproducible sampling and noise, the same for all agents.
-    members : callable
-        Who takes part in a round.
-    standard_deviation : float
-        Of a coordinate of the agent's noise.
-    """
-
-    __slots__ = ("_members", "_name", "_seed", "_standard_deviation")
-
-    def __init__(
-        self,
-        name: str,
-        unit: str,
-        shard: IndexArray,
-        seed: int,
-        members: Callable[[int], Sequence[str]],
-        standard_deviation: float,
-    ) -> None:
-        super().__init__(name, shard, seed)
-        self._name, self._members = name, members
-        self._seed = derive(seed, "pairwise noise", unit)  # units have noise of their own
-        self._standard_deviation = standard_deviation
-
-    def answer(self, task: LocalUpdate, update: FloatArray) -> Answer:
-        """The update plus noise; that of the round's agents adds up to zero, but for rounding."""
-        members = list(self._members(task.id))
-        noise = pairwise_noise(
-            self._seed,
-            members.index(self._name),
-            range(len(members)),
-            task.id,
-            update.size,
-            self._standard_deviation,
-        )
-        return Answer(Confined((update + noise).astype(update.dtype)))

@@ -19,7 +19,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "homomorphic, hidden": {"noise": "homomorphic", "gradient_at": "hidden"},
     "homomorphic, released": {"noise": "homomorphic", "gradient_at": "released"},
     "random": {"noise": "random"},
-    "random, literal": {"noise": "random_own_term", "masking": {"name": "independent_noise"}},
+    "random, own term": {"noise": "random_own_term"},
 }
 SHARED = {"step_size": 0.7, "agents_sampled": 5, "local_steps": (1, 10), "batch_size": (5, 10), "rounds": ROUNDS}
 DEVIATION = 0.3
@@ -50,8 +50,7 @@ def levels(seed: int, variant: dict[str, Any], law: str) -> tuple[list[float], l
     best = best_model(prepared.objective, data, members)
     assert best is not None
     agents = [[(data.features[rows].astype(float), data.targets[rows].astype(float)) for rows in u] for u in members]
-    more = {"agents_deviation": DEVIATION if variant.get("masking") else 0.0}
-    options = {"gradient_at": "hidden", **{key: variant[key] for key in variant if key != "masking"}, **SHARED, **more}
+    options = {"gradient_at": "hidden", **variant, **SHARED}
     path = train(
         agents, RING, deviation=DEVIATION, l2=0.1, law=law, generator=np.random.default_rng([seed, 1]), **options
     )

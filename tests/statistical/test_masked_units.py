@@ -14,18 +14,8 @@ from tests.properties.test_masked_units_properties import unit_settings
 from tests.reference.shuffled_unit import SERVER, ShuffledUnit
 
 from gossamer.algorithms.masked_round import MaskingReply
-from gossamer.data.examples import Split
-from gossamer.errors import SpecError
-from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.masking_step import MASK
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.messages import decode_message
-from gossamer.sides.making import open_pool
-from gossamer.sides.plan import ClientUpdate, Pairwise
-from gossamer.sides.samples import Shard
-from gossamer.sides.simulated import Simulated
-from gossamer.sides.updates import Update
-from gossamer.vectors import Confined, Public
 
 LEVEL = 1e-6
 SIZE = 20_000
@@ -90,39 +80,3 @@ def test_the_sum_has_the_noise_of_all_its_agents(bits: int) -> None:
         two_sided = 2 * min(stats.chi2(SIZE).cdf(variance), stats.chi2(SIZE).sf(variance))
         assert bool(two_sided > LEVEL) is fits
     assert stats.kstest(left, stats.norm(scale=np.sqrt(agents) * one).cdf).pvalue > LEVEL
-
-
-def pairwise(unit: str, round: int, members: tuple[str, ...] = ("a", "b", "c")) -> dict[str, np.ndarray]:
-    """What each agent shows for an update of zeros."""
-    task = LocalUpdate(round, Public(np.zeros(SIZE)), LocalQuery(1, 1, 0.1))
-    found = {}
-    plan = ClientUpdate(noise=Pairwise(unit, lambda round: members, 2.0))
-    objective = LinearModel("squared", SIZE, None, intercept=False, dtype=np.float64)
-    nothing, shards = Split(np.zeros((0, SIZE), np.float32), np.zeros(0)), dict.fromkeys(members, Shard(np.arange(0)))
-    pool = open_pool(dict.fromkeys(members, plan), shards, objective, nothing, Simulated(3))
-    for name in members:
-        released = pool.release(pool.admit(name, task), Update(np.zeros(SIZE), 0)).released
-        assert type(released) is Confined
-        found[name] = released.values
-    return found
-
-
-def test_pairwise_noise_cancels_in_the_sum_of_those_sampled() -> None:
-    """Up to the rounding of six additions of numbers below 2^6."""
-    found = pairwise("server-0", 4)
-    assert np.abs(sum(found.values())).max() < 6 * 2**6 * 2.0**-53
-    for values in found.values():
-        assert np.std(values) == pytest.approx(2.0, rel=0.08)  # kurtosis 4.5: six deviations of the sample's
-
-
-def test_units_and_rounds_have_pairwise_noise_of_their_own() -> None:
-    """Correlations of independent noise are normal with deviation 1/sqrt(n); 4.9 of them are exceeded once in 1e6."""
-    first = pairwise("server-0", 4)["a"]
-    for other in (pairwise("server-1", 4)["a"], pairwise("server-0", 5)["a"]):
-        assert abs(np.corrcoef(first, other)[0, 1]) * np.sqrt(SIZE) < 4.9
-    assert (first == pairwise("server-0", 4)["a"]).all()
-
-
-def test_pairwise_noise_needs_a_pair() -> None:
-    with pytest.raises(SpecError, match="two agents or more"):
-        pairwise("server-0", 0, ("a",))

@@ -33,10 +33,10 @@ KINDS = frozenset(
     (
         *("Plan", "Plan", "UnitCharges", "AgentCharges", "UnitTerms"),
         *("Gradient", "Round", "Release", "LocalUpdate", "MaskingStep"),
-        *("DataSide", "DataSides", "UnitSide", "UnitSides", "AgentSide", "MaskedSide", "PairwiseSide"),
+        *("DataSide", "DataSides", "UnitSide", "UnitSides", "AgentSide", "MaskedSide"),
         *("DeployedSide", "DeployedUnitSide", "FilledSide", "LoneAgent", "NoData"),
         *("UnitLedger", "AgentLedger", "DurableLawLedger"),
-        *("Samples", "Pairwise", "Independent", "Stream", "ClientUpdate", "MaskedMember", "Curator", "Nothing"),
+        *("Samples", "Stream", "ClientUpdate", "MaskedMember", "Curator", "Nothing"),
         *("ReleaseCharges", "StreamCharges", "SumCharges", "CuratorCharges", "NoCharges"),
         *("Pool", "TimedPool", "Filled", "Side"),
     )

@@ -11,16 +11,13 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import ClippedUpdate, LocalUpdate
-from gossamer.randomness import derive
 from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home
 from gossamer.sides.machine import NOTHING_PROVIDED, Due, Rule, Ticket, Together
-from gossamer.sides.pairwise_noise import independent_noise, pairwise_noise
-from gossamer.sides.plan import WHOLE, ClientUpdate, Independent, Pairwise
+from gossamer.sides.plan import WHOLE, ClientUpdate
 from gossamer.sides.samples import Shard
 from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import Provided
@@ -74,51 +71,13 @@ class UpdateRule(Rule):
         return Answer(Confined(update), raw.not_finite)
 
 
-class PairwiseRule(UpdateRule):
-    """Raw updates with a paper's noise between pairs, which adds up to zero but for rounding. It hides nothing."""
-
-    def __init__(
-        self, name: str, plan: ClientUpdate, noise: Pairwise, shard: Shard, updates: Updates, home: Home
-    ) -> None:
-        super().__init__(name, plan, shard, updates, home)
-        seed = _simulated_seed(home, name, "pairwise_noise hides nothing and")
-        self._noise, self._seed = noise, derive(seed, "pairwise noise", noise.unit)  # units have noise of their own
-
-    def release(self, ticket: Ticket, raw: Update) -> Answer:
-        members = list(self._noise.members(ticket.task.id))
-        noise = pairwise_noise(
-            self._seed,
-            members.index(self.name),
-            range(len(members)),
-            ticket.task.id,
-            raw.update.size,
-            self._noise.standard_deviation,
-        )
-        return Answer(Confined((raw.update + noise).astype(raw.update.dtype)), raw.not_finite)
-
-
-class IndependentRule(UpdateRule):
-    """Raw updates with a paper's noise of the agent's own, of which nothing is proved."""
-
-    def __init__(
-        self, name: str, plan: ClientUpdate, noise: Independent, shard: Shard, updates: Updates, home: Home
-    ) -> None:
-        super().__init__(name, plan, shard, updates, home)
-        self._noise, self._seed = noise, _simulated_seed(home, name, "independent_noise proves nothing and")
-
-    def release(self, ticket: Ticket, raw: Update) -> Answer:
-        deviation = self._noise.standard_deviation
-        noise = independent_noise(self._seed, self.name, ticket.task.id, raw.update.size, deviation)
-        return Answer(Confined((raw.update + noise).astype(raw.update.dtype)), raw.not_finite)
-
-
 class NoisedRule(UpdateRule):
     """Updates that the client clips as a whole and noises itself, for everybody: each is a release."""
 
-    def __init__(
-        self, name: str, plan: ClientUpdate, law: Mechanism, shard: Shard, updates: Updates, home: Home
-    ) -> None:
+    def __init__(self, name: str, plan: ClientUpdate, shard: Shard, updates: Updates, home: Home) -> None:
         super().__init__(name, plan, shard, updates, home)
+        law = plan.noise
+        assert law is not None, "a raw update has a rule of its own"
         self._home, self._law, self._query = home, law, Query(WHOLE, law, 1.0)
         self._numbers = home.numbers(name, "noise")
         self._provided(updates.objective.size)
@@ -143,16 +102,6 @@ class NoisedRule(UpdateRule):
         with np.errstate(over="ignore"):
             found = np.nan_to_num(answer.astype(raw.update.dtype), copy=False)
         return Answer(Released(found), raw.not_finite)
-
-
-def _simulated_seed(home: Home, name: str, what: str) -> int:
-    """Seed of a simulation; a deployment has none, and is refused."""
-    seed = home.seed(name)
-    if seed is None:
-        raise SpecError(
-            f"algorithm.masking: {what} is for a paper's figures, in simulations; deployed units take secure or none"
-        )
-    return seed
 
 
 def clipped(update: FloatArray, bound: float) -> FloatArray:

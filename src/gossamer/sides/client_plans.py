@@ -48,7 +48,6 @@ from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.side_plan import (
     WHOLE,
     ByKind,
-    Members,
     SidePlan,
     Trust,
     behind_scope,
@@ -68,22 +67,6 @@ BUT_WHOEVER_SEES_THE_CURATOR = (
 
 
 @dataclass(frozen=True)
-class Pairwise:
-    """A paper's noise between pairs of agents of one unit, which cancels in their sum: it hides nothing."""
-
-    unit: str
-    members: Members
-    standard_deviation: float
-
-
-@dataclass(frozen=True)
-class Independent:
-    """A paper's noise that each agent adds to its raw update on its own; nothing is proved of it."""
-
-    standard_deviation: float
-
-
-@dataclass(frozen=True)
 class ClientUpdate(ByKind):
     """A client's own update, of a few local steps or of a whole local training.
 
@@ -93,9 +76,8 @@ class ClientUpdate(ByKind):
         How it is made; another question is refused. None answers any, where that decides nothing.
     bound : float
         C, the L2 norm to which a whole update is clipped before noise; infinite leaves raw ones as they are.
-    noise : Mechanism, Pairwise, Independent or None
-        What the client adds itself, to send its update to everybody; None, and the noise of a paper, keep it in
-        ``scope``.
+    noise : Mechanism or None
+        Noise that the client adds itself, to send its update to everybody; None keeps it in ``scope``.
     most_updates, size : int
         How many noised or ``counted`` updates, and of how many coordinates each.
     behind : SidePlan or None
@@ -109,7 +91,7 @@ class ClientUpdate(ByKind):
 
     query: UpdateQuery | None = None
     bound: float = math.inf
-    noise: Mechanism | Pairwise | Independent | None = None
+    noise: Mechanism | None = None
     most_updates: int = 0
     size: int = 0
     scope: frozenset[str] = frozenset()
@@ -130,16 +112,16 @@ class ClientUpdate(ByKind):
                 "a client counts raw updates that it hands over, each as a release that it is known to be in, found "
                 f"{self.counted} and noise {self.noise}"
             )
-        if isinstance(self.noise, Mechanism) and self.noise.private and self.noise.clip != self.bound:
-            raise SpecError(f"noise for updates of length {self.bound:g} has that clip, found {self.noise}")
-        if isinstance(self.noise, Mechanism):
+        if self.noise is not None:
+            if self.noise.private and self.noise.clip != self.bound:
+                raise SpecError(f"noise for updates of length {self.bound:g} has that clip, found {self.noise}")
             _check_whole_vectors(self.noise)
         check_number("updates", self.most_updates)
 
     @property
     def kind(self) -> ReleaseKind | None:
         """Kind of release that a noised update is charged as; None for a raw one."""
-        return ReleaseKind(self.noise.unit(), WHOLE, self.size) if isinstance(self.noise, Mechanism) else None
+        return None if self.noise is None else ReleaseKind(self.noise.unit(), WHOLE, self.size)
 
     def charges(self) -> ReleaseCharges | None:
         kind = self.kind or self.counted
@@ -161,7 +143,7 @@ class ClientUpdate(ByKind):
         return NOTHING_PROVED if self.kind is not None or self.behind is None else self.behind.entry(trust)
 
     def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
-        if not isinstance(self.noise, Mechanism):
+        if self.noise is None:
             return Apart(math.inf, noisy=False)  # it is raw, and stays in its scope
         return of_sum(Query(WHOLE, self.noise, 1.0), NeighboringRelation.REPLACE_ONE)
 

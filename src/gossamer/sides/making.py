@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.mechanisms import Mechanism
 from gossamer.protocol.messages import confidants
-from gossamer.sides.client import IndependentRule, NoisedRule, PairwiseRule, UpdateRule
+from gossamer.sides.client import NoisedRule, UpdateRule
 from gossamer.sides.curator import CuratorRule
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
@@ -20,10 +19,8 @@ from gossamer.sides.null import NothingRule
 from gossamer.sides.plan import (
     ClientUpdate,
     Curator,
-    Independent,
     MaskedMember,
     Nothing,
-    Pairwise,
     Samples,
     SidePlan,
     Stream,
@@ -108,14 +105,10 @@ def _rule(name: str, plan: SidePlan, shard: Shard | None, share: _Shared, home: 
     match plan:
         case Samples():
             return SampleRule(name, plan, _held(name, shard), share.sums, home)
-        case ClientUpdate(noise=Pairwise() as noise):
-            return PairwiseRule(name, plan, noise, _held(name, shard), share.updates, home)
-        case ClientUpdate(noise=Independent() as noise):
-            return IndependentRule(name, plan, noise, _held(name, shard), share.updates, home)
-        case ClientUpdate(noise=Mechanism() as law):
-            return NoisedRule(name, plan, law, _held(name, shard), share.updates, home)
-        case ClientUpdate():
+        case ClientUpdate(noise=None):
             return UpdateRule(name, plan, _held(name, shard), share.updates, home)
+        case ClientUpdate():
+            return NoisedRule(name, plan, _held(name, shard), share.updates, home)
         case MaskedMember():
             return _member(name, plan, _held(name, shard), share, home, ledger)
         case Stream():

@@ -25,7 +25,7 @@ from gossamer.privacy.releases import Counts
 from gossamer.privacy.tasks import UPDATES, Query
 from gossamer.sides.apart import Apart, most_drawn, of_sum
 from gossamer.sides.charging_rules import ReleaseCharges
-from gossamer.sides.client_plans import ClientUpdate, Curator, Independent, Pairwise
+from gossamer.sides.client_plans import ClientUpdate, Curator
 from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.side_plan import WHOLE, ByKind, Members, SidePlan, Trust, drawn_for, of_kinds
 from gossamer.sides.unit_plans import MaskedMember, Stream
@@ -34,11 +34,9 @@ __all__ = [
     "WHOLE",
     "ClientUpdate",
     "Curator",
-    "Independent",
     "MaskedMember",
     "Members",
     "Nothing",
-    "Pairwise",
     "Samples",
     "SidePlan",
     "Stream",

@@ -92,7 +92,7 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
         weights = Weights(float(row[number]), others)
         make_server, make_agent = _kinds(settings, context, server, sampled)
         most = max(queries[name].reach for name in own)
-        reach = Reach.of(context, sampled, most, single=not settings.masking.noisy)
+        reach = Reach.of(context, sampled, most)
         above[server] = make_server(server, context.initial, weights, sampling, settings, reach, context.deadline)
         agents.update({name: make_agent(name, server, context.initial, queries[name]) for name in own})
     return {**agents, **above}
@@ -105,8 +105,6 @@ def _kinds(
     masking = settings.masking.name
     if context.agent_noise and masking != "secure":
         raise SpecError(f"privacy.agent_noise is added inside masked sums: say masking: secure, found {masking}")
-    if masking == "pairwise_noise" and sampled < 2:
-        raise SpecError(f"masking: pairwise_noise cancels among two agents or more, and {server} samples one a round")
     if masking != "secure":
         return ServerNode, AgentNode
     # Masks need cryptography, which is optional, so it is imported only here.

@@ -329,16 +329,11 @@ def _guarantees(problem: Problem[Settings], noise: Noise | None, clip: float) ->
         found["own_server"] = own_server(problem, clip)
         if settings.gradient_at == "hidden":  # the server's own state has that noise, too
             found["own_agents"] = found["own_server"]
-    if settings.masking.name == "independent_noise":
-        found["own_server"] = replace(found["own_server"], proof=_AGENTS_NOISE)
     examples = min(problem.shard_sizes.values())
     return {
         observer: remarked(_of_a_run(guarantee, _of_persons(problem, guarantee)), examples)
         for observer, guarantee in found.items()
     }
-
-
-_AGENTS_NOISE = "a server sees each of its agents' updates; of the noise that they add (equation 7) nothing is proved"
 
 
 def _of_a_run(guarantee: Guarantee, more: tuple[str, ...]) -> Guarantee:

@@ -35,11 +35,9 @@ class Masking(SecureSums):
 
     Attributes
     ----------
-    name : {"none", "secure", "pairwise_noise", "independent_noise"}
+    name : {"none", "secure"}
         ``secure``: a server that hands on its agents' keys learns exact sums of updates made at one model, and what
-        these sums tell. ``pairwise_noise``: the paper's noise that cancels, for its figures; it hides nothing that can
-        be stated. ``independent_noise``: the noise of its equation 7, Laplace and of each agent's own, which does not
-        cancel; nothing is proved of it either.
+        these sums tell.
     bits : {32, 64}
         Bits of the integers that updates are added as, with ``secure``.
     threshold : int, optional
@@ -53,31 +51,12 @@ class Masking(SecureSums):
         Most L2 norm, with ``secure``, of a model that agents make updates at. In a round with one beyond they take no
         part, so servers shorten what they ask about to it. By default what no honest run exceeds, which follows from
         the clip, the rounds and the noise.
-    standard_deviation : float, optional
-        Of ``pairwise_noise`` and ``independent_noise``: of each coordinate of an agent's noise. By default, of
-        ``independent_noise``, that of ``privacy``.
     """
 
     secure: ClassVar[tuple[str, ...]] = (*SecureSums.secure, "radius")
 
-    name: Literal["none", "secure", "pairwise_noise", "independent_noise"] = "none"
+    name: Literal["none", "secure"] = "none"
     radius: float | None = Field(default=None, gt=0)
-    standard_deviation: float | None = Field(default=None, gt=0)
-
-    @property
-    def noisy(self) -> bool:
-        """Whether agents add noise of the paper's figures, so that single updates are longer than planned."""
-        return self.name in ("pairwise_noise", "independent_noise")
-
-    @model_validator(mode="after")
-    def _a_deviation_is_of_noise(self) -> Self:
-        given = self.standard_deviation is not None
-        if (given and not self.noisy) or (not given and self.name == "pairwise_noise"):
-            raise ValueError(
-                "masking: standard_deviation belongs to pairwise_noise, which needs one, and to independent_noise; "
-                f"found {self.name}"
-            )
-        return self
 
 
 _ONE_OR_MORE = Discriminator(lambda value: "[more]" if isinstance(value, (list, tuple)) else "[one]")
@@ -149,8 +128,7 @@ class Settings(Composite):
         Seconds after which peers that a server waits for are asked whether they are there, then twice as many, and so
         on.
     masking : masking
-        Masks that hide agents' updates from their own server: ``none`` or ``secure``; or a noise of the paper that
-        hides nothing which can be stated, ``pairwise_noise`` or ``independent_noise``.
+        Masks that hide agents' updates from their own server: ``none`` or ``secure``.
     consensus : int
         Rounds of averaging of the last messages, at the end.
     """
@@ -381,8 +359,6 @@ def check(settings: Settings, spec: Spec) -> Iterator[str]:
         yield "privacy.agent_noise comes beside noise between servers; name a privacy.mechanism"
     elif privacy.agent_noise is not None and masking.name != "secure":
         yield f"privacy.agent_noise is added inside masked sums: say algorithm.masking: secure, found {masking.name}"
-    if masking.name == "independent_noise" and not (masking.standard_deviation or privacy.standard_deviation):
-        yield "algorithm.masking: independent_noise needs a standard_deviation where privacy has none; give one"
     for ends in ("epochs", "updates"):
         if getattr(spec.stop, ends) is not None:
             yield f"stop.{ends}: {name} ends after algorithm.rounds, the same for all servers; leave it out"

@@ -19,7 +19,7 @@ from gossamer.privacy.streams.agent_noise import own_server_guarantee
 from gossamer.privacy.streams.graph_bounds import Noise
 from gossamer.privacy.streams.model_radius import ModelLengths, model_lengths
 from gossamer.protocol.encoding import encode
-from gossamer.sides.plan import ClientUpdate, Independent, MaskedMember, Pairwise, SidePlan
+from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan
 
 if TYPE_CHECKING:
     from gossamer.sides.round_terms import RoundTerms
@@ -100,7 +100,7 @@ def agent_plans(
     for sampling in samplings(problem):
         scope, outside = frozenset((sampling.server, *sampling.agents)), behind[sampling.server]
         if terms is None:
-            raw = ClientUpdate(noise=_paper_noise(problem, sampling), scope=scope, behind=outside)
+            raw = ClientUpdate(scope=scope, behind=outside)
             found.update(dict.fromkeys(sampling.agents, raw))
             continue
         unit = masked_unit(problem, sampling, clip)
@@ -108,18 +108,6 @@ def agent_plans(
         for name in sampling.agents:
             found[name] = MaskedMember(unit, sampling.of, terms, sums.get(name, 0), scope=scope, behind=outside)
     return {name: found[name] for name in problem.names}
-
-
-def _paper_noise(problem: Problem[Settings], sampling: Sampling) -> Independent | Pairwise | None:
-    """Noise of the paper's figures that agents add; on their own as much as the servers', if nothing else is said."""
-    masking = problem.settings.masking
-    if not masking.noisy:
-        return None
-    deviation = masking.standard_deviation or problem.spec.privacy.standard_deviation
-    assert deviation is not None  # the settings and the rules check it
-    if masking.name == "independent_noise":
-        return Independent(deviation)
-    return Pairwise(sampling.server, sampling.of, deviation)
 
 
 def samplings(problem: Problem[Settings]) -> list[Sampling]:

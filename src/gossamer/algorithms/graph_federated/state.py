@@ -150,7 +150,7 @@ class Reach:
     Attributes
     ----------
     update : float
-        mu B, to which agents' updates are shortened; infinite where noise that cancels makes single ones longer.
+        mu B, to which agents' updates are shortened.
     total : float
         L mu B, to which a round's sum is shortened, with what agents add.
     message : float
@@ -168,12 +168,9 @@ class Reach:
     start: float = math.inf
 
     @classmethod
-    def of(cls, context: Context, sampled: int, update: float, *, single: bool = True) -> Reach:
-        """Return the lengths of a unit that samples so many agents, whose updates are at most ``update`` long.
-
-        ``single`` says whether each of them is, or only their sum.
-        """
-        found = cls(update if single else math.inf, math.inf if context.agent_noise else sampled * update)
+    def of(cls, context: Context, sampled: int, update: float) -> Reach:
+        """Return the lengths of a unit that samples so many agents, whose updates are at most ``update`` long."""
+        found = cls(update, math.inf if context.agent_noise else sampled * update)
         lengths = context.lengths
         if lengths is None:
             return found

@@ -419,10 +419,6 @@ def test_null_data_sides_answer_with_blanks_of_the_right_kind() -> None:
     [
         ({"bits": 64}, "bits belongs to secure, found none"),
         ({"bits": 64, "radius": 3}, "bits and radius belong to secure, found none"),
-        ({"name": "pairwise_noise", "standard_deviation": 1, "minimum": 2}, "minimum belongs to secure"),
-        ({"name": "pairwise_noise"}, "standard_deviation belongs to pairwise_noise"),
-        ({"name": "secure", "standard_deviation": 1}, "standard_deviation belongs to pairwise_noise"),
-        ({"standard_deviation": 1}, "standard_deviation belongs to pairwise_noise"),
         ({"name": "secure", "bits": 16}, "Input should be 32 or 64"),
         ({"name": "secure", "threshold": 1}, "greater than or equal to 2"),
     ],
