@@ -43,7 +43,7 @@ from gossamer.randomness import stream
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
-from gossamer.sides.null import DryRun
+from gossamer.sides.pool import DryRun
 from gossamer.topology.builders import build_graph
 from gossamer.topology.settings import Ring
 from gossamer.vectors import Blank, Public

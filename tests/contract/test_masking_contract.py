@@ -19,7 +19,7 @@ from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.world import World
-from gossamer.sides.null import DryRun
+from gossamer.sides.pool import DryRun
 from gossamer.testing.contracts import SIZE, WORLDS, AlgorithmContract, FixedAnswers
 
 CLIP = 100.0

@@ -34,8 +34,7 @@ from gossamer.privacy.masking import (
     unpacked,
 )
 from gossamer.privacy.masking.messages import REPLIES
-from gossamer.privacy.masking_step import REFUSED, MaskingStep
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.vectors import Public
 

@@ -28,20 +28,20 @@ from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
 from gossamer.keys.identity import Identity
-from gossamer.privacy.accounting.release_times import OPEN_TIMES, PUBLIC_TIMES
 from gossamer.privacy.mechanisms import Gaussian
+from gossamer.privacy.sampling import OPEN_TIMES, PUBLIC_TIMES
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.sides.answers import Computer
 from gossamer.sides.charges import Receipt
+from gossamer.sides.client import steps_of
 from gossamer.sides.deployed_guarantee import Drawn, Times
 from gossamer.sides.filled import TimedPool
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.masked_side import Signing
 from gossamer.sides.plan import MaskedMember, Nothing
-from gossamer.sides.updates import steps_of
 from gossamer.vectors import Confined
 
 pytestmark = pytest.mark.filterwarnings("ignore:fedbuff. with noise_by:gossamer.errors.RunWarning")

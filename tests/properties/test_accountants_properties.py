@@ -16,13 +16,14 @@ from gossamer.privacy.accounting.analytic import (
     FixedSizeSampled,
     Full,
     GaussianFull,
+    Group,
     PoissonReplaced,
     PoissonSampled,
     Profile,
     Response,
     ResponseFull,
+    merge,
 )
-from gossamer.privacy.accounting.mixtures import Group, merge
 from gossamer.privacy.accounting.pld import Composition
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind

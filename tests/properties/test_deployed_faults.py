@@ -23,7 +23,7 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.reading import parse_spec
 from gossamer.faults.specs import SmallRun, small_runs
 from gossamer.faults.trials import Ledgers, Trial
-from gossamer.privacy.streams.kept_records import Record
+from gossamer.privacy.streams.noise_streams import Record
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import TimedPool
 from gossamer.sides.machine import Side

@@ -17,8 +17,7 @@ from tests.sampling import examples
 
 from gossamer.keys.identity import Identity
 from gossamer.privacy.masking import Announcement, DeliveredShares, EncryptedShares, Roster, Step, packed, unpacked
-from gossamer.privacy.masking_step import REFUSED, MaskingStep
-from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep
 from gossamer.sides.masked_side import Signing
 from gossamer.vectors import Masked, Public
 

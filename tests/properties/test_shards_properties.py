@@ -33,7 +33,7 @@ from gossamer.runtimes.shards import Shards
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
-from gossamer.sides.null import DryRun
+from gossamer.sides.pool import DryRun
 from gossamer.vectors import Blank, Public
 
 QUERY = Query(Poisson(0.5), NoNoise(), 1.0)

@@ -31,21 +31,18 @@ from gossamer.faults.home import Laboratory
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.masking import MaskingServer, Step, packed, unpacked
 from gossamer.privacy.masking.messages import REPLIES, MaskedVector
-from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
-from gossamer.privacy.streams.kept_records import Record
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
-from gossamer.privacy.streams.unit_ledger import StreamKind
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, Record, StreamKind
+from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
 from gossamer.protocol.effects import Release
 from gossamer.randomness import derive
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.making import open_pool
 from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, Stream
-from gossamer.sides.round_terms import RoundTerms
 from gossamer.sides.samples import Shard
+from gossamer.sides.secure_unit import RoundTerms
 from gossamer.sides.simulated import Simulated
 from gossamer.vectors import LARGEST_VALUE, Confined, Masked, Public
 

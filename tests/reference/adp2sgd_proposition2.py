@@ -19,7 +19,7 @@ from gossamer.algorithms.gossip.claims import (
 )
 from gossamer.algorithms.gossip.utility import Adp2sgdNetwork, Adp2sgdProblem, iteration_failures
 from gossamer.numbers import require_positive
-from gossamer.privacy.claim import UtilityClaim
+from gossamer.privacy.guarantees import UtilityClaim
 
 PROPOSITION2 = "A(DP)2SGD, Proposition 2"
 

@@ -10,14 +10,11 @@ from tests.reference.ledgers import AgentLedger
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.errors import DataError
-from gossamer.privacy.masking_step import REFUSED, MaskingStep
-from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep
 from gossamer.sides.answers import Answer
+from gossamer.sides.home import RoundMark, numbers_of
 from gossamer.sides.masked_side import MaskedSide, Members, Signing
-from gossamer.sides.number_source import numbers_of
-from gossamer.sides.round_mark import RoundMark
-from gossamer.sides.round_terms import RoundTerms
-from gossamer.sides.secure_unit import SecureUnit
+from gossamer.sides.secure_unit import RoundTerms, SecureUnit
 from gossamer.vectors import Confined
 
 

@@ -22,8 +22,7 @@ from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 from gossamer.privacy.masking import MaskedSum, Step
 from gossamer.privacy.masking.server import PackedServer, start_sum
-from gossamer.privacy.masking_step import REFUSED, MaskingStep
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.sides.ledger import Ledger
 from gossamer.vectors import Public

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.unit_tasks import CuratedSum, LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Compute, Finish, Send
 from gossamer.protocol.events import Answered, Completed, Refused, Resumed, Started
 from gossamer.protocol.messages import Message, message

@@ -13,20 +13,18 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.accounting.release_times import provided_for
-from gossamer.privacy.exact.secret_generator import secret_generator
-from gossamer.privacy.exact.secret_randomness import SecretRandomness
+from gossamer.privacy.exact.secret_randomness import SecretRandomness, secret_generator
 from gossamer.privacy.mechanisms import Gaussian
+from gossamer.privacy.sampling import provided_for
 from gossamer.privacy.streams.graph_bounds import UpdateBound
-from gossamer.privacy.streams.kept_records import Record, Records
+from gossamer.privacy.streams.noise_streams import Record, Records
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.protocol.effects import Release
 from gossamer.sides.answers import Answer, post_processed
 from gossamer.sides.filled import nobody_like
-from gossamer.sides.grid_query import GridQuery
 from gossamer.sides.round_answers import RoundSum, Turns, amended, rates_of, round_sum
-from gossamer.sides.sum_rounding import Rounding
+from gossamer.sides.sum_rounding import GridQuery, Rounding
 from gossamer.vectors import Released
 
 

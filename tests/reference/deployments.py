@@ -34,8 +34,7 @@ from gossamer.experiment.reading import read_text
 from gossamer.experiment.spec import Experiment
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.keys.identity import Identity
-from gossamer.privacy.curated_tasks import CuratedSum
-from gossamer.privacy.masking_step import step_of
+from gossamer.privacy.unit_tasks import CuratedSum, step_of
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Answered, Completed, Received

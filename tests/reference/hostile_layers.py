@@ -26,7 +26,7 @@ from gossamer.algorithms.gossip.box import Answer, Offer
 from gossamer.deployment.peers.payloads import Heartbeat, encode_content
 from gossamer.deployment.peers.record import Limits
 from gossamer.errors import PeerError
-from gossamer.privacy.masking_step import MaskingStep
+from gossamer.privacy.unit_tasks import MaskingStep
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.frames import Acknowledge, Chunk, Data, Frame, Progress, decode_frame, encode_frame
 from gossamer.protocol.messages import decode_message, encode_message

@@ -10,7 +10,7 @@ from gossamer.numbers import whole_number
 from gossamer.privacy.accounting.ledger import Policy
 from gossamer.privacy.releases import ReleaseKind, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.streams.unit_ledger import StreamKind
+from gossamer.privacy.streams.noise_streams import StreamKind
 
 
 @dataclass(slots=True)

@@ -15,11 +15,10 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.graph_federated.box import local_queries
 from gossamer.algorithms.graph_federated.masking import unit_of
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, units_of
-from gossamer.privacy.masking_step import MaskingStep
 from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.privacy.unit_tasks import LocalUpdate, MaskingStep
 from gossamer.sides.answers import Answer
-from gossamer.sides.round_terms import RoundTerms
+from gossamer.sides.secure_unit import RoundTerms
 from gossamer.vectors import LARGEST_VALUE, Sendable
 
 

@@ -27,7 +27,7 @@ from gossamer.sides.answers import Answer
 from gossamer.sides.client import NoisedRule, UpdateRule
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.machine import Side
-from gossamer.sides.member import MemberRule
+from gossamer.sides.masked_side import MemberRule
 from gossamer.sides.samples import SampleRule
 from gossamer.sides.secure_unit import SecureUnit
 from gossamer.sides.simulated import Simulated

@@ -14,11 +14,10 @@ from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.masking import MaskingServerNode, unit_of
 from gossamer.algorithms.graph_federated.messages import Contribution
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, units_of
-from gossamer.privacy.masking_step import MaskingStep
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.privacy.unit_tasks import LocalUpdate, MaskingStep
 from gossamer.protocol.effects import CancelTimer, Compute, Record, Release, Send, SetTimer
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, Received, Resumed, Started

@@ -12,18 +12,24 @@ import numpy as np
 from gossamer.data.examples import Split
 from gossamer.faults.home import Laboratory
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.masking import MaskingServer, packed, unpacked
 from gossamer.privacy.masking.messages import REPLIES, MaskedVector
-from gossamer.privacy.masking_step import MASK, REFUSED, MaskingStep
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.streams.kept_records import Record
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, Record
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate, TrainingQuery, UpdateQuery
+from gossamer.privacy.unit_tasks import (
+    MASK,
+    REFUSED,
+    CuratedSum,
+    LocalQuery,
+    LocalUpdate,
+    MaskingStep,
+    TrainingQuery,
+    UpdateQuery,
+)
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
 from gossamer.sides.deployed import Deployed
@@ -42,9 +48,8 @@ from gossamer.sides.plan import (
     Trust,
 )
 from gossamer.sides.pool import Pool
-from gossamer.sides.round_terms import RoundTerms
 from gossamer.sides.samples import Shard
-from gossamer.sides.secure_unit import SecureUnit, secure_unit
+from gossamer.sides.secure_unit import RoundTerms, SecureUnit, secure_unit
 from gossamer.sides.simulated import Simulated
 from gossamer.vectors import LARGEST_VALUE, Confined, Masked, Public, Released
 

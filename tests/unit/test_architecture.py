@@ -118,7 +118,7 @@ LABELLERS = {
     "sides/secure_unit.py",  # the sum that masks were taken off, for a unit alone
     "sides/client.py",  # after the charge and the noise; what is raw, for its trust scope alone
     "sides/curator.py",  # after the charge and the noise
-    "sides/null.py",  # blanks, which hold nothing
+    "sides/pool.py",  # blanks, which hold nothing
     "sides/samples.py",  # after the charge and the noise
     "sides/stream.py",  # after the charge and the noise
     "privacy/masking/agent.py",  # after the masks were added

@@ -10,7 +10,7 @@ from scipy import stats
 
 from gossamer.privacy.sampling import FixedSize, Poisson
 from gossamer.randomness import Stream
-from gossamer.sides.number_source import generator_of, sampled
+from gossamer.sides.home import generator_of, sampled
 
 NUMBERS = (*range(200), 2**32, 2**63 - 1)
 

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from gossamer.errors import SpecError, counted
 from gossamer.privacy.clipping import Clipping
-from gossamer.privacy.streams.model_radius import ModelLengths
+from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node

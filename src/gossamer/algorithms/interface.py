@@ -21,8 +21,8 @@ from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
 from gossamer.algorithms.problem import Terms as Terms
 from gossamer.algorithms.sample_planning import check_samples, plan_samples
-from gossamer.privacy.claim import Claim
 from gossamer.privacy.clipping import ClipSettings, FixedClip
+from gossamer.privacy.guarantees import Claim
 from gossamer.protocol.node import Node
 from gossamer.registering import Registered as AnyRegistered
 from gossamer.registering import clash as clash

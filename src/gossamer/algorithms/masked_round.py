@@ -26,8 +26,7 @@ from gossamer.errors import PeerError, TooFewAgents
 from gossamer.privacy.masking import Group, MaskingMessage, Step, unpacked
 from gossamer.privacy.masking.messages import REPLIES, REQUESTS, DeliveredShares, Roster, agents_in
 from gossamer.privacy.masking.server import reply_bytes, server_of
-from gossamer.privacy.masking_step import REFUSED, MaskingStep, step_of
-from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep, step_of
 from gossamer.protocol.effects import Compute, Record, Send
 from gossamer.protocol.events import Answered
 from gossamer.protocol.messages import Message, check_sender, message

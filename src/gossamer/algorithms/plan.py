@@ -12,7 +12,7 @@ from gossamer.errors import counted
 from gossamer.privacy import guarantees
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
-from gossamer.privacy.streams.model_radius import ModelLengths
+from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.sides.plan import Nothing, SidePlan
 
 EVERYBODY = "everybody"

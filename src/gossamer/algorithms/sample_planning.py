@@ -33,15 +33,13 @@ from gossamer.algorithms.sample_noise import (
 )
 from gossamer.errors import SpecError, counted
 from gossamer.privacy import guarantees
-from gossamer.privacy.accounting.accountants import epsilon
+from gossamer.privacy.accounting.accountants import Parts, epsilon, worst_profile
 from gossamer.privacy.accounting.pure_composition import compositions
-from gossamer.privacy.accounting.worst import Parts, worst_profile
 from gossamer.privacy.clipping import QuantileClip
-from gossamer.privacy.guarantees import OTHER_NODES, Guarantee
+from gossamer.privacy.guarantees import OTHER_NODES, Guarantee, remarked
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism
 from gossamer.privacy.releases import Counts, ReleaseKind, added
 from gossamer.privacy.sampling import Poisson, Sampling
-from gossamer.privacy.weakness import remarked
 from gossamer.sides.plan import Samples
 
 _MOST_READINGS = 32

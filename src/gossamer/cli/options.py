@@ -22,7 +22,7 @@ def add_accept_weak(command: argparse.ArgumentParser) -> None:
 
 def check_delta(options: argparse.Namespace) -> None:
     """Raise CallerError where ``--delta`` is so large that it has to be asked for by name."""
-    from gossamer.privacy.weakness import refused_delta
+    from gossamer.privacy.guarantees import refused_delta
 
     if (problem := refused_delta(options.delta, options.accept_weak, "--accept-weak")) is not None:
         raise CallerError(f"--{problem}")

@@ -31,7 +31,7 @@ from gossamer.experiment.running import run_prepared
 from gossamer.experiment.secrets import KeptSecret, NoiseSecret
 from gossamer.experiment.spec import Experiment
 from gossamer.parameters import pack
-from gossamer.privacy.accounting.worst import worst_profile
+from gossamer.privacy.accounting.accountants import worst_profile
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile

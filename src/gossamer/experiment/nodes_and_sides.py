@@ -9,7 +9,7 @@ from typing import Protocol
 from gossamer.arrays import IndexArray
 from gossamer.experiment.prepared import Prepared
 from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.streams.model_radius import ModelLengths
+from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.protocol.node import Node
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Side

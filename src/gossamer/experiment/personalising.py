@@ -19,7 +19,7 @@ from gossamer.experiment.spec import PersonalisationSettings
 from gossamer.objectives.asked import Training
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream
-from gossamer.sides.updates import shuffled
+from gossamer.sides.client import shuffled
 
 NOTE = (
     "A personal model is made of raw data, without noise: neither it nor its figures are covered by the guarantee. "

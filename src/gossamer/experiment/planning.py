@@ -36,7 +36,7 @@ from gossamer.experiment.spec import Experiment, of_others
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.runtimes.simulator import Simulator
-from gossamer.sides.null import DryRun
+from gossamer.sides.pool import DryRun
 
 OTHERS_CODE = "the code of {code} is trusted: its algorithm plans all that it releases, and sends nothing else"
 """Assumption of a guarantee for an algorithm that another distribution registers."""

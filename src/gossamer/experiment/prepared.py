@@ -23,7 +23,7 @@ from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
-from gossamer.privacy.streams.model_radius import ModelLengths
+from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node
 from gossamer.randomness import derive, stream

@@ -16,7 +16,7 @@ from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
 from gossamer.experiment.objective import build_objective
 from gossamer.experiment.prepared import Prepared
 from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.streams.model_radius import ModelLengths
+from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.protocol.node import Node
 from gossamer.runtimes.crew import Engine
 from gossamer.runtimes.shard import Shard, ShardBook

@@ -29,8 +29,8 @@ from gossamer.notebooks import card, verbatim
 from gossamer.objectives.loss_settings import KIND as LOSSES
 from gossamer.objectives.loss_settings import LossSettings
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
+from gossamer.privacy.guarantees import refused_delta
 from gossamer.privacy.unit_tasks import TrainingQuery
-from gossamer.privacy.weakness import refused_delta
 from gossamer.registering import Kind, Registered, used
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings

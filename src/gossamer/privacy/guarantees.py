@@ -1,11 +1,31 @@
-"""A guarantee as a value: never an epsilon alone."""
+"""A guarantee as a value: never an epsilon alone.
+
+A claim: what a paper's formula says of a run.
+
+A claim is not a guarantee. It is computed from the paper's formula under its theorem's number and printed beside
+the guarantee, which an accountant computes from the ledger. What is wrong with a claim, if anything, stands in the
+docstring of its formula.
+
+Guarantees that say little, in words: an epsilon above 10, and a delta above one over the number of examples.
+
+A guarantee is computed for whatever is asked. That it is proved does not make it strong, and a number alone does not
+say so.
+
+- An *epsilon* of 10 lets what is released make a guess about one example 22,000 times likelier than its opposite, each
+  further 2.3 ten times more.
+- A *delta* is the probability with which nothing at all may hold. Publishing one of n examples in full, drawn at
+  random, is (0, 1/n)-differentially private: a delta above 1/n allows as much. A person who has m of them is among
+  what is published with a probability of m/n, so where persons are protected the line is there.
+
+Both are allowed, with a remark. A delta above `MOST_DELTA` is refused, unless whoever asks for it says so.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -15,6 +35,66 @@ from gossamer.notebooks import card, opened
 from gossamer.numbers import round_up
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.profile import EVERYTHING, PrivacyProfile
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Claim of a paper about the privacy of a run.
+
+    Attributes
+    ----------
+    theorem : str
+        Paper and number of the theorem.
+    epsilon, delta : float
+        The claimed (epsilon, delta). Where ``valid`` is false, epsilon is what the formula alone would give.
+    valid : bool
+        Whether the theorem's own conditions hold. It says nothing about whether the theorem is true.
+    why : str
+        Which conditions hold or fail, and by how much.
+    parameters : mapping of str to float
+        Values of the theorem's free parameters at which the claim is stated.
+    """
+
+    theorem: str
+    epsilon: float
+    delta: float
+    valid: bool
+    why: str
+    parameters: Mapping[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The claim as plain data, for summaries."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class UtilityClaim:
+    """Claim of a paper about the convergence of a run.
+
+    Attributes
+    ----------
+    theorem : str
+        Paper and number of the theorem.
+    bound : float
+        On the mean over iterations of E ||grad F(mean model)||^2.
+    iterations : float
+        The number T of iterations for which the bound is stated.
+    valid : bool
+        Whether the statement's own conditions, and those of what it rests on, hold.
+    why : str
+        Which conditions hold or fail, and by how much.
+    """
+
+    theorem: str
+    bound: float
+    iterations: float
+    valid: bool
+    why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The claim as plain data, for summaries."""
+        return asdict(self)
+
 
 _NEIGHBORS = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: "whether any one {} was present or absent",
@@ -60,7 +140,7 @@ class Guarantee:
     proof : str
         How epsilon was computed.
     remarks : tuple of str
-        What makes it weak, if anything (`gossamer.privacy.weakness`).
+        What makes it weak, if anything (`gossamer.privacy.guarantees`).
     rows_per_person : int or None
         The most examples of one person that are covered together; None where the unit covers however many there are.
     would_be : Guarantee or None
@@ -273,3 +353,66 @@ def assuming(guarantee: Guarantee, line: str) -> Guarantee:
 def none(reason: str, relation: NeighboringRelation) -> Guarantee:
     """No guarantee at all, and why."""
     return replace(PLANNED, neighboring_relation=relation, assumptions=(), proof=reason)
+
+
+MOST_DELTA = 0.01
+"""Above it nothing is promised by mistake."""
+MUCH_EPSILON = 10.0
+
+
+def remarks(
+    epsilon: float, delta: float, examples: int | None = None, whose: str = "the smallest shard", rows: int = 1
+) -> list[str]:
+    """Say what makes a guarantee weak, a line each.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Of the guarantee. An infinite epsilon promises nothing, so there is nothing to remark.
+    examples : int, optional
+        n, the least number of examples that the guarantee is for; None where it is not known.
+    whose : str
+        The n examples, in words.
+    rows : int
+        m, the most examples of one person, whom the guarantee is for.
+    """
+    found = []
+    if MUCH_EPSILON < epsilon < math.inf:
+        found.append(
+            f"epsilon {rounded_up(epsilon)} is above {MUCH_EPSILON:g} and protects next to nobody: what is released "
+            f"may make a guess about somebody's data 10^{epsilon / math.log(10):.0f} times likelier than its opposite; "
+            "more noise, fewer releases or more examples lower it"
+        )
+    if examples and epsilon < math.inf and delta > rows / examples:
+        persons = f", up to {rows} of one person" if rows > 1 else ""
+        found.append(
+            f"delta {delta:g} is above {rows}/{examples}, and {whose} has {examples} examples{persons}: publishing one "
+            f"of them in full, drawn at random, would be within that; take a delta far below {rows / examples:.2g}"
+        )
+    return found
+
+
+def remarked(guarantee: Guarantee, examples: int) -> Guarantee:
+    """A guarantee with what makes it weak."""
+    rows = guarantee.rows_per_person or 1
+    return replace(guarantee, remarks=tuple(remarks(guarantee.epsilon, guarantee.delta, examples, rows=rows)))
+
+
+def refused_delta(delta: float | None, accepted: bool | None, how: str) -> str | None:
+    """Say why a delta is not taken, in a line; None for one that is.
+
+    Parameters
+    ----------
+    delta : float or None
+        What was asked for.
+    accepted : bool or None
+        Whether whoever asks knows how weak that is.
+    how : str
+        How that is said, such as a flag.
+    """
+    if delta is None or accepted or not MOST_DELTA < delta < 1:
+        return None
+    return (
+        f"delta must be at most {MOST_DELTA:g}, found {delta:g}, the probability with which nothing at all need hold; "
+        f"take one far below 1 over the number of examples, or say {how} to have it all the same"
+    )

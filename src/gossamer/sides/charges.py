@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.streams.unit_ledger import StreamKind
+from gossamer.privacy.streams.noise_streams import StreamKind
 
 Kind = ReleaseKind | StreamKind | AgentNoise
 """A law that something is released by."""

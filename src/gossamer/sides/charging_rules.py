@@ -12,7 +12,7 @@ from gossamer.privacy.accounting.ledger import Plan, Policy
 from gossamer.privacy.guarantees import CLIENT, EXAMPLE, OTHER_NODES
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.streams.unit_ledger import StreamKind
+from gossamer.privacy.streams.noise_streams import StreamKind
 from gossamer.sides.charges import Accounts, Charges, Counted, Kind, Receipt
 
 

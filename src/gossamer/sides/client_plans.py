@@ -42,11 +42,11 @@ from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import UpdateQuery
-from gossamer.sides.apart import Apart, of_sum
 from gossamer.sides.charging_rules import CuratorCharges, ReleaseCharges
 from gossamer.sides.deployed_guarantee import Drawn
 from gossamer.sides.side_plan import (
     WHOLE,
+    Apart,
     ByKind,
     SidePlan,
     Trust,
@@ -54,6 +54,7 @@ from gossamer.sides.side_plan import (
     check_number,
     drawn_for,
     of_kinds,
+    of_sum,
 )
 
 EVERYBODY = "the server and all other clients together, malicious ones included, and anyone on the wires"

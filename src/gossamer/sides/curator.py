@@ -18,8 +18,8 @@ import numpy as np
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.curated_tasks import Cohort, CuratedSum
 from gossamer.privacy.tasks import Query
+from gossamer.privacy.unit_tasks import Cohort, CuratedSum
 from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt
 from gossamer.sides.client import SLACK

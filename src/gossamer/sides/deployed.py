@@ -1,7 +1,7 @@
 """The home of deployed data sides: the operating system's randomness, noise on a grid, ledgers that outlive processes.
 
 Nothing random is kept, so there is nothing to store, or to share with another release, and nothing can be drawn again:
-a charge is answered once. Gaussian noise is drawn on a grid (`grid_query`), with room for the rounding of the sum
+a charge is answered once. Gaussian noise is drawn on a grid, with room for the rounding of the sum
 (`sum_rounding`), so sum and noise are rounded together; other laws are drawn in floating point, and the guarantee says
 so.
 """
@@ -20,17 +20,15 @@ from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.streams.kept_records import Record
+from gossamer.privacy.streams.noise_streams import Record
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Query
 from gossamer.sides.charges import Receipt
-from gossamer.sides.grid_query import GridQuery
-from gossamer.sides.home import Home, Kept, StreamNoise
+from gossamer.sides.home import Home, Kept, Numbers, StreamNoise, numbers_of
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.number_source import Numbers, numbers_of
 from gossamer.sides.plan import SidePlan, Stream
 from gossamer.sides.receipts import Noting
-from gossamer.sides.sum_rounding import Rounding
+from gossamer.sides.sum_rounding import GridQuery, Rounding
 from gossamer.sides.sums import InPieces, Provided, Sums
 
 

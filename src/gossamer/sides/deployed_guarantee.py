@@ -9,7 +9,7 @@ every Poisson sample (`sum_rounding.UNLIKELY`). If N samples are drawn, an (epsi
 
     epsilon + 2 eta,        exp(eta) delta + (1 + exp(epsilon + 2 eta)) (n + N) p + M 2^-80,
 
-where M is the number of Poisson samples whose answers have a deadline (`release_times`). The assumption that the run is
+where M is the number of Poisson samples whose answers have a deadline (`sampling`). The assumption that the run is
 a simulation goes, and those of a deployment come.
 """
 
@@ -19,11 +19,11 @@ import math
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gossamer.privacy.accounting.release_times import LATE
 from gossamer.privacy.exact.discrete_gaussian_blocks import DISTANCE
 from gossamer.privacy.exact.grid_noise import SMOOTHING, smoothing_error
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.profile import PrivacyProfile
+from gossamer.privacy.sampling import LATE
 from gossamer.sides.sum_rounding import UNLIKELY
 
 RANDOMNESS = (

@@ -1,6 +1,6 @@
 """Sums that are computed on as many examples for every release, however many were sampled.
 
-After those of the sample come examples that nobody has, up to a public number (`release_times`), and what comes of them
+After those of the sample come examples that nobody has, up to a public number (`sampling`), and what comes of them
 is dropped. So neither the time that an answer takes, nor how soon the machine does something else meanwhile, such as
 acknowledging a message, tells how many were sampled. The gradient of each example is computed in the same way whatever
 its numbers are (`Objective.steady`).
@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from gossamer.arrays import IndexArray
 from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.accounting.release_times import provided_for
+from gossamer.privacy.sampling import provided_for
 from gossamer.privacy.tasks import Gradient, Round, Swap
 from gossamer.sides.answers import Answer, post_processed
 from gossamer.sides.home import Home

@@ -5,28 +5,127 @@
 | simulation (`simulated`) | from a seed, the same again | floating point | in memory | nothing is kept |
 | deployment (`deployed`) | the operating system's, never again | Gaussian noise on a grid | durable | marks, records |
 | laboratory of faults (`testing`) | from a seed, another in each life | floating point | durable | a trial's choice |
+
+The newest round that an agent may have said something secret in: all that its masks leave behind.
+
+An agent's keys live for one sum and are never stored. After a restart they are gone, and with others it must not take
+part in the same sum again: it would answer twice, and two masked vectors of one round, with all others in them the
+same, have a difference that no mask hides. So the round is marked before the first message that depends on a
+secret, and rounds up to the mark are refused ever after. The server counts the agent as vanished from that sum.
+
+Sources of a data side's random numbers: a seed in a simulation, the operating system in a deployment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+import numpy as np
 import numpy.typing as npt
 
-from gossamer.arrays import FloatArray
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.streams.kept_records import Record, Records
+from gossamer.privacy.sampling import Poisson, Sampling
+from gossamer.privacy.streams.noise_streams import Record, Records
 from gossamer.privacy.tasks import Query
+from gossamer.randomness import PART
+from gossamer.randomness import Stream as Generators
 from gossamer.sides.charges import Receipt
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.number_source import Numbers
 from gossamer.sides.plan import SidePlan, Stream
-from gossamer.sides.round_mark import RoundMark
 from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import Provided, Sums
+
+
+class Numbers(Protocol):
+    """A family of generators, one a number."""
+
+    def at(self, number: int) -> np.random.Generator:
+        """The generator of ``number``: the same numbers again, if they come from a seed."""
+        ...
+
+
+def numbers_of(seed: int | None, *labels: str) -> Numbers:
+    """Those of ``seed`` for one purpose; without a seed, numbers that nobody can repeat."""
+    if seed is not None:
+        return Generators(seed, *labels)
+    # It needs cryptography, which is optional, so it is imported only here.
+    from gossamer.privacy.exact.secret_randomness import FreshNumbers
+
+    return FreshNumbers()
+
+
+def sampled(numbers: Numbers, number: int, sampling: Sampling, count: int) -> IndexArray:
+    """Positions in a shard of ``count`` examples that ``sampling`` draws from the numbers of ``number``."""
+    if type(numbers) is Generators and type(sampling) is Poisson:
+        from gossamer.philox import poisson_sample  # a compiler's import takes as long as most commands
+
+        return poisson_sample(numbers.key, number, count, sampling.probability)
+    return sampling.draw(numbers.at(number), count)
+
+
+def generator_of(numbers: Numbers, number: int) -> np.random.Generator:
+    """The generator of ``number``; from a seed, one that is made only if more than normal numbers are asked of it."""
+    return cast(np.random.Generator, _Late(numbers, number)) if type(numbers) is Generators else numbers.at(number)
+
+
+class _Late:
+    """A generator whose first vector of float32 normals, often all that is drawn, needs no object of numpy's."""
+
+    __slots__ = ("_drawn", "_made", "_number", "_stream")
+
+    def __init__(self, stream: Generators, number: int) -> None:
+        self._stream, self._number = stream, number
+        self._drawn = False
+        self._made: np.random.Generator | None = None
+
+    def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
+        quick = out is None and type(size) is int and size <= PART and np.dtype(dtype) == np.float32
+        if not quick or self._drawn or self._made is not None:  # threads share the making of more
+            return self._generator().standard_normal(size, dtype, out)
+        from gossamer.philox import normals  # a compiler's import takes as long as most commands
+
+        found: FloatArray = np.empty(size, np.float32)
+        normals(self._stream.key, self._number, found)
+        self._drawn = True
+        return found
+
+    def _generator(self) -> np.random.Generator:
+        if self._made is None:
+            self._made = self._stream.at(self._number)
+            if self._drawn:
+                self._made.bit_generator.random_raw(2)  # what the normal numbers followed from
+        return self._made
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._generator(), name)
+
+
+class RoundMark(Protocol):
+    """A whole number that only grows, and outlives the process."""
+
+    @property
+    def round(self) -> int:
+        """The newest round that was reached; -1 before the first."""
+        ...
+
+    def reached(self, round: int) -> None:
+        """Mark ``round``; it is durable when this returns. If it raises, nothing may be said."""
+        ...
+
+
+class MarkInMemory:
+    """A mark that ends with its process: for simulations, where no process ends."""
+
+    def __init__(self) -> None:
+        self.round = -1
+
+    def reached(self, round: int) -> None:
+        self.round = round
+
 
 CHARGING, DRAWING = "charging a release", "drawing noise"
 """Where a process may be killed; see `Home.crashpoint`."""

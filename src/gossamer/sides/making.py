@@ -10,12 +10,11 @@ from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.protocol.messages import confidants
-from gossamer.sides.client import NoisedRule, UpdateRule
+from gossamer.sides.client import NoisedRule, UpdateRule, Updates
 from gossamer.sides.curator import CuratorRule
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Rule, Side
-from gossamer.sides.null import NothingRule
 from gossamer.sides.plan import (
     ClientUpdate,
     Curator,
@@ -25,14 +24,13 @@ from gossamer.sides.plan import (
     SidePlan,
     Stream,
 )
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import NothingRule, Pool
 from gossamer.sides.samples import SampleRule, Shard
 from gossamer.sides.stream import StreamRule
 from gossamer.sides.sums import Sums
-from gossamer.sides.updates import Updates
 
 if TYPE_CHECKING:
-    from gossamer.sides.member import MemberRule
+    from gossamer.sides.masked_side import MemberRule
 
 Machine = Callable[[str, Rule, Ledger | None, Home], Side]
 
@@ -124,7 +122,7 @@ def _member(
     name: str, plan: MaskedMember, shard: Shard, share: _Shared, home: Home, ledger: Ledger | None
 ) -> MemberRule:
     # Masks need cryptography, which is optional, so it is imported only here.
-    from gossamer.sides.member import MemberRule
+    from gossamer.sides.masked_side import MemberRule
 
     return MemberRule(name, plan, shard, share.updates, home, ledger)
 

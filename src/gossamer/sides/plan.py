@@ -23,11 +23,21 @@ from gossamer.privacy.guarantees import OTHER_NODES
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.tasks import UPDATES, Query
-from gossamer.sides.apart import Apart, most_drawn, of_sum
 from gossamer.sides.charging_rules import ReleaseCharges
 from gossamer.sides.client_plans import ClientUpdate, Curator
 from gossamer.sides.deployed_guarantee import Drawn
-from gossamer.sides.side_plan import WHOLE, ByKind, Members, SidePlan, Trust, drawn_for, of_kinds
+from gossamer.sides.side_plan import (
+    WHOLE,
+    Apart,
+    ByKind,
+    Members,
+    SidePlan,
+    Trust,
+    drawn_for,
+    most_drawn,
+    of_kinds,
+    of_sum,
+)
 from gossamer.sides.unit_plans import MaskedMember, Stream
 
 __all__ = [

@@ -12,9 +12,8 @@ from gossamer.errors import SpecError
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.sides.answers import Answer, post_processed
 from gossamer.sides.charges import Receipt
-from gossamer.sides.home import Home
+from gossamer.sides.home import Home, sampled
 from gossamer.sides.machine import Due, Rule, Ticket, Together
-from gossamer.sides.number_source import sampled
 from gossamer.sides.plan import Samples
 from gossamer.sides.round_answers import RoundSum, Turns, amended, rates_of
 from gossamer.sides.sum_rounding import Rounding

@@ -29,16 +29,34 @@ but for a probability of 2^-64, since a discrete Gaussian is sub-Gaussian [1, co
 times the variance [2, theorem 2.1]. One that is longer has a false vector in it for certain, and is not used. One
 within it may have false vectors all the same.
 
+Terms that an agent of masked sums knows before its server says a word, and what it agrees with others on.
+
+A sum hides an update among others only if all of them answer the same question. A server that asks one agent about the
+model, and the others about one at which their updates are known beforehand, subtracts those from a correct sum and has
+the one update that is left [3]. So an agent
+
+- refuses a model beyond a *radius* that no honest run leaves: far out the regulariser decides every gradient;
+- has a digest of all that its update depends on, and that is public, in its keys (`masking.agent`), computed from
+  what it was asked itself. Agents with different digests do not mask together.
+
+The examples, and the coins that draw mini-batches of them, are its own secrets. All else is in the digest: the round,
+the model to the last bit, what every member of the round is asked (every field of its query), who these members are,
+how updates become integers, and the whole spec with the run's name.
+
 References
 ----------
 [1] Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020.
 [2] Hsu, Kakade and Zhang, "A tail inequality for quadratic forms of subgaussian random vectors", ECP 2012.
+[3] Pasquini, Francati and Ateniese, "Eluding secure aggregation in federated learning via model inconsistency", CCS
+    2022.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -47,6 +65,7 @@ from gossamer.errors import PeerError, SpecError
 from gossamer.privacy.exact.discrete_gaussian import discrete_gaussian
 from gossamer.privacy.masking import FixedPoint, Group, MaskedSum, UintArray
 from gossamer.privacy.streams.agent_noise import AgentNoise
+from gossamer.privacy.unit_tasks import LocalUpdate, UpdateQuery
 from gossamer.protocol.encoding import encode
 from gossamer.vectors import Blank, Confined, Released
 
@@ -221,3 +240,50 @@ def _noise(steps: float, size: int, multiplier: float) -> AgentNoise:
             "expected one or more: use more noise, more bits or more fraction bits"
         )
     return AgentNoise(math.ceil(multiplier * steps), 2 * steps, size)
+
+
+@dataclass(frozen=True)
+class RoundTerms:
+    """Terms that the agents of a run know of all rounds.
+
+    Attributes
+    ----------
+    agreed : bytes
+        Whatever else all of them settled before the run: the spec, and the run's name.
+    queries : mapping of str to LocalQuery or TrainingQuery
+        How each agent makes its updates.
+    rounds : int
+        T: of no later round is there a sum.
+    radius : float
+        Most L2 norm of a model that they make updates at.
+    """
+
+    agreed: bytes
+    queries: Mapping[str, UpdateQuery]
+    rounds: int
+    radius: float
+
+    def allow(self, name: str, task: LocalUpdate) -> bool:
+        """Whether agent ``name`` is asked for what was agreed, in a round of the run, at a model within the radius."""
+        length = float(np.linalg.norm(np.asarray(task.model.values, np.float64)))
+        expected = task.query == self.queries[name] and 0 <= task.id < self.rounds
+        return expected and length <= self.radius  # a model with NaN has no length
+
+
+def inputs_digest(unit: SecureUnit, terms: RoundTerms, members: Sequence[str], task: LocalUpdate) -> bytes:
+    """32 bytes that differ if anything public does that the updates of the round's ``members`` depend on.
+
+    Parameters
+    ----------
+    unit : SecureUnit
+        How they become integers, and which group adds them.
+    terms : RoundTerms
+        Of the unit.
+    members : sequence of str
+        Who takes part in the round, in the order of their numbers.
+    task : LocalUpdate
+        What one of them was asked, as `RoundTerms.allow` allows it.
+    """
+    queries = tuple(terms.queries[name] for name in members)
+    public = (astuple(unit), terms.agreed, tuple(members), queries, task.id, task.model)
+    return hashlib.sha256(encode(("gossamer inputs of a masked sum", public))).digest()

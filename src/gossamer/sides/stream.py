@@ -14,7 +14,7 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import BudgetSpent, SpecError
-from gossamer.privacy.streams.kept_records import Record
+from gossamer.privacy.streams.noise_streams import Record
 from gossamer.protocol.effects import Release
 from gossamer.sides.answers import Answer
 from gossamer.sides.charges import Receipt

@@ -12,9 +12,8 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.tasks import Gradient, Round
-from gossamer.sides.grid_query import GridQuery
 from gossamer.sides.round_answers import RoundSum, Turns, round_sum
-from gossamer.sides.sum_rounding import Rounding
+from gossamer.sides.sum_rounding import GridQuery, Rounding
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Proofs
 data, so T sums have Renyi divergence T rho a at every order a. Taking a client's data away, which makes its update 0,
 is one of these replacements.
 
-**Streams.** `streams.divergence`: the records are mu-Gaussian or epsilon-differentially private jointly, against all
+**Streams.** `streams.agent_noise`: the records are mu-Gaussian or epsilon-differentially private jointly, against all
 that are not in their unit.
 """
 
@@ -21,18 +21,14 @@ from gossamer.numbers import whole_number
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry
 from gossamer.privacy.accounting.renyi import check_order
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.streams.divergence import messages_divergence, messages_entry, own_entry
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
-from gossamer.privacy.streams.unit_ledger import StreamKind
-from gossamer.sides.apart import Apart
+from gossamer.privacy.streams.agent_noise import AgentNoise, messages_divergence, messages_entry, own_entry
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, StreamKind
 from gossamer.sides.charging_rules import StreamCharges, SumCharges
 from gossamer.sides.deployed_guarantee import Drawn
-from gossamer.sides.side_plan import ByKind, CountedOn, Members, SidePlan, Trust, behind_scope, check_number
+from gossamer.sides.side_plan import Apart, ByKind, CountedOn, Members, SidePlan, Trust, behind_scope, check_number
 
 if TYPE_CHECKING:  # masks need cryptography, which is optional
-    from gossamer.sides.round_terms import RoundTerms
-    from gossamer.sides.secure_unit import SecureUnit
+    from gossamer.sides.secure_unit import RoundTerms, SecureUnit
 
 
 @dataclass(frozen=True)

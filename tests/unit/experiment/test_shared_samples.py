@@ -15,7 +15,7 @@ from gossamer.errors import SpecError
 from gossamer.experiment.reading import read_text, write_spec
 from gossamer.experiment.secrets import samples_seed, secret_seed
 from gossamer.sides.client import UpdateRule
-from gossamer.sides.member import MemberRule
+from gossamer.sides.masked_side import MemberRule
 from gossamer.sides.samples import SampleRule
 
 Batches = Mapping[tuple[str, int], tuple[int, ...]]

@@ -26,15 +26,14 @@ from gossamer.privacy.accounting.filters import EitherFilter, GaussianFilter
 from gossamer.privacy.accounting.l2_laplace import L2LaplaceFull
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.accounting.series import Series, SeriesPlan
-from gossamer.privacy.curated_tasks import Cohort, CuratedSum
 from gossamer.privacy.exact.grid_noise import GridGaussian
 from gossamer.privacy.masking.fixed_point import FixedPoint
 from gossamer.privacy.masking.group import Group
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.streams import agent_noise, correlated_noise, graph_bounds, noise_streams
-from gossamer.privacy.streams.unit_ledger import StreamKind
-from gossamer.privacy.unit_tasks import ClippedUpdate, LocalQuery, TrainingQuery
+from gossamer.privacy.streams.noise_streams import StreamKind
+from gossamer.privacy.unit_tasks import ClippedUpdate, Cohort, CuratedSum, LocalQuery, TrainingQuery
 from gossamer.vectors import Public
 
 ADD = mechanisms.NeighboringRelation.ADD_OR_REMOVE_ONE

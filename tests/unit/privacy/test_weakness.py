@@ -18,11 +18,10 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec, read_text, write_spec
 from gossamer.privacy.accounting.accountants import delta as proved_delta
-from gossamer.privacy.guarantees import Known, for_persons, planned
+from gossamer.privacy.guarantees import Known, for_persons, planned, refused_delta, remarked, remarks
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
-from gossamer.privacy.weakness import refused_delta, remarked, remarks
 
 BASE: dict[str, Any] = {
     "dataset": "digits",

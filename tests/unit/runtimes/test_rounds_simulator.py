@@ -28,7 +28,7 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
 from gossamer.sides.answers import Answer
-from gossamer.sides.null import DryRun
+from gossamer.sides.pool import DryRun
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.vectors import Coordinates, Public
 

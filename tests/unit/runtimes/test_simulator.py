@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from gossamer.errors import DataError, SpecError
-from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
+from gossamer.privacy.unit_tasks import CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Effect, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Event, Received, Started
 from gossamer.protocol.messages import Message, encoded_size, message

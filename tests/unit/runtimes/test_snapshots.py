@@ -23,7 +23,7 @@ from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot
 from gossamer.protocol.trace import write_step
 from gossamer.randomness import stream
 from gossamer.runtimes.simulator import Simulator
-from gossamer.sides.null import DryRun
+from gossamer.sides.pool import DryRun
 
 _LEVEL = {"clip": 1.0, "noise_multiplier": 1.0}
 _GOSSIP = {"nodes": 4, "batch_size": 32, "updates_per_node": 4}

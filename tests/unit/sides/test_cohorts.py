@@ -26,12 +26,12 @@ from tests.reference.side_kinds import (
 )
 
 from gossamer.errors import BudgetSpent, SpecError
-from gossamer.privacy.curated_tasks import Cohort, CuratedSum
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.mechanisms import NeighboringRelation as Relation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Query
+from gossamer.privacy.unit_tasks import Cohort, CuratedSum
 from gossamer.sides.client_guarantees import CURATOR, OTHERS, curated_guarantees
 from gossamer.sides.making import open_pool
 from gossamer.sides.plan import WHOLE, Curator

@@ -11,11 +11,10 @@ from tests.reference.side_kinds import DATA, LOCAL, OBJECTIVE, SERVER, SHARDS, S
 
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.clipping import Clipping, QuantileClip, bound_of
-from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import ClippedUpdate, LocalUpdate
+from gossamer.privacy.unit_tasks import ClippedUpdate, CuratedSum, LocalUpdate
 from gossamer.sides.client import clipped
 from gossamer.sides.client_guarantees import OTHERS, curated_guarantees
 from gossamer.sides.curator import checked, vote

@@ -21,8 +21,7 @@ from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides import samples
 from gossamer.sides.ledger import MemoryLedger
-from gossamer.sides.null import DryRun
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import DryRun, Pool
 from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Public, Released
 

@@ -25,7 +25,7 @@ from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.reading import parse_spec
 from gossamer.privacy.masking import MaskedSum, Step, packed, unpacked
 from gossamer.privacy.masking.messages import Announcement, Roster
-from gossamer.privacy.masking_step import REFUSED, MaskingStep
+from gossamer.privacy.unit_tasks import REFUSED, MaskingStep
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.sides.charges import Receipt
 from gossamer.sides.plan import MaskedMember

@@ -11,11 +11,10 @@ import pytest
 from tests.reference.grid_accounting import grid_epsilon
 
 from gossamer.algorithms.graph_federated import guarantees as graph_guarantees
-from gossamer.privacy.accounting.release_times import OPEN_TIMES, PUBLIC_TIMES
 from gossamer.privacy.exact.grid_noise import GridGaussian
 from gossamer.privacy.guarantees import SIMULATED_NOISE, Guarantee, none, planned
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.sampling import OPEN_TIMES, PUBLIC_TIMES, Poisson
 from gossamer.privacy.streams import agent_noise
 from gossamer.privacy.streams.agent_noise import AgentNoise, own_server_guarantee
 from gossamer.sides.deployed_guarantee import (

@@ -19,8 +19,7 @@ from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound, gaussian_mu_of
-from gossamer.privacy.streams.kept_records import Record
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, Record
 from gossamer.privacy.streams.records import RecordNoise, rounding_error
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.storage.file import IN_MEMORY, WrongStore

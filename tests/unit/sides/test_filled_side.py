@@ -17,9 +17,8 @@ from gossamer.objectives.asked import Clip, Evaluation, Gradients
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part
-from gossamer.privacy.accounting.release_times import provided_for
 from gossamer.privacy.mechanisms import Gaussian, Laplace, Mechanism
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, provided_for
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides import sums
 from gossamer.sides.filled import nobody_like

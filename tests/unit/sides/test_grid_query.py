@@ -15,8 +15,7 @@ from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.sampling import FixedSize, Poisson
 from gossamer.sides.answers import divided
-from gossamer.sides.grid_query import GridQuery
-from gossamer.sides.sum_rounding import Rounding
+from gossamer.sides.sum_rounding import GridQuery, Rounding
 
 ADD_OR_REMOVE, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 SHARES = [0.0, 0.01, 0.3, 0.9]

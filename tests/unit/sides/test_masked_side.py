@@ -28,8 +28,7 @@ from gossamer.privacy.masking import (
     unpacked,
 )
 from gossamer.privacy.masking.messages import NO_INPUTS, REPLIES
-from gossamer.privacy.masking_step import MASK, REFUSED, STEPS, MaskingStep, step_of
-from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.privacy.unit_tasks import MASK, REFUSED, STEPS, LocalUpdate, MaskingStep, step_of
 from gossamer.vectors import Masked, Public
 
 AGENTS, SIZE, CLIP = 4, 5, 10.0

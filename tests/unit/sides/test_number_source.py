@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gossamer.randomness import PART, Stream
-from gossamer.sides.number_source import generator_of
+from gossamer.sides.home import generator_of
 
 DRAWS: dict[str, Callable[[np.random.Generator], list[Any]]] = {
     "normals": lambda g: [g.standard_normal(5, dtype=np.float32)],

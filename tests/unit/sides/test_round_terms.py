@@ -12,11 +12,9 @@ from tests.unit.sides.test_masked_side import NAMES, ask, give_updates, sides
 
 from gossamer.algorithms.graph_federated.messages import Assignment
 from gossamer.privacy.masking import FixedPoint, Group, Step
-from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate, TrainingQuery, UpdateQuery
-from gossamer.sides.round_terms import RoundTerms, inputs_digest
-from gossamer.sides.secure_unit import SecureUnit, secure_unit
+from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep, TrainingQuery, UpdateQuery
+from gossamer.sides.secure_unit import RoundTerms, SecureUnit, inputs_digest, secure_unit
 from gossamer.vectors import Public, Released
 
 SIZE = 5

@@ -26,8 +26,7 @@ from gossamer.protocol.effects import Compute
 from gossamer.protocol.encoding import decode, encode
 from gossamer.randomness import Stream, stream
 from gossamer.sides.ledger import MemoryLedger
-from gossamer.sides.null import DryRun
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import DryRun, Pool
 from gossamer.sides.round_answers import RoundSum, Turns, round_sum
 from gossamer.vectors import Coordinates, Masked, Public, Released
 

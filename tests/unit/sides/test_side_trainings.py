@@ -34,11 +34,10 @@ from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import LocalUpdate, TrainingQuery
 from gossamer.protocol.encoding import decode, encode
-from gossamer.sides.client import clipped
+from gossamer.sides.client import clipped, shuffled
 from gossamer.sides.making import open_pool
 from gossamer.sides.plan import ClientUpdate, SidePlan
 from gossamer.sides.pool import Pool
-from gossamer.sides.updates import shuffled
 
 WORLDS = ("simulation", "deployment", "laboratory")
 FAR = replace(TRAINING, rate=5.0)

@@ -27,17 +27,15 @@ from tests.reference.side_kinds import (
 
 from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.privacy.accounting.analytic import GaussianFull
-from gossamer.privacy.curated_tasks import CuratedSum
-from gossamer.privacy.masking_step import REFUSED
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.streams.agent_noise import own_server_guarantee
 from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.unit_tasks import REFUSED, CuratedSum, LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Record
 from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
-from gossamer.sides import member
-from gossamer.sides.client import clipped
+from gossamer.sides import masked_side
+from gossamer.sides.client import Updates, clipped
 from gossamer.sides.client_guarantees import (
     CURATOR,
     OTHERS,
@@ -50,7 +48,6 @@ from gossamer.sides.making import open_pool
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, SidePlan, Trust
 from gossamer.sides.pool import Pool
 from gossamer.sides.simulated import Simulated
-from gossamer.sides.updates import Updates
 from gossamer.vectors import Confined
 
 DELTA, MOST = 1e-5, 7
@@ -260,9 +257,9 @@ def test_a_masked_sum_is_that_of_updates_clipped_as_a_whole() -> None:
 def test_no_update_is_made_for_a_round_that_a_member_takes_no_part_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Terms, coins and rounds are looked at before anything is computed, and before any batch is drawn."""
     made, drawn = [], []
-    updates, steps_of = Updates.compute, member.steps_of
+    updates, steps_of = Updates.compute, masked_side.steps_of
     monkeypatch.setattr(Updates, "compute", lambda self, asked: made.extend(asked) or updates(self, asked))
-    monkeypatch.setattr(member, "steps_of", lambda ticket, *of: drawn.append(ticket) or steps_of(ticket, *of))
+    monkeypatch.setattr(masked_side, "steps_of", lambda ticket, *of: drawn.append(ticket) or steps_of(ticket, *of))
     plan = masked_plan(0.5)
     where = pool({"a": plan, "b": replace(plan, coins=lambda round: ("a", "c"))})
 
@@ -283,8 +280,8 @@ def test_no_update_is_made_for_a_round_that_a_member_takes_no_part_in(monkeypatc
 def test_a_member_that_adds_noise_has_a_ledger() -> None:
     shared: Any = Updates(OBJECTIVE, DATA)
     with pytest.raises(DataError, match="a: an agent that adds noise needs a ledger"):
-        member.MemberRule("a", masked_plan(0.5), SHARDS["a"], shared, Simulated(1), None)
-    member.MemberRule("a", masked_plan(0.0), SHARDS["a"], shared, Simulated(1), None)
+        masked_side.MemberRule("a", masked_plan(0.5), SHARDS["a"], shared, Simulated(1), None)
+    masked_side.MemberRule("a", masked_plan(0.0), SHARDS["a"], shared, Simulated(1), None)
 
 
 # What is proved

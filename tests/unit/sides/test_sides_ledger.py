@@ -14,8 +14,7 @@ from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import Factorisation
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise
-from gossamer.privacy.streams.unit_ledger import StreamKind
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, StreamKind
 from gossamer.runtimes.storage.ledger import FileAccounts, LedgerFile, admits_all, stored_ledger
 from gossamer.sides.charges import Receipt
 from gossamer.sides.charging_rules import NO_CHARGES, CuratorCharges, ReleaseCharges, StreamCharges, SumCharges

@@ -46,7 +46,7 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -
     BudgetUnreachable
         If no noise meets the budget, or the noise asked for does not.
     """
-    from gossamer.sides.round_terms import RoundTerms
+    from gossamer.sides.secure_unit import RoundTerms
 
     settings, names = problem.settings, problem.names
     assert settings.masking is not None

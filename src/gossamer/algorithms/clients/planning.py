@@ -17,14 +17,12 @@ from gossamer.algorithms.sample_noise import Schedule, asked, check_budget, choo
 from gossamer.algorithms.sample_planning import check_samples, epsilon_so_far, plan_schedules, quotas_of
 from gossamer.algorithms.sample_planning import stop_of as stop_of
 from gossamer.errors import SpecError, counted
-from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.accounting.worst import worst_profile
+from gossamer.privacy.accounting.accountants import epsilon, worst_profile
 from gossamer.privacy.clipping import QuantileClip
-from gossamer.privacy.guarantees import EXAMPLES, Guarantee
+from gossamer.privacy.guarantees import EXAMPLES, Guarantee, remarks
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
-from gossamer.privacy.weakness import remarks
 from gossamer.section import says
 from gossamer.sides.client_guarantees import CURATOR, OTHERS, curated_guarantees, noised_guarantee
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator

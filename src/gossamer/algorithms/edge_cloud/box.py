@@ -59,8 +59,8 @@ from gossamer.algorithms.optimizer import (
 from gossamer.algorithms.plan import Plan, least_noise
 from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.staleness import StalenessSettings
-from gossamer.privacy.claim import Claim
 from gossamer.privacy.clipping import QuantileClip, bound_of
+from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.protocol.node import Node

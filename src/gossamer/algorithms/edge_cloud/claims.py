@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from gossamer.numbers import require_fraction, require_positive
 from gossamer.privacy.accounting.pure_composition import advanced, simple
-from gossamer.privacy.claim import Claim
+from gossamer.privacy.guarantees import Claim
 
 REMARK4 = "MAPA, Remark 4"
 SIMPLE = "MAPA, Remark 4, simple composition"

@@ -10,7 +10,7 @@ from gossamer.algorithms.clients.rounds import RoundSettings, public_cohorts, we
 from gossamer.algorithms.clients.server import ClientServer, ServerState, sum_query
 from gossamer.algorithms.clients.settings import PATIENCE
 from gossamer.algorithms.context import Context
-from gossamer.privacy.curated_tasks import Cohort, CuratedSum
+from gossamer.privacy.unit_tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Record, Send
 from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, Resumed, Started
 from gossamer.protocol.node import Effects, Rounds, on

@@ -11,7 +11,7 @@ from gossamer.algorithms.clients.server import AtOnceServer, ClientServer, Serve
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff.settings import Settings
 from gossamer.errors import counted
-from gossamer.privacy.curated_tasks import CuratedSum
+from gossamer.privacy.unit_tasks import CuratedSum
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed, Resumed
 from gossamer.protocol.node import Effects, Node, Rounds, on

@@ -51,7 +51,7 @@ from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer,
 from gossamer.algorithms.plan import Plan, least_noise
 from gossamer.algorithms.problem import Problem, smallest_node
 from gossamer.errors import PeerError
-from gossamer.privacy.claim import Claim
+from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Record, Send, SetTimer

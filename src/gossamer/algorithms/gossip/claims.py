@@ -36,7 +36,7 @@ from scipy.optimize import minimize_scalar
 
 from gossamer.errors import SpecError
 from gossamer.numbers import require_counts, require_fraction, require_positive
-from gossamer.privacy.claim import Claim
+from gossamer.privacy.guarantees import Claim
 
 THEOREM2 = "A(DP)2SGD, Theorem 2"
 REMARK1 = "A(DP)2SGD, Remark 1"

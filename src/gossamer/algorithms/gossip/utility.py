@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from gossamer.errors import SpecError
 from gossamer.numbers import real_number, require_counts, require_positive
-from gossamer.privacy.claim import UtilityClaim
+from gossamer.privacy.guarantees import UtilityClaim
 
 PROPOSITION1 = "A(DP)2SGD, Proposition 1"
 

@@ -61,7 +61,7 @@ from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Ter
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem
 from gossamer.errors import SpecError
-from gossamer.privacy.claim import Claim
+from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.graph_bounds import GradientAt
 from gossamer.protocol.messages import Message

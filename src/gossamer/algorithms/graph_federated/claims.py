@@ -36,7 +36,7 @@ import numpy as np
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.numbers import require_positive
-from gossamer.privacy.claim import Claim
+from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.streams.correlated_noise import Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw

@@ -28,10 +28,9 @@ from gossamer.algorithms.graph_federated.guarantees import graph_guarantees
 from gossamer.algorithms.graph_federated.noise import Measure, NoiseChoice, NoisePlan, NoiseProblem, plan_noise
 from gossamer.bounded import read_text
 from gossamer.errors import CallerError, DataError
-from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.guarantees import Guarantee, remarks
 from gossamer.privacy.streams.correlated_noise import Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
-from gossamer.privacy.weakness import remarks
 from gossamer.topology import build_graph, metropolis
 from gossamer.topology.mixing import Matrix, rho
 

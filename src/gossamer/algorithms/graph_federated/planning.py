@@ -35,7 +35,7 @@ from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.sample_noise import asked
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, counted
-from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarantee
+from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarantee, remarked
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import (
@@ -46,9 +46,7 @@ from gossamer.privacy.streams.graph_bounds import (
     gaussian_mu_of,
     laplace_epsilon_of,
 )
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
-from gossamer.privacy.streams.unit_ledger import StreamKind
-from gossamer.privacy.weakness import remarked
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, StreamKind
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import SidePlan, Stream
 

@@ -16,14 +16,12 @@ from gossamer.algorithms.problem import Problem
 from gossamer.errors import SpecError
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.streams.agent_noise import own_server_guarantee
-from gossamer.privacy.streams.graph_bounds import Noise
-from gossamer.privacy.streams.model_radius import ModelLengths, model_lengths
+from gossamer.privacy.streams.graph_bounds import ModelLengths, Noise, model_lengths
 from gossamer.protocol.encoding import encode
 from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan
 
 if TYPE_CHECKING:
-    from gossamer.sides.round_terms import RoundTerms
-    from gossamer.sides.secure_unit import SecureUnit
+    from gossamer.sides.secure_unit import RoundTerms, SecureUnit
 
 # Masks need cryptography, which is optional, so what does is imported only where masks are wanted.
 
@@ -44,7 +42,7 @@ def masked_unit(problem: Problem[Settings], sampling: Sampling, clip: float) -> 
 
 def masked_terms(problem: Problem[Settings], clip: float, radius: float) -> RoundTerms:
     """Terms that all agents of the run know of all rounds: the same at each of them."""
-    from gossamer.sides.round_terms import RoundTerms
+    from gossamer.sides.secure_unit import RoundTerms
 
     settings = problem.settings
     agreed = hashlib.sha256(encode((problem.text, problem.run))).digest()

@@ -156,7 +156,7 @@ class Reach:
     message : float
         Length of what a neighbour sends: longer models are refused, as no honest server sends them.
     model : float
-        Length to which the combination of models is shortened (`gossamer.privacy.streams.model_radius`).
+        Length to which the combination of models is shortened (`gossamer.privacy.streams.graph_bounds`).
     start : float
         Length to which the model is shortened that agents are asked about: at a longer one they make no masked update.
     """

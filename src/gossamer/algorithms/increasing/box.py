@@ -68,7 +68,7 @@ from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Ter
 from gossamer.algorithms.plan import Plan, least_noise
 from gossamer.algorithms.problem import Problem, smallest_node
 from gossamer.errors import SpecError
-from gossamer.privacy.claim import Claim
+from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node

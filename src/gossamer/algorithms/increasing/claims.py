@@ -42,7 +42,7 @@ from gossamer.algorithms.increasing.theorem import LEAST_SIGMA, MainTheorem, hig
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.numbers import require_fraction, require_positive
-from gossamer.privacy.claim import Claim
+from gossamer.privacy.guarantees import Claim
 
 FIRST = "increasing sample sizes, Theorem 3 (first)"
 MAIN = "increasing sample sizes, Theorem 3 (main)"

@@ -10,9 +10,8 @@ from gossamer.algorithms.increasing.planning import Proved, RoundPlan
 from gossamer.algorithms.increasing.search import FoundRounds, Objective
 from gossamer.algorithms.increasing.transition import transition_powers
 from gossamer.errors import counted
-from gossamer.privacy.guarantees import rounded_up
+from gossamer.privacy.guarantees import remarks, rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.weakness import remarks
 
 _SHOWN = 6  # sizes on either side of the dots
 

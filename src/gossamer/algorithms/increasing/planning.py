@@ -32,7 +32,7 @@ from gossamer.algorithms.increasing.claims import increasing_claims
 from gossamer.algorithms.increasing.selection import Pass, RoundProblem, pass_at, selection_passes
 from gossamer.algorithms.increasing.theorem import MainTheorem
 from gossamer.errors import SpecError, counted
-from gossamer.privacy.claim import Claim
+from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.mechanisms import NeighboringRelation
 
 LEAST_DELTA = 1e-200

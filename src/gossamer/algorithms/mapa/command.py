@@ -29,9 +29,9 @@ from gossamer.algorithms.mapa.stages import (
     plan_stages,
 )
 from gossamer.errors import CallerError, counted
+from gossamer.privacy.guarantees import remarks
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson
-from gossamer.privacy.weakness import remarks
 
 ADD_OR_REMOVE, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 _MULTIPLIER = Bounds(ge=0.01, le=10**6, words="between 0.01 and 10^6")

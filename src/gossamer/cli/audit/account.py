@@ -19,11 +19,10 @@ from gossamer.cli.printing import print_json, warn
 from gossamer.errors import CallerError, counted
 from gossamer.privacy.accounting.accountants import epsilon, profile
 from gossamer.privacy.accounting.pure_composition import COMPOSITIONS, compositions
-from gossamer.privacy.guarantees import guess
+from gossamer.privacy.guarantees import guess, remarks
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.weakness import remarks
 
 _LINES, _SHOWN = 10, 1e-9  # of a printed profile: steps of epsilon, and the delta where it ends
 DESCRIPTION = "Compute the epsilon that is proved for a number of subsampled noisy releases."

@@ -16,9 +16,8 @@ from gossamer.cli.options import check_delta
 from gossamer.cli.printing import print_json, warn
 from gossamer.errors import counted
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, l2_laplace_family
-from gossamer.privacy.guarantees import rounded_up
+from gossamer.privacy.guarantees import remarks, rounded_up
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism
-from gossamer.privacy.weakness import remarks
 
 DESCRIPTION = "Compute the least noise whose proved epsilon is within the budget."
 

@@ -44,9 +44,9 @@ from gossamer.experiment.spec import Experiment
 from gossamer.files import for_owner, write_own
 from gossamer.interrupts import orderly
 from gossamer.keys.membership import AGENT
-from gossamer.privacy.accounting.release_times import without_late
 from gossamer.privacy.accounting.renyi import renyi_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.sampling import without_late
 from gossamer.protocol.node import Node
 from gossamer.runtimes.storage.store import SqliteStore
 

@@ -27,10 +27,10 @@ from gossamer.deployment.owner.ledger_key import key_path, open_with_key
 from gossamer.deployment.owner.policy import DataRule, OwnerPolicy
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, Entry, widest_order_of
-from gossamer.privacy.accounting.release_times import without_late
+from gossamer.privacy.guarantees import remarks
 from gossamer.privacy.releases import Counts, checked_counts
+from gossamer.privacy.sampling import without_late
 from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.weakness import remarks
 from gossamer.runtimes.storage.contents import Content, Difference, KnownElsewhere, rename
 from gossamer.runtimes.storage.ledger import DurableLawLedger, DurableLedger, LedgerFile
 

@@ -35,11 +35,11 @@ from gossamer.bounded import real_path
 from gossamer.deployment.founding.roster import ROLES, roles_of
 from gossamer.errors import CallerError, SpecError, did_you_mean
 from gossamer.privacy.accounting.filters import check_parts
-from gossamer.privacy.accounting.release_times import LEAST, without_late
 from gossamer.privacy.accounting.renyi import renyi_level
 from gossamer.privacy.accounting.series import MOST_RELEASES, Series, SeriesPlan
+from gossamer.privacy.guarantees import refused_delta
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.weakness import refused_delta
+from gossamer.privacy.sampling import LEAST, without_late
 from gossamer.section import Section, place, said
 from gossamer.strict_yaml import Key, Lines, read_located
 

@@ -12,7 +12,7 @@ from gossamer.deployment.owner.owned_data import admitting, budget_of
 from gossamer.deployment.owner.policy import OwnerPolicy
 from gossamer.privacy.accounting.filters import EitherFilter, Total
 from gossamer.privacy.accounting.series import Series
-from gossamer.privacy.weakness import remarks
+from gossamer.privacy.guarantees import remarks
 from gossamer.runtimes.storage.account import Spent
 from gossamer.runtimes.storage.contents import Accepted
 from gossamer.runtimes.storage.ledger import LedgerFile

@@ -21,9 +21,8 @@ from gossamer.algorithms.plan import Plan, differing
 from gossamer.errors import DataError
 from gossamer.experiment.prepared import Prepared
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.accounting.release_times import OPEN_TIMES, PUBLIC_TIMES
 from gossamer.privacy.guarantees import Guarantee
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.sampling import OPEN_TIMES, PUBLIC_TIMES, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.sides.answers import Answer, Computer
 from gossamer.sides.deployed import Deployed, Receipts
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 # Times at which a node gets its data side's answers: multiples of a deadline, not when they were computed.
 #
 # All that a node sends, stores and asks for next follows from its answers, so nothing that it does shows how long one
-# took. `privacy.accounting.release_times` has what is proved of that, and `sides.filled` the data side, which computes
+# took. `privacy.sampling` has what is proved of that, and `sides.filled` the data side, which computes
 # on as many examples for every answer. The deadline of an answer is public:
 #
 #     1.25 (seconds without examples + examples provided for * seconds an example),

@@ -29,8 +29,7 @@ from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.streams.kept_records import Record
-from gossamer.privacy.streams.unit_ledger import StreamKind
+from gossamer.privacy.streams.noise_streams import Record, StreamKind
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage.file import LOST, File, Format
 from gossamer.runtimes.storage.ledger import DurableLawLedger, DurableLedger, LedgerFile, admits_all, stored_ledger
@@ -44,7 +43,7 @@ from gossamer.sides.receipts import PURPOSE as RECEIPTS
 
 # State that data sides keep over restarts, in one SQLite file: the mark of who masks, the records of a unit's server.
 #
-# Whoever masks its updates marks the newest round that it has said something secret in (`sides.round_mark`); a unit's
+# Whoever masks its updates marks the newest round that it has said something secret in (`sides.home`); a unit's
 # server keeps the answers that later ones go on from (`privacy.streams.records`). No noise, key or sample is ever in
 # it. A server's records hold its raw state, so the file is as private as the unit's data.
 

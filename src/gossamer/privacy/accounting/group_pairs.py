@@ -39,7 +39,7 @@ radii that are at most K', says that the pair of K' dominates that of K. Let a <
 (rate(b) - rate(a)). "With probability w the pair at b, else that at a, and which one is public" dominates, by joint
 convexity, the pair of the mixed numbers; and these are at least K in distribution, that is P(K >= k at q) is at most
 (1-w) P(K >= k at a) + w P(K >= k at b): for k = 1 with equality, and for k > 1 since d/dq P(K >= k) relative to
-d/dq P(K >= 1) is a multiple of (q/(1-q))^(k-1), which grows. So the profile is convex in ``rate``, as `mixtures` needs.
+d/dq P(K >= 1) is a multiple of (q/(1-q))^(k-1), which grows. So the profile is convex in ``rate``, as `merge` needs.
 
 **Any mechanism.** Let g_k be the divergence of full-batch releases on two data sets that differ in k rows, symmetric.
 Given K >= 1 the output is a mixture M of laws M_k, given K = 0 it is W, and M_k differs from W by at most k rows. What
@@ -51,7 +51,7 @@ been drawn. So M is as far as G from both W and M', and the proof of `FixedSizeS
 with ``rate`` for q and G for the divergence of the whole data. A person's missing rows are rows that are replaced by
 themselves.
 
-**Numbers are rounded up.** K is replaced by one of `row_numbers`, which is larger in distribution and has fewer values.
+**Numbers are rounded up.** K is replaced by one of `RowNumbers`, which is larger in distribution and has fewer values.
 The pairs of K' dominate ("Monotone"). The bounds of "Any mechanism" grow, too: forwards, and for batches of fixed size,
 they are sum_k P(K = k) g_k(e') with g_0 = 0, where g_k grows with k and e' falls as P(K >= 1) grows; backwards there is
 the factor exp(e) - (exp(e) - 1) / P(K >= 1) beside, which grows as well. ``rate`` stays that of K itself: the profile

@@ -41,8 +41,8 @@ from gossamer.privacy.accounting.analytic import (
     ResponseFull,
 )
 from gossamer.privacy.accounting.group_pairs import Coins, GroupReplaced, GroupSampled
+from gossamer.privacy.accounting.group_sides import EVERY, RowNumbers, binomial, hypergeometric
 from gossamer.privacy.accounting.l2_laplace import L2LaplaceFull
-from gossamer.privacy.accounting.row_numbers import EVERY, RowNumbers, binomial, hypergeometric
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson

@@ -1,7 +1,7 @@
 """Figures of releases together, by their privacy losses: an epsilon for a delta, or a delta for an epsilon.
 
 Of a single release the divergence is known in closed form. Of more, losses are discretised (`discretisation`) and
-composed (`composition`, `fourier_bound`), as `tuning` chooses. The two directions of a pair, P from Q and Q from P, are
+composed (`composition`), as `tuning` chooses. The two directions of a pair, P from Q and Q from P, are
 composed separately, and the larger figure counts.
 """
 
@@ -16,8 +16,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from gossamer.arrays import FloatArray
-from gossamer.privacy.accounting.analytic import Profile
-from gossamer.privacy.accounting.mixtures import TOLERANCE, Group
+from gossamer.privacy.accounting.analytic import TOLERANCE, Group, Profile
 from gossamer.privacy.accounting.tuning import (
     Releases,
     proved_delta,
@@ -38,7 +37,7 @@ class Precision(NamedTuple):
     epsilon, delta : callable
         An epsilon for a delta, and a delta for an epsilon.
     merging : float
-        What merging kinds of releases may add (`mixtures.TOLERANCE`).
+        What merging kinds of releases may add (`analytic.TOLERANCE`).
     """
 
     epsilon: _OfMany

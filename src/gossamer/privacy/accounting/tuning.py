@@ -1,26 +1,148 @@
 """Choice of how a sum of privacy losses is discretised and its Fourier sum taken, so that the bound is close.
 
-Whatever is chosen here, the figures are upper bounds; see `discretisation` and `fourier_bound`. The choices follow the
-answer, which an estimate gives (`saddle`): atoms are placed where the releases' losses, tilted towards the answer,
+Whatever is chosen here, the figures are upper bounds; see `discretisation` and `composition`. The choices follow the
+answer, which an estimate gives: atoms are placed where the releases' losses, tilted towards the answer,
 are; and losses that alone carry the sum beyond it, however low all others are, count as infinite.
+
+Saddle point of the Fourier integral of a composed loss, near which its divergence comes from.
+
+Estimates, good to some tens of percent. They decide how a bound is computed, never what is proved: see `composition`.
+The integrand at order t is exp(K(t) - t e) / (t (t + 1)) with K = log E exp(t L), and its saddle point is where
+
+    K'(t) = e + 1/t + 1/(t + 1).
+
+Reference: Butler, "Saddlepoint approximations with applications", Cambridge 2007, chapters 1 and 2.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
 
-from gossamer.privacy.accounting import saddle
-from gossamer.privacy.accounting.analytic import Profile
-from gossamer.privacy.accounting.composition import ComposedLoss, Terms
+from gossamer.privacy.accounting.analytic import Group, Profile
+from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, Moments, Terms
 from gossamer.privacy.accounting.discretisation import Grid, Weights, coarse, discretise, refined, roughness
-from gossamer.privacy.accounting.fourier_bound import Fourier, FourierBound
-from gossamer.privacy.accounting.mixtures import Group
-from gossamer.privacy.accounting.saddle import Saddle
+
+_LEAST_LOG_ORDER, _MOST_LOG_ORDER = math.log(1e-15), math.log(1e18)  # of the logarithm of an order
+
+
+class Saddle(NamedTuple):
+    """A saddle point.
+
+    Attributes
+    ----------
+    order : float
+        Where it is.
+    epsilon : float
+        The loss it belongs to.
+    log_delta : float
+        Of the divergence there, roughly; what is infinite left out.
+    """
+
+    order: float
+    epsilon: float
+    log_delta: float
+
+
+def at_epsilon(loss: ComposedLoss, epsilon: float, start: float) -> Saddle:
+    """The saddle point of ``epsilon``; the search starts at the order ``start``."""
+
+    def ahead(log_order: float) -> float:
+        moments = loss.moments(math.exp(log_order))
+        return _finite(_tilted_epsilon(moments)) - epsilon
+
+    order = math.exp(_crossing(ahead, math.log(start)))
+    return Saddle(order, epsilon, _log_delta(loss.moments(order), epsilon))
+
+
+def at_delta(loss: ComposedLoss, log_delta: float, start: float) -> Saddle:
+    """The saddle point of the loss >= 0 whose divergence is exp(log_delta), roughly."""
+
+    def ahead(log_order: float) -> float:
+        moments = loss.moments(math.exp(log_order))
+        return log_delta - _finite(_log_delta(moments, _tilted_epsilon(moments)), -1e300)
+
+    order = math.exp(_crossing(ahead, math.log(start)))
+    # Not the tilted mean, which leaps where few releases have a large loss: there the root is of the leap.
+    epsilon = (_log_delta(loss.moments(order), 0.0) - log_delta) / order
+    if not 0 < epsilon < math.inf:
+        return at_epsilon(loss, 0.0, order)
+    return Saddle(order, epsilon, log_delta)
+
+
+def least_sum(loss: ComposedLoss, surprise: float) -> float:
+    """A loss <= 0 below which the sum lies with a probability of about exp(-surprise) or less.
+
+    Single losses as low as are rarer than that among all releases are left out: they would hide how low the others go.
+    """
+    usual = loss.without_rare_low(math.exp(-surprise))
+    order, best = 1.0, math.inf
+    while order < 1e18:
+        found = (usual.moments(-order).log + surprise) / order
+        if not found < best:
+            break
+        order, best = order * 2, found
+    return -max(best, 0.0)
+
+
+def period_of(loss: ComposedLoss, saddle: Saddle, surprise: float) -> tuple[float, float]:
+    """A period and an order whose Fourier sum repeats exp(-surprise) of the divergence after it, or less.
+
+    Orders below the saddle point's need shorter periods where tails are heavy.
+    """
+    above = [(other, _finite(_surplus(loss, saddle, other))) for other in (saddle.order * part for part in _ABOVE)]
+    below = [(0.0, -saddle.log_delta), (saddle.order * _BELOW, _surplus(loss, saddle, saddle.order * _BELOW))]
+
+    def needed(order: float) -> float:
+        return max(
+            min(max(surplus + surprise, 1.0) / abs(other - order) for other, surplus in side) for side in (above, below)
+        )
+
+    return min((needed(saddle.order * part), saddle.order * part) for part in _CONTOURS)
+
+
+_ABOVE, _BELOW, _CONTOURS = (1.1, 1.35, 1.75, 2.5, 4.0, 10.0, 100.0), 0.4, (1.0, 0.8, 0.6)
+
+
+def _surplus(loss: ComposedLoss, saddle: Saddle, order: float) -> float:
+    """log of Chernoff's bound at ``order`` over the divergence."""
+    return loss.moments(order).log - order * saddle.epsilon - saddle.log_delta
+
+
+def _tilted_epsilon(moments: Moments) -> float:
+    return moments.mean - 1 / moments.order - 1 / (moments.order + 1)
+
+
+def _log_delta(moments: Moments, epsilon: float) -> float:
+    order = moments.order
+    variance = moments.variance + order**-2 + (order + 1) ** -2
+    return moments.log - order * epsilon - math.log(order * (order + 1)) - math.log(2 * math.pi * variance) / 2
+
+
+def _finite(value: float, otherwise: float = 1e300) -> float:
+    return value if math.isfinite(value) else otherwise
+
+
+def _crossing(increasing: Callable[[float], float], start: float) -> float:
+    """Find the order at which a function crosses 0, to a percent; the end of the range if it does not."""
+    low = high = min(max(start, _LEAST_LOG_ORDER), _MOST_LOG_ORDER)
+    width = 0.5
+    if increasing(low) > 0:
+        while low > _LEAST_LOG_ORDER and increasing(low := max(low - width, _LEAST_LOG_ORDER)) > 0:
+            high, width = low, width * 2
+        if increasing(low) > 0:
+            return low
+    else:
+        while high < _MOST_LOG_ORDER and increasing(high := min(high + width, _MOST_LOG_ORDER)) <= 0:
+            low, width = high, width * 2
+        if increasing(high) <= 0:
+            return high
+    return float(brentq(increasing, low, high, xtol=1e-3, rtol=1e-3))
+
 
 _EXCESS = 1e-5  # relative, on epsilon: what discretising may add, and what smoothing may add
 _QUICK_EXCESS, _ROUGH_GUESS = 1e-3, 1e-2  # on delta, where a bound or an estimate will do that is not so close
@@ -211,7 +333,7 @@ def _guess(releases: Releases, delta: float) -> float:
                 break
             end = min(2 * end, limit)
             continue
-        point = saddle.at_delta(loss, math.log(delta - loss.infinite), order)
+        point = at_delta(loss, math.log(delta - loss.infinite), order)
         order, wanted = point.order, _end(loss, point, delta, limit)
         if 0.5 * end <= wanted <= 1.1 * end:
             return _better_guess(releases, releases.coarse(end, back), loss, point, delta)
@@ -229,7 +351,7 @@ def _better_guess(releases: Releases, grid: Grid, loss: ComposedLoss, point: Sad
         atoms = min(math.ceil(math.sqrt(best / _ROUGH_GUESS)), _GROWTH * weights.losses.size, releases.most_atoms)
         grid = refined(grid, weights, atoms)
         loss = releases.composed(grid)
-        point = saddle.at_delta(loss, math.log(max(delta - loss.infinite, delta / 10)), point.order)
+        point = at_delta(loss, math.log(max(delta - loss.infinite, delta / 10)), point.order)
     return point.epsilon
 
 
@@ -245,12 +367,12 @@ def _weights(releases: Releases, loss: ComposedLoss, point: Saddle) -> Weights:
 def _end(loss: ComposedLoss, point: Saddle, delta: float, limit: float) -> float:
     """A largest loss: those beyond it bring the sum above epsilon almost surely, and count as infinite."""
     hidden = _HIDDEN + math.log(max(loss.infinite / max(delta, _TINIEST), 1e-4))
-    return min(limit, max(point.epsilon - saddle.least_sum(loss, hidden), limit * _ROOT) * 1.1)
+    return min(limit, max(point.epsilon - least_sum(loss, hidden), limit * _ROOT) * 1.1)
 
 
 def _trusted(found: _Found, epsilon: float, delta: float, shrug: float) -> bool:
     """Whether the saddle point overestimates delta by at most twice what was thought, or by a factor exp(shrug)."""
-    point = saddle.at_epsilon(found.loss, epsilon, found.saddle.order)
+    point = at_epsilon(found.loss, epsilon, found.saddle.order)
     return math.log(_overestimate(point, delta, found.loss.infinite)) <= max(math.log(2 * found.trust), shrug)
 
 
@@ -270,7 +392,7 @@ def _tuned(releases: Releases, aim: _Aim) -> _Found:
     grid = releases.coarse(end, back)
     for turn in range(_PASSES):
         loss = releases.composed(grid)
-        point = saddle.at_epsilon(loss, aim.epsilon, order)
+        point = at_epsilon(loss, aim.epsilon, order)
         order, size = point.order, loss.laws.losses.size
         if aim.delta is None:
             delta = math.exp(min(point.log_delta, 0.0)) + loss.infinite
@@ -297,7 +419,7 @@ def _tuned(releases: Releases, aim: _Aim) -> _Found:
 def _plan(found: _Found, aim: _Aim) -> tuple[Fourier, float]:
     """Choose the Fourier sum near the saddle point, and the most terms that it may have."""
     order = found.saddle.order
-    period, moved = saddle.period(found.loss, found.saddle, math.log(10 / found.excess * found.trust))
+    period, moved = period_of(found.loss, found.saddle, math.log(10 / found.excess * found.trust))
     smoothing = aim.smoothing * math.sqrt(2 * found.excess / (order * (order + 1)))
     plan = Fourier(moved, period, smoothing)
     most = min(_MOST_FREQUENCIES, aim.most_products / found.loss.laws.probabilities.size)

@@ -15,22 +15,71 @@ With c the kernel of C, `random_walk` and `banded` compute ``B z = A y`` with C 
 - ... - c_(b-1) y_(i-b+1)`` (c_0 = 1), and the others ``b_0 z_i + b_1 z_(i-1) + ...``: whichever looks back less.
 
 A state is as secret as the noise: with it the running sum can be read from the next message.
+
+Records of correlated noise as a server keeps them, so that later ones can go on from them; see `streams.records`.
+
+The ledger of a federated unit: one stream of noise, opened for so many records, with a line for each agent.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, did_you_mean
-from gossamer.numbers import real_number
+from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.streams.correlated_noise import Factorisation
+
+
+@dataclass(frozen=True)
+class Record:
+    """Record of an answer: as private as the unit's data, of which it holds the state.
+
+    Attributes
+    ----------
+    number : int
+        From 0.
+    state : ndarray [size] of float64
+        s, raw.
+    answer : ndarray [size] of float64
+        M.
+    """
+
+    number: int
+    state: FloatArray
+    answer: FloatArray
+
+
+class Records(Protocol):
+    """Place that the newest records are kept in."""
+
+    def kept(self) -> Sequence[Record]:
+        """All that are kept, the oldest first."""
+        ...
+
+    def keep(self, record: Record, most: int) -> None:
+        """Keep ``record``, and no more than the newest ``most``; it is durable when this returns."""
+        ...
+
+
+class Moves(Protocol):
+    """Bound of how far one change of the data moves a unit's state in a round, such as `graph_bounds.UpdateBound`."""
+
+    @property
+    def moved(self) -> float | None:
+        """D, in L2 norm; None where nothing is proved."""
+        ...
+
+    @property
+    def agents_sampled(self) -> int:
+        """L, agents whose updates are in a round."""
+        ...
 
 
 class NoiseLaw(StrEnum):
@@ -177,3 +226,38 @@ _DRAW: dict[NoiseLaw, Callable[[np.random.Generator, int], FloatArray]] = {
     NoiseLaw.GAUSSIAN: lambda generator, size: generator.standard_normal(size),
     NoiseLaw.LAPLACE: _laplace,
 }
+
+
+@dataclass(frozen=True)
+class StreamKind:
+    """Kind of a stream's releases, as data.
+
+    Attributes
+    ----------
+    noise : CorrelatedNoise or None
+        Of all records together; None adds nothing, and nothing is guaranteed.
+    records : int
+        For how many it is opened.
+    size : int
+        Coordinates of a record.
+
+    Raises
+    ------
+    SpecError
+        If the number of records is none.
+    """
+
+    noise: CorrelatedNoise | None
+    records: int
+    size: int
+
+    def __post_init__(self) -> None:
+        if whole_number(self.records) is None:
+            raise SpecError(f"a stream is opened for a whole number of records, 0 or more, found {self.records!r}")
+        if whole_number(self.size) is None:
+            raise SpecError(f"a stream is on a whole number of coordinates, found {self.size!r}")
+
+    def describe(self) -> dict[str, Any]:
+        """The kind as plain data, for ledgers and summaries."""
+        law = {"mechanism": "none"} if self.noise is None else {"mechanism": "stream", **self.noise.describe()}
+        return {**law, "records": self.records, "size": self.size}

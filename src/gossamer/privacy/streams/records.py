@@ -33,12 +33,10 @@ import numpy as np
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.privacy.exact.grid_noise import MOST, GridGaussian
-from gossamer.privacy.exact.secret_generator import SecretGenerator
-from gossamer.privacy.exact.secret_randomness import SecretRandomness
+from gossamer.privacy.exact.secret_randomness import SecretGenerator, SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.streams.correlated_noise import Temporal
-from gossamer.privacy.streams.kept_records import Moves, Record
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, Moves, NoiseLaw, Record
 
 
 class RecordNoise:

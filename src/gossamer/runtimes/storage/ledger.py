@@ -31,7 +31,7 @@ from gossamer.privacy.accounting.series import Series
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.streams.unit_ledger import StreamKind
+from gossamer.privacy.streams.noise_streams import StreamKind
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage.account import (
     FORMAT,
@@ -331,7 +331,7 @@ class LedgerFile:
             The same as there; the owner is the agent.
         divergence : float
             An upper bound of the Renyi divergence, at the budget's order, of all that whoever the budget is against
-            will see (`gossamer.privacy.streams.divergence`).
+            will see (`gossamer.privacy.streams.agent_noise`).
         noise : AgentNoise, optional
             Noise that the agent adds to its updates itself, if it does.
         most : int

@@ -24,10 +24,10 @@ from gossamer.cli import main
 from gossamer.errors import PeerError, SpecError
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import run
-from gossamer.privacy.curated_tasks import Cohort, CuratedSum
 from gossamer.privacy.mechanisms import Gaussian, NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
+from gossamer.privacy.unit_tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import Compute, Effect, Finish, Send, SetTimer
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Answered, Completed, Elapsed, Received, Refused, Resumed, Started

@@ -32,9 +32,9 @@ from gossamer.cli import main
 from gossamer.errors import SpecError
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import run
-from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.tasks import Query
+from gossamer.privacy.unit_tasks import CuratedSum
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed, Started
 from gossamer.sides.plan import WHOLE

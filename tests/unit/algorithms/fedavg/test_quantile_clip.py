@@ -22,9 +22,8 @@ from gossamer.errors import PeerError
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import run
 from gossamer.privacy.clipping import Clipping, QuantileClip
-from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.unit_tasks import ClippedUpdate
+from gossamer.privacy.unit_tasks import ClippedUpdate, CuratedSum
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.events import Completed, Elapsed, Received, Started
 from gossamer.protocol.node import Node

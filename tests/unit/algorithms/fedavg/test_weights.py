@@ -18,10 +18,10 @@ from gossamer.algorithms.fedavg.box import Settings
 from gossamer.cli import main
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import run
-from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
+from gossamer.privacy.unit_tasks import CuratedSum
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Started
 from gossamer.protocol.node import Node

@@ -28,10 +28,10 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec, write_spec
 from gossamer.experiment.running import run
-from gossamer.privacy.curated_tasks import CuratedSum
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
+from gossamer.privacy.unit_tasks import CuratedSum
 from gossamer.protocol.effects import Compute, Effect, Finish, Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Completed, Elapsed, Received, Refused, Resumed, Started, Stop

@@ -20,10 +20,10 @@ from gossamer.errors import PeerError, SpecError, TooFewAgents
 from gossamer.privacy.masking import Announcement, Group, MaskedSum, Step, packed, unpacked
 from gossamer.privacy.masking.messages import REPLIES, REQUESTS, agents_in, packed_size
 from gossamer.privacy.masking.server import BlankServer, BlankState, PackedServer, reply_bytes, start_sum
-from gossamer.privacy.masking_step import REFUSED, MaskingStep
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
+from gossamer.privacy.unit_tasks import REFUSED, MaskingStep
 from gossamer.protocol.effects import Compute, Record, Send, SetTimer
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Answered, Elapsed, PeerDown, PeerUp, Received, Refused, Resumed, Stop
@@ -33,7 +33,7 @@ from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
-from gossamer.sides.null import DryRun
+from gossamer.sides.pool import DryRun
 from gossamer.topology.builders import build_graph
 from gossamer.vectors import Blank, Confined, Masked, Public, Released
 

@@ -29,11 +29,10 @@ from gossamer.errors import BudgetSpent, CallerError, DataError, SpecError
 from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
 from gossamer.privacy.accounting.filters import Entry
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
-from gossamer.privacy.accounting.release_times import without_late
 from gossamer.privacy.accounting.renyi import renyi_epsilon, renyi_level
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.sampling import Poisson, without_late
 from gossamer.runtimes.storage.file import StorageError
 from gossamer.runtimes.storage.ledger import LedgerFile
 

@@ -9,18 +9,20 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gossamer.privacy.accounting import fourier_bound, saddle
+from gossamer.privacy.accounting import composition, tuning
 from gossamer.privacy.accounting.analytic import (
     FixedSizeSampled,
     FullBatch,
     GaussianFull,
+    Group,
     PoissonReplaced,
     PoissonSampled,
     Profile,
     Response,
     ResponseFull,
+    merge,
 )
-from gossamer.privacy.accounting.composition import ComposedLoss, Laws, Terms
+from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, Laws, Terms
 from gossamer.privacy.accounting.discretisation import (
     Grid,
     Weights,
@@ -30,8 +32,6 @@ from gossamer.privacy.accounting.discretisation import (
     refined,
     roughness,
 )
-from gossamer.privacy.accounting.fourier_bound import Fourier, FourierBound
-from gossamer.privacy.accounting.mixtures import Group, merge
 from gossamer.privacy.accounting.pld import Composition, Turned
 
 FloatArray = npt.NDArray[np.float64]
@@ -215,7 +215,7 @@ def test_the_fourier_sum_agrees_with_plain_convolution(name: str, share: float) 
     composed = ComposedLoss(LAWS, TERMS[name])
     for epsilon in (0.004, 0.013, 0.055):
         exact = exact_delta(TERMS[name], epsilon)
-        order = share * saddle.at_epsilon(composed, epsilon, 1.0).order if epsilon < composed.highest else 10.0
+        order = share * tuning.at_epsilon(composed, epsilon, 1.0).order if epsilon < composed.highest else 10.0
         found = FourierBound(composed, Fourier(order, 40 / order, 2e-5)).delta(epsilon)
         assert exact * (1 - 1e-12) <= found <= exact * (1 + 2e-4)
 
@@ -237,7 +237,7 @@ def test_a_short_period_only_adds(name: str, period: float) -> None:
 def test_smoothing_and_a_sum_that_ends_early_only_add(name: str, order: float, monkeypatch: pytest.MonkeyPatch) -> None:
     composed = ComposedLoss(LAWS, TERMS[name])
     for fall in (34.0, 3.0, 0.5):
-        monkeypatch.setattr(fourier_bound, "_FALL", fall)
+        monkeypatch.setattr(composition, "_FALL", fall)
         for smoothing in (1e-3, 0.02, 0.3):
             bound = FourierBound(composed, Fourier(order, 2.0, smoothing))
             for epsilon in (0.0, 0.02, 0.055, 0.1):
@@ -248,9 +248,9 @@ def test_smoothing_and_a_sum_that_ends_early_only_add(name: str, order: float, m
 def test_rounding_errors_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     """In arithmetic that is thought to have eleven digits, the bound is larger by about as much."""
     composed = ComposedLoss(LAWS, TERMS["many"])
-    plan = Fourier(saddle.at_epsilon(composed, 0.1, 1.0).order, 3.0, 1e-3)
+    plan = Fourier(tuning.at_epsilon(composed, 0.1, 1.0).order, 3.0, 1e-3)
     fine = FourierBound(composed, plan).delta(0.1)
-    monkeypatch.setattr(fourier_bound, "_ROUNDING", 1e-11)
+    monkeypatch.setattr(composition, "_ROUNDING", 1e-11)
     assert fine * (1 + 1e-10) < FourierBound(composed, plan).delta(0.1) < fine * (1 + 1e-5)
 
 
@@ -263,8 +263,8 @@ def test_far_tails_keep_their_relative_accuracy() -> None:
         math.comb(1000, ups) / 2**1000 * -math.expm1(epsilon - (2 * ups - 1000) * INTERVAL) for ups in range(900, 1001)
     )
     assert exact < 1e-150
-    point = saddle.at_epsilon(composed, epsilon, 1.0)
-    period, order = saddle.period(composed, point, 20.0)
+    point = tuning.at_epsilon(composed, epsilon, 1.0)
+    period, order = tuning.period_of(composed, point, 20.0)
     found = FourierBound(composed, Fourier(order, period, 2e-5)).delta(epsilon)
     assert exact * (1 - 1e-9) <= found <= exact * (1 + 1e-4)
 
@@ -277,9 +277,9 @@ def test_a_saddle_point_estimates_the_divergence() -> None:
     composed = ComposedLoss(law, [Terms(0, 0, 1.0, 1)])
     for epsilon in (0.5, 3.0, 6.0):
         exact = float(profile.forward(np.array([epsilon]))[0])
-        point = saddle.at_epsilon(composed, epsilon, 1.0)
+        point = tuning.at_epsilon(composed, epsilon, 1.0)
         assert math.exp(point.log_delta) == pytest.approx(exact, rel=0.1)
-        assert saddle.at_delta(composed, point.log_delta, 1.0).epsilon == pytest.approx(epsilon, rel=1e-2)
+        assert tuning.at_delta(composed, point.log_delta, 1.0).epsilon == pytest.approx(epsilon, rel=1e-2)
 
 
 def test_an_infinite_loss_that_is_too_likely_leaves_no_epsilon() -> None:

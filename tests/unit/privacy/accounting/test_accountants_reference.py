@@ -20,13 +20,13 @@ from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.analytic import (
     FixedSizeSampled,
     GaussianFull,
+    Group,
     PoissonReplaced,
     PoissonSampled,
     Profile,
     Response,
     ResponseFull,
 )
-from gossamer.privacy.accounting.mixtures import Group
 from gossamer.privacy.accounting.pld import Composition
 from gossamer.privacy.mechanisms import Gaussian, Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind

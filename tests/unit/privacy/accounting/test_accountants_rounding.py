@@ -19,9 +19,8 @@ from gossamer.privacy.accounting.analytic import (
     Profile,
     ResponseFull,
 )
-from gossamer.privacy.accounting.composition import ComposedLoss, Laws, Terms
+from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, Laws, Terms
 from gossamer.privacy.accounting.discretisation import Grid, coarse, discretise
-from gossamer.privacy.accounting.fourier_bound import Fourier, FourierBound
 from gossamer.privacy.accounting.pld import Turned
 from gossamer.privacy.mechanisms import Gaussian, Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind

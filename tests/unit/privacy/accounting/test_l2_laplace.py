@@ -14,12 +14,12 @@ from gossamer.privacy.accounting.analytic import (
     FixedSizeSampled,
     FullBatch,
     GaussianFull,
+    Group,
     PoissonSampled,
     ResponseFull,
 )
 from gossamer.privacy.accounting.discretisation import Grid, discretise
 from gossamer.privacy.accounting.l2_laplace import L2LaplaceFull
-from gossamer.privacy.accounting.mixtures import Group
 from gossamer.privacy.accounting.pld import Composition, Turned
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind

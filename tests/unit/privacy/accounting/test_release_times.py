@@ -11,10 +11,18 @@ import pytest
 from scipy import stats
 
 from gossamer.privacy.accounting.accountants import delta
-from gossamer.privacy.accounting.release_times import LATE, LEAST, SET_ASIDE, provided_for, without_late
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
+from gossamer.privacy.sampling import (
+    LATE,
+    LEAST,
+    SET_ASIDE,
+    FixedSize,
+    Poisson,
+    WithReplacement,
+    provided_for,
+    without_late,
+)
 
 RELATION = NeighboringRelation.ADD_OR_REMOVE_ONE
 

@@ -13,7 +13,7 @@ import pytest
 from tests.reference import groups_slow
 
 from gossamer.privacy.accounting.group_rows import MOST_ROWS, group_pair
-from gossamer.privacy.accounting.row_numbers import RowNumbers, binomial, hypergeometric
+from gossamer.privacy.accounting.group_sides import RowNumbers, binomial, hypergeometric
 from gossamer.privacy.mechanisms import BallGaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gossamer.privacy.accounting.accountants import epsilon, profile
-from gossamer.privacy.accounting.worst import worst_profile
+from gossamer.privacy.accounting.accountants import epsilon, profile, worst_profile
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gossamer.privacy.exact.secret_generator import FreshNumbers, SecretGenerator, secret_generator
-from gossamer.privacy.exact.secret_randomness import SecretRandomness
+from gossamer.privacy.exact.secret_randomness import FreshNumbers, SecretGenerator, SecretRandomness, secret_generator
 from gossamer.privacy.mechanisms import L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
 

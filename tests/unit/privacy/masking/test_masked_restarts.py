@@ -12,12 +12,11 @@ from tests.unit.sides.test_masked_side import CLIP, NAMES, SIZE, Sum, ask, give_
 
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.masking import Step
-from gossamer.privacy.masking_step import REFUSED, MaskingStep
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
+from gossamer.sides.client import steps_of
+from gossamer.sides.home import Numbers, numbers_of
 from gossamer.sides.machine import NOTHING_PROVIDED, Ticket
-from gossamer.sides.number_source import Numbers, numbers_of
 from gossamer.sides.samples import Shard
-from gossamer.sides.updates import steps_of
 from gossamer.vectors import Public
 
 

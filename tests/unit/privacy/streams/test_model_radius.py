@@ -18,8 +18,7 @@ from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.secrets import secret_seed
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.streams.graph_bounds import RandomNoise
-from gossamer.privacy.streams.model_radius import TAIL_BITS, model_lengths
+from gossamer.privacy.streams.graph_bounds import TAIL_BITS, RandomNoise, model_lengths
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.protocol.effects import Send
 from gossamer.runtimes.simulator import Simulator

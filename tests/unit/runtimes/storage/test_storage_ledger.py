@@ -26,8 +26,7 @@ from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import Factorisation
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise
-from gossamer.privacy.streams.unit_ledger import StreamKind
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, StreamKind
 from gossamer.runtimes.storage.file import StorageError, WrongStore
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.store import SqliteStore
