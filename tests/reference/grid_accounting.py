@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from gossamer.privacy.accounting.accountants import Accounted, epsilon
 from gossamer.privacy.accounting.renyi import check_delta
-from gossamer.privacy.exact.discrete_gaussian_blocks import DISTANCE
+from gossamer.privacy.exact.discrete_gaussian import DISTANCE
 from gossamer.privacy.exact.grid_noise import SMOOTHING, GridGaussian, smoothing_error
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind

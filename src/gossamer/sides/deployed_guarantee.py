@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gossamer.privacy.exact.discrete_gaussian_blocks import DISTANCE
+from gossamer.privacy.exact.discrete_gaussian import DISTANCE
 from gossamer.privacy.exact.grid_noise import SMOOTHING, smoothing_error
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.profile import PrivacyProfile

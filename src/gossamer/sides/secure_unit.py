@@ -62,7 +62,7 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import PeerError, SpecError
-from gossamer.privacy.exact.discrete_gaussian import discrete_gaussian
+from gossamer.privacy.exact.discrete_gaussian import discrete_gaussian, words_of
 from gossamer.privacy.masking import FixedPoint, Group, MaskedSum, UintArray
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.unit_tasks import LocalUpdate, UpdateQuery
@@ -127,7 +127,7 @@ class SecureUnit:
         if self.noise is None:
             return encoded
         assert generator is not None, "noise needs a generator"
-        noise = discrete_gaussian(generator, self.noise.scale, encoded.size)
+        noise = discrete_gaussian(words_of(generator), self.noise.scale, encoded.size)
         return encoded + noise.astype(np.uint64).astype(encoded.dtype)  # modulo 2^bits
 
     def decoded(self, total: MaskedSum | None) -> Confined:

@@ -58,8 +58,8 @@ from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.exact.discrete_gaussian_blocks import LARGEST, Words
-from gossamer.privacy.exact.grid_noise import MOST, GridGaussian, summation_error
+from gossamer.privacy.exact.discrete_gaussian import Words
+from gossamer.privacy.exact.grid_noise import LARGEST, MOST, GridGaussian, summation_error
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import Sampling
 

@@ -189,7 +189,7 @@ class MaskedMember(ByKind):
         return f"{who} sends masked updates{noise}: nobody can read one, only sums over all that are masked together."
 
     def drawn(self) -> Drawn:
-        return Drawn()  # its sampler has the exact law
+        return Drawn() if self.noise is None else Drawn(self.sums * self.honest * self.noise.size)
 
 
 def smallest_sum(side: SidePlan) -> int | None:

@@ -57,11 +57,13 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.numbers import real_number, whole_number
-from gossamer.privacy.exact.discrete_gaussian_blocks import LARGEST, SMALLEST, Words, discrete_gaussian_blocks
+from gossamer.privacy.exact.discrete_gaussian import Words, discrete_gaussian
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 
 MOST = 1 << 52
 """Steps to which a coordinate of the sum is bounded. No noise is longer, and a float64 has all integers to twice it."""
+SMALLEST, LARGEST = 16, 1 << 44
+"""Scales of noise that sums have room for."""
 FINENESS = 2.0**-16
 """How much of the clip g sqrt(d) may be, where the step is not given."""
 SMOOTHING = 2.0
@@ -194,7 +196,7 @@ class GridGaussian:
         if total.shape != (self.size,):
             raise SpecError(f"noise on a grid is for sums of {self.size} coordinates, found shape {total.shape}")
         found = self.rounded(total)
-        found += discrete_gaussian_blocks(words, self.scale, self.size)
+        found += discrete_gaussian(words, self.scale, self.size)
         answer = found.astype(np.float64)
         answer *= self.step
         return answer

@@ -48,7 +48,7 @@ LEAST_PROBABILITY = 2.0**-64
 class SecretRandomness:
     """Uniform numbers from the operating system's randomness.
 
-    It can be handed to whatever draws uniform integers alone, such as `discrete_gaussian`. It has no state, so one
+    It has no state, so one
     object serves all threads, and it refuses to be copied or stored, so that nobody mistakes it for what can be.
     """
 
@@ -147,6 +147,10 @@ class SecretGenerator:
         self._source = SecretRandomness() if source is None else source
 
     # Exact
+
+    def words(self, count: int) -> WordArray:
+        """Uniform integers [count] of 64 bits."""
+        return self._source.words(count)
 
     def integers(self, high: int, size: int | tuple[int, ...]) -> IntArray:
         """Uniform integers of shape ``size``, 0 <= integer < ``high``."""

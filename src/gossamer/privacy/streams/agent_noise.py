@@ -15,7 +15,7 @@ Replacing all of its data moves its integers by at most D in L2 norm, whatever i
 
 Rounds compose, adaptively: the models that an agent is asked about may depend on all earlier sums. What is rho-zCDP has
 Renyi divergence rho a at every order a, and that gives epsilon for a delta [1, proposition 12]. More is true of noise
-that is not tiny: the sums are Gaussian differentially private, but for a factor that is nothing (`nearly_gaussian`).
+that is not tiny: the sums are Gaussian differentially private, but for a factor that is nothing (`gaussian_dp`).
 The smaller epsilon counts; both are proved.
 
 An agent counts its rounds itself, and charges one before its noise is drawn (`sides`).
@@ -37,7 +37,7 @@ what the whole run may reveal enters the agent's ledger before the agent joins, 
 
 As Gaussian differential privacy messages with normal noise have their mu, and those with Laplace noise
 that of randomised response. An agent's own sums have a mu but for something of g that adds to the divergence
-(`nearly_gaussian`). With G the divergence of N(mu, 1) and N(0, 1), at most G(0) = 1 - 2 Phi(-mu/2) at e >= 0, that is a
+(`gaussian_dp`). With G the divergence of N(mu, 1) and N(0, 1), at most G(0) = 1 - 2 Phi(-mu/2) at e >= 0, that is a
 failure f = g / (2 Phi(-mu/2)): ``G + g <= f + (1 - f) G``.
 
 Both compare data sets that differ in all that the agent has (or the whole unit). That is no less than what one example
@@ -64,9 +64,9 @@ from scipy.special import ndtr
 from gossamer.errors import AccountingError, SpecError
 from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry
+from gossamer.privacy.accounting.gaussian_dp import NearlyGaussian, sum_of_discrete_gaussians
 from gossamer.privacy.accounting.gaussian_fit import response_mu
 from gossamer.privacy.accounting.renyi import check_delta, check_order, renyi_epsilon, response
-from gossamer.privacy.exact.nearly_gaussian import NearlyGaussian, sum_of_discrete_gaussians
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile

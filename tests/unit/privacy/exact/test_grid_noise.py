@@ -15,7 +15,7 @@ from tests.reference.grid_accounting import grid_epsilon
 
 from gossamer.errors import AccountingError, SpecError
 from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.exact.discrete_gaussian_blocks import discrete_gaussian_blocks
+from gossamer.privacy.exact.discrete_gaussian import discrete_gaussian
 from gossamer.privacy.exact.grid_noise import MOST, SMOOTHING, GridGaussian, smoothing_error, summation_error
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
@@ -37,7 +37,7 @@ def test_answers_are_exact_sums_on_the_grid(dtype: type) -> None:
     noise = GridGaussian(1.0, 2.0**-20, 2**20 + 3, 5000)
     total = np.random.default_rng(0).normal(0, 3, 5000).astype(dtype)
     answer = noise.release(total, words(1))
-    drawn = discrete_gaussian_blocks(words(1), noise.scale, 5000)
+    drawn = discrete_gaussian(words(1), noise.scale, 5000)
     for value, integer, found in zip(total.tolist(), drawn.tolist(), answer.tolist(), strict=True):
         assert Fraction(found) == (round(Fraction(value) * 2**20) + integer) * Fraction(1, 2**20)
 

@@ -8,9 +8,13 @@ import pytest
 from mpmath import exp, mp, mpf, sqrt
 
 from gossamer.errors import AccountingError
-from gossamer.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_epsilon
+from gossamer.privacy.accounting.gaussian_dp import (
+    NearlyGaussian,
+    gaussian_delta,
+    gaussian_epsilon,
+    sum_of_discrete_gaussians,
+)
 from gossamer.privacy.exact.grid_noise import SMOOTHING, smoothing_error
-from gossamer.privacy.exact.nearly_gaussian import NearlyGaussian, sum_of_discrete_gaussians
 from gossamer.privacy.streams.agent_noise import AgentNoise, concentrated_epsilon, own_server_guarantee
 
 Law = dict[int, mpf]

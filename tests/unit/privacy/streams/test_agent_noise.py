@@ -9,8 +9,7 @@ import pytest
 from scipy.special import logsumexp
 from tests.reference.ledgers import AgentLedger
 
-from gossamer.errors import AccountingError, BudgetSpent, SpecError
-from gossamer.privacy.exact.discrete_gaussian import discrete_gaussian
+from gossamer.errors import AccountingError, BudgetSpent
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.agent_noise import AgentNoise, concentrated_epsilon, own_server_guarantee
 
@@ -141,13 +140,3 @@ def test_the_ledger_refuses_what_it_was_not_opened_for() -> None:
         "scale": 5,
         "sensitivity": 2.0,
     }
-
-
-@pytest.mark.parametrize("scale", [0, -1, 2**56 + 1, 1.5])
-def test_a_scale_is_an_integer_in_its_range(scale: float) -> None:
-    with pytest.raises(SpecError, match="an integer scale"):
-        discrete_gaussian(np.random.default_rng(0), scale, 1)  # type: ignore[arg-type]
-
-
-def test_no_draws_are_no_draws() -> None:
-    assert discrete_gaussian(np.random.default_rng(0), 3, 0).tolist() == []
