@@ -22,18 +22,23 @@ from gossamer.errors import CallerError, SpecError
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept, decode_snapshot, encode_snapshot
 from gossamer.runtimes.mail import Action
-from gossamer.runtimes.order import ALWAYS, Bound, Cause, Key, Ranks, final_rank
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.turns import (
+    ALWAYS,
     BEGUN,
     ENDED,
     RECEIPT,
     RECORD,
+    Bound,
+    Cause,
     Happened,
+    Key,
     Orders,
     Outlook,
     Packed,
     Parcel,
+    Ranks,
+    final_rank,
     packed,
     parcel_of,
     unpacked,

@@ -39,9 +39,27 @@ from gossamer.runtimes.activity import Activity, Counts, Histogram
 from gossamer.runtimes.computations import Counters
 from gossamer.runtimes.crew import Crew
 from gossamer.runtimes.links import LinkSettings
-from gossamer.runtimes.order import NEVER, Bound, Key, Ranks, after, in_order, last_moment, ranked, tied
 from gossamer.runtimes.simulator import Simulator
-from gossamer.runtimes.turns import BEGUN, ENDED, RECEIPT, RECORD, Happened, Orders, Outlook, Parcel, unpacked
+from gossamer.runtimes.turns import (
+    BEGUN,
+    ENDED,
+    NEVER,
+    RECEIPT,
+    RECORD,
+    Bound,
+    Happened,
+    Key,
+    Orders,
+    Outlook,
+    Parcel,
+    Ranks,
+    after,
+    in_order,
+    last_moment,
+    ranked,
+    tied,
+    unpacked,
+)
 from gossamer.runtimes.world import World, clock_start
 from gossamer.sides.charges import Receipt
 from gossamer.sides.ledger import MemoryLedger

@@ -8,9 +8,9 @@ from typing import Any
 
 from gossamer.cli.printing import below, epsilon, guarantees, node_table, wrapped
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.founding.broker_layout import has_tls
 from gossamer.deployment.founding.founding import Founded
 from gossamer.deployment.founding.invitations import Invitation, Member
+from gossamer.deployment.founding.layout import has_tls
 from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.computing import deployed_epsilon, deployed_guarantees
 from gossamer.errors import counted

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from gossamer.bounded import read_file
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.founding.broker_layout import check_secrecy, configuration, for_broker, has_tls
 from gossamer.deployment.founding.federation_spec import federation_spec, start_of, with_parties
 from gossamer.deployment.founding.invitations import Invitation, invite, parse_signed, read_signed
+from gossamer.deployment.founding.layout import check_secrecy, configuration, for_broker, has_tls
 from gossamer.deployment.founding.roster import check_known, check_names, roster
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.prepare import servers

@@ -23,9 +23,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.founding.broker_layout import has_tls, host_and_port, is_loopback
 from gossamer.deployment.founding.founding import kept_authority
 from gossamer.deployment.founding.invitations import Invitation, content_of, parse_signed
+from gossamer.deployment.founding.layout import has_tls, host_and_port, is_loopback
 from gossamer.errors import CallerError, SpecError
 from gossamer.keys.errors import InvitationError
 from gossamer.runtimes.mqtt.broker import ServerTls, access_list, mosquitto_config

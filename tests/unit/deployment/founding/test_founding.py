@@ -17,10 +17,10 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from cryptography import x509
 
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.founding.broker_layout import is_loopback
 from gossamer.deployment.founding.federation_spec import federation_spec
 from gossamer.deployment.founding.founding import VALID, draft, found
 from gossamer.deployment.founding.invitations import parse_invitation, parse_signed
+from gossamer.deployment.founding.layout import is_loopback
 from gossamer.deployment.founding.roster import ROLES, make_identity, read_keys
 from gossamer.deployment.party.agreement import Terms
 from gossamer.errors import CallerError
