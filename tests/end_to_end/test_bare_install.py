@@ -62,7 +62,7 @@ def test_the_list_of_what_is_optional_is_whole() -> None:
     names = {
         one.split(">")[0].split("[")[0].split("=")[0] for extra in extras if extra != "dev" for one in extras[extra]
     }
-    assert {imported.get(name, name) for name in names} - {"gossamer"} <= set(OPTIONAL)
+    assert {imported.get(name, name) for name in names} - {"gossamer-fl"} <= set(OPTIONAL)
 
 
 @pytest.mark.slow
