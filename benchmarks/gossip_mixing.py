@@ -21,7 +21,7 @@ import numpy as np
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.gossip.box import Answer, GossipNode, Offer
-from gossamer.algorithms.gossip.promises import Promise
+from gossamer.algorithms.gossip.exchange import Promise
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

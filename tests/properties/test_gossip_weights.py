@@ -15,7 +15,7 @@ from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
 
-pytestmark = pytest.mark.filterwarnings("ignore::gossamer.topology.bipartite.DroppedEdges")
+pytestmark = pytest.mark.filterwarnings("ignore::gossamer.topology.graphs.DroppedEdges")
 
 ROUNDING = 1e-12
 FEW = settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])

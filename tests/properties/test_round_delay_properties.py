@@ -16,8 +16,7 @@ from gossamer.algorithms.increasing.delay import (
     first_stall,
     steps_allowed,
 )
-from gossamer.algorithms.increasing.size_schedules import PowerSizes
-from gossamer.algorithms.increasing.sizes import RoundSizes
+from gossamer.algorithms.increasing.sizes import PowerSizes, RoundSizes
 
 ROUNDS = 6
 

@@ -17,7 +17,7 @@ from gossamer.algorithms.gossip.claims import (
     adp2sgd_theorem2_variance,
     theorem2_failures,
 )
-from gossamer.algorithms.gossip.utility import Adp2sgdNetwork, Adp2sgdProblem, iteration_failures
+from gossamer.algorithms.gossip.command import Adp2sgdNetwork, Adp2sgdProblem, iteration_failures
 from gossamer.numbers import require_positive
 from gossamer.privacy.guarantees import UtilityClaim
 

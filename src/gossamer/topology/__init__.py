@@ -1,8 +1,7 @@
 """Graphs of who may exchange with whom, their bipartite split, and mixing matrices."""
 
-from gossamer.topology.bipartite import DroppedEdges, Split, bipartite_split
 from gossamer.topology.builders import build_graph
-from gossamer.topology.graphs import Graph, require_connected
+from gossamer.topology.graphs import DroppedEdges, Graph, Split, bipartite_split, require_connected
 from gossamer.topology.mixing import (
     check_connected,
     check_doubly_stochastic,

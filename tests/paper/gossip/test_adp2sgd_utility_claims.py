@@ -7,7 +7,7 @@ import pytest
 from tests.reference.adp2sgd_proposition2 import adp2sgd_proposition2
 
 from gossamer.algorithms.gossip.claims import Adp2sgdSetting, adp2sgd_theorem2_variance
-from gossamer.algorithms.gossip.utility import (
+from gossamer.algorithms.gossip.command import (
     Adp2sgdNetwork,
     Adp2sgdProblem,
     adp2sgd_iterations_needed,

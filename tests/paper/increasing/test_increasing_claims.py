@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from gossamer.algorithms.increasing.claims import increasing_claims
-from gossamer.algorithms.increasing.theorem import (
+from gossamer.algorithms.increasing.claims import (
     MainTheorem,
     higher_order,
+    increasing_claims,
     largest_r0,
     recommended_r0,
     u_constants,

@@ -13,10 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.algorithms.increasing.calibration import constant_schedule, proved_epsilon, schedule_of
-from gossamer.algorithms.increasing.candidates import search_rounds
-from gossamer.algorithms.increasing.planning import Proved, RoundPlan, plan_rounds, power_sizes, prove
-from gossamer.algorithms.increasing.search import FoundRounds, Objective, RoundSearch
+from gossamer.algorithms.increasing.claims import MainTheorem
+from gossamer.algorithms.increasing.planning import (
+    Proved,
+    RoundPlan,
+    constant_schedule,
+    plan_rounds,
+    power_sizes,
+    prove,
+    proved_epsilon,
+    schedule_of,
+)
+from gossamer.algorithms.increasing.search import FoundRounds, Objective, RoundSearch, search_rounds
 from gossamer.algorithms.increasing.selection import (
     SETTLED,
     Pass,
@@ -25,9 +33,8 @@ from gossamer.algorithms.increasing.selection import (
     pass_at,
     selection_pass,
     selection_passes,
+    transition_powers,
 )
-from gossamer.algorithms.increasing.theorem import MainTheorem
-from gossamer.algorithms.increasing.transition import transition_powers
 from gossamer.errors import BudgetUnreachable, SpecError
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.reference.hogwild_masks import masks, step
 
-from gossamer.algorithms.increasing.size_schedules import TheorySizes
-from gossamer.algorithms.increasing.theory import ConstantSteps, DelayedSizes
+from gossamer.algorithms.increasing.delay import ConstantSteps, DelayedSizes
+from gossamer.algorithms.increasing.sizes import TheorySizes
 from gossamer.errors import SpecError
 from gossamer.vectors import Coordinates, Public, spread
 

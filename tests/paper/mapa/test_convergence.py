@@ -11,7 +11,7 @@ import pytest
 
 from gossamer.algorithms.edge_cloud.box import AgarwalDuchiRate
 from gossamer.algorithms.mapa.bounds import Theory, lemma_1, theorem_2, theorem_4
-from gossamer.algorithms.mapa.schedule import Problem, gaussian_second_moment, stages
+from gossamer.algorithms.mapa.stages import Problem, gaussian_second_moment, stages
 from gossamer.errors import SpecError
 
 THEORY = Theory(smoothness=0.5, staleness=1, variance=4.0)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.reference.mapa_slow import first_clip, stage
 
-from gossamer.algorithms.mapa.schedule import (
+from gossamer.algorithms.mapa.stages import (
     MOST_UPDATES,
     Problem,
     Schedule,

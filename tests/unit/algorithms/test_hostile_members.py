@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from gossamer.algorithms.allreduce import box as allreduce
-from gossamer.algorithms.allreduce.messages import Alive, Average, Chunk, Join, Roster, Welcome
+from gossamer.algorithms.allreduce.member import Alive, Average, Chunk, Join, Roster, Welcome
 from gossamer.algorithms.clients.messages import Leave
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.messages import Assignment, Contribution
 from gossamer.algorithms.increasing import box as increasing
-from gossamer.algorithms.increasing.messages import GlobalModel, Halt, RoundUpdate
+from gossamer.algorithms.increasing.gatherer import GlobalModel, Halt, RoundUpdate
 from gossamer.errors import PeerError
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson

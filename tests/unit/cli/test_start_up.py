@@ -104,7 +104,7 @@ def test_a_name_that_is_not_there() -> None:
 
 
 def test_what_was_encoded_is_decoded_where_no_algorithm_was_imported() -> None:
-    from gossamer.algorithms.allreduce.messages import Enough
+    from gossamer.algorithms.allreduce.member import Enough
     from gossamer.protocol.encoding import encode
 
     sent = encode(Enough())

@@ -17,8 +17,8 @@ from tests.reference.ledgers import AgentLedger, UnitLedger
 
 import gossamer.privacy
 from gossamer.algorithms.gossip import claims as adp2sgd
-from gossamer.algorithms.gossip import utility as adp2sgd_utility
-from gossamer.algorithms.increasing import theorem as increasing_theorem
+from gossamer.algorithms.gossip import command as adp2sgd_utility
+from gossamer.algorithms.increasing import claims as increasing_theorem
 from gossamer.errors import AccountingError, SpecError
 from gossamer.numbers import real_number, whole_number
 from gossamer.privacy import mechanisms, sampling, tasks

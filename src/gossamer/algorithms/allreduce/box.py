@@ -23,8 +23,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveFloat
 
-from gossamer.algorithms.allreduce.member import RingMember, RingState
-from gossamer.algorithms.allreduce.messages import Enough, Probe
+from gossamer.algorithms.allreduce.member import Enough, Probe, RingMember, RingState
 from gossamer.algorithms.context import Context, updates_per_epoch
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Memory, Optimizer, step

@@ -1,6 +1,6 @@
 """A member of a ring that averages vectors round after round, whoever falls silent.
 
-Without faults a round is one ring all-reduce (see `ring`): 2 (m - 1) messages of each of the m members.
+Without faults a round is one ring all-reduce (`Ring`): 2 (m - 1) messages of each of the m members.
 
 When the chunk that is due does not come within ``timeout``, a member calls a *census* (`Alive`, to all); or, without
 a timeout, when a member is known to be down, which a `Probe` of the one before finds out after a while. Whoever has its
@@ -11,25 +11,173 @@ average).
 
 Attempts are ordered by (round, attempt), and nobody goes back to an earlier one. Two parts of a cut network go on
 apart, each without the other, and stay apart; the run's output is that of the part that made more rounds.
+
+Ring all-reduce as a value: the average of the members' vectors in 2 (m - 1) messages each.
+
+Each vector is cut into m chunks. In the first m - 1 steps (reduce-scatter) a member adds the chunk it receives to its
+own and passes the sum on, so that each ends up with one finished chunk; in the last m - 1 (all-gather) finished chunks
+go round. In every step the member at ``position`` sends chunk ``position - step`` and receives the one before it.
+
+References
+----------
+Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
-from gossamer.algorithms.allreduce.messages import Alive, Average, Chunk, Join, Probe, Roster, Welcome, check_when
-from gossamer.algorithms.allreduce.ring import Reduction, begin
 from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
+from gossamer.protocol.encoding import register
 from gossamer.protocol.events import PeerDown
-from gossamer.protocol.messages import Message, check_count, check_model
+from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, on
-from gossamer.vectors import LARGEST_VALUE, Model, Public
+from gossamer.vectors import LARGEST_VALUE, Model, Public, Released, concatenate
+
+
+@message("ring.chunk")
+@dataclass(frozen=True)
+class Chunk(Message):
+    """Part that the ring passes on in ``step`` of ``attempt`` at ``round``."""
+
+    round: int
+    attempt: int
+    step: int
+    part: Public | Released
+
+
+@message("ring.alive")
+@dataclass(frozen=True)
+class Alive(Message):
+    """A census: the sender is in ``round`` and misses a chunk."""
+
+    round: int
+
+
+@message("ring.probe")
+@dataclass(frozen=True)
+class Probe(Message):
+    """The sender waits for a chunk. That it was received shows that the receiver is there, which needs no answer."""
+
+
+@message("ring.enough")
+@dataclass(frozen=True)
+class Enough(Message):
+    """The sender makes no more updates, so no round that waits for its vector will end."""
+
+
+@message("ring.roster")
+@dataclass(frozen=True)
+class Roster(Message):
+    """Members (node numbers) from ``attempt`` at ``round`` on."""
+
+    round: int
+    attempt: int
+    members: Public
+
+
+@message("ring.average")
+@dataclass(frozen=True)
+class Average(Message):
+    """The outcome of ``round``, for a member that misses only that, and who goes on from there, at which attempt."""
+
+    round: int
+    attempt: int
+    members: Public
+    model: Public | Released
+
+
+@message("ring.join")
+@dataclass(frozen=True)
+class Join(Message):
+    """The sender was left out and is ready for the next round."""
+
+
+@message("ring.welcome")
+@dataclass(frozen=True)
+class Welcome(Message):
+    """The receiver is a member from ``attempt`` at ``round`` on, and ``model`` is where that round starts."""
+
+    round: int
+    attempt: int
+    members: Public
+    model: Public | Released
+
+
+def check_when(sender: str, what: Chunk | Roster | Average | Welcome) -> None:
+    """Refuse a round or an attempt that nobody has counted to."""
+    check_count(sender, "round", what.round)
+    check_count(sender, "attempt", what.attempt)
+
+
+@register("ring.reduction")
+@dataclass(frozen=True)
+class Reduction:
+    """One member's side of an all-reduce under way.
+
+    Attributes
+    ----------
+    position : int
+        The member's place in the ring, 0 <= position < members.
+    step : int
+        Chunks received so far, up to 2 (members - 1).
+    parts : tuple of vectors
+        The chunks: own values, partial sums, or finished sums.
+    """
+
+    position: int
+    step: int
+    parts: tuple[Model, ...]
+
+    @property
+    def members(self) -> int:
+        return len(self.parts)
+
+    @property
+    def done(self) -> bool:
+        return self.step == 2 * (self.members - 1)
+
+    @property
+    def outgoing(self) -> Model:
+        """Part that goes to the next member in this step."""
+        return self.parts[(self.position - self.step) % self.members]
+
+    @property
+    def _incoming(self) -> int:
+        return (self.position - self.step - 1) % self.members
+
+    @property
+    def incoming_size(self) -> int:
+        """Number of coordinates of the chunk that is due from the member before."""
+        return self.parts[self._incoming].size
+
+    def take(self, part: Model) -> Reduction:
+        """The reduction after receiving ``part`` from the member before."""
+        index = self._incoming
+        value = self.parts[index] + part if self.step < self.members - 1 else part
+        parts = (*self.parts[:index], value, *self.parts[index + 1 :])
+        return replace(self, step=self.step + 1, parts=parts)
+
+    @property
+    def average(self) -> Model:
+        """The mean of all members' vectors; the same bits at every member."""
+        mean: Model = concatenate(self.parts) / self.members
+        return mean
+
+
+def begin(vector: Model, position: int, members: int) -> Reduction:
+    """Cut ``vector`` into ``members`` chunks whose sizes differ by at most one; some may be empty."""
+    bounds = [vector.size * i // members for i in range(members + 1)]
+    parts = tuple(vector[start:stop] for start, stop in pairwise(bounds))
+    return Reduction(position, 0, parts)
+
 
 MOST_EARLY = 8
 """Vectors of one member that wait for others, in chunks. One that keeps the protocol has less than three."""

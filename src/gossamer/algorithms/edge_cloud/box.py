@@ -42,7 +42,7 @@ from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud.claims import mapa_claims
-from gossamer.algorithms.edge_cloud.nodes import Course, EdgeNode, ServerNode
+from gossamer.algorithms.edge_cloud.nodes import Course, EdgeNode, ServerNode, StalenessSettings
 from gossamer.algorithms.edge_cloud.nodes import Step as Step
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
 from gossamer.algorithms.nodes import model_of, output
@@ -58,7 +58,6 @@ from gossamer.algorithms.optimizer import (
 )
 from gossamer.algorithms.plan import Plan, least_noise
 from gossamer.algorithms.problem import Problem
-from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.increasing.messages import (
+from gossamer.algorithms.increasing.gatherer import (
     MOST_AHEAD,
     GlobalModel,
     Halt,

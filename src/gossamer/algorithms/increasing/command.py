@@ -15,16 +15,196 @@ from gossamer.algorithms.command import (
     Bounds,
     Command,
     Doing,
+    Line,
     Option,
+    Table,
     refuse,
 )
-from gossamer.algorithms.increasing.candidates import search_rounds
-from gossamer.algorithms.increasing.output import found_answer, plan_answer
-from gossamer.algorithms.increasing.planning import plan_rounds, prove
-from gossamer.algorithms.increasing.search import POWERS, Objective, RoundSearch
-from gossamer.algorithms.increasing.selection import RoundProblem, maximal_r0
+from gossamer.algorithms.increasing.planning import Proved, RoundPlan, Sizes, plan_rounds, prove
+from gossamer.algorithms.increasing.search import POWERS, FoundRounds, Objective, RoundSearch, search_rounds
+from gossamer.algorithms.increasing.selection import RoundProblem, maximal_r0, transition_powers
 from gossamer.errors import CallerError, counted
+from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.weakness import remarks
+
+_SHOWN = 6  # sizes on either side of the dots
+
+
+def plan_document(plan: RoundPlan, proved: Proved) -> dict[str, Any]:
+    """A plan as plain data."""
+    asked, theorem = plan.problem, plan.theorem
+    low, high = transition_powers(asked, plan.m)
+    return {
+        "q": plan.q,
+        "m": plan.m,
+        "rounds": plan.rounds,
+        "rounds_for_gradients": plan.rounds_for_gradients,
+        "gradients": int(plan.sizes.sum()),
+        "formula": _formula(asked.initial_size, plan.m, asked.power),
+        "sizes": plan.sizes.tolist(),
+        "r0": theorem.r0,
+        "r": theorem.r,
+        "k_minus": theorem.k_minus(asked.epsilon, plan.q, asked.dataset_size),
+        "k_plus": theorem.k_plus(asked.epsilon, plan.q, asked.dataset_size),
+        "k_star": _k_star(plan),
+        "p_minus": low,
+        "p_plus": high,
+        "budget_b": plan.budget,
+        "delta": plan.delta,
+        "aggregate_noise": plan.aggregate_noise,
+        "constant": {"rounds": plan.constant_rounds, "aggregate_noise": plan.constant_noise},
+        "proved": {"epsilon": proved.epsilon, "smallest_sigma": proved.smallest_sigma},
+        "claim_valid": plan.claim_problem is None,
+        "claim_problem": plan.claim_problem,
+        "note": plan.note,
+    }
+
+
+def _k_star(plan: RoundPlan) -> float | None:
+    """K*; None of sizes that do not grow, whose rounds are below r0/sigma whatever K is."""
+    return plan.theorem.k_star(plan.q, plan.problem.dataset_size) if plan.problem.power else None
+
+
+def _formula(start: int, m: float, power: float) -> str:
+    """The sizes, with enough digits to compute them."""
+    if power == 0:
+        return f"{start}"
+    return f"{start} + ceil({start / m!r} * i)" if power == 1 else f"ceil({start} * (1 + i / {m!r})^{power:g})"
+
+
+def _listed(sizes: Sizes) -> str:
+    """The first and the last ones, and how many there are."""
+    shown = [str(size) for size in sizes.tolist()]
+    if sizes[0] == sizes[-1]:
+        shown = shown[:1]
+    elif len(shown) > 2 * _SHOWN:
+        shown = [*shown[:_SHOWN], "...", *shown[-_SHOWN:]]
+    return f"  {', '.join(shown)} ({counted(sizes.size, 'round')}, {counted(int(sizes.sum()), 'gradient')})"
+
+
+def plan_answer(plan: RoundPlan, proved: Proved, relation: NeighboringRelation) -> Answer:
+    """Return a plan: what is claimed beside what is proved."""
+    asked, theorem = plan.problem, plan.theorem
+    grown = f"ceil({asked.dataset_size} q (i + m)^{asked.power:g}), q = {plan.q:.5g}, m = {plan.m:.5g}"
+    sizes = Line(f"Sizes: {grown if asked.power else f'always {asked.initial_size}'}")
+    k_star = _k_star(plan)
+    limits = (
+        f"  case {asked.case}; r0 {theorem.r0:.4g}, r {theorem.r:.4g}, m/T {plan.passes[-1].found:.4g} after "
+        f"{counted(len(plan.passes), 'pass', 'passes')}; "
+        f"K {asked.gradients}, K- {theorem.k_minus(asked.epsilon, plan.q, asked.dataset_size):.6g}, "
+        f"K+ {theorem.k_plus(asked.epsilon, plan.q, asked.dataset_size):.6g}, "
+        f"{'' if k_star is None else f'K* {k_star:.6g}, '}budget B {plan.budget:.4g}"
+    )
+    smallest = "above 1000" if proved.smallest_sigma is None else f"{proved.smallest_sigma:.5g}"
+    both = [
+        ["", "claimed (main theorem)", f"proved ({relation.value})"],
+        ["epsilon", f"{asked.epsilon:g}", rounded_up(proved.epsilon)],
+        ["at delta", f"{plan.delta:.4g}", f"{plan.delta:.4g}"],
+        ["with sigma", f"{asked.sigma:g}", f"{asked.sigma:g}"],
+        [f"sigma needed for epsilon {asked.epsilon:g}", f"{asked.sigma:g}", smallest],
+    ]
+    claimed = [
+        ["by the claim", "these sizes", f"always {asked.initial_size}"],
+        ["rounds", str(plan.rounds), str(plan.constant_rounds)],
+        ["aggregate noise, sqrt(rounds) sigma", f"{plan.aggregate_noise:.4g}", f"{plan.constant_noise:.4g}"],
+    ]
+    text = (sizes, _listed(plan.sizes), limits, "", Table(both), "", _which_counts(plan), "", Table(claimed))
+    weak = remarks(proved.epsilon, plan.delta)  # of this delta, which is the claim's, the plan says it itself
+    return Answer(plan_document(plan, proved), (*text, _by_proof(plan, proved)), weak, flat=True)
+
+
+def _which_counts(plan: RoundPlan) -> str:
+    text = (
+        "Claim and proof are different things: the claim is what the paper's formula says of its own algorithm, the "
+        "proof is an accountant's figure for these rounds on Poisson samples, with gradients at released models "
+        "(round_update: batch). The proved figure is the one that counts."
+    )
+    if plan.note is not None:
+        text += f"\nMore than asked: {plan.note}."
+    if plan.claim_problem is not None:
+        text += f"\nThe claim is not valid: {plan.claim_problem}."
+    if plan.delta > 1 / plan.problem.dataset_size:
+        text += (
+            f"\nThis delta is above 1/{plan.problem.dataset_size}: it protects next to nobody; plan a larger epsilon."
+        )
+    return text
+
+
+def _by_proof(plan: RoundPlan, proved: Proved) -> str:
+    done, constant = proved.fair_rounds, proved.constant_noise
+    one = done == 1
+    first = "the first round makes" if one else f"the first {done} rounds make"
+    text = f"By proof: {first} the {counted(plan.problem.gradients, 'gradient')}"
+    if plan.problem.power == 0:
+        return f"{text} and have epsilon {rounded_up(proved.fair_epsilon, 3)}."
+    if constant is None:
+        return f"{text}; there is no constant schedule with as much proved privacy to compare with."
+    less = "also less" if proved.fair_noise < constant else "no less"
+    return (
+        f"{text} and {'has' if one else 'have'} epsilon {rounded_up(proved.fair_epsilon, 3)}. For that epsilon, rounds "
+        f"of {plan.problem.initial_size} need an aggregate noise of {constant:.4g}; these have "
+        f"{proved.fair_noise:.4g}: {less} noise, {plan.constant_rounds / done:.3g} times fewer rounds."
+    )
+
+
+def found_document(found: FoundRounds) -> dict[str, Any]:
+    """Return what a search found, as plain data."""
+    asked = found.search
+    return {
+        "q": found.q,
+        "m": found.m,
+        "power": found.power,
+        "initial_size": found.initial_size,
+        "rounds": found.rounds,
+        "gradients": int(found.sizes.sum()),
+        "formula": _formula(found.initial_size, found.m, found.power),
+        "sizes": found.sizes.tolist(),
+        "sigma": found.sigma,
+        "delta": asked.delta,
+        "aggregate_noise": found.aggregate_noise,
+        "constant": {"rounds": found.constant_rounds, "aggregate_noise": found.constant_noise},
+        "proved": {"epsilon": found.epsilon, "smallest_sigma": found.sigma},
+        "neighboring_relation": asked.relation.value,
+        "searched": {
+            "objective": asked.objective.value,
+            "powers": list(asked.powers),
+            "initial_sizes": asked.starts,
+            "most_size": asked.largest,
+            "most_sigma": asked.most_sigma,
+            "most_noise": asked.most_noise,
+        },
+    }
+
+
+def found_answer(found: FoundRounds) -> Answer:
+    """Return what a search found."""
+    asked = found.search
+    if found.power == 0:
+        sizes = f"always {found.initial_size}"
+    else:
+        sizes = f"ceil({asked.dataset_size} q (i + m)^{found.power:g}), q = {found.q:.5g}, m = {found.m:.5g}"
+    noise = "sigma above 1000" if found.constant_noise is None else f"{found.constant_noise:.4g}"
+    rows = [
+        ["by proof", "these sizes", f"always {found.initial_size}"],
+        ["rounds", str(found.rounds), str(found.constant_rounds)],
+        ["aggregate noise, sqrt(rounds) sigma", f"{found.aggregate_noise:.4g}", noise],
+    ]
+    goal = "fewest rounds" if asked.objective is Objective.ROUNDS else "least aggregate noise"
+    powers, starts = (", ".join(f"{value:g}" for value in values) for values in (asked.powers, sorted(asked.starts)))
+    tried = (
+        f"Proved: noise multiplier {rounded_up(found.sigma, 5)}; ({rounded_up(found.epsilon, 5)}, {asked.delta:g})-"
+        f"differential privacy ({asked.relation.value}) with gradients at released models (round_update: batch).\n"
+        f"Searched for the {goal}: powers {powers}; initial sizes {starts}; rounds of at most {asked.largest}; sigma "
+        f"at most {asked.most_sigma:g}; aggregate noise at most {asked.most_noise:g} "
+        "times that of rounds of the initial size."
+    )
+    if found.power == 0 and not asked.initial_sizes:
+        tried += "\nSizes that do not grow win where the first round may be large; --initial-size makes it start small."
+    text = (Line(f"Sizes: {sizes}"), _listed(found.sizes), "", Table(rows), tried)
+    weak = remarks(found.epsilon, asked.delta, asked.dataset_size, "the client")
+    return Answer(found_document(found), text, weak, flat=True)
+
 
 _DESCRIPTION = """Compute rounds of growing size, s_i = ceil(N q (i + m)^p), from public constants. No data is read.
 Without --search: the paper's parameter selection for a noise multiplier and an epsilon, what its theorem claims, and

@@ -1,4 +1,14 @@
-"""Schedules of growing rounds under the *proved* accountant: the fewest rounds, or the least aggregate noise.
+"""Search of growing rounds under the *proved* accountant: the fewest rounds, or the least aggregate noise.
+
+T is searched upwards from the fewest rounds that the largest size and m allow, in steps of a quarter; for the
+fewest rounds the step before the first that fits is then bisected. sigma falls as T grows, so with most_sigma alone
+that is the fewest; the bound on the noise may leave a gap that a step jumps over. To save time, a candidate is left out
+where its largest round alone reveals too much, or where sampling would have to spare 5 % of the noise that full batches
+with the same ``sum_i (s_i/N_c)^2`` need (measured: never more than 0.5 %).
+
+For the least noise all schedules of the grid are estimated first (`increasing.planning.estimated_sigma`), and
+accounted for from the least estimate on, until something fits and `_FINALISTS` more have been looked at. Only what is
+accounted for is ever found.
 
 What is searched. Sizes s_i = ceil(s_0 (1 + i/m)^p) = ceil(N_c q (i + m)^p), as many of them as make K gradients. For
 each p and s_0 of a grid and each number of rounds T, m is the one with the slowest growth that makes K gradients in T
@@ -18,23 +28,34 @@ search finds how fast rounds may grow from there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
-from gossamer.algorithms.increasing.calibration import (
+import numpy as np
+
+from gossamer.algorithms.increasing.planning import (
+    Places,
     Sizes,
     constant_schedule,
+    estimated_sigma,
+    full_batch_sigma,
+    power_sizes,
     proved_epsilon,
+    rounds_for,
     schedule_of,
+    sizes_at,
     smallest_sigma,
 )
 from gossamer.algorithms.increasing.selection import MOST_ROUNDS, require_count, require_number
-from gossamer.errors import SpecError
+from gossamer.errors import BudgetUnreachable, SpecError
+from gossamer.privacy.accounting.accountant_table import row_of
 from gossamer.privacy.accounting.planner import LEAST_MULTIPLIER
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
-from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.releases import ReleaseKind
+from gossamer.privacy.sampling import Poisson
 
 POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Searched where no power is given; with 0 sizes are constant."""
@@ -205,3 +226,219 @@ def _constant_noise(
 def constant_noise(search: RoundSearch, size: int) -> float | None:
     """Aggregate noise of the constant schedule of ``size`` at its least sigma; None where that is above 1000."""
     return _constant_noise(size, search.dataset_size, search.gradients, search.epsilon, search.delta, search.relation)
+
+
+Report = Callable[[str], None]
+"""Takes what is being done, in words."""
+
+_STEP = 1.25
+_SLACK = 0.95
+_BETTER = 0.999  # less improvement of the noise than this is not worth a calibration
+_FINALISTS = 6
+_DOUBT = 1.1  # the estimate may be so many times too large
+_SAMPLED = 2048  # rounds that an estimate looks at
+
+
+def search_rounds(search: RoundSearch, report: Report = lambda text: None) -> FoundRounds:
+    """The best schedule of the grid.
+
+    Parameters
+    ----------
+    search : RoundSearch
+        What is searched for.
+    report : callable, optional
+        Called before every look at a schedule.
+
+    Raises
+    ------
+    BudgetUnreachable
+        If no schedule of the grid keeps the bounds.
+    """
+    full = full_batch_sigma(search.epsilon, search.delta, search.relation)
+    grid = [_Candidates(search, start, power, full, report) for start in search.starts for power in search.powers]
+    best = (_fewest if search.objective is Objective.ROUNDS else _quietest)(grid)
+    if best is None:
+        raise BudgetUnreachable(
+            f"no schedule of at most {search.largest} gradients a round and {search.gradients} in all meets epsilon "
+            f"{search.epsilon:g} at delta {search.delta:g} with sigma up to {search.most_sigma:g} and "
+            f"{search.most_noise:g} times the constant schedule's noise; allow more, or a larger epsilon"
+        )
+    return best
+
+
+def _fewest(grid: list[_Candidates]) -> FoundRounds | None:
+    """The fewest rounds, looked for first where the estimate has them: the others are soon left out then."""
+    best: FoundRounds | None = None
+    for candidates in sorted(grid, key=_Candidates.estimated_rounds):
+        best = candidates.fewer_than(best)
+    return best
+
+
+def _quietest(grid: list[_Candidates]) -> FoundRounds | None:
+    """The least noise of those that are estimated to have it."""
+    estimates = [
+        (noise, index, rounds) for index, candidates in enumerate(grid) for noise, rounds in candidates.estimates()
+    ]
+    best: FoundRounds | None = None
+    looked = 0
+    for estimate, index, rounds in sorted(estimates):
+        if best is not None and (looked >= _FINALISTS or estimate > _DOUBT * best.aggregate_noise):
+            break
+        looked += best is not None
+        noise = math.inf if best is None else best.aggregate_noise * _BETTER
+        if grid[index].fits(rounds, noise):
+            best = grid[index].found(rounds, noise)
+    return best
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """The schedules of one initial size and power, by their number of rounds."""
+
+    search: RoundSearch
+    start: int
+    power: float
+    full: float  # sigma of one release on the full batch
+    report: Report
+
+    @cached_property
+    def cap(self) -> float:
+        """Bound on the aggregate noise."""
+        reference = constant_noise(self.search, self.start)
+        return math.inf if reference is None else self.search.most_noise * reference
+
+    def fewer_than(self, best: FoundRounds | None) -> FoundRounds | None:
+        """The fewest rounds of these that are fewer than ``best``'s, else ``best``."""
+        below = 0
+        for rounds in self._grid(MOST_ROUNDS if best is None else best.rounds - 1):
+            if self.fits(rounds):
+                return self.found(self._bisected(below, rounds))
+            below = rounds
+        return best
+
+    def estimates(self) -> Iterator[tuple[float, int]]:
+        """The noise of each number of rounds, roughly, where the bounds may be kept."""
+        search = self.search
+        shares = self.start / search.dataset_size
+        constant = -(-search.gradients // self.start)
+        reference = math.sqrt(constant) * estimated_sigma(constant * shares**2, self.full)
+        most = search.most_noise * reference * _DOUBT**2
+        for rounds in self._grid(MOST_ROUNDS):
+            squares = self._squares(rounds)
+            unsampled = self.full * math.sqrt(squares)
+            noise = math.sqrt(rounds) * estimated_sigma(squares, self.full)
+            if _SLACK * unsampled <= search.most_sigma and min(noise, math.sqrt(rounds) * unsampled) <= most:
+                yield noise, rounds
+
+    def estimated_rounds(self) -> float:
+        """The fewest rounds with which the bounds may be kept, roughly."""
+        return next((rounds for _, rounds in self.estimates()), math.inf)
+
+    def _squares(self, rounds: int) -> float:
+        """sum_i (s_i/N_c)^2, from a sample of the rounds where they are many."""
+        count = min(rounds, _SAMPLED)
+        places = np.floor((np.arange(count) + 0.5) * (rounds / count))
+        sizes = self._slowest(rounds, places)[1]
+        return float(np.mean(np.square(sizes / self.search.dataset_size))) * rounds
+
+    def _bisected(self, below: int, fits: int) -> int:
+        while fits - below > 1:
+            middle = (below + fits) // 2
+            below, fits = (below, middle) if self.fits(middle) else (middle, fits)
+        return fits
+
+    def fits(self, rounds: int, noise: float = math.inf) -> bool:
+        """Whether K gradients in T rounds meet the budget within the bounds and with at most ``noise`` in all."""
+        self.report(f"{rounds} rounds that start at {self.start}, power {self.power:g}")
+        known = self._sizes(rounds)
+        if known is None:
+            return False
+        sizes, search = known[1], self.search
+        unsampled = _SLACK * self.full * math.sqrt(float(np.sum(np.square(sizes / search.dataset_size))))
+        # The constant schedule's noise, which the last bound needs, takes longer than the others.
+        if unsampled > min(search.most_sigma, noise / math.sqrt(sizes.size)):
+            return False
+        sigma = self._most_sigma(sizes, noise)
+        if sigma < max(unsampled, LEAST_MULTIPLIER):
+            return False
+        if self._reveals_too_much(int(sizes[-1]), sigma):
+            return False
+        schedule = schedule_of(sizes, search.dataset_size)
+        return proved_epsilon(schedule, sigma, search.delta, search.relation) <= search.epsilon
+
+    def _reveals_too_much(self, size: int, sigma: float) -> bool:
+        """Whether a single round spends more than delta at epsilon, exactly; small sigmas take long to account for."""
+        search = self.search
+        kind = ReleaseKind(Gaussian(1.0, sigma), Poisson(size / search.dataset_size), 1)
+        profile = row_of(kind, search.relation).profile(kind)
+        return bool(profile.forward(np.array([search.epsilon]))[0] > search.delta)
+
+    def found(self, rounds: int, noise: float = math.inf) -> FoundRounds:
+        """Return sizes that fit, with their least sigma."""
+        known = self._sizes(rounds)
+        assert known is not None
+        m, sizes = known
+        search = self.search
+        sigma = smallest_sigma(schedule_of(sizes, search.dataset_size), search.epsilon, search.delta, search.relation)
+        # It is found to 0.1 %, which may be above a bound that the true one keeps.
+        most = self._most_sigma(sizes, noise)
+        return FoundRounds(search, self.start, self.power, m, sizes, most if sigma is None else min(sigma, most))
+
+    def _most_sigma(self, sizes: Sizes, noise: float) -> float:
+        return min(self.search.most_sigma, min(noise, self.cap) / math.sqrt(float(sizes.size)))
+
+    def _grid(self, most: int) -> Iterator[int]:
+        """Numbers of rounds up to ``most``, from the fewest that most_size allows to those of the constant schedule."""
+        constant = -(-self.search.gradients // self.start)
+        last = min(constant, most)
+        first = rounds = constant if self.power == 0 else self._fewest_by_size(constant)
+        while rounds < last:
+            yield rounds
+            rounds = max(rounds + 1, math.floor(rounds * _STEP))
+        if first <= last:
+            yield last
+
+    def _fewest_by_size(self, last: int) -> int:
+        low, high = 0, min(last, MOST_ROUNDS + 1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._enough(middle) else (middle, high)
+        return high
+
+    def _enough(self, rounds: int) -> bool:
+        """Whether the fastest growth makes K gradients."""
+        wanted = self.search.gradients
+        return rounds * self.start >= wanted or bool(self._grown(self._most(rounds), rounds)[1].sum() >= wanted)
+
+    def _most(self, rounds: int) -> float:
+        """The largest last size."""
+        return min(float(self.search.largest), self.start * math.pow(1.0 + (rounds - 1) / LEAST_M, self.power))
+
+    def _sizes(self, rounds: int) -> tuple[float, Sizes] | None:
+        """m and the sizes of the slowest growth that makes K gradients in so many rounds; None where even the fastest
+        one does not."""
+        wanted = self.search.gradients
+        if self.power == 0 or rounds * self.start >= wanted:
+            enough = -(-wanted // self.start)
+            return (1.0, power_sizes(self.start, 1.0, 0.0, enough)) if enough <= min(rounds, MOST_ROUNDS) else None
+        if not self._enough(rounds):
+            return None
+        m, sizes = self._slowest(rounds, np.arange(rounds))
+        return m, sizes[: rounds_for(sizes, wanted)]
+
+    def _slowest(self, rounds: int, places: Places) -> tuple[float, Sizes]:
+        """m of the slowest growth that makes K gradients, by the mean of the sizes at ``places``, and those sizes."""
+        wanted = self.search.gradients * places.size / rounds
+        low, high = float(self.start), self._most(rounds)
+        while high - low > 1e-6 * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._grown(middle, rounds, places)[1].sum() >= wanted else (middle, high)
+        return self._grown(high, rounds, places)
+
+    def _grown(self, last_size: float, rounds: int, places: Places | None = None) -> tuple[float, Sizes]:
+        """m and the sizes, or those at ``places``, that start at s_0 and end at ``last_size``."""
+        places = np.arange(rounds) if places is None else places
+        if last_size <= self.start:
+            return math.inf, np.full(places.size, self.start)
+        m = (rounds - 1) / math.expm1(math.log(last_size / self.start) / self.power)
+        return m, sizes_at(places, self.start, m, self.power)

@@ -10,16 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.increasing.gatherer import Gatherer, GathererState, Where
-from gossamer.algorithms.increasing.messages import (
+from gossamer.algorithms.increasing.gatherer import (
     MOST_AHEAD,
     Alone,
+    Gatherer,
+    GathererState,
     GlobalModel,
     Halt,
     Join,
     Leave,
     Probe,
     RoundUpdate,
+    Where,
     holds,
 )
 from gossamer.algorithms.increasing.sizes import MOST_ROUNDS

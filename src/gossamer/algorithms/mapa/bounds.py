@@ -31,8 +31,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from gossamer.algorithms.mapa.schedule import Problem, Stage
-from gossamer.algorithms.mapa.stages import StagePlan
+from gossamer.algorithms.mapa.stages import Problem, Stage, StagePlan
 from gossamer.errors import SpecError
 from gossamer.numbers import require_positive
 

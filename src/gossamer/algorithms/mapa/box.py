@@ -38,10 +38,10 @@ from gossamer.algorithms.clients import parts
 from gossamer.algorithms.command import Command
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
+from gossamer.algorithms.edge_cloud.nodes import StalenessSettings
 from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, SmallRuns
-from gossamer.algorithms.mapa.schedule import Problem, Schedule, initial_clip
+from gossamer.algorithms.mapa.stages import Problem, Schedule, initial_clip
 from gossamer.algorithms.nodes import model_of, output
-from gossamer.algorithms.staleness import StalenessSettings
 from gossamer.errors import SpecError
 from gossamer.privacy.clipping import StageClip
 from gossamer.protocol.node import Node

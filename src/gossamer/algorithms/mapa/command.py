@@ -20,12 +20,14 @@ from gossamer.algorithms.command import (
     refuse,
 )
 from gossamer.algorithms.mapa.bounds import claimed, descent, in_words
-from gossamer.algorithms.mapa.schedule import Problem, gaussian_second_moment, l2_laplace_second_moment
 from gossamer.algorithms.mapa.stages import (
+    Problem,
     StagePlan,
     calibrate_stages,
     gaussian_epsilon,
+    gaussian_second_moment,
     l2_laplace_epsilons,
+    l2_laplace_second_moment,
     plan_stages,
 )
 from gossamer.errors import CallerError, counted

@@ -38,8 +38,7 @@ from pydantic import Field, model_validator
 from gossamer.algorithms.context import Context, mean
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
-from gossamer.algorithms.synchronous_gossip.averaging import rows
-from gossamer.algorithms.synchronous_gossip.node import SynchronousNode
+from gossamer.algorithms.synchronous_gossip.node import SynchronousNode, rows
 from gossamer.protocol.node import Node
 from gossamer.section import Composite
 from gossamer.topology.graphs import Graph

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import gossamer as gs
 from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.allreduce.box import AllreduceNode, Settings
-from gossamer.algorithms.allreduce.messages import Alive, Join, Probe, Roster, Welcome
-from gossamer.algorithms.allreduce.ring import begin
+from gossamer.algorithms.allreduce.member import Alive, Join, Probe, Roster, Welcome, begin
 from gossamer.algorithms.context import Context
 from gossamer.experiment.reading import parse_spec
 from gossamer.privacy.mechanisms import NoNoise

@@ -17,8 +17,8 @@ from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, New
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.edge_cloud.box import AgarwalDuchiRate, Settings
+from gossamer.algorithms.edge_cloud.nodes import StalenessSettings, feasible
 from gossamer.algorithms.mapa import box as mapa
-from gossamer.algorithms.staleness import StalenessSettings, feasible
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, StageClip
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise

@@ -10,7 +10,7 @@ import pytest
 from gossamer.algorithms.context import Context, InFlight
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.gossip.box import Answer, Offer, Settings
-from gossamer.algorithms.gossip.promises import PATIENCE, WHOLE
+from gossamer.algorithms.gossip.exchange import PATIENCE, WHOLE
 from gossamer.errors import PeerError
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson

@@ -20,8 +20,7 @@ from gossamer.algorithms.increasing.delay import (
     first_stall,
     steps_allowed,
 )
-from gossamer.algorithms.increasing.size_schedules import ConstantSizes, PowerSizes, TheorySizes
-from gossamer.algorithms.increasing.sizes import RoundSizes
+from gossamer.algorithms.increasing.sizes import ConstantSizes, PowerSizes, RoundSizes, TheorySizes
 
 ADAPTER: TypeAdapter[Delay] = TypeAdapter(Delay)
 

@@ -11,16 +11,18 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
-from gossamer.algorithms.increasing.size_schedules import (
+from gossamer.algorithms.increasing.sizes import (
+    MOST_ROUNDS,
     MOST_STEPS,
     ConstantSizes,
     LogSizes,
     PowerSizes,
     PrivacySizes,
+    RoundSizes,
     Sizes,
     TheorySizes,
+    check_sizes,
 )
-from gossamer.algorithms.increasing.sizes import MOST_ROUNDS, RoundSizes, check_sizes
 from gossamer.errors import SpecError
 
 ADAPTER: TypeAdapter[Sizes] = TypeAdapter(Sizes)

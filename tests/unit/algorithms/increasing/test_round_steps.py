@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from gossamer.algorithms.increasing.size_schedules import PowerSizes, TheorySizes
-from gossamer.algorithms.increasing.sizes import RoundSizes
-from gossamer.algorithms.increasing.steps import RoundRate
+from gossamer.algorithms.increasing.settings import RoundRate
+from gossamer.algorithms.increasing.sizes import PowerSizes, RoundSizes, TheorySizes
 
 ADAPTER: TypeAdapter[RoundRate] = TypeAdapter(RoundRate)
 

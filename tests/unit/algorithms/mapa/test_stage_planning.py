@@ -8,8 +8,13 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from gossamer.algorithms.mapa.schedule import Problem, gaussian_second_moment
-from gossamer.algorithms.mapa.stages import calibrate_stages, gaussian_epsilon, plan_stages
+from gossamer.algorithms.mapa.stages import (
+    Problem,
+    calibrate_stages,
+    gaussian_epsilon,
+    gaussian_second_moment,
+    plan_stages,
+)
 from gossamer.errors import AccountingError, BudgetUnreachable, SpecError
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier
 from gossamer.privacy.mechanisms import NeighboringRelation

@@ -11,10 +11,8 @@ from tests.reference.gossip_loop import averaged, loop, metropolis_weights, seco
 import gossamer as gs
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.synchronous_gossip import box
-from gossamer.algorithms.synchronous_gossip.averaging import momentum, rows
 from gossamer.algorithms.synchronous_gossip.box import Settings
-from gossamer.algorithms.synchronous_gossip.messages import Enough, Iterate, Probe
-from gossamer.algorithms.synchronous_gossip.node import SynchronousNode
+from gossamer.algorithms.synchronous_gossip.node import Enough, Iterate, Probe, SynchronousNode, momentum, rows
 from gossamer.errors import PeerError, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare

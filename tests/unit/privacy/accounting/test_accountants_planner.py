@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.reference.accounting_slow import gaussian_epsilon
 
-from gossamer.algorithms.increasing.calibration import smallest_sigma
+from gossamer.algorithms.increasing.planning import smallest_sigma
 from gossamer.errors import AccountingError, BudgetUnreachable, CallerError
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.planner import (
