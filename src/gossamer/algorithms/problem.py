@@ -15,10 +15,10 @@ from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model
 from gossamer.algorithms.context import Workload
 from gossamer.parameters import Part
 from gossamer.privacy.accounting.group_rows import MOST_ROWS
-from gossamer.privacy.clipping import Clipping, ClipSettings
+from gossamer.privacy.clipping import ClipSettings
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts
-from gossamer.privacy.sampling import Sampling
+from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
 from gossamer.section import Composite, Section
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public
@@ -303,6 +303,8 @@ class Spec(Protocol):
     """Part of a spec that plans depend on, whatever its algorithm."""
 
     @property
+    def algorithm(self) -> Any: ...
+    @property
     def privacy(self) -> PrivacySettings: ...
     @property
     def budget(self) -> Budget | None: ...
@@ -340,6 +342,11 @@ class Spec(Protocol):
         ...
 
     @property
+    def away(self) -> bool:
+        """Whether nodes are away at times, so that they may not make all updates of their quotas."""
+        ...
+
+    @property
     def disturbed(self) -> bool:
         """Whether nodes are away at times, or cut off from each other."""
         ...
@@ -369,94 +376,104 @@ class Estimated:
         return f"estimated on {self.examples} examples that are not the nodes': {found}"
 
 
+class DryRun(Protocol):
+    """Count of what nodes ask of their data sides in a run without data."""
+
+    @property
+    def counts(self) -> Mapping[str, Counts]:
+        """Number of releases of each kind by each node."""
+        ...
+
+    @property
+    def asked(self) -> Mapping[str, int]:
+        """Number of tasks of each node, for those whose releases are of one kind, which no task says."""
+        ...
+
+
+_SAMPLINGS: dict[str, Callable[[int, int], Sampling]] = {
+    "poisson": Poisson.of_batch,
+    "fixed_size": FixedSize.of_batch,
+    "with_replacement": WithReplacement.of_batch,
+}
+
+
+def sampling_of(spec: Spec, examples: int, batch: int) -> Sampling:
+    """Return the scheme by which a node with so many ``examples`` draws a batch."""
+    return _SAMPLINGS[spec.terms.sampling or spec.privacy.sampling](examples, batch)
+
+
 @dataclass(frozen=True)
 class Problem(Generic[S]):
     """Problem that a run is planned from.
 
     Attributes
     ----------
-    settings : S
-        Of the algorithm.
     spec : Spec
-        The sections on privacy, budget and the run's end, and what follows from them.
-    text : str
-        All of the spec, the same at every party that has agreed to it.
-    names : tuple of str
-        The nodes with data.
+        The algorithm's settings, the sections on privacy, budget and the run's end, and what follows from them.
     shard_sizes : mapping of str to int
-        Training examples of each.
+        Number of training examples of each node with data.
     parts : tuple of Part
-        Of the model's vector.
+        Parts of the model's vector.
     graph : Graph
         Who may talk to whom.
     initial : Public
         The common starting model, [size].
     seed : int
-        Of the public randomness.
+        Seed of the public randomness.
     run : str
         Name of a deployed run, whose parties have identities; empty in a simulation.
-    clipping : Clipping
-        How clips move.
+    agreed : bytes
+        Digest of the whole spec and of the run's name, the same at every party that has agreed to them.
     first_clip : float
         The bound at the start.
-    first_state : callable
-        () -> what nodes keep of the clip at the start, see `Clipping.initial`.
     workload : Workload
-        Examples of each update.
-    sampling : callable
-        (node, batch) -> how the node draws so many examples.
-    schedule : callable
-        (stop, quotas) -> how many releases of which kind each node makes, found by running the nodes without data.
-    asks : callable
-        (stop, quotas) -> how much each node asks of its data side, found likewise: for those whose releases are of one
-        kind, which no task says.
+        Number of examples of each update.
+    dry_run : callable
+        (stop, quotas) -> what nodes ask of their data sides, found by running them without data.
     check : callable
         Given each node's mechanism, builds the nodes once, without data.
 
         Raises CallerError if they cannot be built.
-    absences : bool
-        Whether nodes are away at times, so that they may not make all updates of their quotas.
     holdings : Holdings or None
         How persons' examples lie at nodes, where the data say whose they are.
-    estimates : Estimated or None
-        Constants that the spec does not say.
-    public_examples : bool
-        Whether constants may be what was estimated on public examples.
-    server : str or None
-        Name of the one node above all others, if there is one.
     beforehand : Counts
         Releases that each node makes of its examples before the run, such as those of a private scale.
     """
 
-    settings: S
     spec: Spec
-    text: str = field(repr=False)
-    names: tuple[str, ...]
     shard_sizes: Mapping[str, int]
     parts: tuple[Part, ...]
     graph: Graph
     initial: Public
     seed: int
     run: str
-    clipping: Clipping
+    agreed: bytes
     first_clip: float
-    first_state: Callable[[], Public]
     workload: Workload
-    sampling: Callable[[str, int], Sampling]
-    schedule: Callable[[StopSettings, Quotas | None], Mapping[str, Counts]]
-    asks: Callable[[StopSettings, Quotas | None], Mapping[str, int]]
+    dry_run: Callable[[StopSettings, Quotas | None], DryRun]
     check: Callable[[Mapping[str, Mechanism]], None]
-    absences: bool = False
     holdings: Holdings | None = None
-    estimates: Estimated | None = None
-    public_examples: bool = False
-    server: str | None = None
     beforehand: Counts = field(default_factory=dict)
+
+    @property
+    def settings(self) -> S:
+        """Settings of the algorithm."""
+        settings: S = self.spec.algorithm
+        return settings
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The nodes with data."""
+        return tuple(self.shard_sizes)
 
     @property
     def size(self) -> int:
         """Number of parameters."""
         return sum(part.size for part in self.parts)
+
+    def sampling(self, name: str, batch: int) -> Sampling:
+        """Return the scheme by which node ``name`` draws so many examples."""
+        return sampling_of(self.spec, self.shard_sizes[name], batch)
 
 
 def smallest_node(problem: Problem[Any]) -> str:

@@ -245,7 +245,7 @@ def plan_schedules(
         updates=updates,
         noise=[law.describe() for law in laws.values()],
         figures={"mechanism": noise_of(laws, words.party), **_composed(problem, laws, counts, epsilons)},
-        words=replace(words, server=problem.server, plan=line, advice=advice),
+        words=replace(words, plan=line, advice=advice),
         spent=partial(epsilon_so_far, problem),
     )
 
@@ -267,9 +267,9 @@ def quotas_of(problem: Problem[Any], stop: StopSettings) -> dict[str, int] | Non
 
 def _schedules(problem: Problem[Any], stop: StopSettings, quotas: dict[str, int] | None) -> dict[str, Schedule]:
     cut_short = stop.updates is not None or stop.virtual_seconds is not None
-    if quotas is not None and not cut_short and not problem.absences:
+    if quotas is not None and not cut_short and not problem.spec.away:
         return {name: _samplings(problem, name, quotas[name]) for name in problem.names}
-    counts = problem.schedule(stop, quotas)
+    counts = problem.dry_run(stop, quotas).counts
     return {name: {kind.sampling: n for kind, n in counts.get(name, {}).items()} for name in problem.names}
 
 
@@ -378,9 +378,8 @@ def _guarantee(
         f"composed over the plan of the node that spends most ({accountant}){together_with}{moved}{before}; all a "
         "node sends is post-processing of its releases"
     )
-    more = (guarantees.PUBLIC_EXAMPLES,) if problem.public_examples else ()
     bound = epsilons[worst] if together is None else together
-    planned = guarantees.planned(bound, spec.delta, relation, proof, *more)
+    planned = guarantees.planned(bound, spec.delta, relation, proof)
     planned = replace(planned, evidence=partial(worst_profile, _parts(problem, counts), relation, (bound, spec.delta)))
     if asked(spec):
         planned = guarantees.for_persons(planned, spec.rows_per_person, knowledge(problem.holdings))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import warnings
@@ -34,7 +35,9 @@ from gossamer.experiment.private_scale import beforehand
 from gossamer.experiment.problem_constants import estimates_on
 from gossamer.experiment.spec import Experiment, of_others
 from gossamer.objectives.glm import LinearModel
+from gossamer.privacy.guarantees import PUBLIC_EXAMPLES
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
+from gossamer.protocol.encoding import encode
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.pool import DryRun
 
@@ -62,8 +65,11 @@ def plan_run(prepared: Prepared) -> Plan:
     problem = problem_of(prepared)
     found = prepared.algorithm.plan(problem)
     _check_beforehand(problem, found)
-    if problem.estimates is not None:
-        found = replace(found, words=replace(found.words, estimates=str(problem.estimates)))
+    estimates = "" if prepared.estimates is None else str(prepared.estimates)
+    found = replace(found, words=replace(found.words, server=prepared.cast.hub, estimates=estimates))
+    if estimates_on(spec) not in (None, SYNTHETIC):
+        # Also where the constants are written out: they may be what an earlier run estimated.
+        found = found.assuming(PUBLIC_EXAMPLES)
     if (code := registered_as(spec.algorithm.name)) is not None:
         found = found.assuming(OTHERS_CODE.format(code=code))
     for line in _assumptions(prepared):
@@ -115,32 +121,21 @@ def problem_of(prepared: Prepared) -> Problem[Any]:
         If a node cannot make the first update, or the settings do not fit together.
     """
     spec = prepared.experiment
+    text = json.dumps(spec.model_dump(mode="json"), sort_keys=True)
     return Problem(
-        settings=spec.algorithm,
         spec=spec,
-        text=json.dumps(spec.model_dump(mode="json"), sort_keys=True),
-        names=prepared.names,
         shard_sizes=prepared.shard_sizes,
         parts=prepared.objective.parts,
         graph=prepared.graph,
         initial=prepared.initial,
         seed=public_seed(spec),
         run=prepared.run,
-        clipping=prepared.clipping,
+        agreed=hashlib.sha256(encode((text, prepared.run))).digest(),
         first_clip=_first_clip(prepared),
-        # Drawn anew: a generator takes bytes of the operating system's, and what a party takes has to stay as it is.
-        first_state=lambda: prepared.clipping.initial(prepared.drawn_initial()),
         workload=prepared.workload,
-        sampling=prepared.sampling,
-        schedule=lambda stop, quotas: _dry_run(prepared, stop, quotas).counts,
-        asks=lambda stop, quotas: _dry_run(prepared, stop, quotas).asked,
+        dry_run=partial(_dry_run, prepared),
         check=partial(_check_nodes, prepared),
-        absences=spec.faults.away,
         holdings=prepared.holdings,
-        estimates=prepared.estimates,
-        # Also where the constants are written out: they may be what an earlier run estimated.
-        public_examples=estimates_on(spec) not in (None, SYNTHETIC),
-        server=prepared.cast.hub,
         beforehand=beforehand(prepared),
     )
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from gossamer.algorithms.context import Context, Workload
 from gossamer.algorithms.interface import Algorithm, Cast
-from gossamer.algorithms.problem import Estimated
+from gossamer.algorithms.problem import Estimated, sampling_of
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
@@ -22,7 +22,7 @@ from gossamer.experiment.spec import Experiment
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
+from gossamer.privacy.sampling import Sampling
 from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node
@@ -32,11 +32,6 @@ from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import rho
 from gossamer.vectors import Blank, Public
 
-_SAMPLINGS: dict[str, Callable[[int, int], Sampling]] = {
-    "poisson": Poisson.of_batch,
-    "fixed_size": FixedSize.of_batch,
-    "with_replacement": WithReplacement.of_batch,
-}
 _MOST_MIXED = 2000
 """Nodes of the largest graph whose eigenvalues are computed: within a second."""
 
@@ -160,9 +155,7 @@ class Prepared:
 
     def sampling(self, name: str, batch: int) -> Sampling:
         """Return the scheme by which node ``name`` draws so many examples."""
-        spec = self.experiment
-        scheme = spec.terms.sampling or spec.privacy.sampling
-        return _SAMPLINGS[scheme](self.shard_sizes[name], batch)
+        return sampling_of(self.experiment, self.shard_sizes[name], batch)
 
     def context(
         self,

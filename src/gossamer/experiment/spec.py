@@ -421,9 +421,14 @@ class Experiment(Section):
         return self.stop.virtual_seconds is not None or looks_by_clock
 
     @property
+    def away(self) -> bool:
+        """Whether nodes are away at times."""
+        return self.faults.away
+
+    @property
     def disturbed(self) -> bool:
         """Whether nodes are away at times, or cut off from each other."""
-        return self.faults.away or bool(self.links.partitions)
+        return self.away or bool(self.links.partitions)
 
     @property
     def rows_per_person(self) -> int:

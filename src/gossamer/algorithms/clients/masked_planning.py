@@ -6,7 +6,6 @@ certain. Each client adds 1/h of its variance, and so do all others in a sum; wh
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,7 +22,6 @@ from gossamer.algorithms.sample_planning import quotas_of
 from gossamer.errors import BudgetUnreachable, counted
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import Gaussian, Mechanism
-from gossamer.protocol.encoding import encode
 from gossamer.sides.client_guarantees import SERVER, Sharing, masked_guarantee, no_masked_guarantee
 from gossamer.sides.plan import WHOLE, MaskedMember
 
@@ -63,8 +61,7 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -
     law, unit = _meeting(problem, law, sharing, most)
     problem.check(dict.fromkeys(names, law))
     queries = {name: settings.query(problem.shard_sizes[name]) for name in names}
-    agreed = hashlib.sha256(encode((problem.text, problem.run))).digest()
-    terms = RoundTerms(agreed, queries, rounds.count, float("inf"))
+    terms = RoundTerms(problem.agreed, queries, rounds.count, float("inf"))
     groups = frozenset(cohorts if honest > 1 else ())
     members = {
         name: MaskedMember(unit, rounds.cohort, terms, 0 if unit.noise is None else drawn[name], honest, groups)
@@ -99,7 +96,7 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -
             "masked_sums_of": rounds.clients,
             "honest_clients_counted": honest,
         },
-        words=Words("client", "masked sum", problem.server, plan=line),
+        words=Words("client", "masked sum", plan=line),
         spent=partial(_sums_so_far, problem, unit, sharing),
     )
 

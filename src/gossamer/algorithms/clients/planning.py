@@ -120,9 +120,9 @@ def participation_by_quota(problem: Problem[S], stop: StopSettings) -> Participa
     """
     quotas = quotas_of(problem, stop)
     cut_short = stop.updates is not None or stop.virtual_seconds is not None
-    if quotas is not None and not cut_short and not problem.absences:
+    if quotas is not None and not cut_short and not problem.spec.away:
         return participation_in_updates(problem, quotas)
-    found = problem.asks(stop, quotas)
+    found = problem.dry_run(stop, quotas).asked
     if not any(found.values()):
         raise SpecError("no client makes an update before the run ends; raise stop or look at faults")
     return Participation({name: found.get(name, 0) for name in problem.names})
@@ -228,16 +228,16 @@ def _noised(problem: Problem[S], participation: Participation, stop: StopSetting
         updates=sum(participation.most.values()),
         noise=[law.describe() for law in laws.values()],
         figures={"mechanism": noise_of(laws, "client")},
-        words=_words(problem, laws, counted(sum(participation.most.values()), "update")),
+        words=_words(laws, counted(sum(participation.most.values()), "update")),
         spent=partial(epsilon_so_far, problem),
     )
 
 
-def _words(problem: Problem[S], laws: Mapping[str, Mechanism], made: str) -> Words:
+def _words(laws: Mapping[str, Mechanism], made: str) -> Words:
     law = in_common(laws)
     noise = f"{len(set(laws.values()))} different noise laws" if law is None else describe_law(law)
     line = f"{made} of {counted(len(laws), 'client')}, {noise}"
-    return Words("client", server=problem.server, plan=line)
+    return Words("client", plan=line)
 
 
 def _curated(problem: Problem[S], participation: Participation, stop: StopSettings) -> Plan:
@@ -270,7 +270,7 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
         )
         for name in names
     }
-    words = _words(problem, laws, f"{counted(participation.sums, 'sum')} of updates")
+    words = _words(laws, f"{counted(participation.sums, 'sum')} of updates")
     return Plan(
         stop=stop,
         quotas=quotas_of(problem, stop),

@@ -149,7 +149,7 @@ def plan_units(problem: Problem[Settings]) -> Plan:
         updates=updates,
         noise=[unit.stream.describe() for unit in units.values()],
         figures=figures,
-        words=Words(plan=line, advice=advice),  # there is no one server, and models are those of several
+        words=Words(plan=line, advice=advice),
         spent=partial(_spent, problem, units, guarantees["other_units"]),
         lengths=lengths,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ from gossamer.errors import SpecError
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.streams.agent_noise import own_server_guarantee
 from gossamer.privacy.streams.graph_bounds import ModelLengths, Noise, model_lengths
-from gossamer.protocol.encoding import encode
 from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan
 
 if TYPE_CHECKING:
@@ -45,10 +43,9 @@ def masked_terms(problem: Problem[Settings], clip: float, radius: float) -> Roun
     from gossamer.sides.secure_unit import RoundTerms
 
     settings = problem.settings
-    agreed = hashlib.sha256(encode((problem.text, problem.run))).digest()
     clips = dict.fromkeys(problem.names, clip)
     queries = local_queries(settings, problem.shard_sizes, problem.seed, clips)
-    return RoundTerms(agreed, queries, settings.rounds, radius)
+    return RoundTerms(problem.agreed, queries, settings.rounds, radius)
 
 
 def own_server(problem: Problem[Settings], clip: float, honest: int = 1) -> Guarantee:
