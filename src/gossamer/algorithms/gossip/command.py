@@ -1,4 +1,4 @@
-"""``gossamer plan gossip``: the paper's utility claim, Theorem 1 and Proposition 1, for a planned run of public constants.
+"""``gossamer plan gossip``: the paper's utility claims, Theorem 1 and Proposition 1, from public constants of a run.
 
 | symbol | here |
 |---|---|
