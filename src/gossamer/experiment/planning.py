@@ -35,7 +35,7 @@ from gossamer.experiment.private_scale import beforehand
 from gossamer.experiment.problem_constants import estimates_on
 from gossamer.experiment.spec import Experiment, of_others
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.guarantees import PUBLIC_EXAMPLES
+from gossamer.privacy import guarantees
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.simulator import Simulator
@@ -69,7 +69,7 @@ def plan_run(prepared: Prepared) -> Plan:
     found = replace(found, words=replace(found.words, server=prepared.cast.hub, estimates=estimates))
     if estimates_on(spec) not in (None, SYNTHETIC):
         # Also where the constants are written out: they may be what an earlier run estimated.
-        found = found.assuming(PUBLIC_EXAMPLES)
+        found = found.assuming(guarantees.PUBLIC_EXAMPLES)
     if (code := registered_as(spec.algorithm.name)) is not None:
         found = found.assuming(OTHERS_CODE.format(code=code))
     for line in _assumptions(prepared):
