@@ -30,7 +30,7 @@ from typing import Annotated, NamedTuple
 from gossamer.algorithms.command import COUNT, POSITIVE, Answer, Bounds, Command, Doing, Option, Table
 from gossamer.errors import SpecError
 from gossamer.numbers import real_number, require_counts, require_positive
-from gossamer.privacy.claim import UtilityClaim
+from gossamer.privacy.guarantees import UtilityClaim
 
 PROPOSITION1 = "A(DP)2SGD, Proposition 1"
 

@@ -24,9 +24,8 @@ from gossamer.algorithms.increasing.planning import Proved, RoundPlan, Sizes, pl
 from gossamer.algorithms.increasing.search import POWERS, FoundRounds, Objective, RoundSearch, search_rounds
 from gossamer.algorithms.increasing.selection import RoundProblem, maximal_r0, transition_powers
 from gossamer.errors import CallerError, counted
-from gossamer.privacy.guarantees import rounded_up
+from gossamer.privacy.guarantees import remarks, rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.weakness import remarks
 
 _SHOWN = 6  # sizes on either side of the dots
 
