@@ -1,4 +1,4 @@
-"""Turns of the coordinator and the shards of a simulation: orders and what is said to them, as data."""
+"""Turns of the coordinator and the shards of a simulation: the order of events, and what each says, as data."""
 
 from __future__ import annotations
 

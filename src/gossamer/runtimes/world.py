@@ -1,4 +1,4 @@
-"""The world that the nodes of a simulation live in: speeds, links, faults, and when its clock starts."""
+"""The world that the nodes of a simulation live in: speeds, links, faults and absences, and when its clock starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roster of a run: the parties with data, and the servers that its algorithm adds."""
+"""Roster of a run: the parties with data, the servers that its algorithm adds, and their keys."""
 
 from __future__ import annotations
 

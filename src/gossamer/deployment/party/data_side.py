@@ -1,4 +1,4 @@
-"""A party's data, their ledger, and the data side that its node asks."""
+"""A party's data, their ledger, the data side that its node asks, and the file of what that keeps."""
 
 from __future__ import annotations
 

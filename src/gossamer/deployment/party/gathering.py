@@ -1,4 +1,4 @@
-"""Meeting of a node's neighbours, before it draws or charges anything.
+"""Meeting of a node's neighbours, and what they have witnessed, before it draws or charges anything.
 
 A new node says hello, and probes whether a message of the run's size gets through, so that it begins together with the
 others, and not before it has reached one. Any node hears what its peers know of the messages

@@ -1,4 +1,4 @@
-"""Whether a party may join: its identity, the invitation, and what the data's owner has ruled."""
+"""Whether a party may join: its options, its identity, the invitation, and what the data's owner has ruled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peers that take what this node sends, and peers that are heard and take nothing.
+"""Peers that take what this node sends, peers that are heard and take nothing, and how the node gets on.
 
 A broker may pass hellos and drop models: one with another run's access list, with a limit on what it passes, or that
 acknowledges nothing. So a peer is *reached* when it acknowledges what it was sent, by its session or by the answer to

@@ -1,4 +1,4 @@
-"""A party's node as its store has it."""
+"""A party's node as its store has it: opened, handed on to a newer invitation, and copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One peer: when it is looked after, what is known of it, and what is to be done about it next."""
+"""One peer: when it is looked after, what is known of it, how it behaves, and what is to be done about it next."""
 
 from __future__ import annotations
 

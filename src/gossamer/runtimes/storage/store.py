@@ -1,4 +1,4 @@
-"""The store of one node: what has to outlive its process, in one SQLite file.
+"""Files of one node: the store of what has to outlive its process, and what it has witnessed, in SQLite.
 
 A store is the journal of a `runtimes.host.Host`: its inputs in order, and a snapshot of its state that makes what came
 before superfluous. Both are bytes here. What is written is *staged*; `SqliteStore.commit` returns when all that was
