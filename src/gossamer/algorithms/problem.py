@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import Annotated, Any, Generic, Literal, Protocol, Self, TypeVar
 
 from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model_validator
 
@@ -142,16 +142,13 @@ class SecureSums(Section):
 
     Attributes
     ----------
-    name : str
-        The kind.
+    name : {"none", "secure"}
+        Name of the kind.
     bits, threshold, minimum, fraction_bits
-        Of ``secure``; each algorithm says what they are of its own nodes.
+        Settings of ``secure``, as all others are; each algorithm says what they are of its own nodes.
     """
 
-    secure: ClassVar[tuple[str, ...]] = ("bits", "threshold", "minimum", "fraction_bits")
-    """Settings that belong to ``secure`` alone."""
-
-    name: str = "none"
+    name: Literal["none", "secure"] = "none"
     bits: Literal[32, 64] = 32
     threshold: int | None = Field(default=None, ge=2)
     minimum: int | None = Field(default=None, ge=2)
@@ -159,7 +156,8 @@ class SecureSums(Section):
 
     @model_validator(mode="after")
     def _belongs_to_secure(self) -> Self:
-        foreign = [name for name in self.secure if getattr(self, name) != type(self).model_fields[name].default]
+        fields = type(self).model_fields
+        foreign = [key for key in fields if key != "name" and getattr(self, key) != fields[key].default]
         if foreign and self.name != "secure":
             raise ValueError(
                 f"masking: {' and '.join(foreign)} {'belong' if foreign[1:] else 'belongs'} to secure, found "

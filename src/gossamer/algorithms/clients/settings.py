@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -38,9 +38,6 @@ class Masking(SecureSums):
         Left out, nobody is: of a sum's noise what each client added itself counts for it, and no more.
     """
 
-    secure: ClassVar[tuple[str, ...]] = (*SecureSums.secure, "honest")
-
-    name: Literal["none", "secure"] = "none"
     honest: float | None = Field(default=None, gt=0, le=1)
 
     def colluders(self, clients: int) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gossamer.algorithms.graph_federated.messages import REASONS, Assignment, Contribution, Declined, Over, Probe
-from gossamer.algorithms.nodes import EndingNode
+from gossamer.algorithms.graph_federated.messages import REASONS, Assignment, Contribution, Declined, Over
+from gossamer.algorithms.nodes import EndingNode, Probe
 from gossamer.errors import PeerError
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Compute, Send

@@ -102,10 +102,7 @@ def _kinds(
     settings: Settings, context: Context, server: str, sampled: int
 ) -> tuple[Callable[..., ServerNode], Callable[..., AgentNode]]:
     """Constructors of the nodes of a unit."""
-    masking = settings.masking.name
-    if context.agent_noise and masking != "secure":
-        raise SpecError(f"privacy.agent_noise is added inside masked sums: say masking: secure, found {masking}")
-    if masking != "secure":
+    if settings.masking.name != "secure":
         return ServerNode, AgentNode
     # Masks need cryptography, which is optional, so it is imported only here.
     from gossamer.algorithms.graph_federated.masking import MaskingAgentNode, MaskingServerNode, unit_of

@@ -47,15 +47,6 @@ class Over(Message):
     model: Public | Released | Confined
 
 
-# From servers, to whom they wait for
-
-
-@message("graph.probe")
-@dataclass(frozen=True)
-class Probe(Message):
-    """Whether the receiver is there shows in whether this is acknowledged."""
-
-
 # Between servers
 
 

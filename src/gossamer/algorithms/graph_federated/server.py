@@ -24,11 +24,10 @@ from gossamer.algorithms.graph_federated.messages import (
     Declined,
     Leaving,
     Over,
-    Probe,
 )
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings
 from gossamer.algorithms.graph_federated.state import Newest, Reach, ServerState, Weights, shortened
-from gossamer.algorithms.nodes import EndingNode
+from gossamer.algorithms.nodes import EndingNode, Probe
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Finish, Record, Reject, Release, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import (
-    BeforeValidator,
     Discriminator,
     Field,
     PositiveFloat,
@@ -24,7 +23,7 @@ from gossamer.privacy.clipping import NoClip
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.unit_tasks import LocalQuery
 from gossamer.randomness import Stream, stream
-from gossamer.section import Composite
+from gossamer.section import Composite, bare
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import check_connected, check_doubly_stochastic, metropolis
 from gossamer.topology.settings import Ring, Topology
@@ -53,9 +52,6 @@ class Masking(SecureSums):
         the clip, the rounds and the noise.
     """
 
-    secure: ClassVar[tuple[str, ...]] = (*SecureSums.secure, "radius")
-
-    name: Literal["none", "secure"] = "none"
     radius: float | None = Field(default=None, gt=0)
 
 
@@ -150,9 +146,7 @@ class Settings(Composite):
     synchronous: bool = True
     timeout: PositiveFloat | None = None
     patience: float = Field(default=60.0, ge=1e-3)
-    masking: Annotated[Masking, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)] = (
-        Masking()
-    )
+    masking: Annotated[Masking, bare("name")] = Masking()
     consensus: int = Field(default=0, ge=0, le=10_000)
 
     @model_validator(mode="after")

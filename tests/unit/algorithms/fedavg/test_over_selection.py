@@ -26,7 +26,6 @@ from tests.unit.algorithms.fedavg.test_fedavg import (
 )
 
 from gossamer.algorithms.clients.messages import SERVER, Fetch, Leave, Push
-from gossamer.algorithms.clients.rounds import public_cohorts
 from gossamer.algorithms.fedavg.box import Settings
 from gossamer.cli import main
 from gossamer.errors import SpecError
@@ -131,9 +130,7 @@ def test_a_run_goes_on_without_the_slow_and_keeps_to_its_plan(algorithm: dict[st
         lines = [json.loads(line) for line in (out / "ledger.jsonl").read_text().splitlines()]
         charged = {line["node"]: line["releases"] for line in lines}
         assert all(line["probability"] == 1 for line in lines)
-        draw = public_cohorts(
-            read.algorithm, planned(algorithm=more).problem.seed, tuple(f"node-{i}" for i in range(6))
-        )
+        draw = client_specs.cohorts(spec(algorithm=more))
         counts = Counter(name for round in range(9) for name in draw(round))
         assert all(releases <= counts[name] for name, releases in charged.items())
         assert result.metrics[-1]["epsilon_so_far"] <= result.guarantee.epsilon

@@ -340,7 +340,7 @@ def test_a_client_with_many_updates_is_in_no_more_sums_than_there_are() -> None:
     """Three clients of 2 updates each share 6 sums of two with one of 20. `stop.updates` are sums, too."""
     assert most_sums([20, 2, 2, 2], 2) == 6
     assert most_sums([20, 2, 2, 2], 3) == 3
-    assert set(planned(stop={"updates": 2}).most.values()) == {2}
+    assert set(planned(stop={"updates": 2}).releases.values()) == {2}
 
 
 @pytest.mark.parametrize(

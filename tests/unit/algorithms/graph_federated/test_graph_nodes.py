@@ -19,11 +19,11 @@ from gossamer.algorithms.graph_federated.messages import (
     Declined,
     Leaving,
     Over,
-    Probe,
 )
 from gossamer.algorithms.graph_federated.server import ServerNode
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, combination, drawn, units_of
 from gossamer.algorithms.graph_federated.state import Reach, Weights
+from gossamer.algorithms.nodes import Probe
 from gossamer.errors import PeerError, TopologyError
 from gossamer.privacy.unit_tasks import LocalQuery
 from gossamer.protocol.effects import Compute, Finish, Record, Reject, Release, Send, SetTimer
