@@ -39,14 +39,14 @@ from paho.mqtt.enums import CallbackAPIVersion
 from gossamer.deployment.channel.sealed_frames import OVERHEAD
 from gossamer.deployment.channel.secure_channel import SecureChannel
 from gossamer.keys.identity import Identity
-from gossamer.protocol.effects import Send
+from gossamer.protocol.effects import Reject, Send
 from gossamer.protocol.events import Received, Stop
 from gossamer.protocol.frames import CHUNK_OVERHEAD, decode_frame, encode_frame
 from gossamer.protocol.messages import Message, encoded_size, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import Step
-from gossamer.runtimes.host import Arrived, Host, Input, Outcome, Rejected, Wake
+from gossamer.runtimes.host import Arrived, Host, Input, Outcome, Wake
 from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings
 from gossamer.runtimes.mqtt.broker import HOST, EmbeddedBroker, LocalBroker, Mosquitto, ServerTls
 from gossamer.runtimes.mqtt.certificates import Authority
@@ -179,7 +179,7 @@ class PartyLoop:
             if isinstance(outcome, Transmit):
                 self.publish(self.channel.seal(encode_frame(outcome.frame)))
             else:
-                assert not isinstance(outcome, Rejected), outcome
+                assert not isinstance(outcome, Reject), outcome
 
 
 def node_process(name: str, peer: str, setting: Setting, commands: Connection) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.oracle.specs import SPECS
+from tests.reference.local_crew import Inline
 
 import gossamer as gs
 from gossamer.cli.main import main
@@ -25,7 +26,6 @@ from gossamer.experiment.progress import NullProgress
 from gossamer.experiment.results_folder import CHECKPOINT, ResultsFolder
 from gossamer.experiment.secrets import KeptSecret
 from gossamer.protocol.snapshots import encode_snapshot
-from gossamer.runtimes.crew import Inline
 
 SECRET = gs.NoiseSecret(bytes(range(16)))
 
