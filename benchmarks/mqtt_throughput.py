@@ -283,10 +283,13 @@ class Child:
 
 def make_certificates(folder: Path) -> ServerTls:
     """Of an authority, a broker and one client; where the broker's are."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests.reference.certificates import client, written
+
     authority = Authority("benchmark")
     (folder / "authority.crt").write_bytes(authority.certificate)
-    authority.client("client").write(folder, "client")
-    return ServerTls(folder / "authority.crt", *authority.server("broker", [HOST]).write(folder, "broker"))
+    written(client(authority, "client"), folder, "client")
+    return ServerTls(folder / "authority.crt", *written(authority.server("broker", [HOST]), folder, "broker"))
 
 
 def start_broker(name: str, folder: Path) -> LocalBroker:
