@@ -187,7 +187,7 @@ def test_what_a_plan_reveals_is_what_its_scope_is_trusted_with(relation: Neighbo
     noised = run_of(False).plans()["a"]
     curated = run_of(True).plans()
     for trust in Trust:
-        assert noised.divergence(alpha, relation, trust) == pytest.approx(expected, rel=1e-9)
+        assert noised.revealed(trust).divergence(alpha, relation) == pytest.approx(expected, rel=1e-9)
     for plan in (curated["a"], curated[SERVER]):
-        assert plan.divergence(alpha, relation, Trust.SCOPE) == pytest.approx(expected, rel=1e-9)
-        assert math.isinf(plan.divergence(alpha, relation, Trust.NOBODY))
+        assert plan.revealed(Trust.SCOPE).divergence(alpha, relation) == pytest.approx(expected, rel=1e-9)
+        assert math.isinf(plan.revealed(Trust.NOBODY).divergence(alpha, relation))

@@ -14,18 +14,16 @@ from tests.sampling import examples
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.analytic import (
     FixedSizeSampled,
-    Full,
-    GaussianFull,
     Group,
     PoissonReplaced,
     PoissonSampled,
     Profile,
     Response,
-    ResponseFull,
     merge,
 )
 from gossamer.privacy.accounting.pld import Composition
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.pairs import Full, GaussianFull, ResponseFull
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 

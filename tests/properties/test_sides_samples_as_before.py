@@ -17,14 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.reference.data_sides import BlankingSide, DataSide, DataSides
 from tests.reference.deployed_sides import DeployedSide, FilledSide
-from tests.reference.ledgers import Ledger
+from tests.reference.ledgers import Ledger, Unlimited
 from tests.reference.side_scripts import Runner, Script, known_randomness
 from tests.sampling import examples
 
 from gossamer.data.examples import Split
 from gossamer.faults.home import Laboratory
+from gossamer.faults.home import renew as renewed
 from gossamer.objectives.glm import LinearModel
-from gossamer.privacy.accounting.ledger import Plan, Unlimited
+from gossamer.privacy.accounting.ledger import Plan
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
@@ -224,7 +225,7 @@ def test_in_a_laboratory(case: tuple[float, str, int | None], data: st.DataObjec
         return computer
 
     def renew(pool: Any, name: str) -> Any:
-        pool.renew(name)
+        renewed(pool, name)
         return pool
 
     before = DataSides({name: DataSide(ledgers[name], rows, 0) for name, rows in SHARDS.items()}, goal, DATA)

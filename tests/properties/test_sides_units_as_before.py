@@ -28,6 +28,7 @@ from gossamer.algorithms.graph_federated.settings import Sampling
 from gossamer.data.examples import Split
 from gossamer.errors import GossamerError
 from gossamer.faults.home import Laboratory
+from gossamer.faults.home import renew as renewed
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.masking import MaskingServer, Step, packed, unpacked
 from gossamer.privacy.masking.messages import REPLIES, MaskedVector
@@ -169,7 +170,7 @@ def test_a_unit_in_a_laboratory(noise: CorrelatedNoise | None, data: st.DataObje
         return computer
 
     def renew(pool: Any, name: str) -> Any:
-        pool.renew(name)
+        renewed(pool, name)
         return pool
 
     kept = MemoryLedger(SERVER, stream_plan(noise).charges())

@@ -16,7 +16,7 @@ from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.randomness import Stream
-from gossamer.sides.answers import Answer, divided, post_processed
+from gossamer.sides.answers import Answer, post_processed
 from gossamer.sides.round_answers import RoundSum, Turns, amended, rates_of, round_sum
 from gossamer.vectors import Released
 
@@ -101,7 +101,7 @@ class DataSide:
         """Noise on the clipped sum, then the mean, then the regulariser's gradient; and the noisy count, if asked."""
         task, total = admitted.task, gradients.total
         query, size = task.query, total.size
-        law, count_sd = divided(query.mechanism, query.count_share)
+        law, count_sd = query.mechanism.divided(query.count_share)
         generator = self._noise.at(admitted.number)
         answer = np.empty(task.answer_size, total.dtype)
         answer[:size] = law.noise(generator, size, total.dtype)

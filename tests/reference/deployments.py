@@ -44,6 +44,7 @@ from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Host, Input
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.store import SqliteStore
+from gossamer.sides.plan import counts_of
 from gossamer.sides.unit_plans import MaskedMember
 from gossamer.vectors import Masked
 
@@ -303,7 +304,7 @@ def check_ledgers(there: Parties, lives: Mapping[str, Life], kills: Mapping[str,
         asked = [effect.task for step in found.steps for effect in step.effects if isinstance(effect, Compute)]
         lines = {task.id: len(task.owners) for task in asked if isinstance(task, CuratedSum)}
         side = there.agreed(name).plan.side(name)
-        kinds = Completed if side.counts() is None else (Completed, Answered)
+        kinds = Completed if counts_of(side) is None else (Completed, Answered)
         given = sum(lines.get(step.event.id, 1) for step in found.steps if isinstance(step.event, kinds))
         masked = masked_rounds(found)
         # Masks without noise of the member's own leave nothing to charge it for: its server's ledger has the sums.

@@ -5,12 +5,37 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.errors import BudgetSpent, SpecError
+from gossamer.errors import BudgetSpent, SpecError, counted
 from gossamer.numbers import whole_number
-from gossamer.privacy.accounting.ledger import Policy
+from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.releases import ReleaseKind, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.noise_streams import StreamKind
+
+
+def spent(most: int) -> str:
+    """What is said of one law that was released as often as was planned."""
+    covered = f"the plan covers {counted(most, 'release')} of this kind, and all are spent"
+    return covered if most else "not in the plan"
+
+
+class Unlimited:
+    """Admits everything."""
+
+    def refusal(self, counts: Any, kind: ReleaseKind) -> str | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Within:
+    """Admits what fits a filter, chosen adaptively."""
+
+    filter: RenyiFilter
+
+    def refusal(self, counts: Any, kind: ReleaseKind) -> str | None:
+        more = {**counts, kind: counts.get(kind, 0) + 1}
+        private = all(one.mechanism.private for one in more)
+        return None if private and self.filter.spent(more) <= self.filter.level else "beyond the budget"
 
 
 @dataclass(slots=True)
@@ -21,7 +46,7 @@ class Ledger:
     ----------
     owner : str
         Whose data.
-    policy : Policy
+    policy : Plan, Unlimited or Within
         What is admitted.
     counts : dict of ReleaseKind to int
         What has been charged.
@@ -33,7 +58,7 @@ class Ledger:
     """
 
     owner: str
-    policy: Policy
+    policy: Any
     counts: dict[ReleaseKind, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,7 +126,7 @@ class UnitLedger:
             If the stream was opened for no more.
         """
         if self.releases >= self.stream.records:
-            raise BudgetSpent(f"{self.owner}: release refused: the stream was opened for {self.stream.records} records")
+            raise BudgetSpent(f"{self.owner}: release refused: {spent(self.stream.records)} ({self.stream.describe()})")
         self.releases += 1
 
     def lines(self) -> list[dict[str, Any]]:
@@ -150,7 +175,7 @@ class AgentLedger:
             If the ledger was opened for no more.
         """
         if self.releases >= self.most:
-            raise BudgetSpent(f"{self.owner}: masked sum refused: the ledger was opened for {self.most}")
+            raise BudgetSpent(f"{self.owner}: release refused: {spent(self.most)} ({self.noise.describe()})")
         self.releases += 1
 
     def lines(self) -> list[dict[str, Any]]:

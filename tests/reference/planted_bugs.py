@@ -13,7 +13,7 @@ from gossamer.protocol.frames import Data
 from gossamer.protocol.session import Deliver
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Resume
 from gossamer.sides.answers import Answer
-from gossamer.sides.charges import Receipt
+from gossamer.sides.ledger import Receipt
 from gossamer.sides.machine import Side, Ticket
 from gossamer.sides.simulated import Simulated
 
@@ -56,7 +56,7 @@ class ChargesAfterTheNoise(Side):
 
     def charge(self, receipt: Receipt) -> int:
         ledger: Any = self.ledger
-        reason = ledger._charges.refusal(ledger._charges.counted(ledger._ledger), receipt)
+        reason = ledger.charges.refusal(ledger.counts, receipt)
         if reason is not None:
             raise BudgetSpent(reason)
         return self.releases

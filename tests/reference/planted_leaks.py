@@ -25,12 +25,13 @@ from gossamer.runtimes.computations import Computations
 from gossamer.sides import client, curator, round_answers, samples, simulated
 from gossamer.sides.answers import Answer
 from gossamer.sides.client import NoisedRule, UpdateRule
+from gossamer.sides.home import Home, numbers_in
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.machine import Side
 from gossamer.sides.masked_side import MemberRule
 from gossamer.sides.samples import SampleRule
 from gossamer.sides.secure_unit import SecureUnit
-from gossamer.sides.simulated import Simulated
+from gossamer.sides.simulated import FloatNoise
 from gossamer.vectors import Released
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -352,62 +353,62 @@ def same_noise(patch: pytest.MonkeyPatch) -> None:
 @bug("gossip")
 def noise_of_all(patch: pytest.MonkeyPatch) -> None:
     """All nodes draw the same noise."""
-    numbers = Simulated.numbers
 
-    def common(self: Simulated, owner: str, purpose: str) -> Any:
-        return numbers(self, "everybody" if purpose == "noise" else owner, purpose)
+    def common(home: Home, owner: str, purpose: str) -> Any:
+        return numbers_in(home, "everybody" if purpose == "noise" else owner, purpose)
 
-    patch.setattr(Simulated, "numbers", common)
+    for module in (samples, simulated):
+        patch.setattr(module, "numbers_in", common)
 
 
 @bug("gossip")
 def noise_by_data(patch: pytest.MonkeyPatch) -> None:
     """Noise follows from the sum that it is added to."""
-    noisy = Simulated.noisy
+    noisy = FloatNoise.noisy
 
     def seeded(self: Any, total: Any, centred: Any, query: Any, provided: Any, numbers: Any, number: int) -> Any:
         generator = np.random.default_rng([number, *np.abs(total).view(np.uint64) % 2**32])
         patch.setattr(simulated, "generator_of", lambda numbers, number: generator)
         return noisy(self, total, centred, query, provided, numbers, number)
 
-    patch.setattr(Simulated, "noisy", seeded)
+    patch.setattr(FloatNoise, "noisy", seeded)
 
 
 @bug("gossip")
 def noise_by_length(patch: pytest.MonkeyPatch) -> None:
     """Noise is in proportion to the sum where that is shorter than the clip."""
-    noisy = Simulated.noisy
+    noisy = FloatNoise.noisy
 
     def shorter(self: Any, total: Any, centred: Any, query: Any, *rest: Any) -> Any:
         clip = min(query.mechanism.clip, max(float(np.linalg.norm(total)), 1e-6))
         return noisy(self, total, centred, replace(query, mechanism=query.mechanism.with_clip(clip)), *rest)
 
-    patch.setattr(Simulated, "noisy", shorter)
+    patch.setattr(FloatNoise, "noisy", shorter)
 
 
 @bug("gossip-quantile")
 def count_without_noise(patch: pytest.MonkeyPatch) -> None:
     """The count of gradients that were not clipped has no noise."""
-    noisy = Simulated.noisy
+    noisy = FloatNoise.noisy
 
     def bare(self: Any, total: Any, centred: float, *rest: Any) -> Any:
         found = noisy(self, total, centred, *rest)
         found[-1] = centred
         return found
 
-    patch.setattr(Simulated, "noisy", bare)
+    patch.setattr(FloatNoise, "noisy", bare)
 
 
 @bug("gossip")
 def half_the_noise(patch: pytest.MonkeyPatch) -> None:
     """Noise has half the standard deviation that is charged."""
-    noisy = Simulated.noisy
+    noisy = FloatNoise.noisy
 
     def quiet(self: Any, total: Any, centred: Any, query: Any, *rest: Any) -> Any:
         law = replace(query.mechanism, noise_multiplier=query.mechanism.noise_multiplier / 2)
         return noisy(self, total, centred, replace(query, mechanism=law), *rest)
 
-    patch.setattr(Simulated, "noisy", quiet)
+    patch.setattr(FloatNoise, "noisy", quiet)
 
 
 @bug("fedavg-quantile")

@@ -9,7 +9,7 @@ import numpy as np
 
 from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.accounting.ledger import Plan, Policy, Unlimited
+from gossamer.privacy.accounting.ledger import Plan
 from gossamer.privacy.tasks import Query
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import Filled, TimedPool
@@ -21,10 +21,9 @@ from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
 
 
-def samples(policy: Policy | None = None, queries: Iterable[Query] = ()) -> Samples:
-    """What a policy admits: by default everything."""
-    enforced = isinstance(policy, Plan)
-    return Samples(policy.most if isinstance(policy, Plan) else {}, enforced, lambda: tuple(queries))
+def samples(policy: Plan | None = None, queries: Iterable[Query] = ()) -> Samples:
+    """What a plan admits: by default everything."""
+    return Samples({} if policy is None else policy.most, policy is not None, lambda: tuple(queries))
 
 
 def simulated(
@@ -32,14 +31,14 @@ def simulated(
     objective: Objective,
     data: Split,
     seed: int,
-    policy: Policy | None = None,
+    policy: Plan | None = None,
 ) -> Pool:
     """Simulated data sides of nodes that release sums over their samples."""
     held = {name: Shard(np.asarray(rows, np.int64)) for name, rows in shards.items()}
     return open_pool(dict.fromkeys(shards, samples(policy)), held, objective, data, Simulated(seed))
 
 
-def ledger(policy: Policy | None = None, name: str = "a") -> MemoryLedger:
+def ledger(policy: Plan | None = None, name: str = "a") -> MemoryLedger:
     """A ledger of samples."""
     return MemoryLedger(name, samples(policy).charges())
 
@@ -49,14 +48,14 @@ def deployed(
 ) -> Pool:
     """The deployed data side of the party ``a``, to which all of ``data`` belong."""
     book = ledger() if book is None else book
-    plan = samples(book.charges.policy, planned)  # type: ignore[attr-defined]
+    plan = samples(Plan(book.charges.kinds) if book.charges.held else None, planned)
     home = Deployed(lambda name, plan: book)
     return open_pool({"a": plan}, {"a": Shard(np.arange(len(data)))}, objective, data, home)
 
 
 def filled(objective: Objective, data: Split, kind: type[Filled] = Filled, name: str = "a") -> TimedPool:
     """The same, whose answers take equally long."""
-    book, sums = ledger(Unlimited(), name), kind(objective, data, len(data))
+    book, sums = ledger(None, name), kind(objective, data, len(data))
     home: Any = Deployed(lambda name, plan: book, sums=lambda objective, data: sums)
     pool = open_pool({name: samples()}, {name: Shard(np.arange(len(data)))}, objective, data, home)
     return TimedPool(pool, sums, home)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 from gossamer.faults.home import Laboratory
@@ -15,9 +14,8 @@ from gossamer.protocol.frames import Chunk, Data
 from gossamer.protocol.witnesses import PURPOSE, Known, Note, Seen, Verdict, Witnesses
 from gossamer.runtimes.host import Arrived, Input
 from gossamer.runtimes.storage.receipts import StoredReceipts
-from gossamer.sides.charges import Receipt
 from gossamer.sides.home import Home
-from gossamer.sides.ledger import Ledger, MemoryLedger
+from gossamer.sides.ledger import Ledger, MemoryLedger, Receipt
 from gossamer.sides.plan import SidePlan
 
 RUN = "5e" * 16
@@ -62,13 +60,14 @@ class Noting(Laboratory):
             self.receipts[name].begin(plan, identity(name).public_key.raw.hex())
         return found
 
-    def charging(self, name: str) -> AbstractContextManager[None]:
-        return self.receipts[name].together() if name in self.receipts else super().charging(name)
-
-    def charged(self, name: str, task: Any, receipt: Receipt) -> None:
-        if name in self.receipts:
+    def charged(self, name: str, task: Any, receipt: Receipt, charge: Callable[[Receipt], int]) -> int:
+        if name not in self.receipts:
+            return charge(receipt)
+        with self.receipts[name].together():
+            number = charge(receipt)
             self.receipts[name].add(name, task, receipt)
             self.crashpoint("committing a receipt")
+        return number
 
 
 class WitnessedHosts(LinkedHosts):

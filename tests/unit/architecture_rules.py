@@ -37,7 +37,7 @@ KINDS = frozenset(
         *("DeployedSide", "DeployedUnitSide", "FilledSide", "LoneAgent", "NoData"),
         *("UnitLedger", "AgentLedger", "DurableLawLedger"),
         *("Samples", "Stream", "ClientUpdate", "MaskedMember", "Curator", "Nothing"),
-        *("ReleaseCharges", "StreamCharges", "SumCharges", "CuratorCharges", "NoCharges"),
+        *("Account", "Charges"),
         *("Pool", "TimedPool", "Filled", "Side"),
     )
 )

@@ -122,7 +122,7 @@ class Plan:
     @property
     def hides_schedule(self) -> bool:
         """Whether guarantees hold only if times, and numbers of messages and updates, are kept secret."""
-        return any(side.hides_schedule for side in self.sides.values())
+        return any(side.trusted.hides_schedule for side in self.sides.values())
 
     def __str__(self) -> str:
         return self.words.plan

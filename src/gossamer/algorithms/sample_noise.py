@@ -308,17 +308,6 @@ def check_budget(
         )
 
 
-def describe_law(mechanism: Mechanism) -> str:
-    """A mechanism in a few words."""
-    if isinstance(mechanism, Gaussian):
-        return f"Gaussian noise (noise multiplier {mechanism.noise_multiplier:.4g})"
-    if isinstance(mechanism, L2Laplace):
-        return f"L2-Laplace noise (epsilon {mechanism.epsilon:.4g} a full-batch release)"
-    if isinstance(mechanism, PaperNoise):
-        return f"noise whose norm is {mechanism.norm} (epsilon {mechanism.epsilon:.4g} a release, which is not proved)"
-    return "no noise" if isinstance(mechanism, NoNoise) else type(mechanism).__name__
-
-
 def advice_on_noise(problem: Problem[Any], mechanisms: Mapping[str, Mechanism]) -> list[str]:
     """A warning where noise of a pure epsilon is larger than any signal.
 

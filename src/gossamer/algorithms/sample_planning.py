@@ -24,7 +24,6 @@ from gossamer.algorithms.sample_noise import (
     check_budget,
     check_room,
     choose_mechanisms,
-    describe_law,
     joint,
     knowledge,
     persons_of,
@@ -230,7 +229,7 @@ def plan_schedules(
         guarantee = replace(guarantee, observer=observer)
     updates = sum(releases // (1 if steps is None else steps[name]) for name, releases in made.items())
     law = in_common(laws)
-    noise = f"{len(set(laws.values()))} different noise laws" if law is None else describe_law(law)
+    noise = f"{len(set(laws.values()))} different noise laws" if law is None else law.words
     inside = "" if steps is None else f" in {counted(sum(made.values()), 'noisy step')}"
     line = f"{counted(updates, words.made)} of {counted(len(laws), words.party)}{inside}, {noise}"
     advice = (*advice_on_noise(problem, laws), *advice_on_persons(problem))
@@ -374,7 +373,7 @@ def _guarantee(
     first = counted(sum(problem.beforehand.values()), "release") if problem.beforehand else ""
     before = f"; {first} of each node before the run counted with it" if first else ""
     proof = (
-        f"each node's ledger enforces a plan fixed before the run; {describe_law(laws[worst])} on {samples} samples is "
+        f"each node's ledger enforces a plan fixed before the run; {laws[worst].words} on {samples} samples is "
         f"composed over the plan of the node that spends most ({accountant}){together_with}{moved}{before}; all a "
         "node sends is post-processing of its releases"
     )

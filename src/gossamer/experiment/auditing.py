@@ -37,6 +37,7 @@ from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Lapla
 from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.randomness import derive, stream
+from gossamer.sides.plan import counts_of
 
 CanaryChoice = Literal["auto", "random", "mislabelled"]
 Score = Literal["gradient", "loss"]
@@ -195,7 +196,7 @@ def family_of(prepared: Prepared, plan: Plan) -> Family:
     """Hypotheses for an audit: what the plan releases, with more or less noise; or, if that cannot be said, any
     epsilon."""
     spec = prepared.experiment
-    counted = [plan.side(name).counts() for name in prepared.names]
+    counted = [counts_of(plan.side(name)) for name in prepared.names]
     if not all(counts is not None and all(map(_scalable, counts)) for counts in counted):
         return Family.of_epsilon(spec.delta)
     different = {frozenset(counts.items()) for counts in counted if counts}

@@ -17,7 +17,7 @@ from gossamer.experiment.private_scale import found_by_release
 from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson
-from gossamer.sides.plan import SidePlan
+from gossamer.sides.plan import SidePlan, most_of
 
 Words = dict[str, str]
 """Sentences by what they are about, in the order in which they are to be read."""
@@ -101,7 +101,7 @@ def _before(prepared: Prepared) -> str:
 def _of_kind(prepared: Prepared, plan: Plan, members: Sequence[tuple[str, SidePlan]]) -> str:
     """The most that leaves parties of one kind."""
     name, side = members[0]
-    most = [made for _, one in members if (made := one.most()) is not None]
+    most = [made for _, one in members if (made := most_of(one)) is not None]
     often = f"at most {_range(min(most), max(most))}" if most else "any number of"
     who = f"each {plan.words.party}" if name in prepared.names else "the server" if len(members) == 1 else "each server"
     sentence = side.said(who, often, _batch(prepared))

@@ -310,7 +310,7 @@ class _Audit:
         Leak
             If a coordinate has none, two releases have the same, or there is too much or too little.
         """
-        if any(side.marked for side in self._plan.sides.values()):
+        if any(side.trusted.marked for side in self._plan.sides.values()):
             return  # what they have said in the first run goes with the secrets of its coins alone
         replay = Replay(base.recording, other_noise)
         coins = replace(base.coins(replay.machine), noise=derive(base.seed, "other noise"))

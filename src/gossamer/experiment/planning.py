@@ -39,6 +39,7 @@ from gossamer.privacy import guarantees
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.simulator import Simulator
+from gossamer.sides.plan import counts_of
 from gossamer.sides.pool import DryRun
 
 OTHERS_CODE = "the code of {code} is trusted: its algorithm plans all that it releases, and sends nothing else"
@@ -95,7 +96,7 @@ def _assumptions(prepared: Prepared) -> list[str]:
 def _check_beforehand(problem: Problem[Any], plan: Plan) -> None:
     """Refuse releases before the run that its plan does not cover: nobody would charge them."""
     for kind, count in problem.beforehand.items():
-        if not all((plan.side(name).counts() or {}).get(kind, 0) >= count for name in problem.names):
+        if not all((counts_of(plan.side(name)) or {}).get(kind, 0) >= count for name in problem.names):
             raise SpecError(
                 "dataset.scale: private is for nodes that release sums over samples of their own examples, and those "
                 "of this algorithm and its settings release something else; declare ranges under dataset.columns"

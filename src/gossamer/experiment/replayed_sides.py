@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gossamer.attacks.leak import NoiseScale, Vector, repeated, rounding, silent, to_units
-from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation
+from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.sides.answers import Answer
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
@@ -240,8 +240,8 @@ def check_noise(noises: Sequence[Noise], scale: NoiseScale) -> None:
         if not one.difference.any():
             raise Leak(f"{one.side}: release {one.number} has no noise")
         by_size.setdefault(len(one.difference), []).append(one)
-        if isinstance(one.law, Gaussian):
-            scale.add(one.difference, one.law.noise_multiplier)
+        if one.law is not None and (normal := one.law.normal) is not None:
+            scale.add(one.difference, normal.noise_multiplier)
     for same in by_size.values():
         differences = [one.difference for one in same]
         if len(same) > 1 and (place := silent(differences)) is not None:

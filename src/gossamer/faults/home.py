@@ -8,6 +8,7 @@ from collections.abc import Callable
 from gossamer.randomness import derive
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import SidePlan
+from gossamer.sides.pool import Pool
 from gossamer.sides.simulated import Simulated
 
 
@@ -27,7 +28,7 @@ class Laboratory(Simulated):
         self._ledgers, self._reaper = ledgers, reaper
         self._lives: dict[str, int] = defaultdict(int)
 
-    def seed(self, owner: str) -> int:
+    def seed(self, owner: str, purpose: str = "") -> int:
         """Seed of the owner's life: what one process drew, the next one does not."""
         life = self._lives[owner]
         return derive(life, "life", owner) if life else 0
@@ -39,4 +40,12 @@ class Laboratory(Simulated):
         self._reaper(what)
 
     def restarted(self, name: str) -> None:
+        """Begin another life of ``name``."""
         self._lives[name] += 1
+
+
+def renew(pool: Pool, name: str) -> None:
+    """Start the process of ``name`` again: with other numbers, where they are a laboratory's."""
+    if isinstance(pool.home, Laboratory):
+        pool.home.restarted(name)
+    pool.renew(name)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.faults.fault_injector import Killed
+from gossamer.faults.home import renew
 from gossamer.protocol.trace import Step
 from gossamer.sides.answers import Answer
 from gossamer.sides.home import DRAWING
@@ -73,7 +74,7 @@ class WatchedSides:
 
     def restart(self, name: str) -> None:
         """The process of ``name`` is started again, and remembers nothing."""
-        self.pool.renew(name)
+        renew(self.pool, name)
 
     def _look(self, node: str, task: Any, answer: Any) -> None:
         """Note what noise was drawn for, if any was, and for what before; or that raw data were handed over."""

@@ -22,14 +22,17 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import SpecError
+from gossamer.errors import AccountingError, SpecError
 from gossamer.numbers import real_number
+
+if TYPE_CHECKING:
+    from gossamer.privacy.pairs import Full
 
 
 class NeighboringRelation(StrEnum):
@@ -51,6 +54,9 @@ class Mechanism:
     """Base of the noise laws: noise that is added to a sum of vectors of L2 norm at most ``clip``."""
 
     clip: float
+
+    whole: ClassVar[bool] = False
+    """Whether it is for sums that are clipped as a whole, to half of the clip."""
 
     def __post_init__(self) -> None:
         if not real_number(self.clip) > 0:
@@ -77,6 +83,57 @@ class Mechanism:
     def sensitivity(self, relation: NeighboringRelation) -> float:
         """L2 sensitivity of the sum under ``relation``."""
         return NeighboringRelation(relation).sensitivity(self.clip)
+
+    @property
+    def depends_on_size(self) -> bool:
+        """Whether what it proves depends on how many coordinates get noise."""
+        return True
+
+    @property
+    def normal(self) -> Gaussian | None:
+        """The law as normal noise, which is drawn on a grid and can be split with a count; None for other laws."""
+        return None
+
+    @property
+    def words(self) -> str:
+        """The law in a few words."""
+        return type(self).__name__
+
+    def divided(self, count_share: float) -> tuple[Mechanism, float]:
+        """The law on a sum, and the standard deviation of the noise on a count beside it; see `privacy.clipping`.
+
+        Raises
+        ------
+        SpecError
+            If nothing is proved of this law beside a count.
+        """
+        if count_share:
+            raise SpecError(f"a count goes with Gaussian noise or none, found {type(self).__name__}")
+        return self, 0.0
+
+    def release_epsilon(self, relation: NeighboringRelation, size: int) -> float:
+        """Pure epsilon of one full-batch release of a vector of ``size`` coordinates; infinite where it has none."""
+        return math.inf
+
+    def full(self, relation: NeighboringRelation, rows: int, size: int) -> Full:
+        """The symmetric pair that dominates full-batch releases on sums that ``rows`` rows move, as far or less far.
+
+        By default that of anything that has its pure epsilon.
+
+        Raises
+        ------
+        AccountingError
+            If nothing is proved of the law.
+        """
+        from gossamer.privacy.pairs import ResponseFull
+
+        epsilon = self.release_epsilon(relation, size)
+        if epsilon == math.inf:
+            raise AccountingError(f"nothing is proved of {type(self).__name__} noise")
+        return ResponseFull(rows * epsilon)
+
+    numbers: ClassVar[int] = 10**9
+    """Most numbers of a person's rows that an accountant tells apart, each by a pair of `full`."""
 
     def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
         """One draw of the noise, [size], of ``dtype`` (float32 or float64)."""
@@ -106,6 +163,8 @@ class Gaussian(Mechanism):
 
     noise_multiplier: float
 
+    numbers: ClassVar[int] = 128
+
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_finite("clip", self.clip, "Gaussian noise")
@@ -115,6 +174,34 @@ class Gaussian(Mechanism):
     def standard_deviation(self) -> float:
         """The standard deviation of each coordinate of the noise on the sum."""
         return self.noise_multiplier * self.clip
+
+    @property
+    def depends_on_size(self) -> bool:
+        return False
+
+    @property
+    def normal(self) -> Gaussian:
+        return self
+
+    @property
+    def words(self) -> str:
+        return f"Gaussian noise (noise multiplier {self.noise_multiplier:.4g})"
+
+    def divided(self, count_share: float) -> tuple[Mechanism, float]:
+        if not count_share:
+            return self, 0.0
+        multiplier = self.noise_multiplier
+        on_sum = replace(self, noise_multiplier=multiplier / math.sqrt(1 - count_share))
+        return on_sum, multiplier / (2 * math.sqrt(count_share))
+
+    def mu(self, relation: NeighboringRelation) -> float:
+        """Sensitivity over standard deviation."""
+        return self.unit().sensitivity(relation) / self.noise_multiplier
+
+    def full(self, relation: NeighboringRelation, rows: int, size: int) -> Full:
+        from gossamer.privacy.pairs import GaussianFull
+
+        return GaussianFull(rows * self.mu(relation))
 
     def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
         draw: FloatArray = generator.standard_normal(size, dtype=np.dtype(dtype).type)  # type: ignore[arg-type]
@@ -133,6 +220,8 @@ class BallGaussian(Gaussian):
     an example that is replaced moves such a sum no further than one that comes or goes.
     """
 
+    whole: ClassVar[bool] = True
+
     def sensitivity(self, relation: NeighboringRelation) -> float:
         return self.clip
 
@@ -148,6 +237,8 @@ class L2Laplace(Mechanism):
     epsilon: float
     relation: NeighboringRelation
 
+    numbers: ClassVar[int] = 24  # each takes a table of its own
+
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "relation", NeighboringRelation(self.relation))  # decoded, it is a bare string
@@ -159,9 +250,17 @@ class L2Laplace(Mechanism):
         """S / epsilon, the scale of the noise's norm."""
         return self.sensitivity(self.relation) / self.epsilon
 
-    def release_epsilon(self, relation: NeighboringRelation) -> float:
-        """Pure epsilon of one full-batch release under ``relation``."""
+    @property
+    def words(self) -> str:
+        return f"L2-Laplace noise (epsilon {self.epsilon:.4g} a full-batch release)"
+
+    def release_epsilon(self, relation: NeighboringRelation, size: int = 1) -> float:
         return self.sensitivity(relation) / self.scale
+
+    def full(self, relation: NeighboringRelation, rows: int, size: int) -> Full:
+        from gossamer.privacy.l2_laplace import L2LaplaceFull
+
+        return L2LaplaceFull(rows * self.release_epsilon(relation), size)
 
     def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
         direction = generator.standard_normal(size)
@@ -195,7 +294,6 @@ class Laplace(Mechanism):
         return False
 
     def release_epsilon(self, relation: NeighboringRelation, size: int) -> float:
-        """Pure epsilon of one full-batch release of a vector of ``size`` coordinates."""
         return math.sqrt(size) * self.sensitivity(relation) / self.scale
 
     def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
@@ -214,6 +312,17 @@ class NoNoise(Mechanism):
     @property
     def private(self) -> bool:
         return False
+
+    @property
+    def depends_on_size(self) -> bool:
+        return False
+
+    @property
+    def words(self) -> str:
+        return "no noise"
+
+    def divided(self, count_share: float) -> tuple[Mechanism, float]:
+        return self, 0.0
 
     def describe(self) -> dict[str, Any]:
         return {"mechanism": "NoNoise", "clip": self.clip if math.isfinite(self.clip) else None}

@@ -60,6 +60,10 @@ class PaperNoise(Mechanism):
         return False
 
     @property
+    def words(self) -> str:
+        return f"noise whose norm is {self.norm} (epsilon {self.epsilon:.4g} a release, which is not proved)"
+
+    @property
     def scale(self) -> float:
         """S / epsilon, the scale of the noise's norm."""
         return self.sensitivity(self.relation) / self.epsilon

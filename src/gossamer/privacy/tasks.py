@@ -64,8 +64,7 @@ class Query:
             raise SpecError(f"a gradient is given in units of a finite number above 0, found {self.unit!r}")
         if not 0 <= real_number(self.count_share) < 1:
             raise SpecError(f"count_share lies in [0, 1), found {self.count_share!r}")
-        if self.count_share and not isinstance(self.mechanism, (Gaussian, NoNoise)):
-            raise SpecError(f"a count goes with Gaussian noise or none, found {type(self.mechanism).__name__}")
+        self.mechanism.divided(self.count_share)  # refuses laws of which nothing is proved beside a count
 
     def release(self, size: int) -> ReleaseKind:
         """The kind of release that a gradient of ``size`` numbers is, with its count if there is one."""
@@ -293,7 +292,7 @@ def _check_swaps(swaps: tuple[Swap, ...], steps: int) -> None:
 
 def _check_terms(query: Query) -> None:
     """Refuse noise that is accounted for on sums clipped as a whole, on a sum of examples clipped one by one."""
-    if isinstance(query.mechanism, BallGaussian):
+    if query.mechanism.whole:
         raise SpecError(f"this noise is for rounds whose sum is clipped as a whole, clipped_sum; found {query}")
 
 
@@ -310,6 +309,6 @@ def _check_round_query(task: Round) -> None:
     if query.mechanism.private and sampling.proved and not UPDATES[task.update]:
         # An accountant would take its releases for those of a round that has a guarantee.
         raise SpecError(f"nothing is proved for {task.update} rounds: sample with replacement, found {sampling}")
-    if task.where.step > 1 and not isinstance(query.mechanism, (Gaussian, NoNoise)):
+    if task.where.step > 1 and query.mechanism.depends_on_size:
         # The other laws depend on how many coordinates are released, and that differs with the first of them.
         raise SpecError(f"a part of the coordinates goes with Gaussian noise or none, found {query.mechanism}")

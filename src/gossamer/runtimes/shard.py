@@ -44,8 +44,7 @@ from gossamer.runtimes.turns import (
     unpacked,
 )
 from gossamer.runtimes.world import World
-from gossamer.sides.charges import Receipt
-from gossamer.sides.ledger import MemoryLedger
+from gossamer.sides.ledger import MemoryLedger, Receipt
 from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import Noting
 

@@ -61,8 +61,7 @@ from gossamer.runtimes.turns import (
     unpacked,
 )
 from gossamer.runtimes.world import World, clock_start
-from gossamer.sides.charges import Receipt
-from gossamer.sides.ledger import MemoryLedger
+from gossamer.sides.ledger import MemoryLedger, Receipt
 from gossamer.sides.pool import Pool
 
 # Staleness of updates that shards make: how many others were made while each was computed, in the order of all.

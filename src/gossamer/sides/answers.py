@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy.typing as npt
 
 from gossamer.errors import SpecError
-from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Record
 from gossamer.vectors import Sendable
@@ -51,15 +48,6 @@ def post_processed(answer: npt.NDArray[Any], task: Gradient, l2: float) -> npt.N
     if l2:
         answer[:size] += l2 * task.model.values  # the model is public or released
     return answer
-
-
-def divided(mechanism: Mechanism, count_share: float) -> tuple[Mechanism, float]:
-    """The law of the noise on the sum, and the standard deviation of that on the count; see `privacy.clipping`."""
-    if not count_share or not isinstance(mechanism, Gaussian):
-        return mechanism, 0.0
-    multiplier = mechanism.noise_multiplier
-    on_sum = replace(mechanism, noise_multiplier=multiplier / math.sqrt(1 - count_share))
-    return on_sum, multiplier / (2 * math.sqrt(count_share))
 
 
 class Computer(Protocol):

@@ -22,8 +22,8 @@ from gossamer.objectives.objective import Objective
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import ClippedUpdate, LocalQuery, LocalUpdate, TrainingQuery
 from gossamer.sides.answers import Answer
-from gossamer.sides.charges import Receipt
-from gossamer.sides.home import Home, Numbers
+from gossamer.sides.home import Home, Numbers, numbers_in
+from gossamer.sides.ledger import Receipt
 from gossamer.sides.machine import NOTHING_PROVIDED, Due, Rule, Ticket, Together
 from gossamer.sides.plan import WHOLE, ClientUpdate
 from gossamer.sides.samples import Shard
@@ -145,13 +145,13 @@ class UpdateRule(Rule):
     def __init__(self, name: str, plan: ClientUpdate, shard: Shard, updates: Updates, home: Home) -> None:
         shard.check_whole()
         self.name, self.plan, self.shard, self.updates = name, plan, shard, updates
-        self._sampling, self._repeats = home.numbers(name, "sampling"), home.repeats
+        self._sampling, self._once = numbers_in(home, name, "sampling"), home.seed(name) is None
 
     def due(self, task: Any, charged: int) -> Due:
         self.check(task)
         if self.plan.counted is None:
             return Due(None)
-        return Due(Receipt(self.plan.counted, clip=self.plan.bound), not self._repeats)
+        return Due(Receipt(self.plan.counted, clip=self.plan.bound), self._once)
 
     def check(self, task: Any) -> None:
         """Refuse what is not this client's to answer."""
@@ -190,13 +190,13 @@ class NoisedRule(UpdateRule):
         law = plan.noise
         assert law is not None, "a raw update has a rule of its own"
         self._home, self._law, self._query = home, law, Query(WHOLE, law, 1.0)
-        self._numbers = home.numbers(name, "noise")
+        self._numbers = numbers_in(home, name, "noise")
         self._provided(updates.objective.size)
 
     def due(self, task: Any, charged: int) -> Due:
         self.check(task)
         kind = self._query.release(task.answer_size)
-        return Due(Receipt(kind, clip=self._law.clip), not self._home.repeats, self._provided(task.answer_size))
+        return Due(Receipt(kind, clip=self._law.clip), self._once, self._provided(task.answer_size))
 
     def number(self, task: LocalUpdate, charged: int) -> int:
         return charged
@@ -204,12 +204,12 @@ class NoisedRule(UpdateRule):
     def _provided(self, size: int) -> Provided:
         if not self._law.private:
             return NOTHING_PROVIDED
-        return self._home.provided(self._query, size, lambda: Rounding.of_clipped_sum(self.updates.objective))
+        return self._home.noise.provided(self._query, size, lambda: Rounding.of_clipped_sum(self.updates.objective))
 
     def release(self, ticket: Ticket, raw: Update) -> Answer:
         """The update, no longer than the bound, with noise that does not depend on it."""
         total = clipped(raw.update, self.plan.bound).astype(np.float64)
-        answer = self._home.noisy(total, 0.0, self._query, ticket.provided, self._numbers, ticket.number)
+        answer = self._home.noise.noisy(total, 0.0, self._query, ticket.provided, self._numbers, ticket.number)
         with np.errstate(over="ignore"):
             found = np.nan_to_num(answer.astype(raw.update.dtype), copy=False)
         return Answer(Released(found), raw.not_finite)

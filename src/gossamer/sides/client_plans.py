@@ -31,25 +31,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from gossamer.errors import SpecError
-from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry
-from gossamer.privacy.accounting.ledger import Plan, Unlimited
-from gossamer.privacy.accounting.renyi import check_order
+from gossamer.privacy.guarantees import CLIENT
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import UpdateQuery
-from gossamer.sides.charging_rules import CuratorCharges, ReleaseCharges
 from gossamer.sides.deployed_guarantee import Drawn
+from gossamer.sides.ledger import Charges
 from gossamer.sides.side_plan import (
+    NOTHING_BOUNDED,
     WHOLE,
     Apart,
-    ByKind,
+    Revealed,
     SidePlan,
     Trust,
+    Trusted,
     behind_scope,
     check_number,
     drawn_for,
@@ -68,7 +69,7 @@ BUT_WHOEVER_SEES_THE_CURATOR = (
 
 
 @dataclass(frozen=True)
-class ClientUpdate(ByKind):
+class ClientUpdate:
     """A client's own update, of a few local steps or of a whole local training.
 
     Attributes
@@ -97,7 +98,6 @@ class ClientUpdate(ByKind):
     size: int = 0
     scope: frozenset[str] = frozenset()
     behind: SidePlan | None = field(default=None, repr=False)
-    owners: tuple[str, ...] = ()
     counted: ReleaseKind | None = None
     follows: bool = False
 
@@ -124,36 +124,29 @@ class ClientUpdate(ByKind):
         """Kind of release that a noised update is charged as; None for a raw one."""
         return None if self.noise is None else ReleaseKind(self.noise.unit(), WHOLE, self.size)
 
-    def charges(self) -> ReleaseCharges | None:
+    @property
+    def trusted(self) -> Trusted:
+        return Trusted(self.scope)
+
+    def charges(self) -> Charges | None:
         kind = self.kind or self.counted
         if kind is None:
             return None
-        policy = Plan({kind: self.most_updates}) if kind.mechanism.private else Unlimited()
         # What is counted here goes raw to the server, which alone adds noise.
-        return ReleaseCharges(policy, "client", observer=EVERYBODY if self.kind else BUT_THE_CURATOR)
+        observer = EVERYBODY if self.kind else BUT_THE_CURATOR
+        return Charges({kind: self.most_updates}, kind.mechanism.private, CLIENT, observer)
 
-    def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
-        check_order(order)
+    def revealed(self, trust: Trust) -> Revealed:
         if self.kind is None:
-            return behind_scope(self.behind, order, relation, trust)
+            return behind_scope(self.behind, trust)
         if not self.kind.mechanism.private:
-            return math.inf  # whatever the count: nothing holds the client to it
-        return of_kinds({self.kind: self.most_updates}, order, relation)
-
-    def entry(self, trust: Trust) -> Entry:
-        return NOTHING_PROVED if self.kind is not None or self.behind is None else self.behind.entry(trust)
+            return NOTHING_BOUNDED  # whatever the count: nothing holds the client to it
+        return Revealed(partial(of_kinds, {self.kind: self.most_updates}))
 
     def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
         if self.noise is None:
             return Apart(math.inf, noisy=False)  # it is raw, and stays in its scope
         return of_sum(Query(WHOLE, self.noise, 1.0), NeighboringRelation.REPLACE_ONE)
-
-    def counts(self) -> Counts | None:
-        kind = self.kind or self.counted
-        return None if kind is None else {kind: self.most_updates}
-
-    def most(self) -> int | None:
-        return None if self.kind is None and self.counted is None else self.most_updates
 
     def said(self, who: str, often: str, examples: str) -> str:
         if self.kind is None:
@@ -166,7 +159,7 @@ class ClientUpdate(ByKind):
 
 
 @dataclass(frozen=True)
-class Curator(ByKind):
+class Curator:
     """A trusted server that adds the noise to sums of clients' raw updates.
 
     Attributes
@@ -223,30 +216,24 @@ class Curator(ByKind):
         return any(kind.sampling != WHOLE for kind in self.kinds)
 
     @property
-    def hides_schedule(self) -> bool:
-        return self.draws
+    def trusted(self) -> Trusted:
+        return Trusted(self.scope, hides_schedule=self.draws)
 
     @property
     def observer(self) -> str:
         """Observer from whom the noise protects a client: at a rate below 1 those alone who do not see who is drawn."""
         return BUT_WHOEVER_SEES_THE_CURATOR if self.draws else BUT_THE_CURATOR
 
-    def charges(self) -> CuratorCharges:
-        return CuratorCharges(self.name, self.owners, Plan(self.kinds) if self.private else Unlimited(), self.observer)
+    def charges(self) -> Charges:
+        return Charges(self.kinds, self.private, CLIENT, self.observer, self.owners, self.name)
 
-    def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
+    def revealed(self, trust: Trust) -> Revealed:
         # Without noise in all of them nothing holds the curator to their numbers.
         proved = self.private and trust is not Trust.NOBODY
-        return of_kinds(self.kinds, order, relation) if proved else math.inf
+        return Revealed(partial(of_kinds, self.kinds)) if proved else NOTHING_BOUNDED
 
     def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
         return of_sum(task.query, NeighboringRelation.REPLACE_ONE, self.cohort)
-
-    def counts(self) -> Counts:
-        return self.kinds
-
-    def most(self) -> int:
-        return sum(self.kinds.values())
 
     def said(self, who: str, often: str, examples: str) -> str:
         noise = "with noise added" if self.private else "without noise"

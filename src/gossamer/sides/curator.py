@@ -21,9 +21,9 @@ from gossamer.objectives.objective import Objective
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import Cohort, CuratedSum
 from gossamer.sides.answers import Answer
-from gossamer.sides.charges import Receipt
 from gossamer.sides.client import SLACK
-from gossamer.sides.home import Home
+from gossamer.sides.home import Home, numbers_in
+from gossamer.sides.ledger import Receipt
 from gossamer.sides.machine import Due, Rule, Ticket
 from gossamer.sides.plan import WHOLE, Curator
 from gossamer.sides.sum_rounding import Rounding
@@ -51,14 +51,15 @@ class CuratorRule(Rule):
         if name != plan.name:
             raise SpecError(f"the plan is for the trusted server {plan.name!r}, found {name!r}")
         self._name, self._plan, self._home, self._dtype = name, plan, home, objective.dtype
-        self._numbers, self._coins = home.numbers(name, "noise"), home.numbers(name, "sampling")
+        self._once = home.seed(name) is None  # then a second answer could be another one
+        self._numbers, self._coins = numbers_in(home, name, "noise"), numbers_in(home, name, "sampling")
         self._drawn: _Drawn | None = None
         of_clipped = Rounding.of_clipped_sum(objective)
         # All updates are added in float64, each clipped there before.
         self._rounding = replace(of_clipped, most=plan.cohort, piece=plan.cohort, dtype=np.dtype(np.float64))
         for kind in plan.kinds if plan.count_share else ():  # better now than when the clip has moved
             query = Query(kind.sampling, kind.mechanism, 1.0, plan.count_share)
-            home.provided(query, kind.size, lambda: self._rounding, any_clip=True)
+            home.noise.provided(query, kind.size, lambda: self._rounding, any_clip=True)
 
     def due(self, task: Any, charged: int) -> Due:
         if isinstance(task, Cohort):
@@ -68,12 +69,12 @@ class CuratorRule(Rule):
         self._check_members(task)
         self._check_query(task.query)
         kind = task.query.release(task.model.size)
-        provided = self._home.provided(task.query, task.model.size, lambda: self._rounding)
+        provided = self._home.noise.provided(task.query, task.model.size, lambda: self._rounding)
         if task.cohort is not None:
             return Due(None, True, provided)  # charged with its cohort
         if kind.sampling != WHOLE:
             raise SpecError(f"{self._name} adds all of a sum whose clients are public, found {task.query.sampling}")
-        return Due(Receipt(kind, task.owners, task.query.mechanism.clip), not self._home.repeats, provided)
+        return Due(Receipt(kind, task.owners, task.query.mechanism.clip), self._once, provided)
 
     def _cohort_due(self, task: Cohort) -> Due:
         self._check_query(task.query)
@@ -82,9 +83,9 @@ class CuratorRule(Rule):
                 f"{self._name} draws some of its {len(self._plan.owners)} clients, found {task.clients} and "
                 f"{task.query.sampling}"
             )
-        provided = self._home.provided(task.query, task.model.size, lambda: self._rounding)
+        provided = self._home.noise.provided(task.query, task.model.size, lambda: self._rounding)
         receipt = Receipt(task.query.release(task.model.size), self._plan.owners, task.query.mechanism.clip)
-        return Due(receipt, not self._home.repeats, provided)
+        return Due(receipt, self._once, provided)
 
     def _check_members(self, task: CuratedSum) -> None:
         """Refuse sums of others than the clients, or than those that were drawn for it."""
@@ -157,7 +158,7 @@ class CuratorRule(Rule):
                 refused += 1
             else:
                 total, count = total + found, count + vote(found, bound)
-        answer = self._home.noisy(total, count, task.query, ticket.provided, self._numbers, ticket.number)
+        answer = self._home.noise.noisy(total, count, task.query, ticket.provided, self._numbers, ticket.number)
         answer /= task.query.normaliser
         answer[:size] /= task.query.unit
         with np.errstate(over="ignore"):

@@ -19,13 +19,11 @@ from gossamer.arrays import FloatArray
 from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
-from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.streams.noise_streams import Record
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Query
-from gossamer.sides.charges import Receipt
-from gossamer.sides.home import Home, Kept, Numbers, StreamNoise, numbers_of
-from gossamer.sides.ledger import Ledger
+from gossamer.sides.home import Home, Kept, Noise, Numbers, StreamNoise
+from gossamer.sides.ledger import Ledger, Receipt
 from gossamer.sides.plan import SidePlan, Stream
 from gossamer.sides.receipts import Noting
 from gossamer.sides.sum_rounding import GridQuery, Rounding
@@ -38,6 +36,41 @@ class Receipts(Noting, Protocol):
     def together(self) -> AbstractContextManager[None]:
         """Charge and note inside: both last, or neither."""
         ...
+
+
+class GridNoise(Noise):
+    """Gaussian noise on a grid; other laws in floating point. Nothing can be drawn again."""
+
+    def __init__(self) -> None:
+        self._random = SecretRandomness()
+
+    def provided(
+        self, query: Query, size: int, rounding: Callable[[], Rounding], *, any_clip: bool = False
+    ) -> Provided:
+        found = rounding()
+        if (normal := query.mechanism.normal) is None:
+            return Provided(found)
+        return Provided(found, GridQuery.of(normal, size, found, query.count_share, any_clip=any_clip))
+
+    def noisy(
+        self, total: FloatArray, centred: float, query: Query, provided: Provided, numbers: Numbers, number: int
+    ) -> FloatArray:
+        if provided.grid is not None:
+            return provided.grid.release(total, centred, self._random.words)
+        answer = query.mechanism.noise(numbers.at(number), total.size, total.dtype)
+        answer += total
+        np.nan_to_num(answer, copy=False)  # without a clip a sum can overflow: it saturates
+        # A count goes with Gaussian noise or none, and here there is none.
+        return np.append(answer, answer.dtype.type(centred)) if query.count_share else answer
+
+    def finished(self, answer: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
+        """The answer in the objective's type; what is out of its range saturates."""
+        with np.errstate(over="ignore"):
+            found = answer.astype(dtype)
+        return np.asarray(np.nan_to_num(found, copy=False))
+
+    def stream(self, plan: Stream, numbers: Numbers) -> GridStream:
+        return GridStream(plan)
 
 
 class Deployed(Home):
@@ -57,8 +90,6 @@ class Deployed(Home):
         Where receipts of the releases are noted, as durable as the charges.
     """
 
-    repeats = False
-
     def __init__(
         self,
         ledgers: Callable[[str, SidePlan], Ledger],
@@ -69,54 +100,24 @@ class Deployed(Home):
     ) -> None:
         self._ledgers, self._kept, self._signing, self._sums = ledgers, kept, signing, sums
         self._receipts = receipts
-        self._random = SecretRandomness()
+        self.noise = GridNoise()
 
-    def seed(self, owner: str) -> None:
+    def seed(self, owner: str, purpose: str = "") -> None:
         return None
-
-    def numbers(self, owner: str, purpose: str) -> Numbers:
-        return numbers_of(None, owner, purpose)
 
     def sums(self, objective: Objective, data: Split) -> Sums:
         return self._sums(objective, data)
 
-    def provided(
-        self, query: Query, size: int, rounding: Callable[[], Rounding], *, any_clip: bool = False
-    ) -> Provided:
-        found = rounding()
-        if not isinstance(query.mechanism, Gaussian):
-            return Provided(found)
-        return Provided(found, GridQuery.of(query.mechanism, size, found, query.count_share, any_clip=any_clip))
-
-    def noisy(
-        self, total: FloatArray, centred: float, query: Query, provided: Provided, numbers: Numbers, number: int
-    ) -> FloatArray:
-        if provided.grid is not None:
-            return provided.grid.release(total, centred, self._random.words)
-        answer = query.mechanism.noise(numbers.at(number), total.size, total.dtype)
-        answer += total
-        np.nan_to_num(answer, copy=False)  # without a clip a sum can overflow: it saturates
-        # A count goes with Gaussian noise or none, and here there is none.
-        return np.append(answer, answer.dtype.type(centred)) if query.count_share else answer
-
-    def finished(self, answer: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
-        """The answer in the objective's type; what is out of its range saturates."""
-        with np.errstate(over="ignore"):
-            found = answer.astype(dtype)
-        return np.asarray(np.nan_to_num(found, copy=False))
-
-    def stream(self, name: str, plan: Stream) -> GridStream:
-        return GridStream(plan)
-
     def ledger(self, name: str, plan: SidePlan) -> Ledger:
         return self._ledgers(name, plan)
 
-    def charging(self, name: str) -> AbstractContextManager[None]:
-        return super().charging(name) if self._receipts is None else self._receipts.together()
-
-    def charged(self, name: str, task: Any, receipt: Receipt) -> None:
-        if self._receipts is not None:
+    def charged(self, name: str, task: Any, receipt: Receipt, charge: Callable[[Receipt], int]) -> int:
+        if self._receipts is None:
+            return charge(receipt)
+        with self._receipts.together():
+            number = charge(receipt)
             self._receipts.add(name, task, receipt)
+        return number
 
     def kept(self, name: str) -> Kept | None:
         return self._kept

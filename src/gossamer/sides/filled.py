@@ -21,7 +21,7 @@ from gossamer.objectives.objective import Objective
 from gossamer.privacy.sampling import provided_for
 from gossamer.privacy.tasks import Gradient, Round, Swap
 from gossamer.sides.answers import Answer, post_processed
-from gossamer.sides.home import Home
+from gossamer.sides.home import Home, numbers_in
 from gossamer.sides.machine import Ticket
 from gossamer.sides.pool import Pool
 from gossamer.sides.round_answers import RoundSum, Turns
@@ -127,8 +127,8 @@ class TimedPool:
         """
         ticket = ticket._replace(task=with_most_models(ticket.task))
         task, total = ticket.task, self._sums.of_nobody(ticket, count)
-        numbers = self._home.numbers(ticket.side.name, "noise")
-        answer = self._home.noisy(total, 0.0, task.query, ticket.provided, numbers, ticket.number)
+        numbers = numbers_in(self._home, ticket.side.name, "noise")
+        answer = self._home.noise.noisy(total, 0.0, task.query, ticket.provided, numbers, ticket.number)
         if isinstance(task, Gradient):
             post_processed(answer, task, self._sums.objective.l2)
 

@@ -19,7 +19,6 @@ Sources of a data side's random numbers: a seed in a simulation, the operating s
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -33,8 +32,7 @@ from gossamer.privacy.streams.noise_streams import Record, Records
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import PART
 from gossamer.randomness import Stream as Generators
-from gossamer.sides.charges import Receipt
-from gossamer.sides.ledger import Ledger
+from gossamer.sides.ledger import Ledger, Receipt
 from gossamer.sides.plan import SidePlan, Stream
 from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import Provided, Sums
@@ -131,9 +129,6 @@ CHARGING, DRAWING = "charging a release", "drawing noise"
 """Where a process may be killed; see `Home.crashpoint`."""
 
 
-_EACH_BY_ITSELF: AbstractContextManager[None] = nullcontext()
-
-
 class StreamNoise(Protocol):
     """Draws what is new in a record of correlated noise."""
 
@@ -157,28 +152,8 @@ class Kept(RoundMark, Records, Protocol):
     """State that a data side keeps over restarts: the mark of a masked member, the records of a stream."""
 
 
-class Home(Protocol):
-    """The world that data sides live in.
-
-    It keeps nothing, signs nothing and has nobody killed, unless it says so.
-    """
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the numbers of a charge can be drawn again, bit for bit: then a second answer is the first one."""
-        ...
-
-    def seed(self, owner: str) -> int | None:
-        """Seed of the owner's numbers; None where nobody can repeat them."""
-        ...
-
-    def numbers(self, owner: str, purpose: str) -> Numbers:
-        """The owner's numbers for one purpose."""
-        ...
-
-    def sums(self, objective: Objective, data: Split) -> Sums:
-        """Return a way to compute sums over samples: all together, or each in pieces whose rounding is provided for."""
-        ...
+class Noise(Protocol):
+    """Noise of a world: how it is provided for, drawn, and handed over."""
 
     def provided(
         self, query: Query, size: int, rounding: Callable[[], Rounding], *, any_clip: bool = False
@@ -211,8 +186,8 @@ class Home(Protocol):
         """An answer in the type in which it is handed over."""
         ...
 
-    def stream(self, name: str, plan: Stream) -> StreamNoise:
-        """The noise of a stream.
+    def stream(self, plan: Stream, numbers: Numbers) -> StreamNoise:
+        """The noise of a stream, drawn from ``numbers`` where it can be repeated.
 
         Raises
         ------
@@ -221,17 +196,34 @@ class Home(Protocol):
         """
         ...
 
+
+class Home(Protocol):
+    """The world that data sides live in.
+
+    It keeps nothing, signs nothing and has nobody killed, unless it says so.
+    """
+
+    noise: Noise
+    """Noise of all that is released."""
+
+    def seed(self, owner: str, purpose: str = "") -> int | None:
+        """Seed of the owner's numbers for one purpose; None where nobody can repeat them.
+
+        With one the numbers of a charge can be drawn again, bit for bit, and a second answer is the first one.
+        """
+        ...
+
+    def sums(self, objective: Objective, data: Split) -> Sums:
+        """Return a way to compute sums over samples: all together, or each in pieces whose rounding is provided for."""
+        ...
+
     def ledger(self, name: str, plan: SidePlan) -> Ledger:
         """The ledger of a party whose plan is charged, with the whole plan in it."""
         ...
 
-    def charging(self, name: str) -> AbstractContextManager[None]:
-        """Charge party ``name`` inside, and tell of it (`charged`): both last, or neither."""
-        return _EACH_BY_ITSELF
-
-    def charged(self, name: str, task: Any, receipt: Receipt) -> None:
-        """Told what party ``name`` was charged for a ``task``, before anything is drawn."""
-        return None
+    def charged(self, name: str, task: Any, receipt: Receipt, charge: Callable[[Receipt], int]) -> int:
+        """Have party ``name`` ``charge`` a ``task``, and note it, before anything is drawn: both last, or neither."""
+        return charge(receipt)
 
     def kept(self, name: str) -> Kept | None:
         """Storage for what must outlive a crash of a party; None keeps nothing."""
@@ -245,6 +237,7 @@ class Home(Protocol):
         """Told before something lasts, or is seen; here a process of a laboratory may be killed."""
         return None
 
-    def restarted(self, name: str) -> None:
-        """The process of ``name`` was started again."""
-        return None
+
+def numbers_in(home: Home, owner: str, purpose: str) -> Numbers:
+    """The owner's numbers for one purpose."""
+    return numbers_of(home.seed(owner, purpose), owner, purpose)

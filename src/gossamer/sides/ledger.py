@@ -1,13 +1,207 @@
-"""The ledger of a data side: a charge is entered before anything is drawn for it, and never taken back."""
+"""Charges of data sides, and the ledgers that they are entered in: before anything is drawn, and never taken back."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
 
-from gossamer.errors import BudgetSpent
-from gossamer.privacy.releases import ReleaseKind, checked_counts
-from gossamer.sides.charges import Charges, Receipt
+from gossamer.errors import BudgetSpent, SpecError
+from gossamer.privacy.accounting.ledger import Plan
+from gossamer.privacy.guarantees import CLIENT, EXAMPLE, OTHER_NODES
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
+from gossamer.privacy.streams.agent_noise import AgentNoise
+from gossamer.privacy.streams.noise_streams import StreamKind
+
+Kind = ReleaseKind | StreamKind | AgentNoise
+"""A law that something is released by."""
+Counted = Mapping[Hashable, int]
+"""How often each law was charged; of a curator, by owner and law."""
+
+
+class Receipt(NamedTuple):
+    """Charge of a release, before it is drawn.
+
+    Attributes
+    ----------
+    kind : ReleaseKind, StreamKind or AgentNoise
+        Law of the release.
+    owners : tuple of str
+        Parties whose data it holds, where that is not the ledger's owner alone and differs from one release to the
+        next.
+    clip : float or None
+        Length to which vectors are clipped for it, where the law is for any clip.
+    """
+
+    kind: Kind
+    owners: tuple[str, ...] = ()
+    clip: float | None = None
+
+
+class Accounts(Protocol):
+    """Durable accounts that one run is given, as what it is charged opens them."""
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """Relation by which data sets count as neighbours."""
+        ...
+
+    def releases(self, owner: str, most: Counts, part: str = "") -> Any:
+        """An account of so many releases of each kind; of a ``part`` of the data set, if it is named."""
+        ...
+
+    def stream(self, owner: str, stream: StreamKind) -> Any:
+        """An account of the records of a stream."""
+        ...
+
+    def sums(self, owner: str, noise: AgentNoise | None, most: int) -> Any:
+        """An account of all that a plan reveals, and of so many sums that the owner adds noise to itself."""
+        ...
+
+
+class Account(StrEnum):
+    """Kind of the durable account that charges are entered in."""
+
+    RELEASES = "releases"
+    """Of several laws, each for itself."""
+    STREAM = "stream"
+    """Of the records of one stream of noise, with a line for each of those whose data they hold."""
+    SUMS = "sums"
+    """Of masked sums that a member adds its update and its noise to, beside all that its plan reveals."""
+
+
+@dataclass(frozen=True)
+class Charges:
+    """Releases that a ledger is opened for.
+
+    Attributes
+    ----------
+    kinds : mapping of Kind to int
+        Most releases of each law; of a curator, with the data of each owner.
+    held : bool
+        Whether the ledger holds to them. Where nothing is proved there is nothing to hold to: all is admitted.
+    unit, observer : str or None
+        Unit that the noise protects, and observer it is from.
+    owners : tuple of str
+        Parties whose data the releases hold, where that is not the ledger's owner: each has lines of its own.
+    curator : str
+        Server that releases it, where each owner is charged for the releases that hold its data.
+    account : Account
+        Kind of account that it opens.
+
+    Raises
+    ------
+    AccountingError
+        If a number is not one of releases.
+    """
+
+    kinds: Mapping[Any, int]
+    held: bool = True
+    unit: str | None = EXAMPLE
+    observer: str | None = OTHER_NODES
+    owners: tuple[str, ...] = ()
+    curator: str = ""
+    account: Account = Account.RELEASES
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kinds", self._plan.most)
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return Plan(self.kinds)
+
+    @property
+    def planned(self) -> Mapping[Any, int] | None:
+        """The most releases of each law; None where nothing limits them."""
+        return self.kinds if self.held else None
+
+    @property
+    def most(self) -> int | None:
+        """Most releases of one owner; None where nothing limits them."""
+        return sum(self.kinds.values()) if self.held else None
+
+    @property
+    def counts(self) -> Counts | None:
+        """Most releases of each kind with one owner's data, held to or not; None where they are not counted by kind."""
+        return self.kinds if self.account is Account.RELEASES else None
+
+    @property
+    def law(self) -> Any:
+        """The one law that is charged; None where each receipt says which."""
+        return None if self.account is Account.RELEASES else next(iter(self.kinds), None)
+
+    def refusal(self, counts: Counted, receipt: Receipt) -> str | None:
+        """Reason that one more release is not covered, as a clause; None if it is."""
+        kind: Any = receipt.kind
+        for name in receipt.owners if self.curator else ("",):
+            reason = self._plan.refusal(self._of(counts, name), kind) if self.held else None
+            if reason is not None:
+                return f"{name}{': ' if name else ''}release refused: {reason} ({kind.describe()})"
+        return None
+
+    def _of(self, counts: Any, owner: str) -> Any:
+        """Counts of one owner, by law."""
+        return {kind: n for (name, kind), n in counts.items() if name == owner} if self.curator else counts
+
+    def lines(self, owner: str, counts: Counted) -> list[dict[str, Any]]:
+        """Records for ``ledger.jsonl``."""
+        found = []
+        for name in self.owners or (owner,):
+            # One law is there before it was ever charged.
+            own = self._of(counts, name) if self.law is None else {self.law: counts.get(self.law, 0)}
+            for kind, releases in own.items():
+                most = {"most": self.most} if self.account is Account.SUMS else {}
+                found.append({"node": name, **self._words(owner), "releases": releases, **most, **kind.describe()})
+        return found
+
+    def _words(self, owner: str) -> dict[str, Any]:
+        if self.account is Account.STREAM:
+            return {"unit": owner}
+        if self.account is Account.SUMS:
+            return {"to": self.observer}
+        curator = {"curator": self.curator} if self.curator else {}
+        return {"protects": "client", **curator} if self.unit == CLIENT else curator
+
+    def party(self) -> dict[str, Any]:
+        """Words of receipts: the unit that noise protects, the observer it is from, and of others' data, whose."""
+        owners = {"owners": list(self.owners)} if self.curator else {}
+        return {"unit": self.unit, "observer": self.observer, **owners}
+
+    def owned(self, counts: Counted, owner: str) -> int:
+        """Number of the releases that hold the data of ``owner``; of a curator itself, all of them."""
+        if not self.curator or owner == self.curator:
+            return sum(counts.values())
+        return sum(self._of(counts, owner).values())
+
+    def opened(self, owner: str, accounts: Accounts) -> dict[str, Any] | None:
+        """Durable accounts of it all, by owner where there are several; None where nothing can be held to a plan.
+
+        Raises
+        ------
+        SpecError
+            If the accounts do not count what one example moves a whole client's update by: it may move that by twice
+            the bound, and taking all away by the bound alone, so accounts of examples that come and go would count the
+            releases as half of what they reveal of one example.
+        """
+        if self.account is Account.STREAM:
+            return {"": accounts.stream(owner, self.law)}
+        if self.account is Account.SUMS:
+            return {"": accounts.sums(owner, self.law, sum(self.kinds.values()))}
+        if self.unit == CLIENT and accounts.relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
+            raise SpecError(
+                "updates of whole clients are charged to a budget of the relation replace_one, found "
+                "add_or_remove_one: one example that comes or goes may move an update by twice its bound"
+            )
+        if not self.held:
+            return None
+        return {name: accounts.releases(name or owner, self.kinds, name) for name in self.owners or ("",)}
+
+
+NO_CHARGES = Charges({}, unit=None, observer=None, account=Account.SUMS)
+"""Charges of a party that is charged nothing itself, such as an agent whose server is charged for it."""
 
 
 class Ledger(Protocol):
@@ -20,7 +214,7 @@ class Ledger(Protocol):
 
     @property
     def releases(self) -> int:
-        """Number of releases that were charged."""
+        """Number of releases that were charged; of a curator, for all owners together."""
         ...
 
     def releases_of(self, owner: str) -> int:
@@ -46,13 +240,13 @@ class MemoryLedger:
     Attributes
     ----------
     owner : str
-        The party.
+        Name of the party.
     charges : Charges
-        What it is opened for.
+        Releases that it is opened for.
     counts : dict
-        How often each law was charged; of a curator, by owner and law.
+        Number of charges of each law; of a curator, by owner and law.
     releases : int
-        How many releases were charged, of all kinds; of a curator, for all owners together.
+        Number of releases that were charged, of all kinds; of a curator, for all owners together.
 
     Raises
     ------
@@ -115,29 +309,40 @@ def _owner_and_law(key: Any) -> tuple[str, tuple[Any, ...]]:
 
 
 class StoredLedger:
-    """Durable ledgers of `runtimes`, as data sides charge them.
+    """Durable accounts of `runtimes`, as data sides charge them.
 
     Parameters
     ----------
     owner : str
-        The party.
-    ledger : object
-        As ``charges`` opened it.
+        Name of the party.
+    accounts : mapping of str to object
+        Accounts as ``charges`` opened them.
     charges : Charges
-        What it was opened for.
+        Releases that they were opened for.
     """
 
-    def __init__(self, owner: str, ledger: Any, charges: Charges) -> None:
-        self.owner, self._ledger, self._charges = owner, ledger, charges
+    def __init__(self, owner: str, accounts: Mapping[str, Any], charges: Charges) -> None:
+        self.owner, self.charges, self._accounts = owner, charges, accounts
 
     @property
     def releases(self) -> int:
         """Number of releases that were charged; of a curator, for all owners together."""
-        return self._charges.charged(self._ledger)
+        return sum(int(account.releases) for account in self._accounts.values())
+
+    @property
+    def counts(self) -> dict[Any, int]:
+        """Number of charges of each law; of a curator, by owner and law."""
+        if self.charges.account is not Account.RELEASES:
+            return {} if self.charges.law is None else {self.charges.law: self.releases}
+        return {
+            (name, kind) if name else kind: number
+            for name, account in self._accounts.items()
+            for kind, number in account.counts.items()
+        }
 
     def releases_of(self, owner: str) -> int:
         """Number of them that hold the data of ``owner``."""
-        return self._charges.owned(self._charges.counted(self._ledger), owner)
+        return self.charges.owned(self.counts, owner)
 
     def charge(self, receipt: Receipt) -> int:
         """Charge one release; it is durable when this returns.
@@ -149,9 +354,16 @@ class StoredLedger:
         StorageError
             If it could not be written.
         """
-        self._charges.enter(self._ledger, receipt)
+        if self.charges.account is not Account.RELEASES:
+            if receipt.kind != self.charges.law:  # an account of one law is not told which it charges
+                raise BudgetSpent(f"{self.owner}: {self.charges.refusal({}, receipt)}")
+            self._accounts[""].charge()
+            return self.releases
+        # One account an owner. A crash between two of them has charged some for what nobody is given: too much is safe.
+        for name in receipt.owners if self.charges.curator else ("",):
+            self._accounts[name].charge(receipt.kind)
         return self.releases
 
     def lines(self) -> list[dict[str, Any]]:
         """Records for ``ledger.jsonl``."""
-        return self._charges.lines(self.owner, self._charges.counted(self._ledger))
+        return self.charges.lines(self.owner, self.counts)

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import SpecError
 from gossamer.sides.answers import Answer
-from gossamer.sides.charges import Receipt
 from gossamer.sides.home import CHARGING, Home
-from gossamer.sides.ledger import Ledger, MemoryLedger
+from gossamer.sides.ledger import Ledger, MemoryLedger, Receipt
 from gossamer.sides.sums import Provided
 
 NOTHING_PROVIDED = Provided()
@@ -164,9 +163,7 @@ class Side:
         charged = self.releases
         due = self.rule.due(task, charged)
         if due.receipt is not None:
-            with self.home.charging(self.name):
-                charged = self.charge(due.receipt)
-                self.home.charged(self.name, task, due.receipt)
+            charged = self.home.charged(self.name, task, due.receipt, self.charge)
             self.rule.admitted(task)
         opened = self._opened if due.once else None
         if opened is not None:

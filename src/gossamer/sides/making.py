@@ -72,7 +72,8 @@ def open_pool(
         _check_scopes(plans, trust)
     share = _Shared(objective, data, home.sums(objective, data), Updates(objective, data))
     opened = {name: partial(_open, name, plan, shards.get(name), share, home, machine) for name, plan in plans.items()}
-    counted_by = {owner: name for name, plan in plans.items() for owner in plan.owners}
+    charged = {name: plan.charges() for name, plan in plans.items()}
+    counted_by = {owner: name for name, charges in charged.items() if charges is not None for owner in charges.owners}
     return Pool(home, opened, counted_by)
 
 
@@ -80,10 +81,10 @@ def _check_scopes(plans: Mapping[str, SidePlan], trust: Mapping[str, str]) -> No
     """Refuse plans by which others hear what is raw than those whom the party trusts."""
     for name, plan in plans.items():
         trusted = confidants(trust, name)
-        if plan.scope and plan.scope != trusted:
+        if (scope := plan.trusted.scope) and scope != trusted:
             raise SpecError(
                 f"what is raw of {name} stays with {', '.join(sorted(trusted))}, and its plan shows it to "
-                f"{', '.join(sorted(plan.scope))}"
+                f"{', '.join(sorted(scope))}"
             )
 
 

@@ -19,10 +19,9 @@ from gossamer.privacy.masking import Identities, MaskingAgent, Step, UintArray, 
 from gossamer.privacy.masking.messages import REQUESTS, check_identities
 from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep
 from gossamer.sides.answers import Answer
-from gossamer.sides.charges import Receipt
 from gossamer.sides.client import SLACK, Steps, Update, Updates, clipped, steps_of
-from gossamer.sides.home import Home, MarkInMemory, RoundMark, numbers_of
-from gossamer.sides.ledger import Ledger
+from gossamer.sides.home import Home, MarkInMemory, RoundMark, numbers_in, numbers_of
+from gossamer.sides.ledger import Ledger, Receipt
 from gossamer.sides.machine import Due, Rule, Ticket, Together
 from gossamer.sides.plan import MaskedMember
 from gossamer.sides.samples import Shard
@@ -245,7 +244,7 @@ class MemberRule(Rule):
             raise DataError(f"{name}: an agent that adds noise needs a ledger to charge it to")
         self._receipt = None if plan.noise is None else Receipt(plan.noise)
         self._name, self._updates, self._reach = name, updates, plan.bound.reach
-        self._shard, self._sampling = shard, home.numbers(name, "sampling")
+        self._shard, self._sampling = shard, numbers_in(home, name, "sampling")
         self._talk = MaskedSide(name, seed, plan.bound, plan.coins, plan.terms, mark=mark, signing=home.signing(name))
 
     def due(self, task: Any, charged: int) -> Due:

@@ -1,7 +1,7 @@
 """Plans of data sides as data: one value a party, fixed before the first release.
 
-Each answers what it is charged for (`charges`), what it reveals (`divergence`), how many releases it is (`most`) and
-how many numbers are drawn for it (`drawn`), so nobody has to ask for its kind but `making`, which opens data sides.
+Each answers what it is charged for (`charges`), what it reveals (`revealed`), whom it trusts (`trusted`) and how many
+numbers are drawn for it (`drawn`), so nobody has to ask for its kind but `making`, which opens data sides.
 
 *Privacy unit.* Noise of `Samples` hides one example, as its kinds say; that of all others hides a client (or agent)
 with all that it has. *Trust scope.* Whoever is in ``scope`` may hear what is raw; nobody else may. *Kind of release* is
@@ -13,28 +13,31 @@ Those of units are in `unit_plans`, those of clients in `client_plans`, each wit
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from gossamer.privacy.accounting.ledger import Plan, Unlimited
 from gossamer.privacy.guarantees import OTHER_NODES
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.tasks import UPDATES, Query
-from gossamer.sides.charging_rules import ReleaseCharges
 from gossamer.sides.client_plans import ClientUpdate, Curator
 from gossamer.sides.deployed_guarantee import Drawn
+from gossamer.sides.ledger import Charges
 from gossamer.sides.side_plan import (
+    NOTHING_BOUNDED,
     WHOLE,
     Apart,
-    ByKind,
     Members,
+    Revealed,
     SidePlan,
     Trust,
+    Trusted,
+    counts_of,
     drawn_for,
     most_drawn,
+    most_of,
     of_kinds,
     of_sum,
 )
@@ -47,15 +50,19 @@ __all__ = [
     "MaskedMember",
     "Members",
     "Nothing",
+    "Revealed",
     "Samples",
     "SidePlan",
     "Stream",
     "Trust",
+    "Trusted",
+    "counts_of",
+    "most_of",
 ]
 
 
 @dataclass(frozen=True)
-class Samples(ByKind):
+class Samples:
     """Noisy sums over samples of the party's own examples.
 
     Attributes
@@ -73,26 +80,20 @@ class Samples(ByKind):
     kinds: Counts
     enforced: bool = True
     queries: Callable[[], Iterable[Query]] = field(default=tuple, compare=False)
-    scope: frozenset[str] = frozenset()
-    owners: tuple[str, ...] = ()
     observer: str = OTHER_NODES
 
-    def charges(self) -> ReleaseCharges:
-        return ReleaseCharges(Plan(self.kinds) if self.enforced else Unlimited(), observer=self.observer)
+    trusted = Trusted()
 
-    def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
-        return of_kinds(self.kinds, order, relation) if self.enforced else math.inf
+    def charges(self) -> Charges:
+        return Charges(self.kinds, self.enforced, observer=self.observer)
+
+    def revealed(self, trust: Trust) -> Revealed:
+        return Revealed(partial(of_kinds, self.kinds)) if self.enforced else NOTHING_BOUNDED
 
     def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
         # Of local steps that are clipped one by one the later ones depend on the earlier; see `tasks.Round`.
         proved = task.query.sampling.proved and UPDATES.get(getattr(task, "update", ""), True)
         return of_sum(task.query, relation, most_drawn(task.query.sampling, shard), proved=proved)
-
-    def counts(self) -> Counts:
-        return self.kinds
-
-    def most(self) -> int | None:
-        return sum(self.kinds.values())
 
     def said(self, who: str, often: str, examples: str) -> str:
         how = ", each one's part limited in length (the clip), with noise added" if self.enforced else ", without noise"
@@ -104,22 +105,18 @@ class Samples(ByKind):
 
 
 @dataclass(frozen=True)
-class Nothing(ByKind):
+class Nothing:
     """A party without data: there is nothing to ask it."""
 
-    scope: frozenset[str] = frozenset()
-    owners: tuple[str, ...] = ()
+    trusted = Trusted()
 
     def charges(self) -> None:
         return None
 
-    def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
-        return 0.0
+    def revealed(self, trust: Trust) -> Revealed:
+        return Revealed(lambda order, relation: 0.0)
 
     def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> None:
-        return None
-
-    def most(self) -> int | None:
         return None
 
     def said(self, who: str, often: str, examples: str) -> str:

@@ -85,7 +85,9 @@ class Pool:
     Attributes
     ----------
     sides : dict of str to Side
-        By party.
+        Data side of each party.
+    home : Home
+        World that they live in.
 
     Parameters
     ----------
@@ -100,7 +102,7 @@ class Pool:
     def __init__(
         self, home: Home, opened: Mapping[str, Callable[[], Side]], counted_by: Mapping[str, str] | None = None
     ) -> None:
-        self._home, self._opened, self._counted_by = home, opened, counted_by or {}
+        self.home, self._opened, self._counted_by = home, opened, counted_by or {}
         self.sides = {name: make() for name, make in opened.items()}
 
     @property
@@ -132,7 +134,7 @@ class Pool:
         SpecError
             If one was answered before, and another answer would be another release.
         """
-        self._home.crashpoint(DRAWING)
+        self.home.crashpoint(DRAWING)
         raws = self.raw(tickets)
         answers: list[Answer | None] = [None] * len(tickets)
         # What was computed is answered first: a message about a sum may be about what was computed in the same call.
@@ -170,7 +172,7 @@ class Pool:
         SpecError
             If something of it cannot be kept: only of a world whose numbers are the same again.
         """
-        if not self._home.repeats:
+        if self.home.seed("") is None:
             raise SpecError("data sides can be kept where their noise is the same again, which it is not here")
         return {name: side.snapshot() for name, side in self.sides.items()}
 
@@ -190,6 +192,5 @@ class Pool:
 
     def renew(self, name: str) -> None:
         """Open the data side of ``name`` again, as its process does that was started again."""
-        self._home.restarted(name)
         if name in self._opened:
             self.sides[name] = self._opened[name]()

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from gossamer.protocol.witnesses import following
-from gossamer.sides.charges import Kind, Receipt
+from gossamer.sides.ledger import Kind, Receipt
 from gossamer.sides.plan import SidePlan, Stream
 
 FILE = "receipts.jsonl"
@@ -126,6 +126,8 @@ class Book(Noting):
         self.clock: Callable[[], float] = lambda: 0.0
         self._plans, self._run, self._timed, self._key, self._nonce = plans, run, timed, key, nonce
         self._chain, self._laws, self._numbers = Chain(), dict[str, int](), dict[str, int]()
+        charges = {name: plan.charges() for name, plan in plans.items()}
+        self._owners = {name: () if of is None else of.owners for name, of in charges.items()}
         self._begun = False
         self._new: list[Any] = []  # flat, four places a receipt: nothing for the collector of garbage to walk through
         self._around: dict[tuple[str, type, int], _Around] = {}
@@ -175,7 +177,7 @@ class Book(Noting):
             charges = plan.charges()
             if charges is None:
                 continue
-            planned = charges.planned()
+            planned = charges.planned
             for kind in planned or ():
                 yield from self._law_lines(kind)
             most = None if planned is None else self._counts(planned)
@@ -202,7 +204,7 @@ class Book(Noting):
             lines += self._law_lines(receipt.kind)
             around = self._around[name, task, id(receipt.kind)] = self._constants(name, task, receipt.kind)
         clip = "null" if receipt.clip is None or receipt.clip == math.inf else repr(receipt.clip)
-        some = receipt.owners and receipt.owners != self._plans[name].owners
+        some = receipt.owners and receipt.owners != self._owners[name]
         owners = f', "owners": {json.dumps(receipt.owners)}' if some else ""
         when = repr(time) if self._timed else "null"
         more = owners if self._nonce is None else f'{owners}, "nonce": "{self._nonce()}"'

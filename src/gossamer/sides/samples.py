@@ -11,8 +11,8 @@ from gossamer.arrays import IndexArray
 from gossamer.errors import SpecError
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.sides.answers import Answer, post_processed
-from gossamer.sides.charges import Receipt
-from gossamer.sides.home import Home, sampled
+from gossamer.sides.home import Home, numbers_in, sampled
+from gossamer.sides.ledger import Receipt
 from gossamer.sides.machine import Due, Rule, Ticket, Together
 from gossamer.sides.plan import Samples
 from gossamer.sides.round_answers import RoundSum, Turns, amended, rates_of
@@ -53,14 +53,15 @@ class SampleRule(Rule):
 
     def __init__(self, name: str, plan: Samples, shard: Shard, sums: Sums, home: Home) -> None:
         self._name, self.shard, self.sums, self.home, self.objective = name, shard, sums, home, sums.objective
-        self._noise, self._sampling = home.numbers(name, "noise"), home.numbers(name, "sampling")
+        self._once = home.seed(name) is None
+        self._noise, self._sampling = numbers_in(home, name, "noise"), numbers_in(home, name, "sampling")
         for query in plan.queries():
-            home.provided(query, self.objective.size, lambda query=query: self._rounding(query), any_clip=True)  # type: ignore[misc]
+            home.noise.provided(query, self.objective.size, lambda query=query: self._rounding(query), any_clip=True)  # type: ignore[misc]
 
     def due(self, task: Any, charged: int) -> Due:
         if not isinstance(task, Gradient | Round):
             raise SpecError(f"{self._name} releases sums over its examples, found {type(task).__name__}")
-        once = not self.home.repeats
+        once = self._once
         if isinstance(task, Round):
             rates_of(task)
             once = True  # newer models may be swapped into it, so that a second answer could be another one
@@ -69,7 +70,7 @@ class SampleRule(Rule):
     def provided(self, task: Gradient | Round) -> Provided:
         """Return what the noise of ``task`` is drawn with."""
         size = task.model.size if isinstance(task, Gradient) else task.answer_size
-        return self.home.provided(task.query, size, lambda: self._rounding(task.query, task))
+        return self.home.noise.provided(task.query, size, lambda: self._rounding(task.query, task))
 
     def amended(self, task: Any, became: Any) -> Round:
         if not isinstance(task, Round):
@@ -110,18 +111,18 @@ class SampleRule(Rule):
         if not task.query.mechanism.private:
             np.nan_to_num(answer, copy=False)  # without a clip a sum can overflow: it saturates
         answer = post_processed(answer, task, self.objective.l2)
-        return Answer(Released(self.home.finished(answer, self.objective.dtype)), raw.zeroed)
+        return Answer(Released(self.home.noise.finished(answer, self.objective.dtype)), raw.zeroed)
 
     def _round(self, ticket: Ticket, raw: RoundSum) -> Answer:
         """Noise on every coordinate of the sum, then what is public."""
         answer = self.noisy(ticket, raw.total, 0.0)
         answer += raw.public
         np.nan_to_num(answer, copy=False)  # what nothing bounds can overflow: it saturates
-        return Answer(Released(self.home.finished(answer, self.objective.dtype)), raw.zeroed)
+        return Answer(Released(self.home.noise.finished(answer, self.objective.dtype)), raw.zeroed)
 
     def noisy(self, ticket: Ticket, total: Any, centred: float) -> Any:
         """A sum with its noise, and the noisy count after it, if there is one."""
-        return self.home.noisy(total, centred, ticket.task.query, ticket.provided, self._noise, ticket.number)
+        return self.home.noise.noisy(total, centred, ticket.task.query, ticket.provided, self._noise, ticket.number)
 
     def _rounding(self, query: Query, task: Gradient | Round | None = None) -> Rounding:
         if isinstance(task, Round) and task.update == "clipped_sum":

@@ -12,19 +12,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import SpecError
 from gossamer.numbers import whole_number
 from gossamer.privacy.accounting.accountants import renyi_divergence
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry
 from gossamer.privacy.accounting.renyi import check_order
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Poisson, Sampling
 from gossamer.privacy.tasks import Query
-from gossamer.sides.charges import Charges
 from gossamer.sides.deployed_guarantee import Drawn
+from gossamer.sides.ledger import Charges
 
 
 class Apart(NamedTuple):
@@ -89,46 +89,70 @@ class CountedOn(NamedTuple):
     Attributes
     ----------
     groups : frozenset of tuple of str
-        All whose noise is in a sum with the party's, itself included: each group of the plan, once.
+        Parties whose noise is in a sum with the party's, itself included: each group of the plan, once.
     dishonest : int
-        How many of a group may leave their noise out, or tell it to others.
+        Number of a group that may leave their noise out, or tell it to others.
     """
 
     groups: frozenset[tuple[str, ...]]
     dishonest: int
 
 
+class Trusted(NamedTuple):
+    """Conditions that what is proved of a plan rests on, beside its noise.
+
+    Attributes
+    ----------
+    scope : frozenset of str
+        Parties that may hear what is raw; empty if nothing raw ever leaves.
+    counted_on : CountedOn or None
+        Parties that share the noise of a sum; None where a party's own alone is counted.
+    marked : bool
+        Whether a mark of what was said has to outlive a crash, though nothing raw leaves.
+    hides_schedule : bool
+        Whether times, and numbers of messages and updates, have to be kept secret.
+    """
+
+    scope: frozenset[str] = frozenset()
+    counted_on: CountedOn | None = None
+    marked: bool = False
+    hides_schedule: bool = False
+
+    def counts_on(self, name: str) -> CountedOn | None:
+        """Others on whose noise party ``name`` counts; None where its own alone is counted."""
+        on = self.counted_on
+        return None if on is None else CountedOn(frozenset(group for group in on.groups if name in group), on.dishonest)
+
+
+class Revealed(NamedTuple):
+    """Bounds of all that a plan reveals to somebody.
+
+    Attributes
+    ----------
+    divergence : callable
+        (order, relation) -> the Renyi divergence; infinite where nothing is proved.
+    entry : Entry
+        The same as Gaussian differential privacy, but for a failure, where it is no matter of kinds of releases.
+    """
+
+    divergence: Callable[[float, NeighboringRelation], float]
+    entry: Entry = NOTHING_PROVED
+
+
 class SidePlan(Protocol):
     """Plan of the most that leaves one party's data."""
 
     @property
-    def scope(self) -> frozenset[str]:
-        """Parties that may hear what is raw; empty if nothing raw ever leaves."""
-        ...
-
-    @property
-    def owners(self) -> tuple[str, ...]:
-        """Owners of the data that the releases hold, where that is not the party itself."""
+    def trusted(self) -> Trusted:
+        """Conditions that its proofs rest on."""
         ...
 
     def charges(self) -> Charges | None:
         """Charges that the ledger is opened for; None for a party that is charged nothing."""
         ...
 
-    def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
-        """The Renyi divergence of all that the plan reveals; infinite where nothing is proved."""
-        ...
-
-    def entry(self, trust: Trust) -> Entry:
-        """The same as Gaussian differential privacy, but for a failure, where it is no matter of kinds of releases."""
-        ...
-
-    def counts(self) -> Counts | None:
-        """The most releases of each kind with one owner's data; None where they are not counted by kind."""
-        ...
-
-    def most(self) -> int | None:
-        """Most releases; None where nothing limits them."""
+    def revealed(self, trust: Trust) -> Revealed:
+        """Bounds of all that the plan reveals, for an owner with this trust."""
         ...
 
     def said(self, who: str, often: str, examples: str) -> str:
@@ -155,46 +179,33 @@ class SidePlan(Protocol):
         Parameters
         ----------
         task : task
-            Admitted.
+            One that was admitted.
         relation : NeighboringRelation
-            By which examples make neighbours; where a client is protected, all of its data are replaced.
+            Relation of neighbouring examples; where a client is protected, all of its data are replaced.
         shard : int
-            How many examples the party has.
+            Number of examples that the party has.
         """
         ...
 
-    @property
-    def marked(self) -> bool:
-        """Whether a mark of what was said has to outlive a crash, though nothing raw leaves."""
-        ...
 
-    @property
-    def hides_schedule(self) -> bool:
-        """Whether what is proved holds only if times, and numbers of messages and updates, are kept secret."""
-        ...
-
-    def counts_on(self, name: str) -> CountedOn | None:
-        """Others on whose noise party ``name`` counts; None where its own alone is counted."""
-        ...
+def most_of(plan: SidePlan) -> int | None:
+    """Most releases with one owner's data, held to or not; None where nothing limits them."""
+    charges = plan.charges()
+    return None if charges is None else sum(charges.kinds.values())
 
 
-class ByKind:
-    """Common to plans whose releases ledgers count by kind, or that are no releases; see `SidePlan`."""
+def counts_of(plan: SidePlan) -> Counts | None:
+    """Most releases of each kind with one owner's data; None where they are not counted by kind."""
+    charges = plan.charges()
+    return None if charges is None else charges.counts
 
-    marked: ClassVar[bool] = False
 
-    def entry(self, trust: Trust) -> Entry:
-        return NOTHING_PROVED
+def _unbounded(order: float, relation: NeighboringRelation) -> float:
+    check_order(order)
+    return math.inf
 
-    def counts(self) -> Counts | None:
-        return None
 
-    @property
-    def hides_schedule(self) -> bool:
-        return False
-
-    def counts_on(self, name: str) -> CountedOn | None:
-        return None
+NOTHING_BOUNDED = Revealed(_unbounded)
 
 
 def check_number(what: str, number: int) -> None:
@@ -202,9 +213,9 @@ def check_number(what: str, number: int) -> None:
         raise SpecError(f"expected a whole number of {what}, 0 or more, found {number!r}")
 
 
-def behind_scope(plan: SidePlan | None, order: float, relation: NeighboringRelation, trust: Trust) -> float:
-    """Divergence of what leaves a trust scope, for one who trusts it; nothing is proved for anybody else."""
-    return math.inf if plan is None or trust is Trust.NOBODY else plan.divergence(order, relation, trust)
+def behind_scope(plan: SidePlan | None, trust: Trust) -> Revealed:
+    """Bounds of what leaves a trust scope, for one who trusts it; nothing is proved for anybody else."""
+    return NOTHING_BOUNDED if plan is None or trust is Trust.NOBODY else plan.revealed(trust)
 
 
 def of_kinds(kinds: Counts, order: float, relation: NeighboringRelation) -> float:
@@ -223,4 +234,4 @@ def drawn_for(numbers: Mapping[ReleaseKind, int], sampled: Counts) -> Drawn:
 
 
 def _all_gaussian(kinds: Iterable[ReleaseKind]) -> bool:
-    return all(isinstance(kind.mechanism, Gaussian) for kind in kinds)
+    return all(kind.mechanism.normal is not None for kind in kinds)

@@ -3,7 +3,7 @@
 Sums of a simulation that get their noise where they are computed, all of a call together, such as on a graphics
 card.
 
-The noise is the one that `Simulated.noisy` draws: normal numbers of the same keys, to a few units in the last place.
+The noise is the one that `FloatNoise.noisy` draws: normal numbers of the same keys, to a few units in the last place.
 Other laws, and sums in float64, leave here without noise, and get it as everywhere.
 """
 
@@ -19,14 +19,11 @@ from gossamer.arrays import FloatArray
 from gossamer.data.examples import Split
 from gossamer.objectives.asked import NoisyObjective, Normals
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream, Record
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import Stream as Generators
-from gossamer.sides.answers import divided
-from gossamer.sides.charges import Receipt
-from gossamer.sides.home import Home, Numbers, StreamNoise, generator_of
-from gossamer.sides.ledger import Ledger, MemoryLedger
+from gossamer.sides.home import Home, Noise, Numbers, StreamNoise, generator_of, numbers_in
+from gossamer.sides.ledger import Ledger, MemoryLedger, Receipt
 from gossamer.sides.plan import SidePlan, Stream
 from gossamer.sides.receipts import Noting
 from gossamer.sides.sum_rounding import Rounding
@@ -71,9 +68,9 @@ class NoisyTogether(Together):
     def _deviation(self, item: Batch) -> float | None:
         """Standard deviation of the noise that is added here; None where it is added elsewhere, or there is none."""
         query = item.ticket.task.query
-        law, _ = divided(query.mechanism, query.count_share)
-        here = isinstance(law, Gaussian) and self.objective.dtype == np.float32
-        return law.standard_deviation if here and type(self._stream(item)) is Generators else None  # type: ignore[attr-defined]
+        law, _ = query.mechanism.divided(query.count_share)
+        normal = law.normal if self.objective.dtype == np.float32 else None
+        return None if normal is None or type(self._stream(item)) is not Generators else normal.standard_deviation
 
     def _keys(self, item: Batch) -> tuple[np.uint64, np.uint64]:
         from gossamer.philox import first_words  # a compiler's import takes as long as most commands
@@ -89,7 +86,7 @@ class NoisyTogether(Together):
     def _with_count(self, item: Batch, total: FloatArray, zeroed: int, unclipped: int) -> Noisy:
         query = item.ticket.task.query
         if query.count_share:
-            _, deviation = divided(query.mechanism, query.count_share)
+            _, deviation = query.mechanism.divided(query.count_share)
             generator = self._stream(item).at(item.ticket.number)
             generator.bit_generator.random_raw(2)  # what the sum's noise followed from
             count = unclipped - len(item.rows) / 2 + deviation * generator.standard_normal()
@@ -98,6 +95,31 @@ class NoisyTogether(Together):
 
 
 _NOTHING = Provided()
+
+
+class FloatNoise(Noise):
+    """Noise in floating point, drawn from numbers that may be repeated."""
+
+    def provided(
+        self, query: Query, size: int, rounding: Callable[[], Rounding], *, any_clip: bool = False
+    ) -> Provided:
+        return _NOTHING
+
+    def noisy(
+        self, total: FloatArray, centred: float, query: Query, provided: Provided, numbers: Numbers, number: int
+    ) -> FloatArray:
+        generator = generator_of(numbers, number)
+        law, count_sd = query.mechanism.divided(query.count_share)
+        answer: FloatArray = law.noise(generator, total.size, total.dtype) + total
+        if query.count_share:
+            answer = np.append(answer, total.dtype.type(centred + count_sd * generator.standard_normal()))
+        return answer
+
+    def finished(self, answer: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
+        return answer
+
+    def stream(self, plan: Stream, numbers: Numbers) -> FloatStream:
+        return FloatStream(plan, numbers)
 
 
 class Simulated(Home):
@@ -115,7 +137,7 @@ class Simulated(Home):
         Where receipts are noted.
     """
 
-    repeats = True
+    noise = FloatNoise()
 
     def __init__(
         self,
@@ -127,42 +149,19 @@ class Simulated(Home):
         self._seed, self._charged = seed, ledgers or {}
         self._samples, self._book = samples, book
 
-    def seed(self, owner: str) -> int:
-        return self._seed
-
-    def numbers(self, owner: str, purpose: str) -> Numbers:
-        common = self._samples if purpose == "sampling" else None
-        return Generators(self.seed(owner) if common is None else common, owner, purpose)
+    def seed(self, owner: str, purpose: str = "") -> int:
+        return self._samples if purpose == "sampling" and self._samples is not None else self._seed
 
     def sums(self, objective: Objective, data: Split) -> Sums:
         if isinstance(objective, NoisyObjective):
-            return NoisyTogether(objective, data, lambda owner: self.numbers(owner, "noise"))
+            return NoisyTogether(objective, data, lambda owner: numbers_in(self, owner, "noise"))
         return Together(objective, data)
 
-    def provided(
-        self, query: Query, size: int, rounding: Callable[[], Rounding], *, any_clip: bool = False
-    ) -> Provided:
-        return _NOTHING
-
-    def noisy(
-        self, total: FloatArray, centred: float, query: Query, provided: Provided, numbers: Numbers, number: int
-    ) -> FloatArray:
-        generator = generator_of(numbers, number)
-        law, count_sd = divided(query.mechanism, query.count_share)
-        answer: FloatArray = law.noise(generator, total.size, total.dtype) + total
-        if query.count_share:
-            answer = np.append(answer, total.dtype.type(centred + count_sd * generator.standard_normal()))
-        return answer
-
-    def finished(self, answer: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
-        return answer
-
-    def charged(self, name: str, task: Any, receipt: Receipt) -> None:
+    def charged(self, name: str, task: Any, receipt: Receipt, charge: Callable[[Receipt], int]) -> int:
+        number = charge(receipt)
         if self._book is not None:
             self._book.add(name, task, receipt)
-
-    def stream(self, name: str, plan: Stream) -> FloatStream:
-        return FloatStream(plan, self.numbers(name, "noise"))
+        return number
 
     def ledger(self, name: str, plan: SidePlan) -> Ledger:
         if name in self._charged:

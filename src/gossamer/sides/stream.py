@@ -17,8 +17,8 @@ from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.streams.noise_streams import Record
 from gossamer.protocol.effects import Release
 from gossamer.sides.answers import Answer
-from gossamer.sides.charges import Receipt
-from gossamer.sides.home import Home
+from gossamer.sides.home import Home, numbers_in
+from gossamer.sides.ledger import Receipt
 from gossamer.sides.machine import Due, Rule, Ticket
 from gossamer.sides.plan import Stream
 from gossamer.vectors import Released
@@ -29,7 +29,7 @@ class StreamRule(Rule):
 
     def __init__(self, name: str, plan: Stream, home: Home) -> None:
         self._name, self._receipt = name, Receipt(plan.kind)
-        self._noise, self._kept = home.stream(name, plan), home.kept(name)
+        self._noise, self._kept = home.noise.stream(plan, numbers_in(home, name, "noise")), home.kept(name)
         self._needed = self._noise.needed
         self._past = list(self._kept.kept()) if self._kept is not None and self._needed else []
 

@@ -14,25 +14,35 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import SpecError
 from gossamer.numbers import whole_number
-from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry
 from gossamer.privacy.accounting.renyi import check_order
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.agent_noise import AgentNoise, messages_divergence, messages_entry, own_entry
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, StreamKind
-from gossamer.sides.charging_rules import StreamCharges, SumCharges
 from gossamer.sides.deployed_guarantee import Drawn
-from gossamer.sides.side_plan import Apart, ByKind, CountedOn, Members, SidePlan, Trust, behind_scope, check_number
+from gossamer.sides.ledger import Account, Charges
+from gossamer.sides.side_plan import (
+    NOTHING_BOUNDED,
+    Apart,
+    CountedOn,
+    Members,
+    Revealed,
+    SidePlan,
+    Trust,
+    Trusted,
+    behind_scope,
+    check_number,
+)
 
 if TYPE_CHECKING:  # masks need cryptography, which is optional
     from gossamer.sides.secure_unit import RoundTerms, SecureUnit
 
 
 @dataclass(frozen=True)
-class Stream(ByKind):
+class Stream:
     """Records of one stream of correlated noise, drawn by a server for a whole unit.
 
     Attributes
@@ -78,25 +88,25 @@ class Stream(ByKind):
         """L."""
         return self.sampled
 
-    def charges(self) -> StreamCharges:
-        return StreamCharges(self.kind, self.owners, self.unit, self.observer)
+    @property
+    def trusted(self) -> Trusted:
+        return Trusted(self.scope)
 
-    def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
-        check_order(order)
-        return messages_divergence(self.mu, self.epsilon, order) if self._proved(trust) else math.inf
+    def charges(self) -> Charges:
+        kinds = {self.kind: self.records}
+        return Charges(kinds, True, self.unit, self.observer, self.owners, account=Account.STREAM)
 
-    def entry(self, trust: Trust) -> Entry:
-        return messages_entry(self.mu, self.epsilon) if self._proved(trust) else NOTHING_PROVED
+    def revealed(self, trust: Trust) -> Revealed:
+        if trust is Trust.NOBODY or self.law is None or self.moved is None:
+            return NOTHING_BOUNDED
+        return Revealed(
+            lambda order, relation: messages_divergence(self.mu, self.epsilon, order),
+            messages_entry(self.mu, self.epsilon),
+        )
 
     def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
         # A state is the last one, times a weight of at most 1, and one update more.
         return Apart(math.inf if self.moved is None else self.moved, noisy=self.law is not None, adds=True)
-
-    def _proved(self, trust: Trust) -> bool:
-        return trust is not Trust.NOBODY and self.law is not None and self.moved is not None
-
-    def most(self) -> int:
-        return self.records
 
     def said(self, who: str, often: str, examples: str) -> str:
         noise = "without noise" if self.law is None else "with noise that covers these"
@@ -110,7 +120,7 @@ class Stream(ByKind):
 
 
 @dataclass(frozen=True)
-class MaskedMember(ByKind):
+class MaskedMember:
     """A member of sums of updates whose parts nobody sees: masks hide each, and noise, if any, what the sum shows.
 
     Attributes
@@ -139,9 +149,6 @@ class MaskedMember(ByKind):
     groups: frozenset[tuple[str, ...]] = field(default=frozenset(), repr=False)
     scope: frozenset[str] = frozenset()
     behind: SidePlan | None = field(default=None, repr=False)
-    owners: tuple[str, ...] = ()
-
-    marked: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_number("masked sums", self.sums)
@@ -156,33 +163,30 @@ class MaskedMember(ByKind):
         """Noise that the member adds itself."""
         return self.bound.noise
 
-    def charges(self) -> SumCharges | None:
-        return None if self.noise is None else SumCharges(self.noise, self.sums)
+    @property
+    def trusted(self) -> Trusted:
+        shared = self.noise is not None and self.honest > 1
+        on = CountedOn(self.groups, self.bound.group.minimum - self.honest) if shared else None
+        return Trusted(self.scope, on, marked=True)
 
-    def divergence(self, order: float, relation: NeighboringRelation, trust: Trust) -> float:
-        check_order(order)
-        own = math.inf if self.noise is None else order * self.noise.rho(self._honest(trust)) * self.sums
-        return min(behind_scope(self.behind, order, relation, trust), own)
+    def charges(self) -> Charges | None:
+        if self.noise is None:
+            return None
+        return Charges({self.noise: self.sums}, unit=None, observer="own server", account=Account.SUMS)
 
-    def entry(self, trust: Trust) -> Entry:
-        behind = NOTHING_PROVED if self.behind is None else self.behind.entry(trust)
-        return min(behind, own_entry(self.noise, self.sums, self._honest(trust)))
+    def revealed(self, trust: Trust) -> Revealed:
+        noise, honest = self.noise, 1 if trust is Trust.NOBODY else self.honest
+        behind = behind_scope(self.behind, trust)
+
+        def divergence(order: float, relation: NeighboringRelation) -> float:
+            check_order(order)
+            own = math.inf if noise is None else order * noise.rho(honest) * self.sums
+            return min(behind.divergence(order, relation), own)
+
+        return Revealed(divergence, min(behind.entry, own_entry(noise, self.sums, honest)))
 
     def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
         return Apart(2 * self.bound.reach / self.bound.fixed.resolution)
-
-    def counts_on(self, name: str) -> CountedOn | None:
-        if self.noise is None or self.honest == 1:
-            return None
-        return CountedOn(
-            frozenset(group for group in self.groups if name in group), self.bound.group.minimum - self.honest
-        )
-
-    def _honest(self, trust: Trust) -> int:
-        return 1 if trust is Trust.NOBODY else self.honest
-
-    def most(self) -> int | None:
-        return None if self.noise is None else self.sums
 
     def said(self, who: str, often: str, examples: str) -> str:
         noise = ", with noise of its own in each" if self.noise is not None else ""

@@ -11,7 +11,6 @@ from gossamer.attacks.leak import CHANCE, NoiseScale, repeated, rounding, silent
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
-from gossamer.sides.answers import divided
 
 
 def query(clip: float, multiplier: float, share: float = 0.0, unit: float = 1.0) -> Query:
@@ -30,9 +29,9 @@ def test_an_example_at_the_clip_and_its_vote_have_length_one(share: float, unit:
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5])
 def test_in_units_noise_has_the_multiplier_that_is_charged(share: float) -> None:
-    """`answers.divided` says how sum and count share it; both come out as z in every coordinate."""
+    """`Mechanism.divided` says how sum and count share it; both come out as z in every coordinate."""
     asked = query(2.5, 1.7, share)
-    law, of_count = divided(asked.mechanism, share)
+    law, of_count = asked.mechanism.divided(share)
     assert isinstance(law, Gaussian)
     deviations = [law.standard_deviation, law.standard_deviation] + [of_count] * bool(share)
     np.testing.assert_allclose(to_units(np.array(deviations) / 8.0, asked, 2.5), 1.7, rtol=1e-14)

@@ -36,8 +36,8 @@ from gossamer.privacy.accounting.accountants import epsilon, joint_epsilon
 from gossamer.privacy.accounting.planner import calibrate_jointly, gaussian_family
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson
-from gossamer.sides.charges import Receipt
-from gossamer.sides.ledger import MemoryLedger
+from gossamer.sides.ledger import MemoryLedger, Receipt
+from gossamer.sides.plan import counts_of
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 
@@ -150,7 +150,7 @@ def test_too_many_examples_of_a_person_are_counted_and_nobody_is_named() -> None
 def test_three_examples_of_a_person_cost_the_budget_and_four_are_refused(tmp_path: Path) -> None:
     prepared, plan = planned(patients(tmp_path), 3)
     name = max(plan.epsilons, key=lambda name: plan.epsilons[name])
-    counts = plan.side(name).counts()
+    counts = counts_of(plan.side(name))
     assert plan.guarantee.epsilon == epsilon(counts, 1e-4, ADD, 3).epsilon
     assert 3.98 < plan.guarantee.epsilon <= 4
     # far more noise than a guarantee for each example, and more than that for 3 epsilon's third
@@ -198,7 +198,7 @@ def test_every_algorithm_takes_rows_per_person(tmp_path: Path, case: str) -> Non
     prepared, plan = planned(patients(tmp_path, each=2), 2, **ALGORITHMS[case])
     relation = prepared.experiment.privacy.relation
     for name in prepared.names:
-        counts = plan.side(name).counts()
+        counts = counts_of(plan.side(name))
         assert plan.epsilons[name] == epsilon(counts, 1e-4, relation, 2).epsilon
         assert plan.epsilons[name] > 1.2 * epsilon(counts, 1e-4, relation).epsilon
     assert 3.9 < plan.guarantee.epsilon <= 4
@@ -243,7 +243,7 @@ def test_examples_at_several_nodes_are_covered_jointly(tmp_path: Path) -> None:
     assert prepared.holdings.most_nodes > 1
     persons = prepared.dataset.persons
     assert persons is not None
-    counts: Any = [plan.side(n).counts() for n in prepared.names]
+    counts: Any = [counts_of(plan.side(n)) for n in prepared.names]
     slow = 0.0
     for who in set(persons.tolist()):
         held = [int(np.sum(persons[shard] == who)) for shard in prepared.shards]
@@ -316,7 +316,7 @@ def test_no_reading_is_taken_where_nodes_are_too_far_apart(tmp_path: Path) -> No
     prepared, plan = planned(patients(tmp_path), 3, partition="iid")
     ledgers = [MemoryLedger(name, plan.side(name).charges()) for name in prepared.names]
     for number, (name, ledger) in enumerate(zip(prepared.names, ledgers, strict=True)):
-        (kind,) = plan.side(name).counts()
+        (kind,) = counts_of(plan.side(name))
         for _ in range(number + 1):
             ledger.charge(Receipt(kind))
     reading = plan.spent(ledgers)

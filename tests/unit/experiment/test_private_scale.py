@@ -22,6 +22,7 @@ from gossamer.experiment.private_scale import WIDTH, beforehand, scaled
 from gossamer.experiment.running import run
 from gossamer.experiment.spec import Experiment
 from gossamer.privacy.accounting.accountants import epsilon
+from gossamer.sides.plan import counts_of
 
 _NODES = 3
 
@@ -76,7 +77,7 @@ def test_the_release_and_the_run_are_within_one_budget(table: Path) -> None:
     prepared = prepare(experiment)
     plan, (kind,) = plan_run(prepared), beforehand(prepared)
     for name in prepared.names:
-        counts = plan.side(name).counts()
+        counts = counts_of(plan.side(name))
         assert counts is not None
         assert counts[kind] == 1
         assert plan.epsilons[name] == epsilon(counts, 1e-5, experiment.privacy.relation).epsilon <= 1.0

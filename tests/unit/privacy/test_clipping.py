@@ -25,7 +25,6 @@ from gossamer.privacy.clipping import Clipping, FixedClip, QuantileClip, StageCl
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
-from gossamer.sides.answers import divided
 from gossamer.sides.pool import Pool
 from gossamer.vectors import Blank, Public, Released
 
@@ -76,7 +75,7 @@ def test_without_noise_the_last_number_is_the_centred_fraction() -> None:
 @given(st.floats(0.05, 50), st.floats(1e-4, 0.99))
 def test_gradient_and_count_together_are_a_gaussian_release_of_the_charged_multiplier(m: float, share: float) -> None:
     """1/z^2 + (1/2)^2/s_b^2 = 1/m^2: one example moves the sum by C and the count by 1/2, both at the most."""
-    law, count_sd = divided(Gaussian(1.0, m), share)
+    law, count_sd = Gaussian(1.0, m).divided(share)
     assert isinstance(law, Gaussian)
     assert 1 / law.noise_multiplier**2 + 0.25 / count_sd**2 == pytest.approx(1 / m**2, rel=1e-9)
     assert law.noise_multiplier >= m
@@ -85,7 +84,7 @@ def test_gradient_and_count_together_are_a_gaussian_release_of_the_charged_multi
 @given(st.lists(st.tuples(st.floats(-5, 5), st.floats(-5, 5)), min_size=1, max_size=6), st.floats(0.1, 4))
 def test_no_example_moves_the_joint_release_by_more(rows: list[tuple[float, float]], clip: float) -> None:
     """In units of the noise, with or without the last example, and with it replaced by any of the others."""
-    law, count_sd = divided(Gaussian(clip, 1.3), 0.2)
+    law, count_sd = Gaussian(clip, 1.3).divided(0.2)
 
     def scaled(some: list[tuple[float, float]]) -> Any:
         exact = answer(sides(some), query(NoNoise(clip), 1.0, 0.2)).values if some else np.zeros(SIZE + 1)

@@ -23,10 +23,10 @@ from gossamer.errors import AccountingError, SpecError
 from gossamer.numbers import real_number, whole_number
 from gossamer.privacy import mechanisms, sampling, tasks
 from gossamer.privacy.accounting.filters import EitherFilter, GaussianFilter
-from gossamer.privacy.accounting.l2_laplace import L2LaplaceFull
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.accounting.series import Series, SeriesPlan
 from gossamer.privacy.exact.grid_noise import GridGaussian
+from gossamer.privacy.l2_laplace import L2LaplaceFull
 from gossamer.privacy.masking.fixed_point import FixedPoint
 from gossamer.privacy.masking.group import Group
 from gossamer.privacy.paper_noise import PaperNoise

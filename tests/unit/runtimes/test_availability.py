@@ -18,6 +18,7 @@ from gossamer.experiment.reading import parse_spec, write_spec
 from gossamer.experiment.running import run
 from gossamer.runtimes.availability import DayAndNight, Span, Trace
 from gossamer.runtimes.links import FaultSettings
+from gossamer.sides.plan import counts_of
 
 
 def is_away(spans: list[Span], second: float) -> bool:
@@ -153,7 +154,7 @@ def test_days_and_nights_amplify_nothing(name: str, noise_by: str) -> None:
     assert plans[1].guarantee.epsilon >= plans[0].guarantee.epsilon * (1 - 1e-9)
     assert "secret coins" not in str(plans[1].guarantee)
     for name_, side in ((n, plans[1].side(n)) for n in ("node-0", "server")):
-        for kind in side.counts() or {}:
+        for kind in counts_of(side) or {}:
             assert kind.sampling.probability == 1, name_  # type: ignore[union-attr]
 
 

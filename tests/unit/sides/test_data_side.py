@@ -22,7 +22,7 @@ from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides import samples
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import DryRun, Pool
-from gossamer.sides.simulated import Simulated
+from gossamer.sides.simulated import FloatNoise
 from gossamer.vectors import Public, Released
 
 SIZE = 3
@@ -108,7 +108,7 @@ def test_the_charge_comes_before_batch_and_noise(monkeypatch: pytest.MonkeyPatch
 
     spy(MemoryLedger, "charge")
     spy(samples, "sampled")
-    spy(Simulated, "noisy")
+    spy(FloatNoise, "noisy")
     answer(sides(SumOfRows()), task(Gaussian(1.0, 1.0)))
     assert order == ["charge", "sampled", "noisy"]
 

@@ -27,7 +27,7 @@ from gossamer.privacy.masking import MaskedSum, Step, packed, unpacked
 from gossamer.privacy.masking.messages import Announcement, Roster
 from gossamer.privacy.unit_tasks import REFUSED, MaskingStep
 from gossamer.runtimes.storage.file import IN_MEMORY
-from gossamer.sides.charges import Receipt
+from gossamer.sides.ledger import Receipt
 from gossamer.sides.plan import MaskedMember
 from gossamer.sides.side_plan import CountedOn
 from gossamer.vectors import Public
@@ -178,14 +178,14 @@ def side(**changes: Any) -> MaskedMember:
 def test_a_plan_says_whose_noise_it_counts() -> None:
     """Five of six are honest; of the smallest sum, of four, three are."""
     names = tuple(f"node-{i}" for i in range(6))
-    assert side().counts_on("node-0") == CountedOn(frozenset([names]), 1)
-    assert side(masking="secure").counts_on("node-0") is None
-    assert plan_run(clients()).side("server").counts_on("server") is None
+    assert side().trusted.counts_on("node-0") == CountedOn(frozenset([names]), 1)
+    assert side(masking="secure").trusted.counts_on("node-0") is None
+    assert plan_run(clients()).side("server").trusted.counts_on("server") is None
 
 
 def test_it_says_it_of_every_sum_that_a_client_is_in() -> None:
     found = side(clients_per_round=4, rounds=8, masking={"name": "secure", "honest": 0.75})
-    sharing = found.counts_on("node-0")
+    sharing = found.trusted.counts_on("node-0")
     assert sharing is not None
     assert sharing.groups == {found.coins(round) for round in range(8) if "node-0" in found.coins(round)}
     assert all("node-0" in group and len(group) == 4 for group in sharing.groups)
@@ -205,5 +205,5 @@ def test_the_cohort_of_a_round_is_drawn_once_for_a_plan(monkeypatch: pytest.Monk
     changes = {"clients_per_round": 4, "rounds": 8, "masking": {"name": "secure", "honest": 0.75}}
     plan = plan_run(clients(**changes))
     for _ in range(3):
-        assert plan.side("node-0").counts_on("node-0") is not None
+        assert plan.side("node-0").trusted.counts_on("node-0") is not None
     assert sorted(drawn) == list(range(8))

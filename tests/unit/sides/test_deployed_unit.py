@@ -69,7 +69,7 @@ def ledger_of(noise: CorrelatedNoise | None, size: int = SIZE) -> MemoryLedger:
 
 
 def side_of(ledger: MemoryLedger, records: Any = None) -> Pool:
-    stream = ledger.charges.stream  # type: ignore[attr-defined]
+    stream = ledger.charges.law
     objective = LinearModel("squared", stream.size, None, intercept=False)
     home = Deployed(lambda name, plan: ledger, records)
     nothing = Split(np.zeros((0, stream.size), np.float32), np.zeros(0))
@@ -126,7 +126,7 @@ def test_a_record_that_was_charged_and_not_kept_is_drawn_anew_under_its_charge(
     expected = states() + noise_factor(temporal, ROUNDS, bands) @ z[:ROUNDS]
     np.testing.assert_allclose(found, expected, atol=1e-9)
     assert ledger.releases == ROUNDS
-    with pytest.raises(BudgetSpent, match="opened for 6 records"):
+    with pytest.raises(BudgetSpent, match="covers 6 releases of this kind"):
         side_of(ledger, kept).admit("server-0", Release(ROUNDS, Confined(states()[0])))
 
 

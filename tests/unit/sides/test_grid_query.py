@@ -14,7 +14,6 @@ from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.sampling import FixedSize, Poisson
-from gossamer.sides.answers import divided
 from gossamer.sides.sum_rounding import GridQuery, Rounding
 
 ADD_OR_REMOVE, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
@@ -32,7 +31,7 @@ def query(share: float = 0.0, clip: float = 1.0, multiplier: float = 1.0, count:
 def test_noise_on_sum_and_count_is_that_of_the_simulated_side(share: float, clip: float) -> None:
     """z C and s_b of `clipping`, but for what the grid costs."""
     found, law = query(share, clip, 1.3), Gaussian(clip, 1.3)
-    on_sum, on_count = divided(law, share)
+    on_sum, on_count = law.divided(share)
     assert isinstance(on_sum, Gaussian)
     assert found.noise.standard_deviation == pytest.approx(on_sum.standard_deviation, rel=1e-3)
     assert found.noise.standard_deviation / found.per_example == pytest.approx(on_count, rel=1e-3)

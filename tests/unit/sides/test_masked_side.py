@@ -306,7 +306,7 @@ def test_noise_is_charged_before_it_is_drawn_and_once_a_round() -> None:
         one.terms = replace(one.terms, rounds=2)  # more than their ledgers were opened for
     give_updates(found, round=1)
     done = Sum(found, round=1).until(2)
-    with pytest.raises(BudgetSpent, match="node-0: masked sum refused: the ledger was opened for 1"):
+    with pytest.raises(BudgetSpent, match="node-0: release refused: the plan covers 1 release"):
         side.admit(MaskingStep(1, Step.MASK, done.asked[2]["node-0"], SIZE, 32))
 
 

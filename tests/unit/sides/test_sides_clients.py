@@ -26,8 +26,8 @@ from tests.reference.side_kinds import (
 )
 
 from gossamer.errors import BudgetSpent, DataError, SpecError
-from gossamer.privacy.accounting.analytic import GaussianFull
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, NeighboringRelation, NoNoise
+from gossamer.privacy.pairs import GaussianFull
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.streams.agent_noise import own_server_guarantee
 from gossamer.privacy.tasks import Query
@@ -119,18 +119,18 @@ def test_noise_for_vectors_of_half_the_clip_is_refused() -> None:
 def test_of_what_has_no_noise_nothing_is_proved_whatever_the_number(trust: Trust) -> None:
     """It is admitted without end, so a planned number of 0 is no promise."""
     relation, bare = NeighboringRelation.REPLACE_ONE, NoNoise(BOUND)
-    assert math.isinf(ClientUpdate(LOCAL, BOUND, bare, 0, SIZE).divergence(2.0, relation, trust))
+    assert math.isinf(ClientUpdate(LOCAL, BOUND, bare, 0, SIZE).revealed(trust).divergence(2.0, relation))
     some = {UPDATE_KIND: 1, ReleaseKind(bare.unit(), WHOLE, SIZE): 0}
-    assert math.isinf(curator(kinds=some).divergence(2.0, relation, trust))
+    assert math.isinf(curator(kinds=some).revealed(trust).divergence(2.0, relation))
 
 
 def test_noise_of_others_counts_for_who_trusts_them() -> None:
     """rho of h members is that of one over h, as tau is nothing here; and no more are trusted than are in a sum."""
     relation, alone = NeighboringRelation.REPLACE_ONE, masked_plan(8.0)
     two = replace(alone, honest=2)
-    own = alone.divergence(2.0, relation, Trust.NOBODY)
-    assert two.divergence(2.0, relation, Trust.NOBODY) == own
-    assert two.divergence(2.0, relation, Trust.SCOPE) == pytest.approx(own / 2, rel=1e-9)
+    own = alone.revealed(Trust.NOBODY).divergence(2.0, relation)
+    assert two.revealed(Trust.NOBODY).divergence(2.0, relation) == own
+    assert two.revealed(Trust.SCOPE).divergence(2.0, relation) == pytest.approx(own / 2, rel=1e-9)
     for honest in (0, alone.bound.group.minimum + 1, True):
         with pytest.raises(SpecError, match="trusted to add their noise"):
             replace(alone, honest=honest)

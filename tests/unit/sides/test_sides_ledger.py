@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gossamer.errors import AccountingError, BudgetSpent, SpecError
-from gossamer.privacy.accounting.ledger import Plan, Unlimited
+from gossamer.errors import AccountingError, BudgetSpent
+from gossamer.privacy.guarantees import CLIENT as WHOLE_CLIENT
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
@@ -16,10 +16,8 @@ from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import Factorisation
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, StreamKind
 from gossamer.runtimes.storage.ledger import FileAccounts, LedgerFile, admits_all, stored_ledger
-from gossamer.sides.charges import Receipt
-from gossamer.sides.charging_rules import NO_CHARGES, CuratorCharges, ReleaseCharges, StreamCharges, SumCharges
-from gossamer.sides.ledger import Ledger, MemoryLedger
-from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, Trust
+from gossamer.sides.ledger import NO_CHARGES, Account, Charges, Ledger, MemoryLedger, Receipt
+from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, Revealed, Trust
 
 KIND, OTHER = ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.5), 3), ReleaseKind(Gaussian(1.0, 1.0), Poisson(0.5), 3)
 CLIENT = ReleaseKind(Gaussian(1.0, 2.0), WHOLE, 3)
@@ -28,11 +26,11 @@ NOISE, LESS = AgentNoise(50, 4.0, 3), AgentNoise(5, 4.0, 3)
 BUDGET = admits_all(NeighboringRelation.ADD_OR_REMOVE_ONE)
 OF_CLIENTS = admits_all(NeighboringRelation.REPLACE_ONE)
 CASES: dict[str, tuple[Any, Receipt, Receipt]] = {
-    "samples": (ReleaseCharges(Plan({KIND: 2})), Receipt(KIND), Receipt(OTHER)),
-    "stream": (StreamCharges(STREAM, ("a", "b")), Receipt(STREAM), Receipt(ANOTHER)),
-    "sums": (SumCharges(NOISE, 2), Receipt(NOISE), Receipt(LESS)),
+    "samples": (Charges({KIND: 2}), Receipt(KIND), Receipt(OTHER)),
+    "stream": (Charges({STREAM: 2}, owners=("a", "b"), account=Account.STREAM), Receipt(STREAM), Receipt(ANOTHER)),
+    "sums": (Charges({NOISE: 2}, observer="own server", account=Account.SUMS), Receipt(NOISE), Receipt(LESS)),
     "curator": (
-        CuratorCharges("server", ("a", "b", "c"), Plan({CLIENT: 2})),
+        Charges({CLIENT: 2}, unit=WHOLE_CLIENT, owners=("a", "b", "c"), curator="server"),
         Receipt(CLIENT, ("a", "b")),
         Receipt(KIND, ("a",)),
     ),
@@ -48,8 +46,8 @@ class Planned:
     def charges(self) -> Any:
         return self._charges
 
-    def divergence(self, *_: Any) -> float:
-        return 1.0
+    def revealed(self, *_: Any) -> Revealed:
+        return Revealed(lambda *_: 1.0)
 
 
 def in_memory(charges: Any) -> Ledger:
@@ -58,7 +56,7 @@ def in_memory(charges: Any) -> Ledger:
 
 def on_disk(charges: Any) -> Ledger:
     plan: Any = Planned(charges)
-    budget = OF_CLIENTS if isinstance(charges, CuratorCharges) else BUDGET
+    budget = OF_CLIENTS if charges.curator else BUDGET
     return stored_ledger(LedgerFile(":memory:"), "server", "data", "run", budget, plan, Trust.SCOPE)
 
 
@@ -109,7 +107,7 @@ def test_a_curator_charges_all_whose_updates_are_in_the_sum_or_nobody() -> None:
 
 
 def test_without_noise_everything_is_counted() -> None:
-    ledger = MemoryLedger("a", ReleaseCharges(Unlimited()))
+    ledger = MemoryLedger("a", Charges({}, held=False))
     kind = ReleaseKind(NoNoise(1.0), Poisson(0.5), 3)
     assert [ledger.charge(Receipt(kind)) for _ in range(5)] == [1, 2, 3, 4, 5]
 
@@ -117,9 +115,9 @@ def test_without_noise_everything_is_counted() -> None:
 @pytest.mark.parametrize("number", [-1, 1.5, True])
 def test_what_is_no_number_of_releases_is_refused(number: Any) -> None:
     with pytest.raises(AccountingError):
-        MemoryLedger("a", ReleaseCharges(Unlimited()), {KIND: number})
-    with pytest.raises(SpecError, match="masked sums"):
-        SumCharges(NOISE, number)
+        MemoryLedger("a", Charges({}, held=False), {KIND: number})
+    with pytest.raises(AccountingError):
+        Charges({NOISE: number}, account=Account.SUMS)
 
 
 def test_a_raw_update_is_charged_for_a_replacement_whatever_the_owner_counts_by() -> None:
@@ -128,5 +126,5 @@ def test_a_raw_update_is_charged_for_a_replacement_whatever_the_owner_counts_by(
     side = ClientUpdate(bound=1.0, scope=curator.scope, behind=curator)
     file = LedgerFile(":memory:")
     NO_CHARGES.opened("a", FileAccounts(file, "data", "run", BUDGET, side, Trust.SCOPE))
-    true = curator.divergence(BUDGET.order, NeighboringRelation.REPLACE_ONE, Trust.SCOPE)
-    assert file.spent("data") == true > curator.divergence(BUDGET.order, BUDGET.relation, Trust.SCOPE)
+    true = curator.revealed(Trust.SCOPE).divergence(BUDGET.order, NeighboringRelation.REPLACE_ONE)
+    assert file.spent("data") == true > curator.revealed(Trust.SCOPE).divergence(BUDGET.order, BUDGET.relation)

@@ -68,7 +68,7 @@ def test_records_are_the_streams_and_are_charged_one_by_one() -> None:
         noise, walked = expected.draw(walked, family.at(record))
         np.testing.assert_array_equal(found.values, 10.0 * record + noise)
         assert side.ledger.releases == record + 1
-    with pytest.raises(BudgetSpent, match="opened for 4 records"):
+    with pytest.raises(BudgetSpent, match="covers 4 releases"):
         side.admit(Release(RECORDS, state(0.0)))
     assert side.ledger.releases == RECORDS
 

@@ -15,7 +15,7 @@ from gossamer.privacy.mechanisms import Gaussian, Mechanism
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.protocol.witnesses import following
-from gossamer.sides.charges import Receipt
+from gossamer.sides.ledger import Receipt
 from gossamer.sides.plan import Samples, SidePlan
 from gossamer.sides.receipts import Book, Chain, Head, link
 

@@ -17,7 +17,7 @@ from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.guarantees import CLIENT, EXAMPLE, OTHER_NODES
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation
 from gossamer.sides import client_plans
-from gossamer.sides.charges import Receipt
+from gossamer.sides.ledger import Receipt
 from gossamer.sides.plan import Curator, Samples
 from gossamer.sides.receipts import PURPOSE, Book
 from gossamer.verify import gossamer_verify as second

@@ -17,11 +17,11 @@ from gossamer.algorithms.clients.rounds import MaskedRounds, masked_unit
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.plan import EVERYBODY, Plan, Words, noise_of
 from gossamer.algorithms.problem import Problem, StopSettings
-from gossamer.algorithms.sample_noise import Schedule, check_budget, choose_mechanisms, describe_law
+from gossamer.algorithms.sample_noise import Schedule, check_budget, choose_mechanisms
 from gossamer.algorithms.sample_planning import quotas_of
 from gossamer.errors import BudgetUnreachable, counted
 from gossamer.privacy.guarantees import Guarantee
-from gossamer.privacy.mechanisms import Gaussian, Mechanism
+from gossamer.privacy.mechanisms import Mechanism
 from gossamer.sides.client_guarantees import SERVER, Sharing, masked_guarantee, no_masked_guarantee
 from gossamer.sides.plan import WHOLE, MaskedMember
 
@@ -79,7 +79,7 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -
         guarantees = {SERVER: guarantee, ALONE: alone}
     updates = rounds.count if stop.updates is None else min(rounds.count, stop.updates)
     shared = f" by {counted(honest, 'honest client')}" if unit.noise is not None else ""
-    line = f"{counted(updates, 'masked sum')} of {counted(rounds.clients, 'client')}, {describe_law(law)}{shared}"
+    line = f"{counted(updates, 'masked sum')} of {counted(rounds.clients, 'client')}, {law.words}{shared}"
     laws = dict.fromkeys(names, law)
     return Plan(
         stop=stop,
@@ -120,15 +120,15 @@ def _meeting(problem: Problem[S], law: Mechanism, sharing: Sharing, sums: int) -
     masking, spec = problem.settings.masking, problem.spec
     assert masking is not None
     unit = masked_unit(masking, sharing.clients, law, problem.size, problem.run)
-    if spec.budget is None or spec.privacy.level is not None or not isinstance(law, Gaussian):
+    if spec.budget is None or spec.privacy.level is not None or (normal := law.normal) is None:
         return law, unit
     # One number: laws are the same for all.
     most = spec.budget.epsilon if isinstance(spec.budget.epsilon, float) else min(spec.budget.epsilon)
     for _ in range(_TRIES):
         if _proved(problem, unit, sums, sharing).epsilon <= most:
-            return law, unit
-        law = replace(law, noise_multiplier=_MORE * law.noise_multiplier)
-        unit = masked_unit(masking, sharing.clients, law, problem.size, problem.run)
+            return normal, unit
+        normal = replace(normal, noise_multiplier=_MORE * normal.noise_multiplier)
+        unit = masked_unit(masking, sharing.clients, normal, problem.size, problem.run)
     raise BudgetUnreachable(
         f"noise of the few steps that masking.bits {masking.bits} leave needs more than epsilon {most:g}; use 64 bits"
     )

@@ -13,7 +13,7 @@ from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.plan import EVERYBODY, Plan, Words, in_common, noise_of
 from gossamer.algorithms.problem import Problem, Spec, StopSettings
-from gossamer.algorithms.sample_noise import Schedule, asked, check_budget, choose_mechanisms, describe_law
+from gossamer.algorithms.sample_noise import Schedule, asked, check_budget, choose_mechanisms
 from gossamer.algorithms.sample_planning import check_samples, epsilon_so_far, plan_schedules, quotas_of
 from gossamer.algorithms.sample_planning import stop_of as stop_of
 from gossamer.errors import SpecError, counted
@@ -235,7 +235,7 @@ def _noised(problem: Problem[S], participation: Participation, stop: StopSetting
 
 def _words(laws: Mapping[str, Mechanism], made: str) -> Words:
     law = in_common(laws)
-    noise = f"{len(set(laws.values()))} different noise laws" if law is None else describe_law(law)
+    noise = f"{len(set(laws.values()))} different noise laws" if law is None else law.words
     line = f"{made} of {counted(len(laws), 'client')}, {noise}"
     return Words("client", plan=line)
 

@@ -16,7 +16,7 @@ from gossamer.algorithms.clients.settings import PATIENCE, ClientSettings, Maski
 from gossamer.algorithms.problem import Problem, Spec
 from gossamer.errors import SpecError
 from gossamer.privacy.clipping import QuantileClip, bound_of
-from gossamer.privacy.mechanisms import Gaussian, Mechanism
+from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.sampling import Poisson
 from gossamer.randomness import Stream
 from gossamer.sides.plan import WHOLE
@@ -227,7 +227,7 @@ def masked_unit(masking: Masking, clients: int, law: Mechanism, size: int, run: 
 
     if not math.isfinite(law.clip):
         raise SpecError("algorithm.masking: masks add integers of a range, so updates need a bound: give privacy.clip")
-    noise = law.noise_multiplier / math.sqrt(masking.counted(clients)) if isinstance(law, Gaussian) else 0.0
+    noise = 0.0 if law.normal is None else law.normal.noise_multiplier / math.sqrt(masking.counted(clients))
     try:
         return secure_unit(SERVER, law.clip, clients, size, **masking.parameters, agent_noise=noise, run=run)
     except SpecError as error:

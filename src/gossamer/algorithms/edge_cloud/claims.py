@@ -12,7 +12,7 @@ Then both figures are true, and loose:
 - An example is at one edge server, which makes some of the T releases; T epsilon charges it for all of them.
 - Batches are samples, which amplifies; the paper does not use it.
 - A per-release epsilon is a poor description of the noise in d dimensions: its own privacy loss is close to that of
-  Gaussian noise with mu = epsilon/sqrt(d) (`gossamer.privacy.accounting.l2_laplace`).
+  Gaussian noise with mu = epsilon/sqrt(d) (`gossamer.privacy.l2_laplace`).
 
 **What does not hold.**
 

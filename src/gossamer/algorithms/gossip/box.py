@@ -52,7 +52,6 @@ from gossamer.algorithms.plan import Plan, least_noise
 from gossamer.algorithms.problem import Problem, smallest_node
 from gossamer.errors import PeerError
 from gossamer.privacy.guarantees import Claim
-from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
@@ -267,8 +266,8 @@ def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict
 
 def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
     """Theorem 2 of the paper, for this run if its noise is Gaussian."""
-    noise, smallest = least_noise(problem, plan), smallest_node(problem)
-    if plan.updates == 0 or not isinstance(noise, Gaussian):
+    noise, smallest = least_noise(problem, plan).normal, smallest_node(problem)
+    if plan.updates == 0 or noise is None:
         return []
     batch, shard = float(problem.workload.of(smallest, 0)), problem.shard_sizes[smallest]
     setting = Adp2sgdSetting(noise.clip, batch, plan.updates, len(problem.names), shard)

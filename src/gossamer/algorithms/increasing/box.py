@@ -68,7 +68,6 @@ from gossamer.algorithms.plan import Plan, least_noise
 from gossamer.algorithms.problem import Problem, smallest_node
 from gossamer.errors import SpecError
 from gossamer.privacy.guarantees import Claim
-from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node
 from gossamer.vectors import Model
@@ -185,8 +184,8 @@ def advice(settings: Settings, context: Context, updates: int) -> list[str]:
 
 def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
     """Claims of the paper's two theorems on privacy for the client with the fewest examples."""
-    law, name, settings = least_noise(problem, plan), smallest_node(problem), problem.settings
-    if not isinstance(law, Gaussian):
+    law, name, settings = least_noise(problem, plan).normal, smallest_node(problem), problem.settings
+    if law is None:
         return []
     releases = plan.releases[name] - sum(problem.beforehand.values())
     sizes, shard = [problem.workload.of(name, i) for i in range(releases)], problem.shard_sizes[name]

@@ -77,12 +77,12 @@ def policy_for(asked: Asking, data: str) -> str:
     }
     if code := own_code(spec):
         rules |= {"modules": code}
-    scope, members = plan.side(name).scope, {member.name: member for member in asked.invitation.members}
+    scope, members = plan.side(name).trusted.scope, {member.name: member for member in asked.invitation.members}
     if scope and members[name].role == AGENT:
         rules |= {"trust_own_server": True, "smallest_sum": 1}
     elif scope:
         rules |= {"trusted_servers": [members[other].key.fingerprint for other in sorted(scope - {name})]}
-    if (others_noise := plan.side(name).counts_on(name)) is not None:
+    if (others_noise := plan.side(name).trusted.counts_on(name)) is not None:
         others = sorted({other for group in others_noise.groups for other in group} - {name})
         rules |= {"trusted_clients": [members[other].key.fingerprint for other in others]}
         rules |= {"dishonest_clients": others_noise.dishonest}

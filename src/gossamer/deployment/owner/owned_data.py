@@ -317,7 +317,7 @@ class OwnedData:
         run, node : str
             Names; the node is the agent.
         divergence : float
-            Divergence at ``budget.order``; see `gossamer.sides.plan.SidePlan.divergence`.
+            Divergence at ``budget.order``; see `gossamer.sides.plan.SidePlan.revealed`.
         noise : AgentNoise, optional
             Noise that the agent adds to each of its updates.
         sums : int
@@ -326,7 +326,7 @@ class OwnedData:
             All that the divergence rests on. What its server releases of an agent's data is counted by the server, so
             that nothing here would tell another run of the same name from the one that was charged.
         entry : Entry
-            The same as Gaussian differential privacy (`gossamer.sides.plan.SidePlan.entry`).
+            The same as Gaussian differential privacy (`gossamer.sides.plan.SidePlan.revealed`).
 
         Raises
         ------

@@ -31,7 +31,7 @@ from gossamer.sides.filled import Filled, TimedPool
 from gossamer.sides.home import Kept
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.making import open_pool
-from gossamer.sides.plan import Samples, SidePlan
+from gossamer.sides.plan import Samples, SidePlan, counts_of
 from gossamer.sides.pool import Pool
 from gossamer.sides.samples import Shard
 from gossamer.sides.sums import InPieces
@@ -282,4 +282,4 @@ def _drawn(prepared: Prepared, plan: Plan) -> Mapping[str, Drawn]:
 
 
 def _poisson_samples(side: SidePlan) -> int:
-    return sum(n for kind, n in (side.counts() or {}).items() if isinstance(kind.sampling, Poisson))
+    return sum(n for kind, n in (counts_of(side) or {}).items() if isinstance(kind.sampling, Poisson))

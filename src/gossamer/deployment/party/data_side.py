@@ -34,11 +34,10 @@ from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage.file import LOST, File, Format
 from gossamer.runtimes.storage.ledger import DurableLawLedger, DurableLedger, LedgerFile, admits_all, stored_ledger
 from gossamer.runtimes.storage.receipts import StoredReceipts
-from gossamer.sides.charging_rules import NO_CHARGES
 from gossamer.sides.filled import nobody_like
-from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
+from gossamer.sides.ledger import NO_CHARGES, Ledger, MemoryLedger, StoredLedger
 from gossamer.sides.masked_side import Signing
-from gossamer.sides.plan import SidePlan, Trust
+from gossamer.sides.plan import SidePlan, Trust, counts_of, most_of
 from gossamer.sides.receipts import PURPOSE as RECEIPTS
 
 # State that data sides keep over restarts, in one SQLite file: the mark of who masks, the records of a unit's server.
@@ -180,7 +179,7 @@ class DataHeld:
             self.test = None if test is None else self.agreed.prepared.dataset.test
             self._open(options, invited, train, folder)
             self._rehearse()
-        elif self.agreed.plan.side(self._name).owners:
+        elif (charges := self.agreed.plan.side(self._name).charges()) is not None and charges.owners:
             self._unit = LedgerFile(folder.path / UNIT_LEDGER, invited.state_key)
         self.receipts = self._receipts()
 
@@ -261,7 +260,7 @@ class DataHeld:
     @property
     def planned_releases(self) -> int | None:
         """Most releases that this party's ledger is opened for; None for one that is charged nothing."""
-        return self.agreed.plan.side(self._name).most()
+        return most_of(self.agreed.plan.side(self._name))
 
     @property
     def computations_per_update(self) -> int:
@@ -332,7 +331,7 @@ def _said(guarantee: Guarantee, others: Mapping[str, Guarantee]) -> list[str]:
 
 def _side_file(agreed: Agreed, side: SidePlan, folder: StateFolder, key: bytes) -> SideFile | None:
     """File in which data sides that mask, hand over or sum what is raw keep what must outlive a crash."""
-    if not (side.scope or side.marked):
+    if not (side.trusted.scope or side.trusted.marked):
         return None
     return SideFile(folder.path / "side.sqlite", agreed.terms.invitation.run, agreed.terms.me.name, key)
 
@@ -350,9 +349,11 @@ def _owners_ledger(agreed: Agreed, owned: OwnedData, folder: StateFolder) -> Led
     if charges.most is None:
         # What nothing is proved of has spent all that its data had left, and no number of releases is more than that:
         # nor is none, since nothing holds the node to what was planned.
-        owned.ledger(run, name, side.counts() or {}, proved=False, enforced=False)
+        owned.ledger(run, name, counts_of(side) or {}, proved=False, enforced=False)
         return MemoryLedger(name, charges)
-    return StoredLedger(name, charges.opened(name, accounts), charges)
+    opened = charges.opened(name, accounts)
+    assert opened is not None, "what is held to a plan has accounts"
+    return StoredLedger(name, opened, charges)
 
 
 def _server_ledger(side: SidePlan, name: str, run: str, file: LedgerFile) -> Ledger:
@@ -389,7 +390,7 @@ class _OwnersAccounts:
     def _once(self) -> AbstractContextManager[None]:
         """Entering of a plan, where the noise that counts is that of a sum and not of what this party sends."""
         me = self.agreed.terms.me
-        if self.side.counts_on(me.name) is None and not self.side.scope:
+        if self.side.trusted.counts_on(me.name) is None and not self.side.trusted.scope:
             return nullcontext()
         return self.owned.once_in(self._run, me.name)
 
@@ -403,10 +404,10 @@ class _OwnersAccounts:
     def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableLawLedger:
         trust = Trust.SCOPE if self._trusting else Trust.NOBODY
         # A whole update moves as far as a replacement does, whatever relation the owner counts its examples by.
-        divergence = self.side.divergence(self.owned.budget.order, NeighboringRelation.REPLACE_ONE, trust)
-        terms, entry = unit_terms(self.agreed, self.folder), self.side.entry(trust)
+        revealed, terms = self.side.revealed(trust), unit_terms(self.agreed, self.folder)
+        divergence = revealed.divergence(self.owned.budget.order, NeighboringRelation.REPLACE_ONE)
         with self._once:
-            return self.owned.unit_share(self._run, owner, divergence, noise, most, terms=terms, entry=entry)
+            return self.owned.unit_share(self._run, owner, divergence, noise, most, terms=terms, entry=revealed.entry)
 
 
 def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:
@@ -423,4 +424,4 @@ def planned_divergence(prepared: Prepared, plan: Plan, name: str, order: float, 
     """The Renyi divergence of all that a run's plan releases of a party's data; infinite where nothing is proved."""
     if not math.isfinite(plan.epsilons[name]):
         return math.inf
-    return plan.side(name).divergence(order, relation, Trust.SCOPE)
+    return plan.side(name).revealed(Trust.SCOPE).divergence(order, relation)

@@ -19,7 +19,7 @@ from gossamer.keys.identity import Identity
 from gossamer.keys.membership import AGENT, Member
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.clipping import FixedClip
-from gossamer.privacy.mechanisms import Gaussian
+from gossamer.sides.plan import counts_of
 from gossamer.sides.side_plan import CountedOn
 from gossamer.sides.unit_plans import smallest_sum
 
@@ -204,7 +204,7 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
     terms, plan, spec = agreed.terms, agreed.plan, agreed.prepared.experiment
     me, law = terms.me, plan.mechanisms[terms.me.name]
     clip, side = spec.privacy.clip, plan.side(me.name)
-    counted_on = side.counts_on(me.name)
+    counted_on = side.trusted.counts_on(me.name)
     return Asked(
         algorithm=spec.algorithm.name,
         role=me.role,
@@ -213,7 +213,7 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         organiser=terms.invitation.organiser,
         private=spec.private,
         clip=clip.bound if isinstance(clip, FixedClip) else None,
-        noise_multiplier=law.noise_multiplier if isinstance(law, Gaussian) else None,
+        noise_multiplier=None if law.normal is None else law.normal.noise_multiplier,
         epsilon=_epsilon(agreed),
         delta=spec.delta,
         relation=spec.privacy.relation,
@@ -224,14 +224,18 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         counted_on=() if counted_on is None else _others(agreed, counted_on),
         dishonest=0 if counted_on is None else counted_on.dishonest,
         data=data,
-        planned=side.counts(),
+        planned=counts_of(side),
     )
 
 
 def _shown_to(agreed: Agreed) -> tuple[Member, ...]:
     """Those that see what is raw of this party; of agents there are rules of their own."""
     me, peers = agreed.terms.me, agreed.terms.invitation.peers
-    return () if me.role == AGENT else tuple(peer for peer in peers if peer.name in agreed.plan.side(me.name).scope)
+    return (
+        ()
+        if me.role == AGENT
+        else tuple(peer for peer in peers if peer.name in agreed.plan.side(me.name).trusted.scope)
+    )
 
 
 def _others(agreed: Agreed, counted_on: CountedOn) -> tuple[tuple[Member, ...], ...]:
@@ -243,7 +247,7 @@ def _others(agreed: Agreed, counted_on: CountedOn) -> tuple[tuple[Member, ...], 
 def _epsilon(agreed: Agreed) -> float:
     """Epsilon proved for this party's whole plan, of one example: policies and ledgers know no persons."""
     plan, me, spec = agreed.plan, agreed.terms.me.name, agreed.prepared.experiment
-    found, planned = plan.epsilons[me], plan.side(me).counts()
+    found, planned = plan.epsilons[me], counts_of(plan.side(me))
     if planned is None or spec.rows_per_person == 1 or not math.isfinite(found):
         return found
     return accountants.epsilon(planned, spec.delta, spec.privacy.relation).epsilon

@@ -19,7 +19,6 @@ from gossamer.errors import CallerError, GossamerError
 from gossamer.experiment.spec import Experiment
 from gossamer.files import make_own_folder, named
 from gossamer.keys.errors import InvitationError
-from gossamer.privacy.releases import Counts
 from gossamer.protocol.link import Link
 from gossamer.protocol.trace import Step, check_is_trace, whole_steps, write_step
 from gossamer.runtimes.host import Host
@@ -27,7 +26,7 @@ from gossamer.runtimes.storage.account import FORMAT as LEDGER
 from gossamer.runtimes.storage.file import File
 from gossamer.runtimes.storage.store import FORMAT as NODE
 from gossamer.runtimes.storage.store import WITNESS_FORMAT, SqliteStore
-from gossamer.sides.charges import Charges
+from gossamer.sides.ledger import Charges
 
 # Copies of a node's state folder, such as to move it to another machine: whole, with what is in logs only.
 
@@ -202,10 +201,9 @@ def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None =
             )
 
 
-def _planned(agreed: Agreed, name: str) -> tuple[Charges | None, Counts | None]:
-    """Charges that the ledger is opened for; of samples the releases too, which without noise it does not hold to."""
-    side = agreed.plan.side(name)
-    return side.charges(), side.counts()
+def _planned(agreed: Agreed, name: str) -> Charges | None:
+    """Charges that the ledger is opened for."""
+    return agreed.plan.side(name).charges()
 
 
 def _without_nodes(experiment: Experiment) -> dict[str, object]:

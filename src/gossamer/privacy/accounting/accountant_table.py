@@ -28,6 +28,7 @@ References
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -35,25 +36,19 @@ from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import renyi
 from gossamer.privacy.accounting.analytic import (
     FixedSizeSampled,
-    Full,
     FullBatch,
-    GaussianFull,
     PoissonReplaced,
     PoissonSampled,
     Profile,
     Response,
-    ResponseFull,
 )
-from gossamer.privacy.accounting.l2_laplace import L2LaplaceFull
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.pairs import GaussianFull, ResponseFull
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE = NeighboringRelation.REPLACE_ONE
-
-PURE = (L2Laplace, Laplace)
-"""Mechanisms that need no delta."""
 
 FEW = 16
 """Of more coordinates a pure epsilon says too little to be worth a look.
@@ -93,7 +88,11 @@ class Row:
 
     def pair(self, kind: ReleaseKind, other: bool) -> Profile:
         """The pair of a release, or the other one if it is asked for and there is one."""
-        return self.other(kind) if other and self.other is not None and kind.size <= FEW else self.profile(kind)
+        return self.other(kind) if other and self.other is not None and self.has_other(kind) else self.profile(kind)
+
+    def has_other(self, kind: ReleaseKind) -> bool:
+        """Whether the other pair may say more of a release."""
+        return self.other is not None and kind.size <= FEW and has_pure_epsilon(kind)
 
 
 _Combination = tuple[type[Sampling], NeighboringRelation]
@@ -102,16 +101,19 @@ _OfKind = Callable[[ReleaseKind], Profile]
 
 def gaussian_mu(kind: ReleaseKind, relation: NeighboringRelation) -> float:
     """Sensitivity over standard deviation, both in units of the clip."""
-    assert isinstance(kind.mechanism, Gaussian)
-    return kind.mechanism.unit().sensitivity(relation) / kind.mechanism.noise_multiplier
+    normal = kind.mechanism.normal
+    assert normal is not None, "only normal noise has a mu"
+    return normal.mu(relation)
 
 
 def _pure(kind: ReleaseKind, relation: NeighboringRelation) -> float:
     """Epsilon of one full-batch release of a mechanism that needs no delta."""
-    if isinstance(kind.mechanism, Laplace):
-        return kind.mechanism.release_epsilon(relation, kind.size)
-    assert isinstance(kind.mechanism, L2Laplace)
-    return kind.mechanism.release_epsilon(relation)
+    return kind.mechanism.release_epsilon(relation, kind.size)
+
+
+def has_pure_epsilon(kind: ReleaseKind) -> bool:
+    """Whether releases of a kind have an epsilon without a delta."""
+    return _pure(kind, REPLACE) < math.inf
 
 
 def pure_epsilon(kind: ReleaseKind, relation: NeighboringRelation) -> float:
@@ -123,7 +125,7 @@ def pure_epsilon(kind: ReleaseKind, relation: NeighboringRelation) -> float:
         If there is none, or the combination is not in `ROWS`.
     """
     row_of(kind, relation)
-    if not isinstance(kind.mechanism, PURE):
+    if not has_pure_epsilon(kind):
         raise AccountingError(
             f"only L2Laplace and Laplace noise have an epsilon without a delta, found {type(kind.mechanism).__name__}; "
             f"use accountants.epsilon"
@@ -131,20 +133,10 @@ def pure_epsilon(kind: ReleaseKind, relation: NeighboringRelation) -> float:
     return max(_PURE[type(kind.sampling), NeighboringRelation(relation)](kind).largest(0.0))
 
 
-def _poisson_gaussian(kind: ReleaseKind) -> Profile:
-    full = GaussianFull(gaussian_mu(kind, ADD_OR_REMOVE))
-    return PoissonSampled(full, kind.sampling.rate) if kind.sampling.rate < 1 else FullBatch(full)
-
-
 def _poisson_gaussian_replaced(kind: ReleaseKind) -> Profile:
     if kind.sampling.rate < 1:
         return PoissonReplaced(gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate)
     return FullBatch(GaussianFull(gaussian_mu(kind, REPLACE)))
-
-
-def _fixed_size_gaussian(kind: ReleaseKind) -> Profile:
-    full = GaussianFull(gaussian_mu(kind, REPLACE))
-    return FixedSizeSampled(full, kind.sampling.rate) if kind.sampling.rate < 1 else FullBatch(full)
 
 
 def _poisson_pure(kind: ReleaseKind) -> Profile:
@@ -170,17 +162,13 @@ _PURE: dict[_Combination, _OfKind] = {
 }
 
 
-def _l2_laplace(kind: ReleaseKind, relation: NeighboringRelation) -> Full:
-    return L2LaplaceFull(_pure(kind, relation), kind.size)
-
-
-def _poisson_l2_laplace(kind: ReleaseKind) -> Profile:
-    full = _l2_laplace(kind, ADD_OR_REMOVE)
+def _poisson(kind: ReleaseKind) -> Profile:
+    full = kind.mechanism.full(ADD_OR_REMOVE, 1, kind.size)
     return PoissonSampled(full, kind.sampling.rate) if kind.sampling.rate < 1 else FullBatch(full)
 
 
-def _fixed_size_l2_laplace(kind: ReleaseKind) -> Profile:
-    full = _l2_laplace(kind, REPLACE)
+def _replaced(kind: ReleaseKind) -> Profile:
+    full = kind.mechanism.full(REPLACE, 1, kind.size)
     return FixedSizeSampled(full, kind.sampling.rate) if kind.sampling.rate < 1 else FullBatch(full)
 
 
@@ -195,10 +183,13 @@ def _fixed_size_divergence(kind: ReleaseKind, order: float) -> float:
 def _without_delta(
     mechanism: type[Mechanism], law: str, pairs: Mapping[_Combination, tuple[str, _OfKind]]
 ) -> list[Row]:
-    """Rows of noise that needs no delta; as Renyi divergences they have those of randomized response."""
+    """Rows of other noise; as Renyi divergences they have those of randomized response, if it needs no delta."""
 
     def divergence(pure: _OfKind) -> Callable[[ReleaseKind, float], float]:
-        return lambda kind, order: renyi.response(max(pure(kind).largest(0.0)), order)
+        def found(kind: ReleaseKind, order: float) -> float:
+            return renyi.response(max(pure(kind).largest(0.0)), order) if has_pure_epsilon(kind) else math.inf
+
+        return found
 
     return [
         Row(
@@ -215,7 +206,7 @@ def _without_delta(
 
 
 ROWS: tuple[Row, ...] = (
-    Row(Gaussian, Poisson, ADD_OR_REMOVE, "PLD", "sd/C", _poisson_gaussian, _poisson_divergence),
+    Row(Gaussian, Poisson, ADD_OR_REMOVE, "PLD", "sd/C", _poisson, _poisson_divergence),
     Row(
         Gaussian,
         Poisson,
@@ -233,17 +224,17 @@ ROWS: tuple[Row, ...] = (
         REPLACE,
         "PLD of the Zhu-Dong-Wang profile",
         "sd/(2C)",
-        _fixed_size_gaussian,
+        _replaced,
         _fixed_size_divergence,
     ),
-    Row(BallGaussian, Poisson, ADD_OR_REMOVE, "PLD", "sd/C", _poisson_gaussian, _poisson_divergence),
+    Row(BallGaussian, Poisson, ADD_OR_REMOVE, "PLD", "sd/C", _poisson, _poisson_divergence),
     Row(
         BallGaussian,
         Poisson,
         REPLACE,
         "PLD of the Zhu-Dong-Wang profile",
         "sd/C (the pair of FixedSize)",
-        _fixed_size_gaussian,
+        _replaced,
         _fixed_size_divergence,
     ),
     Row(
@@ -252,16 +243,16 @@ ROWS: tuple[Row, ...] = (
         REPLACE,
         "PLD of the Zhu-Dong-Wang profile",
         "sd/C",
-        _fixed_size_gaussian,
+        _replaced,
         _fixed_size_divergence,
     ),
     *_without_delta(
         L2Laplace,
         "the L2-Laplace law",
         {
-            (Poisson, ADD_OR_REMOVE): ("epsilon at sensitivity C, size", _poisson_l2_laplace),
-            (Poisson, REPLACE): ("epsilon at sensitivity 2C, size (the pair of FixedSize)", _fixed_size_l2_laplace),
-            (FixedSize, REPLACE): ("epsilon at sensitivity 2C, size", _fixed_size_l2_laplace),
+            (Poisson, ADD_OR_REMOVE): ("epsilon at sensitivity C, size", _poisson),
+            (Poisson, REPLACE): ("epsilon at sensitivity 2C, size (the pair of FixedSize)", _replaced),
+            (FixedSize, REPLACE): ("epsilon at sensitivity 2C, size", _replaced),
         },
     ),
     *_without_delta(
@@ -274,6 +265,14 @@ ROWS: tuple[Row, ...] = (
         },
     ),
 )
+
+
+def _others(law: type[Mechanism]) -> list[Row]:
+    """Rows of a law that another distribution has."""
+    pairs = {(Poisson, ADD_OR_REMOVE): _poisson, (Poisson, REPLACE): _replaced, (FixedSize, REPLACE): _replaced}
+    given: dict[_Combination, tuple[str, _OfKind]] = {at: ("its own pair", pair) for at, pair in pairs.items()}
+    return _without_delta(law, law.__name__, given)
+
 
 _ROWS = {(row.mechanism, row.sampling, row.relation): row for row in ROWS}
 
@@ -289,6 +288,10 @@ def row_of(kind: ReleaseKind, relation: NeighboringRelation) -> Row:
     key = type(kind.mechanism), type(kind.sampling), NeighboringRelation(relation)
     if key in _ROWS:
         return _ROWS[key]
+    if {"full", "release_epsilon"} & vars(key[0]).keys() and kind.mechanism.private and key[1:] in _PURE:
+        # A law of another distribution, which says itself what it proves; a subclass that says nothing is refused. Its
+        # pair of the whole data is all that the proofs of rows like those of L2-Laplace noise need.
+        return next(row for row in _others(key[0]) if (row.sampling, row.relation) == key[1:])
     known = [f"{row.sampling.__name__} with {row.relation}" for row in ROWS if row.mechanism is key[0]]
     advice = f"use {' or '.join(known)}" if known else f"use {', '.join(sorted({m.__name__ for m, _, _ in _ROWS}))}"
     raise AccountingError(

@@ -22,17 +22,18 @@ from typing import NamedTuple
 import numpy as np
 
 from gossamer.errors import AccountingError
-from gossamer.privacy.accounting.accountant_table import PURE
 from gossamer.privacy.accounting.accountant_table import ROWS as ROWS
 from gossamer.privacy.accounting.accountant_table import Row as Row
+from gossamer.privacy.accounting.accountant_table import has_pure_epsilon
 from gossamer.privacy.accounting.accountant_table import row_of as row_of
-from gossamer.privacy.accounting.analytic import FullBatch, GaussianFull, Profile, merge
+from gossamer.privacy.accounting.analytic import FullBatch, Profile, merge
 from gossamer.privacy.accounting.group_rows import check_rows, group_pair, group_pure_epsilon
 from gossamer.privacy.accounting.pld import FINE, QUICK, Composition, Precision
 from gossamer.privacy.accounting.renyi import check_delta, check_order
 from gossamer.privacy.accounting.renyi import renyi_epsilon as renyi_epsilon
 from gossamer.privacy.accounting.renyi import renyi_level as renyi_level
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.pairs import GaussianFull
 from gossamer.privacy.profile import EVERYTHING, HIGHEST_LOSS, NOTHING, PrivacyProfile
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 from gossamer.privacy.sampling import Poisson
@@ -266,7 +267,7 @@ def _is_full_gaussian(profile: Profile) -> bool:
 
 def _largest(released: _Released, relation: NeighboringRelation) -> float:
     """The sum of pure epsilons, an epsilon that needs no delta; infinite if some noise has none."""
-    if not all(isinstance(kind.mechanism, PURE) for kind, _, _ in _each(released)):
+    if not all(has_pure_epsilon(kind) for kind, _, _ in _each(released)):
         return math.inf
     total = math.fsum(count * group_pure_epsilon(kind, relation, rows) for kind, count, rows in _each(released))
     return total * _UP
@@ -336,8 +337,8 @@ def _of_kind(kind: ReleaseKind, count: int, rows: int) -> _OfKind:
     mechanism, sampling = kind.mechanism, kind.sampling
     law: Hashable = mechanism
     noise = 0.0
-    if type(mechanism) is Gaussian:  # noise on a ball is another law, though a subclass
-        law, noise = Gaussian, mechanism.noise_multiplier
+    if (normal := mechanism.normal) is not None and not mechanism.whole:  # noise on a ball is another law
+        law, noise = "normal", normal.noise_multiplier
     # How many of a person's rows a sample of fixed size holds depends on all of its numbers, not on its rate alone.
     drawn = type(sampling) if rows == 1 or isinstance(sampling, Poisson) else sampling
     return _OfKind((law, drawn, rows if drawn is sampling else 0, kind.size), sampling.rate, count, rows, noise, kind)
@@ -398,8 +399,8 @@ def _more_than(same: Sequence[_OfKind]) -> _OfKind:
     """The largest rate, number of releases and of rows, and the least noise."""
     top, noise = max(same, key=lambda one: one.rate), min(one.noise for one in same)
     mechanism = top.kind.mechanism
-    if type(mechanism) is Gaussian:
-        mechanism = replace(mechanism, noise_multiplier=noise)
+    if (normal := mechanism.normal) is not None and not mechanism.whole:
+        mechanism = replace(normal, noise_multiplier=noise)
     return _of_kind(
         replace(top.kind, mechanism=mechanism), max(one.times for one in same), max(one.rows for one in same)
     )

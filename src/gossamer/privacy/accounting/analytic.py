@@ -73,62 +73,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr, ndtr, ndtri
+from scipy.special import ndtri
 
 from gossamer.arrays import FloatArray
-
-_MOST_MU = 30.0  # beyond it exp(mu^2/2) comes near overflow
-_MOST_EXPONENT = 700.0  # exp of it is far above what matters, and no overflow
-_ROUNDING = float(np.finfo(np.float64).eps)
-_ROOT_2 = math.sqrt(2)
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
-
-
-class Full(Protocol):
-    """The symmetric pair of a release that uses every example."""
-
-    def divergence(self, losses: FloatArray) -> FloatArray:
-        """H(P||Q) at ``losses`` >= 0."""
-        ...
-
-    def largest(self, tail: float) -> float:
-        """A privacy loss e with H(P||Q)(e) <= ``tail``; the supremum of the loss for ``tail`` 0."""
-        ...
-
-
-@dataclass(frozen=True)
-class GaussianFull:
-    """N(mu, 1) against N(0, 1): Gaussian noise, mu = sensitivity / standard deviation. Equation 6 of [3]."""
-
-    mu: float
-
-    def divergence(self, losses: FloatArray) -> FloatArray:
-        cut = losses / self.mu
-        upper, lower = self.mu / 2 - cut, -self.mu / 2 - cut
-        divergence: FloatArray
-        if self.mu > _MOST_MU:
-            return np.maximum(_drop(losses, upper, lower), 0.0)
-        # exp(loss) phi(lower) = phi(upper), which leaves a difference of Mills ratios
-        divergence = np.exp(-(upper**2) / 2) * _mills_drop(-upper, self.mu) / math.sqrt(2 * math.pi)
-        return divergence
-
-    def largest(self, tail: float) -> float:
-        return self.mu * -float(ndtri(tail)) + self.mu**2 / 2 if tail > 0 else math.inf
-
-
-@dataclass(frozen=True)
-class ResponseFull:
-    """Randomized response: P = (p, 1-p), Q = (1-p, p) with p = exp(epsilon) / (1 + exp(epsilon))."""
-
-    epsilon: float
-
-    def divergence(self, losses: FloatArray) -> FloatArray:
-        # (exp(epsilon) - exp(loss)) / (1 + exp(epsilon)), where that is positive
-        found: FloatArray = -np.expm1(np.minimum(losses - self.epsilon, 0.0)) / (1.0 + math.exp(-self.epsilon))
-        return found
-
-    def largest(self, tail: float) -> float:
-        return self.epsilon
+from gossamer.privacy.pairs import MOST_EXPONENT, MOST_MU, ROUNDING, Full, ResponseFull, drop, mills_drop
 
 
 class Profile(Protocol):
@@ -209,8 +157,8 @@ class PoissonSampled:
     def backward(self, losses: FloatArray) -> FloatArray:
         # H(B||P)(e) = w H(B||A)(log(exp(e) rate / w)) with w = 1 - exp(e) (1 - rate), and 0 where w <= 0.
         # It grows with w, whose rounding error is added.
-        growth = np.expm1(np.minimum(losses, _MOST_EXPONENT))
-        weight = self.rate * (1 + 4 * _ROUNDING) - growth * (1.0 - self.rate)
+        growth = np.expm1(np.minimum(losses, MOST_EXPONENT))
+        weight = self.rate * (1 + 4 * ROUNDING) - growth * (1.0 - self.rate)
         # Beyond the largest loss there is nothing, not even that error.
         inside = (weight > 0) & (losses < self.largest(0.0)[1])
         divergence = np.zeros_like(losses)
@@ -259,12 +207,12 @@ class PoissonReplaced:
 
     def forward(self, losses: FloatArray) -> FloatArray:
         cut = self._cut(losses)
-        if self.mu <= _MOST_MU:
+        if self.mu <= MOST_MU:
             # With the densities' ratio at the cut, all that is left are Mills ratios' differences, which do not cancel.
             below, above = np.exp(-((cut - self.mu) ** 2) / 2), np.exp(losses - (cut + self.mu) ** 2 / 2)
-            parts = below * _mills_drop(cut - self.mu, self.mu) + above * _mills_drop(cut, self.mu)
+            parts = below * mills_drop(cut - self.mu, self.mu) + above * mills_drop(cut, self.mu)
             return np.minimum(self.rate * parts / math.sqrt(2 * math.pi), 1.0)
-        still, moved = _drop(losses, -cut, -cut), _drop(losses, self.mu - cut, -self.mu - cut)
+        still, moved = drop(losses, -cut, -cut), drop(losses, self.mu - cut, -self.mu - cut)
         return np.maximum((1.0 - self.rate) * still + self.rate * moved, 0.0)
 
     backward = forward
@@ -318,26 +266,6 @@ class Response:
         return self.epsilon, self.epsilon
 
 
-def _drop(losses: FloatArray, upper: FloatArray, lower: FloatArray) -> FloatArray:
-    """Phi(upper) - exp(loss) Phi(lower), and what rounding may take from numbers so large."""
-    raised = upper + 4 * _ROUNDING * (np.abs(upper) + np.abs(lower))
-    exponents = losses + log_ndtr(lower) - 4 * _ROUNDING * (losses + lower**2)
-    drop: FloatArray = ndtr(raised) - np.exp(np.minimum(exponents, _MOST_EXPONENT))
-    return drop
-
-
-def _mills_drop(points: FloatArray, gap: float) -> FloatArray:
-    """R(points) - R(points + gap), where R(x) is the Mills ratio Phi(-x) / phi(x), which falls."""
-    scale = math.sqrt(math.pi / 2)
-    if gap > 0.5:
-        drop: FloatArray = scale * (erfcx(points / _ROOT_2) - erfcx((points + gap) / _ROOT_2))
-        return drop
-    # -R'(x) = 1 - x R(x), integrated over so short a way that ten points are exact
-    nodes = points[:, None] + gap * (1 + _NODES) / 2
-    drop = gap / 2 * np.sum((1 - nodes * scale * erfcx(nodes / _ROOT_2)) * _WEIGHTS, axis=1)
-    return drop
-
-
 def _sampled_divergence(full: Full, rate: float, losses: FloatArray) -> FloatArray:
     """Divergence of rate A + (1 - rate) B from B, with (A, B) the pair of ``full``; 0 beyond the largest loss."""
     divergence = rate * full.divergence(_unsampled(losses, rate))
@@ -359,7 +287,7 @@ def _sampled(loss: float, rate: float) -> float:
     # Nothing cancels where a loss is small.
     near = loss < 1.0
     found = math.log1p(rate * math.expm1(loss)) if near else np.logaddexp(math.log1p(-rate), math.log(rate) + loss)
-    return float(found) * (1 + 4 * _ROUNDING)
+    return float(found) * (1 + 4 * ROUNDING)
 
 
 TOLERANCE = 5e-4

@@ -49,9 +49,9 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from gossamer.errors import AccountingError
-from gossamer.privacy.accounting.analytic import GaussianFull
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
 from gossamer.privacy.exact.grid_noise import SMOOTHING, smoothing_error
+from gossamer.privacy.pairs import GaussianFull
 
 _STEP = 1e-12  # relative; roots are moved by it until they are safe
 

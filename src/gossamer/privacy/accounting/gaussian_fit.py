@@ -33,9 +33,9 @@ from scipy.special import ndtri, ndtri_exp
 from gossamer.arrays import FloatArray
 from gossamer.privacy.accounting.accountant_table import pure_epsilon, row_of
 from gossamer.privacy.accounting.accountants import Figures, quick_figures
-from gossamer.privacy.accounting.analytic import GaussianFull
 from gossamer.privacy.accounting.renyi import check_delta
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.pairs import GaussianFull
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 
 _FIRST, _RATIO = 12, 2**0.5  # losses looked at to begin with, and the ratio of neighbours
@@ -62,8 +62,8 @@ def release_mu(kind: ReleaseKind, relation: NeighboringRelation) -> float:
     if not kind.mechanism.private:
         return math.inf
     row_of(kind, relation)
-    if isinstance(kind.mechanism, Gaussian):
-        return kind.mechanism.unit().sensitivity(relation) / kind.mechanism.noise_multiplier
+    if (normal := kind.mechanism.normal) is not None:
+        return normal.mu(relation)
     return response_mu(pure_epsilon(kind, relation))
 
 
@@ -86,7 +86,7 @@ def full_mu(counts: Counts, relation: NeighboringRelation) -> float:
 
 def is_exact(counts: Counts) -> bool:
     """Whether `full_mu` is all that there is to say: Gaussian noise on all data."""
-    return all(isinstance(kind.mechanism, Gaussian) and kind.sampling.rate == 1 for kind, n in counts.items() if n)
+    return all(kind.mechanism.normal is not None and kind.sampling.rate == 1 for kind, n in counts.items() if n)
 
 
 class PlanCurve:

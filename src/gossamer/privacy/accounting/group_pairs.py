@@ -73,9 +73,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from gossamer.arrays import FloatArray
-from gossamer.privacy.accounting.analytic import Full
-from gossamer.privacy.accounting.chords import Chords, table
 from gossamer.privacy.accounting.group_sides import Replaced, SampledAhead, SampledBack
+from gossamer.privacy.chords import Chords, table
+from gossamer.privacy.pairs import Full
 
 _ONE_BY_ONE = 2**12  # losses times numbers of rows, up to which every loss is answered exactly
 _FIRST, _FIRST_POINTS, _NOTHING = 1e-12, 120, 1e-300  # of a table: the first loss, relative to the last; how many

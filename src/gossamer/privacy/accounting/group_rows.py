@@ -16,7 +16,7 @@ one.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -24,34 +24,21 @@ import numpy as np
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting.accountant_table import (
     ADD_OR_REMOVE,
-    FEW,
     REPLACE,
     gaussian_mu,
     pure_epsilon,
     row_of,
 )
-from gossamer.privacy.accounting.analytic import (
-    FixedSizeSampled,
-    Full,
-    FullBatch,
-    GaussianFull,
-    PoissonSampled,
-    Profile,
-    Response,
-    ResponseFull,
-)
+from gossamer.privacy.accounting.analytic import FixedSizeSampled, FullBatch, PoissonSampled, Profile, Response
 from gossamer.privacy.accounting.group_pairs import Coins, GroupReplaced, GroupSampled
 from gossamer.privacy.accounting.group_sides import EVERY, RowNumbers, binomial, hypergeometric
-from gossamer.privacy.accounting.l2_laplace import L2LaplaceFull
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation
+from gossamer.privacy.mechanisms import BallGaussian, Gaussian, Laplace, NeighboringRelation
+from gossamer.privacy.pairs import Full, GaussianFull
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson
 
 MOST_ROWS = 10_000
 """More rows of one person than these are not accounted for."""
-
-# How many numbers of rows are told apart where they are most probable. Each takes a table of its own for L2-Laplace.
-_MOST_NUMBERS: Mapping[type, int] = {Gaussian: 128, L2Laplace: 24, Laplace: EVERY}
 
 
 def check_rows(rows: int) -> int:
@@ -82,9 +69,10 @@ def group_pair(kind: ReleaseKind, relation: NeighboringRelation, rows: int, othe
     row = row_of(kind, relation)
     if check_rows(rows) == 1:
         return row.pair(kind, other)
-    if other and row.other is not None and kind.size <= FEW:
+    if other and row.has_other(kind):
         return Response(rows * pure_epsilon(kind, relation))
-    return _PAIRS[row.mechanism, row.sampling, row.relation](kind, rows)
+    own = _sampled if row.relation is ADD_OR_REMOVE else _replaced
+    return _PAIRS.get((row.mechanism, row.sampling, row.relation), own)(kind, rows)
 
 
 def group_pure_epsilon(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> float:
@@ -94,12 +82,7 @@ def group_pure_epsilon(kind: ReleaseKind, relation: NeighboringRelation, rows: i
 
 def _moved(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> Full:
     """A release on the whole data that differ in so many rows."""
-    if isinstance(kind.mechanism, Gaussian):
-        return GaussianFull(rows * gaussian_mu(kind, relation))
-    if isinstance(kind.mechanism, Laplace):
-        return ResponseFull(rows * kind.mechanism.release_epsilon(relation, kind.size))
-    assert isinstance(kind.mechanism, L2Laplace)
-    return L2LaplaceFull(rows * kind.mechanism.release_epsilon(relation), kind.size)
+    return kind.mechanism.full(relation, rows, kind.size)
 
 
 def _drawn(kind: ReleaseKind, rows: int, most: int = EVERY) -> RowNumbers:
@@ -113,7 +96,7 @@ def _drawn(kind: ReleaseKind, rows: int, most: int = EVERY) -> RowNumbers:
 @lru_cache(maxsize=4096)
 def _coins(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> tuple[Full, float]:
     """Pair of laws that a batch with some of the rows reveals at most, and the probability of such a batch."""
-    numbers = _drawn(kind, rows, _MOST_NUMBERS[type(kind.mechanism)])
+    numbers = _drawn(kind, rows, kind.mechanism.numbers)
     fulls = tuple(_moved(kind, relation, int(k)) for k in numbers.values)
     weights = tuple((np.exp(numbers.logs) / numbers.some).tolist())
     return (fulls[0] if len(fulls) == 1 else Coins(fulls, weights)), numbers.some
@@ -160,17 +143,12 @@ def _pure_replaced(kind: ReleaseKind, rows: int) -> Profile:
     return Response(rows * pure_epsilon(kind, REPLACE))
 
 
+# Of all others the pair of `Coins`.
 _PAIRS: dict[tuple[type, type, NeighboringRelation], Callable[[ReleaseKind, int], Profile]] = {
     (Gaussian, Poisson, ADD_OR_REMOVE): _gaussian_sampled,
     (Gaussian, Poisson, REPLACE): _gaussian_replaced,
-    (Gaussian, FixedSize, REPLACE): _replaced,
     (BallGaussian, Poisson, ADD_OR_REMOVE): _ball_sampled,
     (BallGaussian, Poisson, REPLACE): _ball_replaced,
     (BallGaussian, FixedSize, REPLACE): _ball_replaced,
-    (L2Laplace, Poisson, ADD_OR_REMOVE): _sampled,
-    (L2Laplace, Poisson, REPLACE): _replaced,
-    (L2Laplace, FixedSize, REPLACE): _replaced,
-    (Laplace, Poisson, ADD_OR_REMOVE): _sampled,
     (Laplace, Poisson, REPLACE): _pure_replaced,
-    (Laplace, FixedSize, REPLACE): _replaced,
 }

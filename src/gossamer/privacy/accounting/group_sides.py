@@ -43,7 +43,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, log_ndtr, logsumexp, ndtr, ndtri
 
 from gossamer.arrays import FloatArray
-from gossamer.privacy.accounting.chords import Chords, table
+from gossamer.privacy.chords import Chords, table
 
 EVERY = 10**9
 """As many numbers in the middle as there are."""

@@ -6,7 +6,6 @@ A ledger only ever counts up. Whether it admits another release is decided by it
 |---|---|---|
 | `Plan` | so many releases of each kind, fixed from public information before the first | of the whole plan |
 | `RenyiFilter` | what fits a divergence at one order, chosen adaptively | the filter's (epsilon, delta) |
-| `Unlimited` | everything | of what was counted; none if a release was not private |
 
 A run that stops early for a reason that depends on data has spent its whole plan: the sum so far is a reading, not a
 guarantee.
@@ -21,21 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from gossamer.errors import SpecError, counted
 from gossamer.numbers import real_number
 from gossamer.privacy.accounting.accountants import renyi_divergence, renyi_level
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
-
-
-class Policy(Protocol):
-    """Decides whether a release is covered."""
-
-    def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
-        """Say why one more release of ``kind`` after ``counts`` is not covered; None if it is."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -109,13 +99,6 @@ class RenyiFilter:
             if number
         )
 
-    def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
-        level = self.level
-        needed = self.spent(counts) + renyi_divergence(kind, self.order, self.relation)
-        if needed <= level:
-            return None
-        return f"divergence {needed:.4g} at order {self.order:g} exceeds {level:.4g}, the budget's level"
-
 
 def check_budget(epsilon: float, delta: float, what: str) -> None:
     """Refuse what is no budget; ``what`` is whose, for the message.
@@ -129,11 +112,3 @@ def check_budget(epsilon: float, delta: float, what: str) -> None:
         raise SpecError(f"{what} needs an epsilon above 0 (infinite to admit everything), found {epsilon!r}")
     if not 0 < real_number(delta) < 1:
         raise SpecError(f"{what} needs a delta strictly between 0 and 1, found {delta!r}")
-
-
-@dataclass(frozen=True)
-class Unlimited:
-    """Covers everything; for runs without a budget, whose guarantee is computed from what was counted."""
-
-    def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
-        return None

@@ -260,7 +260,7 @@ def _with_size(family: Callable[[float], Mechanism], size: int | None) -> Family
     given = family if isinstance(family, Family) else None
     amount = given.amount if given else "an amount of noise"
     law = family(MOST_MULTIPLIER)
-    if size is None and given is None and not isinstance(law, Gaussian):
+    if size is None and given is None and law.normal is None:
         raise AccountingError(
             f"what {type(law).__name__} noise reveals depends on the number of coordinates; give it as size"
         )

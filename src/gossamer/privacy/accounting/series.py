@@ -87,9 +87,9 @@ class SeriesPlan:
         return sum(plan.values()) <= self.releases and all(map(self._covers, plan))
 
     def _covers(self, kind: ReleaseKind) -> bool:
-        law = kind.mechanism
+        law = kind.mechanism.normal
         return (
-            isinstance(law, Gaussian)
+            law is not None
             and law.noise_multiplier >= self.noise_multiplier
             and type(kind.sampling) is SAMPLINGS[self.sampling]
             and kind.sampling.rate <= self.sampling_rate

@@ -126,7 +126,7 @@ class FileAccounts:
 
     def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableLawLedger:
         # A whole update moves as far as a replacement does, whatever relation the budget counts examples by.
-        divergence = self.plan.divergence(self.budget.order, NeighboringRelation.REPLACE_ONE, self.trust)
+        divergence = self.plan.revealed(self.trust).divergence(self.budget.order, NeighboringRelation.REPLACE_ONE)
         return self.file.open_agent(owner, self.data_set, self.run, self.budget, divergence, noise, most)
 
 

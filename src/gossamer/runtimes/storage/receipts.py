@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from gossamer.protocol.witnesses import Seen, following
 from gossamer.runtimes.storage.file import File
-from gossamer.sides.charges import Receipt
+from gossamer.sides.ledger import Receipt
 from gossamer.sides.plan import SidePlan
 from gossamer.sides.receipts import Book, Head, link
 

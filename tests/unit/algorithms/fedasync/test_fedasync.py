@@ -35,7 +35,7 @@ from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
-from gossamer.sides.plan import WHOLE, ClientUpdate
+from gossamer.sides.plan import WHOLE, ClientUpdate, counts_of
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import LARGEST_VALUE, Confined, Public, Released
@@ -232,7 +232,7 @@ def test_a_plan_is_of_noised_updates_of_whole_clients_and_amplifies_none() -> No
     for number, (name, side) in enumerate(plan.sides.items()):
         law = Gaussian(0.5, 8.0 + number)
         assert side == ClientUpdate(TrainingQuery(2, 16, 0.1, 0.0, 0.1), 0.5, law, 5, 650)
-        assert [(kind.sampling, count) for kind, count in (plan.side(name).counts() or {}).items()] == [(WHOLE, 5)]
+        assert [(kind.sampling, count) for kind, count in (counts_of(plan.side(name)) or {}).items()] == [(WHOLE, 5)]
     assert plan.guarantee.epsilon == plan.epsilons["node-0"] == max(plan.epsilons.values())
 
 

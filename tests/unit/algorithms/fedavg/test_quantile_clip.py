@@ -27,7 +27,6 @@ from gossamer.privacy.unit_tasks import ClippedUpdate, CuratedSum
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.events import Completed, Elapsed, Received, Started
 from gossamer.protocol.node import Node
-from gossamer.sides.answers import divided
 from gossamer.sides.plan import ClientUpdate, Curator
 from gossamer.vectors import Confined, Public, Released
 
@@ -129,7 +128,7 @@ def test_both_parts_together_cost_what_dp_accounting_says(algorithm: Any, rate: 
     assert isinstance(curator, Curator)
     assert isinstance(raw, ClientUpdate)
     assert raw.follows
-    on_sum, count_sd = divided(Gaussian(1.0, m), curator.count_share)
+    on_sum, count_sd = Gaussian(1.0, m).divided(curator.count_share)
     assert isinstance(on_sum, Gaussian)
     joint = 1 / math.sqrt(1 / on_sum.noise_multiplier**2 + 1 / (2 * count_sd) ** 2)
     # Whole replaced updates are twice as far apart; of Poisson samples the accountant does that by itself.

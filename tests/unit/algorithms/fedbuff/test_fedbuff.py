@@ -39,7 +39,7 @@ from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
-from gossamer.sides.plan import WHOLE, ClientUpdate
+from gossamer.sides.plan import WHOLE, ClientUpdate, counts_of
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public, Released
@@ -178,10 +178,10 @@ def test_a_plan_is_of_noised_updates_of_whole_clients() -> None:
     for number, (name, side) in enumerate(plan.sides.items()):
         law = Gaussian(0.5, 8.0 + number)
         assert side == ClientUpdate(TrainingQuery(2, 16, 0.1), 0.5, law, 5, 650)
-        assert plan.side(name).counts() == side.counts()
+        assert counts_of(plan.side(name)) == counts_of(side)
         assert plan.releases[name] == 5
         assert plan.mechanisms[name] == law
-        assert [kind.sampling for kind in side.counts() or ()] == [WHOLE]
+        assert [kind.sampling for kind in counts_of(side) or ()] == [WHOLE]
     assert sorted(plan.epsilons.values(), reverse=True) == list(plan.epsilons.values())
     assert plan.guarantee.epsilon == plan.epsilons["node-0"]
 

@@ -31,7 +31,7 @@ from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import RandomNoise, UpdateBound, gaussian_mu_of
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
-from gossamer.sides.charges import Receipt
+from gossamer.sides.ledger import Receipt
 
 MU, B, T, SIZE = 0.5, 2.0, 12, 650
 BUDGET = {"epsilon": 6, "delta": 1e-6}

@@ -13,13 +13,11 @@ from gossamer.privacy.accounting import composition, tuning
 from gossamer.privacy.accounting.analytic import (
     FixedSizeSampled,
     FullBatch,
-    GaussianFull,
     Group,
     PoissonReplaced,
     PoissonSampled,
     Profile,
     Response,
-    ResponseFull,
     merge,
 )
 from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, Laws, Terms
@@ -33,6 +31,7 @@ from gossamer.privacy.accounting.discretisation import (
     roughness,
 )
 from gossamer.privacy.accounting.pld import Composition, Turned
+from gossamer.privacy.pairs import GaussianFull, ResponseFull
 
 FloatArray = npt.NDArray[np.float64]
 

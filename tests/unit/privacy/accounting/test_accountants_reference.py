@@ -19,16 +19,15 @@ from tests.reference.accounting_slow import (
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.analytic import (
     FixedSizeSampled,
-    GaussianFull,
     Group,
     PoissonReplaced,
     PoissonSampled,
     Profile,
     Response,
-    ResponseFull,
 )
 from gossamer.privacy.accounting.pld import Composition
 from gossamer.privacy.mechanisms import Gaussian, Laplace, NeighboringRelation
+from gossamer.privacy.pairs import GaussianFull, ResponseFull
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson
 

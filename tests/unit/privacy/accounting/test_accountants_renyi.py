@@ -15,14 +15,9 @@ from scipy.stats import norm
 from gossamer.errors import CallerError
 from gossamer.privacy.accounting import accountants, renyi
 from gossamer.privacy.accounting.accountants import ROWS, Row, renyi_divergence, renyi_epsilon, renyi_level
-from gossamer.privacy.accounting.analytic import (
-    FixedSizeSampled,
-    GaussianFull,
-    PoissonSampled,
-    Profile,
-    ResponseFull,
-)
+from gossamer.privacy.accounting.analytic import FixedSizeSampled, PoissonSampled, Profile
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.pairs import GaussianFull, ResponseFull
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 

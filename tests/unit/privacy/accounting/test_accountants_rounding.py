@@ -10,19 +10,12 @@ import pytest
 from mpmath import binomial, erfc, exp, expm1, log1p, mp, mpf, sqrt
 
 from gossamer.privacy.accounting import accountants, composition
-from gossamer.privacy.accounting.analytic import (
-    FixedSizeSampled,
-    FullBatch,
-    GaussianFull,
-    PoissonReplaced,
-    PoissonSampled,
-    Profile,
-    ResponseFull,
-)
+from gossamer.privacy.accounting.analytic import FixedSizeSampled, FullBatch, PoissonReplaced, PoissonSampled, Profile
 from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, Laws, Terms
 from gossamer.privacy.accounting.discretisation import Grid, coarse, discretise
 from gossamer.privacy.accounting.pld import Turned
 from gossamer.privacy.mechanisms import Gaussian, Laplace, NeighboringRelation
+from gossamer.privacy.pairs import GaussianFull, ResponseFull
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson
 

@@ -23,10 +23,11 @@ from gossamer.data.examples import Split
 from gossamer.errors import AccountingError, SpecError
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
-from gossamer.privacy.accounting.analytic import FixedSizeSampled, GaussianFull, PoissonReplaced
+from gossamer.privacy.accounting.analytic import FixedSizeSampled, PoissonReplaced
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family
 from gossamer.privacy.accounting.renyi import fixed_size_gaussian, poisson_replaced_gaussian
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation
+from gossamer.privacy.pairs import GaussianFull
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap

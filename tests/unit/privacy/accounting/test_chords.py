@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 from scipy.special import log_ndtr
 
-from gossamer.privacy.accounting.analytic import GaussianFull
-from gossamer.privacy.accounting.chords import Chords, table
+from gossamer.privacy.chords import Chords, table
+from gossamer.privacy.pairs import GaussianFull
 
 FloatArray = npt.NDArray[np.float64]
 

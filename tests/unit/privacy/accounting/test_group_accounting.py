@@ -22,12 +22,13 @@ from tests.reference.accounting_slow import (
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountant_table import ROWS, Row
-from gossamer.privacy.accounting.analytic import GaussianFull, Group, PoissonReplaced, PoissonSampled, Profile
+from gossamer.privacy.accounting.analytic import Group, PoissonReplaced, PoissonSampled, Profile
 from gossamer.privacy.accounting.group_pairs import GroupReplaced, GroupSampled
 from gossamer.privacy.accounting.group_rows import MOST_ROWS, group_pair
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, gaussian_releases
 from gossamer.privacy.accounting.pld import Composition
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.pairs import GaussianFull
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.reference.ledgers import Ledger
+from tests.reference.ledgers import Ledger, Unlimited, Within
 
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.accounting.ledger import Plan, RenyiFilter, Unlimited
+from gossamer.privacy.accounting.ledger import Plan, RenyiFilter
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
@@ -49,7 +49,7 @@ def test_unlimited_counts_what_it_lets_pass() -> None:
 def test_what_a_filter_admits_stays_within_its_budget(order: float) -> None:
     """All that passed, composed by the tight accountant (as if it had been planned), is below the filter's epsilon,
     and the filter is not far from it: a Renyi bound at one order loses something, not everything."""
-    ledger = Ledger("a", RenyiFilter(epsilon=2.0, delta=1e-5, relation=ADD, order=order))
+    ledger = Ledger("a", Within(RenyiFilter(epsilon=2.0, delta=1e-5, relation=ADD, order=order)))
     refused = set()
     while refused != {KIND, OTHER}:
         for kind in (KIND, OTHER):  # an adaptive choice: whatever still passes
@@ -64,7 +64,7 @@ def test_what_a_filter_admits_stays_within_its_budget(order: float) -> None:
 
 
 def test_a_filter_refuses_what_has_no_divergence_bound() -> None:
-    ledger = Ledger("a", RenyiFilter(2.0, 1e-5, ADD))
+    ledger = Ledger("a", Within(RenyiFilter(2.0, 1e-5, ADD)))
     with pytest.raises(BudgetSpent):
         ledger.charge(ReleaseKind(NoNoise(), Poisson(0.1), 3))
 

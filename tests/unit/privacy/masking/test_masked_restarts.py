@@ -115,7 +115,7 @@ def test_a_charge_stays_when_the_process_ends_before_the_vector_is_sent() -> Non
     assert ledger.releases == 2
     give_updates(found, round=2)
     done = Sum(found, round=2).until(2)
-    with pytest.raises(BudgetSpent, match="opened for 2"):
+    with pytest.raises(BudgetSpent, match="covers 2 releases"):
         found["node-0"].admit(MaskingStep(2, Step.MASK, done.asked[2]["node-0"], SIZE, 32))
 
 

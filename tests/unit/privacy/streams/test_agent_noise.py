@@ -128,7 +128,7 @@ def test_the_ledger_refuses_what_it_was_not_opened_for() -> None:
     ledger = AgentLedger("node-3", noise, 2)
     ledger.charge()
     ledger.charge()
-    with pytest.raises(BudgetSpent, match="node-3: masked sum refused: the ledger was opened for 2"):
+    with pytest.raises(BudgetSpent, match="node-3: release refused: the plan covers 2 releases"):
         ledger.charge()
     (line,) = ledger.lines()
     assert line == {

@@ -57,7 +57,7 @@ def agent(behind: Stream, own: AgentNoise | None = None, sums: int = 0) -> SideP
 
 
 def messages_divergence(noise: Noise | None, bound: UpdateBound | None, size: int, order: float) -> float:
-    return messages(noise, bound, size).divergence(order, REPLACED, Trust.SCOPE)
+    return messages(noise, bound, size).revealed(Trust.SCOPE).divergence(order, REPLACED)
 
 
 def renyi_by_quadrature(shift: float, deviation: float, order: float) -> float:
@@ -124,7 +124,7 @@ def test_who_trusts_nobody_counts_its_own_noise_alone() -> None:
 
     def found(trust: bool, own: AgentNoise | None) -> float:
         plan = agent(messages(noise, BOUND, 7), own, 5)
-        return plan.divergence(8.0, REPLACED, Trust.SCOPE if trust else Trust.NOBODY)
+        return plan.revealed(Trust.SCOPE if trust else Trust.NOBODY).divergence(8.0, REPLACED)
 
     assert found(False, None) == math.inf
     assert found(True, None) == all_messages
@@ -139,14 +139,14 @@ def test_gaussian_privacy_of_units() -> None:
     for law in NoiseLaw:
         noise = CorrelatedNoise(Factorisation(Temporal.INDEPENDENT, 3), 2.0, law)
         plan = agent(messages(noise, BOUND, 5))
-        found = plan.entry(Trust.SCOPE)
+        found = plan.revealed(Trust.SCOPE).entry
         assert found.failure == 0
         if law is NoiseLaw.GAUSSIAN:
             assert messages_divergence(noise, BOUND, 5, 8.0) == pytest.approx(8.0 * found.mu**2 / 2)
         else:
             assert found.mu == response_mu(laplace_epsilon_of(noise, BOUND, 5))
-        assert plan.entry(Trust.NOBODY) == NOTHING_PROVED
-    assert agent(messages(None, None, 5)).entry(Trust.SCOPE) == NOTHING_PROVED
+        assert plan.revealed(Trust.NOBODY).entry == NOTHING_PROVED
+    assert agent(messages(None, None, 5)).revealed(Trust.SCOPE).entry == NOTHING_PROVED
 
 
 @pytest.mark.parametrize("scale", [2, 3, 40])
@@ -155,7 +155,7 @@ def test_gaussian_privacy_of_an_agents_own_noise(scale: int) -> None:
     own = AgentNoise(scale, sensitivity=0.2 * scale, size=1)
 
     def entry(own: AgentNoise, sums: int) -> Entry:
-        return agent(messages(None, None, 1), own, sums).entry(Trust.NOBODY)
+        return agent(messages(None, None, 1), own, sums).revealed(Trust.NOBODY).entry
 
     found = entry(own, 4)
     if scale == 2:
@@ -178,11 +178,11 @@ def test_of_two_entries_the_smaller_counts_where_the_own_server_is_trusted() -> 
     noise: Noise = CorrelatedNoise(Factorisation(Temporal.RANDOM_WALK, 5), standard_deviation=2.0)
     unit = messages(noise, BOUND, 7)
     for scale in (10, 1000):
-        own = agent(messages(None, None, 7), AgentNoise(scale, 20.0, 7), 5).entry(Trust.NOBODY)
+        own = agent(messages(None, None, 7), AgentNoise(scale, 20.0, 7), 5).revealed(Trust.NOBODY).entry
         both = agent(unit, AgentNoise(scale, 20.0, 7), 5)
-        assert both.entry(Trust.SCOPE) == min(unit.entry(Trust.SCOPE), own)
-        assert both.entry(Trust.NOBODY) == own
-    assert own < unit.entry(Trust.SCOPE)
+        assert both.revealed(Trust.SCOPE).entry == min(unit.revealed(Trust.SCOPE).entry, own)
+        assert both.revealed(Trust.NOBODY).entry == own
+    assert own < unit.revealed(Trust.SCOPE).entry
 
 
 @pytest.mark.parametrize("sums", [-1, 0.5, math.nan, True])

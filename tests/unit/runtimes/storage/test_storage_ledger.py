@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.reference.ledgers import AgentLedger, Ledger, UnitLedger
+from tests.reference.ledgers import AgentLedger, Ledger, UnitLedger, Within
 
 from gossamer.errors import AccountingError, BudgetSpent, SpecError
 from gossamer.privacy.accounting.accountants import renyi_divergence, renyi_epsilon, renyi_level
 from gossamer.privacy.accounting.filters import EitherFilter
-from gossamer.privacy.accounting.ledger import Plan, Unlimited
+from gossamer.privacy.accounting.ledger import Plan
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
@@ -30,8 +30,7 @@ from gossamer.privacy.streams.noise_streams import CorrelatedNoise, StreamKind
 from gossamer.runtimes.storage.file import StorageError, WrongStore
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.store import SqliteStore
-from gossamer.sides.charging_rules import NO_CHARGES, ReleaseCharges, StreamCharges, SumCharges
-from gossamer.sides.ledger import StoredLedger
+from gossamer.sides.ledger import NO_CHARGES, Account, Charges, StoredLedger
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 KIND = ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.1), 10)
@@ -72,10 +71,10 @@ def test_lines_are_those_of_a_ledger_in_memory(file: LedgerFile) -> None:
     for kind in (OTHER, KIND, KIND):
         durable.charge(kind)
         simple.charge(kind)
-    assert StoredLedger("a", durable, ReleaseCharges(Plan(plan))).lines() == simple.lines()
+    assert StoredLedger("a", {"": durable}, Charges(plan)).lines() == simple.lines()
     assert (durable.owner, durable.counts, durable.releases) == (simple.owner, simple.counts, simple.releases)
     again = file.open("a", "wards", "run", BUDGET, plan)
-    assert StoredLedger("a", again, ReleaseCharges(Plan(plan))).lines() == simple.lines()
+    assert StoredLedger("a", {"": again}, Charges(plan)).lines() == simple.lines()
 
 
 def test_a_plan_enters_the_filter_as_a_whole_and_stays(file: LedgerFile) -> None:
@@ -116,7 +115,7 @@ def test_without_a_plan_each_release_enters_the_filter(file: LedgerFile) -> None
         ledger.charge(KIND)
     assert ledger.counts == {KIND: FIT}
     assert file.spent("wards") == pytest.approx(FIT * ONE, rel=1e-12)
-    simple = Ledger("a", BUDGET.renyi)
+    simple = Ledger("a", Within(BUDGET.renyi))
     for _ in range(FIT):
         simple.charge(KIND)
     with pytest.raises(BudgetSpent):
@@ -229,7 +228,7 @@ def test_kinds_come_back(another: Callable[[], LedgerFile], kind: ReleaseKind) -
     another().open("a", "wards", "run", budget).charge(kind)
     found = another().open("a", "wards", "run", budget)
     assert found.counts == {kind: 1}
-    assert StoredLedger("a", found, ReleaseCharges(Unlimited())).lines() == [
+    assert StoredLedger("a", {"": found}, Charges({}, held=False)).lines() == [
         {"node": "a", "releases": 1, **kind.describe()}
     ]
 
@@ -260,7 +259,10 @@ def test_a_stream_is_a_plan(file: LedgerFile, another: Callable[[], LedgerFile])
         assert again.releases == number
         again.charge()
         simple.charge()
-    assert StoredLedger("server", again, StreamCharges(STREAM, ("a", "b"))).lines() == simple.lines()
+    assert (
+        StoredLedger("server", {"": again}, Charges({STREAM: 3}, owners=("a", "b"), account=Account.STREAM)).lines()
+        == simple.lines()
+    )
     assert (again.owner, again.releases) == ("server", 3)
     for stale in (ledger, again):  # the older one has not seen the charges of the newer ones
         with pytest.raises(BudgetSpent, match="server: release refused: the stream was opened for 3 records"):
@@ -296,7 +298,10 @@ def test_what_a_unit_will_release_enters_an_agents_ledger_at_once(
         assert again.releases == number
         again.charge()
         simple.charge()
-    assert StoredLedger("agent", again, SumCharges(NOISE, 2)).lines() == simple.lines()
+    assert (
+        StoredLedger("agent", {"": again}, Charges({NOISE: 2}, observer="own server", account=Account.SUMS)).lines()
+        == simple.lines()
+    )
     assert again.owner == "agent"
     for stale in (ledger, again):
         with pytest.raises(BudgetSpent, match="agent: release refused: the ledger was opened for 2 sums"):
@@ -322,7 +327,7 @@ def test_on_other_terms_a_run_of_the_same_name_is_another_one(file: LedgerFile) 
 
 def test_an_agent_without_noise_draws_none(file: LedgerFile) -> None:
     ledger = file.open_agent("agent", "wards", "run", BUDGET, 0.6 * LEVEL)
-    assert (ledger.releases, StoredLedger("agent", ledger, NO_CHARGES).lines()) == (0, [])
+    assert (ledger.releases, StoredLedger("agent", {"": ledger}, NO_CHARGES).lines()) == (0, [])
     with pytest.raises(BudgetSpent, match="opened for 0 sums"):
         ledger.charge()
 

@@ -69,8 +69,8 @@ from scipy.special import k0e, k1e
 from gossamer.arrays import FloatArray
 from gossamer.errors import AccountingError
 from gossamer.numbers import real_number, whole_number
-from gossamer.privacy.accounting.analytic import ResponseFull
-from gossamer.privacy.accounting.chords import Chords
+from gossamer.privacy.chords import Chords
+from gossamer.privacy.pairs import ResponseFull
 
 _CELLS = 128  # per standard deviation of the angle
 _REACH = 40.0  # standard deviations of the angle on either side of its mode: beyond it there is less than _NOTHING
