@@ -21,7 +21,7 @@ from gossamer.deployment.party.computing import (
 from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.experiment.driving import NullObserver, drive
-from gossamer.experiment.nodes_and_sides import sides_of
+from gossamer.experiment.nodes_and_sides import Sources, sides_of
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
@@ -194,7 +194,7 @@ def test_a_run_charges_what_the_simulated_one_charges(name: str) -> None:
     prepared = prepared_of(name)
     plan = plan_run(prepared)
     simulator, parties = run(prepared, plan)
-    sides = sides_of(prepared, plan, secret_seed(prepared, plan.noise, "run"))
+    sides = sides_of(prepared, plan, Sources(secret_seed(prepared, plan.noise, "run")))
     run(prepared, plan, sides)
     expected = {ledger.owner: ledger for ledger in sides.ledgers}
     charged = {owner: ledger for owner, ledger in parties.ledgers.items() if ledger is not None}

@@ -67,10 +67,10 @@ def test_one_client_without_noise_is_plain_sgd() -> None:
         drawn.extend(one.examples for one in rounds)
         return original(rounds, data)
 
-    from gossamer.experiment.running import run_prepared
+    from gossamer.experiment.running import Run
 
     objective.local_steps = watched  # type: ignore[method-assign]
-    result = run_prepared(prepared, plan_run(prepared), purpose="test")
+    result = Run(prepared, plan_run(prepared), purpose="test").go()
     features = prepared.dataset.train.features.reshape(len(prepared.dataset.train), -1).astype(np.float64)
     targets = prepared.dataset.train.targets
     w, b, t = np.zeros((10, 64)), np.zeros(10), 0

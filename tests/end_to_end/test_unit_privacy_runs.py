@@ -18,7 +18,7 @@ from gossamer.experiment.auditing import audit_run
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec, write_spec
-from gossamer.experiment.running import run_prepared
+from gossamer.experiment.running import Run
 from gossamer.sides.plan import Stream
 
 BASE: dict[str, Any] = {
@@ -125,7 +125,7 @@ def test_a_ledger_refuses_records_beyond_its_plan() -> None:
     prepared = prepare(spec())
     plan = plan_run(prepared)
     sides = {name: replace(side, records=5) if isinstance(side, Stream) else side for name, side in plan.sides.items()}
-    result = run_prepared(prepared, replace(plan, sides=sides), purpose="test")
+    result = Run(prepared, replace(plan, sides=sides), purpose="test").go()
     finished = result.summary["finished"]
     assert {finished[f"server-{p}"] for p in range(3)} == {"budget"}
     assert {entry["releases"] for entry in result.summary["privacy"]["nodes"].values()} == {5}

@@ -15,7 +15,7 @@ from gossamer.algorithms.graph_federated.sides import samplings
 from gossamer.deployment.party.computing import deployed_computer
 from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import TooFewAgents
-from gossamer.experiment.nodes_and_sides import sides_of
+from gossamer.experiment.nodes_and_sides import Sources, sides_of
 from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
@@ -77,7 +77,7 @@ class Party:
             file, signing = SideFile(IN_MEMORY, prepared.run, name), signing_of(prepared, name)
             computer = deployed_computer(own(prepared, name), plan, name, None, kept=file, signing=signing)
         else:
-            computer = sides_of(prepared, plan, 3)
+            computer = sides_of(prepared, plan, Sources(3))
         self._computer = computer
         self.side = computer.sides[name].rule._talk
         self.ledger: Ledger | None = computer.sides[name].ledger

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import EXAMPLE
@@ -24,10 +25,10 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.private_scale import check_not_private
-from gossamer.experiment.progress import Progress
+from gossamer.experiment.progress import NullProgress, Progress
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder, read_summary, results_folder
-from gossamer.experiment.running import run_prepared
+from gossamer.experiment.running import Run
 from gossamer.experiment.secrets import KeptSecret, NoiseSecret
 from gossamer.experiment.spec import Experiment
 from gossamer.parameters import pack
@@ -114,16 +115,18 @@ def audit_run(
         guesses = best_guesses(count, planned.mu) if guesses is None else guesses
         blank = _blank(experiment.privacy.relation, planted)
         listener = Listener(prepared, planted, blank is not None)
-        result = run_prepared(
-            replace(prepared, dataset=replace(prepared.dataset, train=plant(prepared.dataset.train, planted))),
+        dataset = replace(prepared.dataset, train=plant(prepared.dataset.train, planted))
+        run = Run(
+            replace(prepared, dataset=dataset, blank=blank),
             plan,
             folder,
-            progress=progress,
+            progress=progress or NullProgress(),
             watch=listener if score == "gradient" else None,
-            blank=blank,
             purpose=_purpose(kind, planted),
             secret=secret,
         )
+        with threadpool_limits(1):
+            result = run.go()
         scores = listener.scores if score == "gradient" else _losses(prepared, planted, result)
         asked = count, guesses, correct_guesses(planted, scores, guesses)
         bound = epsilon_one_run(

@@ -25,16 +25,14 @@ from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import EXAMPLE
-from gossamer.arrays import IndexArray
 from gossamer.attacks.leak import NoiseScale
 from gossamer.attacks.neighbours import Neighbours, neighbours, worst_cases
 from gossamer.data.examples import Split
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.nodes_and_sides import Coins
+from gossamer.experiment.nodes_and_sides import Sources
 from gossamer.experiment.outside_view import difference
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.progress import NullProgress
 from gossamer.experiment.replayed_sides import (
     Leak,
     Recording,
@@ -45,7 +43,7 @@ from gossamer.experiment.replayed_sides import (
     same_coins,
 )
 from gossamer.experiment.results_folder import ResultsFolder
-from gossamer.experiment.running import run_with
+from gossamer.experiment.running import Run
 from gossamer.experiment.seen_run import Parted, Seen
 from gossamer.protocol.trace import Step
 from gossamer.randomness import derive, stream
@@ -203,15 +201,13 @@ class _Audit:
         train, shards = base.prepared.dataset.train, [rows for rows in self._prepared.shards if len(rows)]
         return neighbours(train, shards, self._relation, self._classes, generator, clients=self._clients)
 
-    def _run(
-        self, prepared: Prepared, coins: Coins, seen: Seen, folder: str = "", blank: IndexArray | None = None
-    ) -> None:
+    def _run(self, prepared: Prepared, coins: Sources, seen: Seen, folder: str = "") -> None:
         """Run, and see what there is to see; with what is written into a ``folder``, if one is named."""
         place = self._folder / folder if folder else None
         results = None if place is None else ResultsFolder(place, overwrite=True)
-        result = run_with(
-            coins, prepared, self._plan, results, progress=seen, watch=seen.step, blank=blank, updates=self._updates
-        )
+        result = Run(
+            prepared, self._plan, results, progress=seen, watch=seen.step, sources=coins, updates=self._updates
+        ).go()
         assert seen.view is not None
         seen.ended(seen.view.end(result))
         if place is not None:
@@ -221,10 +217,9 @@ class _Audit:
         self,
         base: _Base,
         first: Seen,
-        coins: Coins,
+        coins: Sources,
         prepared: Prepared,
         folder: str = "",
-        blank: IndexArray | None = None,
     ) -> None:
         """Run, and hold what is seen against the first run.
 
@@ -234,7 +229,7 @@ class _Audit:
             If it differs.
         """
         try:
-            self._run(prepared, coins, Seen(base.recording, first), folder, blank)
+            self._run(prepared, coins, Seen(base.recording, first), folder)
         except Parted as parted:
             raise Leak(difference(self._step(base, parted.place), parted.step, parted.view)) from None
 
@@ -247,9 +242,7 @@ class _Audit:
                 raise _Found(step)
 
         try:
-            run_with(
-                base.coins(), base.prepared, self._plan, progress=NullProgress(), watch=look, updates=self._updates
-            )
+            Run(base.prepared, self._plan, watch=look, sources=base.coins(), updates=self._updates).go()
         except _Found as found:
             return found.step
         raise AssertionError(f"the first run has fewer than {place} steps")
@@ -265,7 +258,7 @@ class _Audit:
         replay = Replay(base.recording, same_coins)
         coins, folder = base.coins(replay.machine), "second" if with_files else ""
         try:
-            self._hold(base, first, coins, self._with(pair.second), folder, pair.blank)
+            self._hold(base, first, coins, replace(self._with(pair.second), blank=pair.blank), folder)
         except Leak:
             raise
         except Exception as error:
@@ -326,9 +319,9 @@ class _Base:
     recording: Recording
     seed: int
 
-    def coins(self, machine: Machine = Side) -> Coins:
+    def coins(self, machine: Machine = Side) -> Sources:
         """Coins of all runs that are held against it."""
-        return Coins(derive(self.seed, "noise"), derive(self.seed, "samples"), machine)
+        return Sources(derive(self.seed, "noise"), derive(self.seed, "samples"), machine)
 
 
 def _said(plan: Plan) -> str:

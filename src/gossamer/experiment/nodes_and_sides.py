@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from gossamer.arrays import IndexArray
 from gossamer.experiment.prepared import Prepared
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.streams.graph_bounds import ModelLengths
@@ -16,14 +15,14 @@ from gossamer.sides.machine import Side
 from gossamer.sides.making import Machine, open_pool
 from gossamer.sides.plan import SidePlan
 from gossamer.sides.pool import Pool
-from gossamer.sides.receipts import Noting
+from gossamer.sides.receipts import Book
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
 
 
 @dataclass(frozen=True)
-class Coins:
-    """Coins of a run, and what makes the data sides that toss them.
+class Sources:
+    """Sources of a run's data sides, beside what is prepared and planned.
 
     Attributes
     ----------
@@ -32,12 +31,18 @@ class Coins:
     samples : int or None
         Seed of batches.
     machine : callable
-        What makes a data side.
+        Maker of a data side; see `open_pool`.
+    ledgers : mapping of str to Ledger
+        Ledgers that were charged before the run.
+    book : Book or None
+        Book in which receipts are noted.
     """
 
     noise: int
     samples: int | None = None
     machine: Machine = Side
+    ledgers: Mapping[str, Ledger] = field(default_factory=dict)
+    book: Book | None = None
 
 
 class Planned(Protocol):
@@ -60,47 +65,19 @@ def nodes_of(prepared: Prepared, plan: Planned) -> dict[str, Node]:
     return nodes
 
 
-def sides_of(
-    prepared: Prepared,
-    plan: Planned,
-    seed: int,
-    blank: IndexArray | None = None,
-    ledgers: Mapping[str, Ledger] | None = None,
-    samples: int | None = None,
-    machine: Machine = Side,
-    book: Noting | None = None,
-) -> Pool:
+def sides_of(prepared: Prepared, plan: Planned, sources: Sources) -> Pool:
     """The data sides of all parties of a simulation, with ledgers for what is planned.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        Whose examples they hold.
-    plan : Planned
-        Of the run.
-    seed : int
-        Of sampling, noise and masks.
-    blank : ndarray of int64, optional
-        Rows whose slots hold nothing.
-    ledgers : mapping of str to Ledger, optional
-        Ledgers that were charged before the run.
-    samples : int, optional
-        Seed of sampling, where that is another one.
-    machine : callable
-        What makes a data side; see `open_pool`.
-    book : Noting, optional
-        Where receipts are noted.
 
     Raises
     ------
     SpecError
-        If a party whose updates are made on all its examples has such a row.
+        If a party whose updates are made on all its examples has a row that is blank.
     """
-    home, trust = Simulated(seed, ledgers, samples, book), prepared.cast.trust
-    shards = shards_of(prepared, blank)
-    return open_pool(plan.sides, shards, prepared.objective, prepared.dataset.train, home, machine, trust)
+    home = Simulated(sources.noise, sources.ledgers, sources.samples, sources.book)
+    objective, data, trust = prepared.objective, prepared.dataset.train, prepared.cast.trust
+    return open_pool(plan.sides, shards_of(prepared), objective, data, home, sources.machine, trust)
 
 
-def shards_of(prepared: Prepared, blank: IndexArray | None = None) -> dict[str, Shard]:
-    """The rows of each node with data, of which those in ``blank`` hold nothing."""
-    return {name: Shard.of(rows, blank) for name, rows in zip(prepared.names, prepared.shards, strict=True)}
+def shards_of(prepared: Prepared) -> dict[str, Shard]:
+    """The rows of each node with data, of which some may be blank."""
+    return {name: Shard.of(rows, prepared.blank) for name, rows in zip(prepared.names, prepared.shards, strict=True)}

@@ -136,6 +136,8 @@ class Evaluator:
         The largest epsilon that nodes have spent so far, or None.
     publish : callable
         Called with each row of metrics, and figures of a regression's fit.
+    updated : callable
+        Called with the number of updates after each.
     measure : callable, optional
         Gives further figures of the run's model.
 
@@ -152,11 +154,12 @@ class Evaluator:
         simulator: Observed,
         spent: Callable[[], float | None],
         publish: Callable[[Row, Fit], None],
+        updated: Callable[[int], None],
         measure: Measure | None = None,
     ) -> None:
         settings = prepared.experiment.evaluation
         self.prepared, self.plan, self.simulator = prepared, plan, simulator
-        self.spent, self.publish, self.measure = spent, publish, measure
+        self.spent, self.publish, self.updated, self.measure = spent, publish, updated, measure
         self.on = settings.name == "on"
         self.every_seconds = settings.every_seconds
         self.every_updates = settings.every_updates
@@ -213,6 +216,7 @@ class Evaluator:
     def after(self) -> None:
         """Look if enough updates have been made."""
         updates = self.simulator.counters.updates
+        self.updated(updates)
         if self.on and self.every_updates is not None and updates >= self.update_looks * self.every_updates:
             self.update_looks = updates // self.every_updates + 1
             self.look(self.simulator.elapsed)

@@ -14,6 +14,7 @@ from gossamer.algorithms.context import Context, Workload
 from gossamer.algorithms.interface import Algorithm, Cast
 from gossamer.algorithms.problem import Estimated, sampling_of
 from gossamer.algorithms.table import ALGORITHMS
+from gossamer.arrays import IndexArray
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.data.partition import Natural
@@ -66,6 +67,9 @@ class Prepared:
         The public examples of ``evaluation.public_path``, if there are some.
     code : bytes
         Digest of a module that was given from memory; empty if none was.
+    blank : ndarray of int64 or None
+        Rows whose slots hold nothing, as an audit has them: they count in the sizes of shards and are sampled, and have
+        no gradient.
     """
 
     experiment: Experiment
@@ -80,6 +84,7 @@ class Prepared:
     pretrained: Public | None = field(default=None, repr=False)
     public: Split | None = field(default=None, repr=False)
     code: bytes = b""
+    blank: IndexArray | None = field(default=None, repr=False)
 
     @property
     def algorithm(self) -> Algorithm[Any]:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gossamer.algorithms.plan import Plan
-from gossamer.arrays import FloatArray, IndexArray
+from gossamer.arrays import FloatArray
 from gossamer.data.columns import Column
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.data.settings import DeclaredScale, PrivateScale
 from gossamer.errors import BudgetUnreachable, RunWarning, SpecError
-from gossamer.experiment.nodes_and_sides import shards_of
+from gossamer.experiment.nodes_and_sides import Sources, shards_of
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.spec import Budget, Experiment
 from gossamer.objectives.magnitudes import Magnitudes
@@ -32,9 +32,7 @@ from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.machine import Side
-from gossamer.sides.making import Machine, open_pool
-from gossamer.sides.receipts import Noting
+from gossamer.sides.making import open_pool
 from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Public
 
@@ -175,14 +173,7 @@ class Scaled:
     ledgers: Mapping[str, Ledger] = field(default_factory=dict)
 
 
-def scaled(
-    prepared: Prepared,
-    plan: Plan,
-    seed: int,
-    blank: IndexArray | None = None,
-    machine: Machine = Side,
-    book: Noting | None = None,
-) -> Scaled:
+def scaled(prepared: Prepared, plan: Plan, sources: Sources) -> Scaled:
     """Release, and scale the examples of all nodes by what was found; nothing where nothing is to be found.
 
     Parameters
@@ -190,21 +181,15 @@ def scaled(
     prepared : Prepared
         With the values of its columns as they are.
     plan : Plan
-        Of the run and of what comes before it.
-    seed : int
-        Of the run's sampling and noise.
-    blank : ndarray of int64, optional
-        Rows whose slots hold nothing.
-    machine : callable
-        What makes a data side; see `open_pool`.
-    book : Noting, optional
-        Where receipts are noted.
+        Plan of the run and of what comes before it.
+    sources : Sources
+        Sources of the run's data sides.
     """
     if not found_by_release(prepared.dataset):
         return Scaled(prepared)
     magnitudes, task = question(prepared)
-    shards, home = shards_of(prepared, blank), Simulated(seed, book=book)
-    sides = open_pool(plan.sides, shards, magnitudes, prepared.dataset.train, home, machine)
+    shards, home = shards_of(prepared), Simulated(sources.noise, book=sources.book)
+    sides = open_pool(plan.sides, shards, magnitudes, prepared.dataset.train, home, sources.machine)
     tickets = [sides.admit(name, task) for name in prepared.names]
     ranges = ranges_of(prepared, [np.asarray(answer.released.values) for answer in sides.compute(tickets)])
     told = rescaled(prepared, ranges)

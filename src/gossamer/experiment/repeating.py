@@ -20,11 +20,11 @@ from gossamer.experiment.comparing import Earlier
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import FromMemory, prepare
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.progress import Progress
+from gossamer.experiment.progress import NullProgress, Progress
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import results_folder
-from gossamer.experiment.running import run_prepared
+from gossamer.experiment.running import Run
 from gossamer.experiment.secrets import FILE, KeptSecret, mark, secret_seed, test_mark
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import tracing
@@ -76,9 +76,8 @@ def repeat_run(
         plan = plan_run(prepared)
         _check_same(path, kept, prepared, plan)
         with tracing(trace, prepared) as watch:
-            result = run_prepared(
-                prepared, plan, folder, progress=progress, watch=watch, purpose="run", secret=kept.secret
-            )
+            told = progress or NullProgress()
+            result = Run(prepared, plan, folder, progress=told, watch=watch, secret=kept.secret).go()
     earlier.check(result)
     return result
 

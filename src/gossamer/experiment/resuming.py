@@ -20,12 +20,12 @@ from gossamer.experiment.keeping import EVERY, check_interval
 from gossamer.experiment.observing import Measure
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import FromMemory, prepare
-from gossamer.experiment.progress import Progress
+from gossamer.experiment.progress import NullProgress, Progress
 from gossamer.experiment.reading import read_spec
 from gossamer.experiment.repeating import check_tested
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import CHECKPOINT, UNFINISHED, ResultsFolder, read_summary
-from gossamer.experiment.running import run_prepared
+from gossamer.experiment.running import Run
 from gossamer.experiment.secrets import FILE, KeptSecret
 from gossamer.experiment.spec import Experiment
 from gossamer.experiment.tracing import tracing
@@ -83,19 +83,18 @@ def resume_run(
             check_tested(path, kept, prepared)
         plan = plan_run(prepared)
         with tracing(trace, prepared, goes_on=True) as watch:
-            return run_prepared(
+            return Run(
                 prepared,
                 plan,
                 folder,
-                progress=progress,
+                progress=progress or NullProgress(),
                 watch=watch,
-                purpose="run",
                 secret=None if kept is None else kept.secret,
                 measure=measure,
                 checkpoint=checkpoint,
                 resumed=resumed,
                 engine=goes_on,
-            )
+            ).go()
 
 
 def _engine_of(path: Path, shards: int | None, engine: Engine | None) -> Engine | None:

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import StopSettings
-from gossamer.arrays import IndexArray
 from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
 from gossamer.experiment.checkpoints import Checkpoint, Origin, spec_digest
@@ -35,7 +34,7 @@ from gossamer.experiment.driving import (
 from gossamer.experiment.keeping import EVERY, Checkpoints, Part, check_interval, restore
 from gossamer.experiment.node_records import FILE as NODES
 from gossamer.experiment.node_records import NodeRecords
-from gossamer.experiment.nodes_and_sides import Coins, nodes_of, sides_of
+from gossamer.experiment.nodes_and_sides import Sources, nodes_of, sides_of
 from gossamer.experiment.observing import Evaluator, Fit, Measure, Row
 from gossamer.experiment.personalising import personalised
 from gossamer.experiment.planning import plan_run
@@ -56,7 +55,7 @@ from gossamer.experiment.secrets import (
     secret_seed,
     test_mark,
 )
-from gossamer.experiment.sharding import Sources, check_number, drive_shards, reason_against, sharded
+from gossamer.experiment.sharding import check_number, drive_shards, reason_against, sharded
 from gossamer.experiment.spec import Experiment, placeless
 from gossamer.experiment.tracing import Trace, tracing
 from gossamer.experiment.tracking import tracked, trackers_of
@@ -65,7 +64,6 @@ from gossamer.protocol.trace import Step
 from gossamer.runtimes.crew import Engine
 from gossamer.runtimes.shards import Shards
 from gossamer.runtimes.simulator import Simulator
-from gossamer.sides.making import Machine
 from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import FILE as RECEIPTS
 from gossamer.sides.receipts import Book
@@ -94,50 +92,75 @@ class _Published:
 
 @dataclass
 class Run:
-    """A run under way, and the observer of `drive`: it evaluates, and tells its records and its caller."""
+    """A run of what is prepared and planned already, such as an audit's examples in the place of the spec's own.
+
+    It leaves the number of threads to the caller: sums in BLAS depend on it, and results must not.
+
+    Attributes
+    ----------
+    prepared, plan
+        What is run, from `prepare` and `plan_run`.
+    folder : ResultsFolder or None
+        Folder for the results; None writes nothing.
+    progress : Progress
+        Hearer of how the run goes.
+    watch : callable or None
+        Observer of every step of every node, as a trace has it.
+    measure, secret, checkpoint, engine
+        Parameters of `run`; by default there are no checkpoints.
+    purpose : str
+        Purpose that decides gradients beside what is prepared; runs that differ in it share no noise.
+    resumed : Checkpoint or None
+        Checkpoint that the run goes on from, in the same ``folder``.
+    sources : Sources or None
+        Sources of noise and samples, in the place of those that follow from secret, settings and examples.
+    updates : int or None
+        Number of updates after which the run ends, if its plan has more.
+    started : float
+        Moment on the machine's clock at which the run was asked for.
+    """
 
     prepared: Prepared
     plan: Plan
-    folder: ResultsFolder | None
-    progress: Progress
-    started: float
-    watch: Callable[[Step], None] | None
-    blank: IndexArray | None = None
+    folder: ResultsFolder | None = None
+    progress: Progress = field(default_factory=NullProgress)
+    watch: Callable[[Step], None] | None = None
     measure: Measure | None = None
     purpose: str = RUN
     secret: NoiseSecret | None = None
     checkpoint: float | None = None
     resumed: Checkpoint | None = None
     engine: Engine | None = None
-    coins: Coins | None = None
+    sources: Sources | None = None
     updates: int | None = None
+    started: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
         nodes = nodes_of(self.prepared, self.plan)
-        coins = self.coins or self._own_coins()
-        self.mark = mark(coins.noise)
+        sources = self.sources or self._own_sources()
+        self.mark = mark(sources.noise)
         # Of the examples as they were read, which is what a repeat compares: a private scale is found anew by it.
         self.tested = "" if self.folder is None or self.secret is None else test_mark(self.prepared, self.secret)
         if self.resumed is not None:
             self.resumed.check_run(self.mark, self.watch is not None, self.measure is not None)
         timed = not self.plan.hides_schedule
         self.book = None if self.folder is None else Book(self.plan.sides, self._name(), timed=timed)
-        found = self._scaled(coins)
+        sources = replace(sources, book=self.book)
+        found = self._scaled(sources)
         self.ranges, self.prepared = found.ranges, found.prepared
         self.private = PrivateRecords(self.folder)
-        self._simulate(nodes, Sources(coins.noise, coins.samples, found.ledgers, self.book), coins.machine)
+        self._simulate(nodes, replace(sources, ledgers=found.ledgers))
         self._observe()
 
-    def _scaled(self, coins: Coins) -> Scaled:
+    def _scaled(self, sources: Sources) -> Scaled:
         """Find a private scale, or take that which was found before, if the run goes on."""
         ranges = None if self.resumed is None else self.resumed.origin.ranges
         if ranges is not None:
             return found_before(self.prepared, ranges)
-        return scaled(self.prepared, self.plan, coins.noise, self.blank, coins.machine, self.book)
+        return scaled(self.prepared, self.plan, sources)
 
-    def _simulate(self, nodes: dict[str, Node], sources: Sources, machine: Machine) -> None:
-        given = sources.ledgers, sources.samples, machine, self.book
-        self.sides = sides_of(self.prepared, self.plan, sources.seed, self.blank, *given)
+    def _simulate(self, nodes: dict[str, Node], sources: Sources) -> None:
+        self.sides = sides_of(self.prepared, self.plan, sources)
         self.simulator = self._simulator(nodes, self.sides, sources)
         if self.book is not None:
             self.book.clock = lambda: self.simulator.elapsed
@@ -150,7 +173,8 @@ class Run:
         self.records = Records(prepared, plan, simulator, sides, self.folder, self.started, ready, self.ranges)
         self.records.book = self.book
         publish = _Published(self.records, self.node_records, self.progress)
-        self.evaluator = Evaluator(prepared, plan, simulator, lambda: plan.spent(sides.ledgers), publish, self.measure)
+        spent = lambda: plan.spent(sides.ledgers)  # noqa: E731
+        self.evaluator = Evaluator(prepared, plan, simulator, spent, publish, self.progress.updated, self.measure)
         self.parts: dict[str, Part] = {
             "private": self.private,
             "records": self.records,
@@ -179,11 +203,12 @@ class Run:
             staleness=prepared.algorithm.staleness,
         )
 
-    def _own_coins(self) -> Coins:
-        """Coins that follow from all that decides the run."""
+    def _own_sources(self) -> Sources:
+        """Sources that follow from all that decides the run, and from a fresh secret unless one was given."""
         prepared, purpose = self.prepared, self.purpose
+        self.secret = chosen_secret(prepared.experiment, self.secret)
         noise = secret_seed(prepared, self.plan.noise, purpose, self.secret)
-        return Coins(noise, samples_seed(prepared.experiment, purpose))
+        return Sources(noise, samples_seed(prepared.experiment, purpose))
 
     def _name(self) -> str:
         """A text that tells the run from others, also of the same spec, and nothing of its secret or its place."""
@@ -210,8 +235,8 @@ class Run:
         stop = self._stop
         with few_collections(), self.keeper.heard():
             if isinstance(self.simulator, Shards):
-                return drive_shards(self.simulator, stop, self, self.keeper)
-            return drive(self.simulator, stop, self, self.keeper, began or Patience())
+                return drive_shards(self.simulator, stop, self.evaluator, self.keeper)
+            return drive(self.simulator, stop, self.evaluator, self.keeper, began or Patience())
 
     @property
     def _stop(self) -> StopSettings:
@@ -297,31 +322,6 @@ class Run:
         for line in self.prepared.algorithm.remarks(self.simulator.nodes):
             warnings.warn(line, RunWarning, stacklevel=4)
 
-    # The observer of `drive`
-
-    @property
-    def timed(self) -> bool:
-        return self.evaluator.timed
-
-    @property
-    def next_update(self) -> int | None:
-        return self.evaluator.next_update
-
-    @property
-    def next_seconds(self) -> float | None:
-        return self.evaluator.next_seconds
-
-    def before(self, upcoming: float) -> None:
-        self.evaluator.before(upcoming)
-
-    def after(self) -> None:
-        self.progress.updated(self.simulator.counters.updates)
-        self.evaluator.after()
-
-    @property
-    def satisfied(self) -> bool:
-        return self.evaluator.satisfied
-
 
 def run(
     experiment: Experiment | Mapping[str, Any] | str | Path,
@@ -392,102 +392,19 @@ def run(
         started = time.perf_counter()
         prepared = prepare(spec_of(experiment), FromMemory(data, module))
         plan = plan_run(prepared)
-        drawn = chosen_secret(prepared.experiment, secret)
+        secret = chosen_secret(prepared.experiment, secret)
         place = None if folder is None else folder.path
         with tracing(trace, prepared) as watch, tracked(trackers, prepared, plan, place, track_private) as tracking:
             told = Several([progress or NullProgress(), tracking]) if trackers else progress or NullProgress()
-            session = Run(
+            return Run(
                 prepared,
                 plan,
                 folder,
-                told,
-                started,
-                watch,
+                progress=told,
+                watch=watch,
                 measure=measure,
-                secret=drawn,
+                secret=secret,
                 checkpoint=checkpoint,
                 engine=engine,
-            )
-            return session.go()
-
-
-def run_prepared(
-    prepared: Prepared,
-    plan: Plan,
-    folder: ResultsFolder | None = None,
-    *,
-    progress: Progress | None = None,
-    watch: Callable[[Step], None] | None = None,
-    blank: IndexArray | None = None,
-    purpose: str,
-    secret: NoiseSecret | None = None,
-    measure: Measure | None = None,
-    checkpoint: float | None = None,
-    resumed: Checkpoint | None = None,
-    engine: Engine | None = None,
-) -> Result:
-    """Run what is prepared and planned already, such as an audit's examples in the place of the spec's own.
-
-    Parameters
-    ----------
-    prepared, plan
-        From `prepare` and `plan_run`.
-    folder : ResultsFolder, optional
-        Where the results go; None writes nothing.
-    progress : Progress, optional
-        Is told how the run goes.
-    watch : callable, optional
-        Sees every step of every node, as a trace has it.
-    blank : ndarray of int64, optional
-        Rows whose slots hold nothing: they count in the sizes of shards and are sampled, and have no gradient.
-    purpose : str
-        What decides gradients beside what is prepared; runs that differ in it share no noise.
-    secret, measure, checkpoint, engine
-        As for `run`; by default there are no checkpoints.
-    resumed : Checkpoint, optional
-        Where a run goes on from, in the same ``folder``.
-
-    Raises
-    ------
-    CallerError
-        If it is no checkpoint of this run.
-    """
-    with threadpool_limits(1):
-        started = time.perf_counter()
-        drawn = chosen_secret(prepared.experiment, secret)
-        run = Run(
-            prepared,
-            plan,
-            folder,
-            progress or NullProgress(),
-            started,
-            watch,
-            blank,
-            measure=measure,
-            purpose=purpose,
-            secret=drawn,
-            checkpoint=checkpoint,
-            resumed=resumed,
-            engine=engine,
-        )
-        return run.go()
-
-
-def run_with(
-    coins: Coins,
-    prepared: Prepared,
-    plan: Plan,
-    folder: ResultsFolder | None = None,
-    *,
-    progress: Progress,
-    watch: Callable[[Step], None],
-    blank: IndexArray | None = None,
-    updates: int | None = None,
-) -> Result:
-    """Run with given ``coins``, in the place of those that follow from a secret, settings and examples.
-
-    For comparisons of two runs, thousands of them: it leaves the number of threads to the caller, and ends after so
-    many ``updates`` if the plan has more. The rest is as for `run_prepared`.
-    """
-    run = Run(prepared, plan, folder, progress, time.perf_counter(), watch, blank, coins=coins, updates=updates)
-    return run.go()
+                started=started,
+            ).go()

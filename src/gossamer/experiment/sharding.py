@@ -12,7 +12,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import StopSettings
 from gossamer.errors import CallerError, SpecError, counted
 from gossamer.experiment.driving import NO_KEEPER, Keeper, Observer, Patience
-from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
+from gossamer.experiment.nodes_and_sides import Sources, nodes_of, sides_of
 from gossamer.experiment.objective import build_objective
 from gossamer.experiment.prepared import Prepared
 from gossamer.privacy.mechanisms import Mechanism
@@ -24,7 +24,6 @@ from gossamer.runtimes.shards import Shards, least_delay
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import SidePlan
 from gossamer.sides.pool import Pool
-from gossamer.sides.receipts import Book
 
 _SHORTEST = 1e-9  # seconds: what is less may vanish beside the time on a clock
 
@@ -120,7 +119,7 @@ class Making:
         homes = tuple(number * shards // nodes for number in range(nodes))
         bare = replace(prepared, objective=cast(Any, None))
         found = ShardPlan(plan.mechanisms, plan.quotas, plan.lengths, plan.sides)
-        return cls(bare, found, homes, dict(sources.ledgers or {}), sources.samples, sources.book is not None)
+        return cls(bare, found, homes, dict(sources.ledgers), sources.samples, sources.book is not None)
 
     def shard(self, seed: int, number: int) -> Shard:
         """Make one shard; ``seed`` is that of all noise."""
@@ -132,7 +131,7 @@ class Making:
             warnings.simplefilter("ignore")  # what is to be said was, when the run was prepared
             nodes = nodes_of(prepared, plan)
         book = ShardBook() if self.receipts else None
-        sides = sides_of(prepared, plan, seed, None, self.ledgers, self.samples, book=book)
+        sides = sides_of(prepared, plan, Sources(seed, self.samples, ledgers=self.ledgers, book=book))
         shard = Shard(nodes, sides, prepared.world, self.homes, number)
         if book is not None:
             book.shard = shard
@@ -197,24 +196,6 @@ def drive_shards(shards: Shards, stop: StopSettings, observer: Looking, keeper: 
     return "finished"
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Sources of a run's data sides, beside what is prepared and planned.
-
-    Attributes
-    ----------
-    seed, samples, ledgers
-        As for `nodes_and_sides.sides_of`.
-    book : Book or None
-        Where receipts are noted.
-    """
-
-    seed: int
-    samples: int | None
-    ledgers: Mapping[str, Ledger] | None
-    book: Book | None = None
-
-
 def sharded(
     engine: Engine,
     prepared: Prepared,
@@ -235,6 +216,6 @@ def sharded(
     def deal(shards: int) -> Making:
         return Making.of(prepared, plan, shards, sources)
 
-    crew = engine.crew(deal, len(prepared.names), sources.seed)
+    crew = engine.crew(deal, len(prepared.names), sources.noise)
     charged = None if sources.book is None else sources.book.told
     return Shards(nodes, sides, prepared.world, crew, record, prepared.algorithm.staleness, charged)

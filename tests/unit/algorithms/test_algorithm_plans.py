@@ -16,7 +16,7 @@ from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.sample_planning import plan_samples
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.nodes_and_sides import sides_of
+from gossamer.experiment.nodes_and_sides import Sources, sides_of
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
@@ -68,7 +68,7 @@ def test_all_sides_are_those_of_each_party(name: str) -> None:
     prepared, plan = planned(name)
     assert set(prepared.names) <= set(plan.sides)
     assert plan.side("a server that releases nothing") == Nothing()
-    assert [ledger.owner for ledger in sides_of(prepared, plan, 1).ledgers] == [
+    assert [ledger.owner for ledger in sides_of(prepared, plan, Sources(1)).ledgers] == [
         party for party, side in plan.sides.items() if side.charges() is not None
     ]
 
@@ -86,10 +86,10 @@ def test_the_first_guarantee_is_the_one_that_noise_is_planned_for(name: str) -> 
 def test_a_shard_of_local_updates_has_no_blank_slots(name: str) -> None:
     prepared, plan = planned(name)
     with pytest.raises(SpecError, match="none of its slots can be blank"):
-        sides_of(prepared, plan, 1, prepared.shards[0][:1])
+        sides_of(replace(prepared, blank=prepared.shards[0][:1]), plan, Sources(1))
     # Rows that are nobody's blank nothing.
     nobodys = np.setdiff1d(np.arange(10**4), np.concatenate(prepared.shards))[:3]
-    sides_of(prepared, plan, 1, nobodys)
+    sides_of(replace(prepared, blank=nobodys), plan, Sources(1))
 
 
 def test_interfaces_are_small() -> None:

@@ -13,7 +13,7 @@ from tests.oracle.specs import SPECS, Spec
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.driving import Keeper, NullObserver, Patience, drive
-from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
+from gossamer.experiment.nodes_and_sides import Sources, nodes_of, sides_of
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.private_scale import scaled
@@ -85,7 +85,7 @@ class _Made:
         prepared, trace = self.prepared, io.BytesIO()
         simulator = Simulator(
             nodes_of(prepared, self.plan),
-            sides_of(prepared, self.plan, 5),
+            sides_of(prepared, self.plan, Sources(5)),
             prepared.world,
             watch=lambda step: write_step(trace, step),
             count=prepared.count,

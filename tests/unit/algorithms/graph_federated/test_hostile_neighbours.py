@@ -15,7 +15,7 @@ import pytest
 
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.messages import Assignment, Average, Combine
-from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
+from gossamer.experiment.nodes_and_sides import Sources, nodes_of, sides_of
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
@@ -56,7 +56,7 @@ class Run:
         if lie is not None:
             lies_from(self.nodes[HOSTILE], lie)
         self.honest = [name for name in self.nodes if name.startswith("server-") and name != HOSTILE]
-        sides = sides_of(prepared, self.plan, secret_seed(prepared, self.plan.noise, "run"))
+        sides = sides_of(prepared, self.plan, Sources(secret_seed(prepared, self.plan.noise, "run")))
         self.starts: dict[str, list[float]] = {}
         self.simulator = Simulator(self.nodes, sides, prepared.world, watch=self.look)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from gossamer.algorithms.graph_federated.settings import combination
 from gossamer.algorithms.plan import Plan
 from gossamer.cli import main
 from gossamer.errors import CallerError
-from gossamer.experiment.nodes_and_sides import sides_of
+from gossamer.experiment.nodes_and_sides import Sources, sides_of
 from gossamer.experiment.planning import plan_run, problem_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
@@ -231,7 +232,7 @@ def test_noise_of_agents_protects_them_from_their_own_server() -> None:
     server = plan.guarantees["own_server"]
     assert 0 < server.epsilon < math.inf
     assert server.delta == BUDGET["delta"]
-    ledgers = sides_of(prepared, plan, 1).ledgers
+    ledgers = sides_of(prepared, plan, Sources(1)).ledgers
     most = max(ledger.charges.most for ledger in ledgers if ledger.owner in prepared.names)
     assert 0 < most < T
     rho = most * (2 / 8.0) ** 2 / 2
@@ -275,7 +276,7 @@ def test_no_noise_or_no_bound_is_no_guarantee(chosen: gs.Experiment) -> None:
     prepared, plan = planned(chosen)
     assert {guarantee.epsilon for guarantee in plan.guarantees.values()} == {math.inf}
     assert set(plan.epsilons.values()) == {math.inf}
-    ledgers = sides_of(prepared, plan, 1).ledgers
+    ledgers = sides_of(prepared, plan, Sources(1)).ledgers
     assert plan.spent(ledgers) is None
     assert {law.clip for law in plan.mechanisms.values()} == {math.inf}
     assert prepared.algorithm.claims(problem_of(prepared), plan) == []
@@ -308,7 +309,7 @@ def test_units_with_other_numbers_of_links_have_no_common_number_of_records() ->
 def test_blank_slots_are_refused() -> None:
     prepared, plan = planned(spec())
     with pytest.raises(CallerError, match="none of its slots can be blank"):
-        sides_of(prepared, plan, 1, np.arange(3))
+        sides_of(replace(prepared, blank=np.arange(3)), plan, Sources(1))
 
 
 @pytest.mark.parametrize("temporal", ["independent", "random_walk", "sqrt_toeplitz", "banded"])
@@ -333,7 +334,7 @@ def test_random_noise_of_the_first_rounds() -> None:
 )
 def test_a_reading_is_that_of_the_unit_that_has_spent_most(changes: dict[str, Any]) -> None:
     prepared, plan = planned(spec(changes))
-    ledgers = sides_of(prepared, plan, 1).ledgers
+    ledgers = sides_of(prepared, plan, Sources(1)).ledgers
     assert plan.spent(ledgers) == 0
     problem = problem_of(prepared)
     noise = planned_noise(problem, combination(problem.settings, problem.graph), B)

@@ -12,7 +12,7 @@ from scipy import stats
 
 from gossamer.algorithms.graph_federated.messages import Assignment
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.nodes_and_sides import nodes_of, sides_of
+from gossamer.experiment.nodes_and_sides import Sources, nodes_of, sides_of
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
@@ -138,7 +138,7 @@ def test_honest_runs_stay_within_it(name: str) -> None:
     prepared = prepare(parse_spec({key: value for key, value in spec.items() if value is not None}))
     plan: Any = plan_run(prepared)
     assert plan.figures["masked_model_radius"] == plan.lengths.radius
-    sides = sides_of(prepared, plan, secret_seed(prepared, plan.noise, "run"))
+    sides = sides_of(prepared, plan, Sources(secret_seed(prepared, plan.noise, "run")))
     nodes = nodes_of(prepared, plan)
     longest = 0.0
 
