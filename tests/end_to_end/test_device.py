@@ -111,5 +111,5 @@ def test_nodes_at_once_change_the_last_digits_alone() -> None:
 def test_the_option_is_the_setting(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     out = tmp_path / "out"
-    assert main(["run", str(tmp_path / "spec.yaml"), "--device", "cpu", "--out", str(out)]) == 0
+    assert main(["run", str(tmp_path / "spec.yaml"), "--set", "compute.device=cpu", "--out", str(out)]) == 0
     assert "device: cpu" in (out / "spec.yaml").read_text()

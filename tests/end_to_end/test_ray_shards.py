@@ -85,7 +85,7 @@ def test_a_run_whose_coordinator_is_killed_is_resumed(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs the extra ray")
     spec, out = tmp_path / "spec.yaml", tmp_path / "out"
     spec.write_text(yaml.safe_dump(DEMO | {"stop": {"virtual_seconds": 40}}))
-    call = ["run", str(spec), "--engine", "ray", "--shards", "2", "--checkpoint", "0.1s", "--out", str(out)]
+    call = ["run", str(spec), "--shards", "2", "--checkpoint", "0.1s", "--out", str(out)]
     process = subprocess.Popen([sys.executable, "-c", OFTEN.format(call)])
     while not ((out / CHECKPOINT).exists() and read_checkpoint(out).begun):
         assert process.poll() is None, "the run ended before there was a checkpoint"
@@ -117,11 +117,7 @@ def test_without_ray_its_extra_is_named(
         (["--shards", "9"], "expected from 1 to 8 shards for 8 nodes, found 9; correct --shards"),
         (["--shards", "0"], "expected from 1 to 8 shards for 8 nodes, found 0"),
         (["--shards", "9", "--set", "links.latency=0"], "expected from 1 to 8 shards for 8 nodes, found 9"),
-        (
-            ["--engine", "sim", "--shards", "2"],
-            "--shards is for --engine ray, found --engine sim; leave one of them out",
-        ),
-        (["--engine", "ray", "--address", "127.0.0.1:1"], "--address 127.0.0.1:1: nothing answers there"),
+        (["--address", "127.0.0.1:1"], "--address 127.0.0.1:1: nothing answers there"),
     ],
 )
 @pytest.mark.usefixtures("called_here", "quiet")

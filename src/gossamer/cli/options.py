@@ -106,15 +106,6 @@ def add_reproducible(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_device(command: argparse.ArgumentParser) -> None:
-    """Add the option of the device that sums are computed on to a command that runs a spec."""
-    command.add_argument(
-        "--device",
-        choices=["auto", "cpu", "cuda"],
-        help="compute sums of gradients and their noise there, by PyTorch: compute.device",
-    )
-
-
 def read_experiment(options: argparse.Namespace) -> Experiment:
     """The spec that was given, with its overrides."""
     from gossamer.experiment.reading import read_spec
@@ -127,8 +118,7 @@ def overrides_of(options: argparse.Namespace) -> list[str]:
     seed = [] if options.seed is None else [f"seed={options.seed}"]
     weak = ["privacy.accept_weak=true"] * options.accept_weak
     reproducible = ["privacy.noise_secret=reproducible"] * getattr(options, "reproducible", False)
-    device = [] if getattr(options, "device", None) is None else [f"compute.device={options.device}"]
-    return [*options.set, *seed, *weak, *reproducible, *device]
+    return [*options.set, *seed, *weak, *reproducible]
 
 
 def same_options(options: argparse.Namespace) -> list[str]:
@@ -163,5 +153,4 @@ _ABOUT_SPECS = (SpecError, TopologyError, AccountingError, BudgetUnreachable, Mo
 
 def settings_of(options: argparse.Namespace) -> list[str]:
     """Options by which a run differs from others of its spec, beside the seed; see `default_folder`."""
-    device = [] if getattr(options, "device", None) is None else [options.device]
-    return [*options.set, *(["reproducible"] * getattr(options, "reproducible", False)), *device]
+    return [*options.set, *(["reproducible"] * getattr(options, "reproducible", False))]

@@ -140,9 +140,11 @@ class _Audit:
     """An audit under way."""
 
     def __init__(self, prepared: Prepared, updates: int, folder: Path) -> None:
-        self._prepared, self._updates, self._folder = prepared, updates, folder
+        self._prepared, self._folder = prepared, folder
         self._seed = derive(prepared.experiment.seed, "leak audit")
-        self._plan = plan_run(prepared)
+        plan = plan_run(prepared)
+        most = min(updates, plan.stop.updates or updates)
+        self._plan = replace(plan, stop=plan.stop.model_copy(update={"updates": most}))
         self._relation, self._classes = prepared.experiment.privacy.relation, prepared.dataset.classes
         self._clients = prepared.experiment.terms.unit != EXAMPLE
         self._scale = NoiseScale()
@@ -205,9 +207,7 @@ class _Audit:
         """Run, and see what there is to see; with what is written into a ``folder``, if one is named."""
         place = self._folder / folder if folder else None
         results = None if place is None else ResultsFolder(place, overwrite=True)
-        result = Run(
-            prepared, self._plan, results, progress=seen, watch=seen.step, sources=coins, updates=self._updates
-        ).go()
+        result = Run(prepared, self._plan, results, progress=seen, watch=seen.step, sources=coins).go()
         assert seen.view is not None
         seen.ended(seen.view.end(result))
         if place is not None:
@@ -242,7 +242,7 @@ class _Audit:
                 raise _Found(step)
 
         try:
-            Run(base.prepared, self._plan, watch=look, sources=base.coins(), updates=self._updates).go()
+            Run(base.prepared, self._plan, watch=look, sources=base.coins()).go()
         except _Found as found:
             return found.step
         raise AssertionError(f"the first run has fewer than {place} steps")

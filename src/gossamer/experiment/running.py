@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.problem import StopSettings
 from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
 from gossamer.experiment.checkpoints import Checkpoint, Origin, spec_digest
@@ -114,8 +113,6 @@ class Run:
         Checkpoint that the run goes on from, in the same ``folder``.
     sources : Sources or None
         Sources of noise and samples, in the place of those that follow from secret, settings and examples.
-    updates : int or None
-        Number of updates after which the run ends, if its plan has more.
     started : float
         Moment on the machine's clock at which the run was asked for.
     """
@@ -132,7 +129,6 @@ class Run:
     resumed: Checkpoint | None = None
     engine: Engine | None = None
     sources: Sources | None = None
-    updates: int | None = None
     started: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -232,19 +228,11 @@ class Run:
         return self.records.result(self.secret)
 
     def _drive(self, began: Patience | None) -> str:
-        stop = self._stop
+        stop = self.plan.stop
         with few_collections(), self.keeper.heard():
             if isinstance(self.simulator, Shards):
                 return drive_shards(self.simulator, stop, self.evaluator, self.keeper)
             return drive(self.simulator, stop, self.evaluator, self.keeper, began or Patience())
-
-    @property
-    def _stop(self) -> StopSettings:
-        """Bounds that end the run: those of its plan, or fewer updates."""
-        stop, most = self.plan.stop, self.updates
-        if most is None or (stop.updates is not None and stop.updates <= most):
-            return stop
-        return stop.model_copy(update={"updates": most})
 
     def begin(self) -> Patience | None:
         """Tell what is run, and write down all that is fixed by now, or go on from the checkpoint, if there is one.

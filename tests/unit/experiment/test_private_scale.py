@@ -16,6 +16,7 @@ from gossamer.errors import CallerError, RunWarning
 from gossamer.experiment.attacking import invert
 from gossamer.experiment.auditing import audit_run
 from gossamer.experiment.membership_auditing import audit_membership
+from gossamer.experiment.nodes_and_sides import Sources
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.private_scale import WIDTH, beforehand, scaled
@@ -63,7 +64,7 @@ def _spec(path: Path, scale: Any = "private", **more: Any) -> Experiment:
 def test_without_noise_ranges_are_geometric_means(table: Path) -> None:
     experiment = _spec(table, privacy={"mechanism": "none"}, budget=None)
     prepared = prepare(experiment)
-    found = scaled(prepared, plan_run(prepared), 0)
+    found = scaled(prepared, plan_run(prepared), Sources(0))
     raw = prepared.dataset.train.features
     for name, place in (("size", 0), ("weight", 3)):
         mean = float(np.exp(np.log(raw[:, place].astype(np.float64)).mean()))
@@ -114,7 +115,7 @@ def test_noise_differs_from_run_to_run_and_follows_the_secret(table: Path) -> No
 
 def test_further_rows_are_scaled_alike(table: Path) -> None:
     prepared = prepare(_spec(table, privacy={"mechanism": "none"}, budget=None))
-    found = scaled(prepared, plan_run(prepared), 0)
+    found = scaled(prepared, plan_run(prepared), Sources(0))
     told = found.prepared.dataset.declaration
     assert told is not None
     kept = Declaration.model_validate_json(told.model_dump_json())  # the filling is within the range
@@ -163,7 +164,7 @@ def test_settings_that_do_not_fit_are_refused(table: Path, keys: dict[str, Any],
 def test_public_examples_are_scaled_alike(table: Path) -> None:
     """A run that ends by their accuracy looks at features as its model was trained on."""
     prepared = prepare(_spec(table, evaluation={"public_path": table}, privacy={"mechanism": "none"}, budget=None))
-    found = scaled(prepared, plan_run(prepared), 0)
+    found = scaled(prepared, plan_run(prepared), Sources(0))
     assert prepared.public is not None
     assert np.abs(prepared.public.features).max() > 1
     assert found.prepared.public is not None

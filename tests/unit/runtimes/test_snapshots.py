@@ -78,7 +78,7 @@ class _Made:
             warnings.simplefilter("ignore", RunWarning)
             prepared = prepare(parse_spec(spec))
             self.plan = plan_run(prepared)
-        found = scaled(prepared, self.plan, 5)
+        found = scaled(prepared, self.plan, Sources(5))
         self.prepared = found.prepared
 
     def __call__(self) -> tuple[Simulator, io.BytesIO]:

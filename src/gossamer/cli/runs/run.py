@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from gossamer.cli.logs import STDERR, add_log, logged
 from gossamer.cli.options import (
     FileName,
-    add_device,
     add_reproducible,
     add_spec,
     interval,
@@ -53,7 +52,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     add_spec(command, optional=True)
     add_reproducible(command)
-    add_device(command)
     command.add_argument(
         "--repeat",
         action=FileName,
@@ -97,16 +95,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def _add_engine(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--engine",
-        choices=["sim", "ray"],
-        default=None,
-        help="in this process, or on shards with Ray (default: ray with --shards or --address, else sim)",
+        "--shards", type=int, metavar="N", help="deal the nodes out to N processes of Ray (with --address: one a core)"
     )
-    command.add_argument("--shards", type=int, metavar="N", help="processes of Ray (default: one a core)")
     command.add_argument(
         "--address",
         metavar="HOST:PORT",
-        help="of a Ray cluster that this machine is a node of, or auto (default: start Ray here)",
+        help="the same on a Ray cluster that this machine is a node of, or auto (default: start Ray here)",
     )
 
 
@@ -169,10 +163,7 @@ def _run(options: argparse.Namespace) -> Start:
 
 
 def _engine(options: argparse.Namespace) -> RayShards | None:
-    found = {"--shards": options.shards is not None, "--address": options.address is not None}
-    if options.engine == "sim" or not (options.engine or any(found.values())):
-        for name in [name for name, there in found.items() if there]:
-            raise CallerError(f"{name} is for --engine ray, found --engine sim; leave one of them out")
+    if options.shards is None and options.address is None:
         return None
     from gossamer.runtimes.ray_shards import RayShards
 
@@ -182,8 +173,7 @@ def _engine(options: argparse.Namespace) -> RayShards | None:
 def _repeat(options: argparse.Namespace) -> Start:
     from gossamer.experiment.repeating import repeat_run
 
-    more = {"--checkpoint": options.checkpoint, "--engine": options.engine}
-    more |= {"--shards": options.shards, "--address": options.address}
+    more = {"--checkpoint": options.checkpoint, "--shards": options.shards, "--address": options.address}
     _check_alone("--repeat", options, {name: value is not None for name, value in more.items()})
     out = options.out or Path("runs") / f"{options.repeat.resolve().name}-repeat"
     more = {"overwrite": options.overwrite, "trace": options.trace}
@@ -194,8 +184,7 @@ def _resume(options: argparse.Namespace) -> Start:
     from gossamer.experiment.resuming import resume_run
 
     more = {"--repeat": options.repeat, "--out": options.out, "--overwrite": options.overwrite}
-    sim = {"--engine sim": options.engine == "sim"}
-    _check_alone("--resume", options, sim | {name: bool(value) for name, value in more.items()})
+    _check_alone("--resume", options, {name: bool(value) for name, value in more.items()})
     given = {"trace": options.trace, **_kept(options), "engine": _engine(options)}
     return options.resume, lambda shown: resume_run(options.resume, progress=shown, **given)
 
@@ -208,7 +197,6 @@ def _check_alone(option: str, options: argparse.Namespace, more: dict[str, bool]
         "--seed": options.seed is not None,
         "--accept-weak": options.accept_weak,
         "--reproducible": options.reproducible,
-        "--device": options.device is not None,
         "--track": bool(options.track),
         **more,
     }
