@@ -28,7 +28,7 @@ class Entry:
     module : str
         Below `gossamer.cli`.
     help : str
-        Its line among the commands.
+        Line among the commands.
     """
 
     module: str

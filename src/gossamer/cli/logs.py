@@ -49,7 +49,7 @@ def logged(options: argparse.Namespace, run: str | None = None) -> Iterator[None
     Parameters
     ----------
     options : Namespace
-        With what `add_log` adds.
+        Options with what `add_log` adds.
     run : str, optional
         Name of the run, of lines that do not name one.
 

@@ -221,9 +221,9 @@ def patience(doing: str, seconds: float = SECONDS) -> Iterator[Callable[[str], N
     Parameters
     ----------
     doing : str
-        What is done at first; the block gets a function that takes what is done from then on.
+        Work that is done at first; the block gets a function that takes what is done from then on.
     seconds : float, optional
-        Between two lines, and before the first.
+        Seconds between two lines, and before the first.
     """
     known, done = [doing], threading.Event()
 

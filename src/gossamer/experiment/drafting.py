@@ -38,35 +38,35 @@ class Draft:
     Attributes
     ----------
     name, path : str
-        Of the data set; the path as seen from the spec's folder.
+        Name and path of the data set; the path as seen from the spec's folder.
     target : str
         The column to be predicted.
     labels : sequence of str or int
-        Its classes; none for a regression.
+        Classes of the target; none for a regression.
     columns : mapping of str to plain data
         Features, as ``dataset.columns`` has them.
     left_out : sequence of str
         Columns that are no features.
     rows, fewest : int
-        How many rows there are, and at the owner that has fewest.
+        Number of rows, and of those at the owner that has fewest.
     owner : str or None
         The column that says whose row it is.
     owners : int
-        How many there are; 1 without such a column.
+        Number of owners; 1 without such a column.
     csv : mapping of str to plain data
-        How the file is written, where that is not as usual.
+        Ways in which the file is written, where that is not as usual.
     epsilon : float
-        Of the budget.
+        Epsilon of the budget.
     delta : float or None
-        Of the budget; by default that of the rule.
+        Delta of the budget; by default that of the rule.
     target_range : plain data, optional
-        Of a regression, as ``dataset.target_range`` has it.
+        Range of a regression's target, as ``dataset.target_range`` has it.
     person : str or None
         The column that says which person a row is about.
     rows_per_person : int
-        How many rows a person may have.
+        Most rows that a person may have.
     marks : sequence of str
-        What says nothing in cells, beside what usually does.
+        Marks that say nothing in cells, beside the usual ones.
     """
 
     name: str

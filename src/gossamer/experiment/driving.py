@@ -130,7 +130,7 @@ class Keeper:
     Attributes
     ----------
     due : float
-        When to do so next, on the machine's clock (`time.monotonic`).
+        Moment to do so next, on the machine's clock (`time.monotonic`).
     """
 
     due = math.inf
@@ -177,15 +177,15 @@ def drive(
     Parameters
     ----------
     simulator : Simulator
-        What happens.
+        Simulator of what happens.
     stop : StopSettings
         The bounds.
     observer : Observer
-        Who looks.
+        Observer that looks.
     keeper : Keeper
-        Who keeps the state of the run.
+        Keeper of the state of the run.
     begun : Patience
-        Of a run that goes on, as it was kept.
+        Patience of a run that goes on, as it was kept.
 
     Returns
     -------

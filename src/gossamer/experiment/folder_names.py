@@ -41,9 +41,9 @@ def default_folder(spec: Path, kind: str, seed: int | None, settings: Sequence[s
     spec : Path
         The file.
     kind : str
-        What stands between the spec's name and the seed, such as ``up``; may be empty.
+        Word between the spec's name and the seed, such as ``up``; may be empty.
     seed : int or None
-        Of the run; None where the folder is for runs of several.
+        Seed of the run; None where the folder is for runs of several.
     settings : sequence of str
         Overrides, as ``--set`` takes them, of which the last one of a key counts, and names of other options. Their
         order does not count.

@@ -38,9 +38,9 @@ class NodeRecords:
     Attributes
     ----------
     prepared, plan
-        What is run.
+        Run, as it was prepared and planned.
     simulator : Observed
-        Where.
+        Simulator in which it happens.
     clips : list of dict
         The least, median and largest clip at the moments that the run was looked at, where clips move.
     """

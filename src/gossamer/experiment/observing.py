@@ -64,13 +64,13 @@ def fit_figures(objective: Objective, model: FloatArray, dataset: Dataset, test:
     Parameters
     ----------
     objective : Objective
-        What was minimised; of one that predicts nothing there are no figures.
+        Objective that was minimised; of one that predicts nothing there are no figures.
     model : ndarray [size]
-        Its parameters.
+        Parameters of the model.
     dataset : Dataset
-        What says whether there are classes, and the unit of targets.
+        Data set that says whether there are classes, and the unit of targets.
     test : Split, optional
-        By default those of ``dataset``.
+        Test examples; by default those of ``dataset``.
     """
     examples = dataset.test if test is None else test
     if not len(examples):
@@ -127,11 +127,11 @@ class Evaluator:
     Parameters
     ----------
     prepared : Prepared
-        What is run.
+        Run, as it was prepared and planned.
     plan : Plan
-        Its schedule.
+        Plan of the run.
     simulator : Observed
-        Where.
+        Simulator in which it happens.
     spent : callable
         The largest epsilon that nodes have spent so far, or None.
     publish : callable

@@ -65,7 +65,7 @@ def personalised(prepared: Prepared, nodes: Mapping[str, Node]) -> dict[str, Any
     Parameters
     ----------
     prepared : Prepared
-        What was run.
+        Run, as it was prepared.
     nodes : mapping of str to Node
         Those that are there at the end.
 

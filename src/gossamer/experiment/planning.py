@@ -212,9 +212,9 @@ class Forecast:
     Attributes
     ----------
     virtual_seconds : float
-        Until the run ends, on the clock of the simulation; until the look ahead ended, where that is not ``whole``.
+        Seconds until the run ends on the clock of the simulation, or the look ahead, where that is not ``whole``.
     messages, size : int
-        How many messages nodes send each other until then, and how many bytes they are in all.
+        Number of messages that nodes send each other until then, and of their bytes in all.
     whole : bool
         Whether the look ahead went to the run's end.
     memory : int

@@ -52,15 +52,15 @@ class Prepared:
     shards : tuple of index arrays
         The rows of the training split that each node holds.
     objective : Objective
-        What is minimised.
+        Objective that is minimised.
     graph : Graph
-        Who may talk to whom: of the nodes, or of those that the algorithm has it join, such as the servers of units.
+        Graph of who may talk to whom: of the nodes, or of those that the algorithm joins, such as servers of units.
     estimates : Estimated or None
-        What was guessed from public or synthetic examples, because the spec does not say it.
+        Constants guessed from public or synthetic examples, because the spec does not say them.
     run : str
         Name of the deployed run, whose parties have identities; empty in a simulation.
     holdings : Holdings or None
-        How persons' examples lie at nodes, where the data say whose they are. Of other parties' data nobody knows.
+        Places of persons' examples, where the data say whose they are. Of other parties' data nobody knows.
     pretrained : Public or None
         The model of ``objective.pretrained``, if there is one.
     public : Split or None

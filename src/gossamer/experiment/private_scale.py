@@ -117,7 +117,7 @@ def question(prepared: Prepared) -> tuple[Magnitudes, Gradient]:
     Parameters
     ----------
     prepared : Prepared
-        Whose scale is to be found.
+        Run whose scale is to be found.
 
     Raises
     ------
@@ -141,9 +141,9 @@ def ranges_of(prepared: Prepared, answers: Sequence[FloatArray]) -> dict[str, fl
     Parameters
     ----------
     prepared : Prepared
-        With the values of its columns as they are.
+        Run with the values of its columns as they are.
     answers : sequence of ndarray [size]
-        Of all nodes, in order: sums in floating point depend on it.
+        Answers of all nodes, in order: sums in floating point depend on it.
     """
     columns, (magnitudes, task) = list(found_by_release(prepared.dataset)), question(prepared)
     total, law = np.sum(np.stack(answers), axis=0), task.query.mechanism
@@ -161,9 +161,9 @@ class Scaled:
     Attributes
     ----------
     prepared : Prepared
-        With scaled examples, and a declaration that says by what.
+        Run with scaled examples, and a declaration that says by what.
     ranges : mapping of str to float
-        Of each column that was scaled privately: values are taken to be between that number and minus it.
+        Range of each column that was scaled privately: values are taken to be between that number and minus it.
     ledgers : mapping of str to Ledger
         Ledgers of what that has cost, for the run to be charged to.
     """
@@ -179,7 +179,7 @@ def scaled(prepared: Prepared, plan: Plan, sources: Sources) -> Scaled:
     Parameters
     ----------
     prepared : Prepared
-        With the values of its columns as they are.
+        Run with the values of its columns as they are.
     plan : Plan
         Plan of the run and of what comes before it.
     sources : Sources
@@ -219,9 +219,9 @@ def rescaled(prepared: Prepared, ranges: Mapping[str, float]) -> Prepared:
     Parameters
     ----------
     prepared : Prepared
-        With the values of its columns as they are.
+        Run with the values of its columns as they are.
     ranges : mapping of str to float
-        Of a run of the same spec, as its summary has them; none where it found none.
+        Ranges of a run of the same spec, as its summary has them; none where it found none.
     """
     declaration = prepared.dataset.declaration
     if not ranges or declaration is None or declaration.columns is None:

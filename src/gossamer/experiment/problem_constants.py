@@ -58,7 +58,7 @@ class Estimates:
     examples : int
         Size of the sample.
     smoothness_by : str
-        How L was found.
+        Way in which L was found.
     """
 
     gradient_sd: float
@@ -78,13 +78,13 @@ def estimate_problem(objective: Objective, sample: Split, initial: FloatArray, s
     Parameters
     ----------
     objective : Objective
-        What is minimised.
+        Objective that is minimised.
     sample : Split
-        At least 2 examples; never the data that a run protects.
+        Sample of at least 2 examples; never the data that a run protects.
     initial : ndarray [size]
         x_0.
     seed : int
-        Of the power iteration's starting direction; public.
+        Seed of the power iteration's starting direction; public.
 
     Raises
     ------
@@ -201,11 +201,11 @@ def synthetic_sample(
     Parameters
     ----------
     shape : tuple of int
-        Of one example, such as (784,) or (1, 28, 28).
+        Shape of one example, such as (784,) or (1, 28, 28).
     classes : int or None
         Number of classes; None for a regression.
     count : int
-        How many examples.
+        Number of examples.
     seed : int
         Public.
     unit_norm : bool
@@ -241,9 +241,9 @@ def public_sample(
     private : DatasetSettings
         The protected one; only its name and paths are looked at.
     shape, classes
-        Of the protected data set, as for `synthetic_sample`.
+        Shape and classes of the protected data set, as for `synthetic_sample`.
     count, seed : int
-        How many examples, and which.
+        Number of examples, and the seed that says which.
     protected : Split, optional
         The protected examples, to refuse a public data set that has one of them.
 
@@ -310,7 +310,7 @@ def with_estimates(
     experiment : Experiment
         One that `needs_estimates`.
     objective : Objective
-        What is minimised.
+        Objective that is minimised.
     dataset : Dataset
         The protected one: the shape of its examples and the number of its classes are looked at, and whether a public
         data set has an example of its.

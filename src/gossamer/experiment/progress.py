@@ -21,11 +21,11 @@ class Party(NamedTuple):
     Attributes
     ----------
     name : str
-        Of the node.
+        Name of the node.
     made, planned : int
         Releases so far, and at most.
     ended : str
-        Why it makes no more; empty while it may.
+        Reason why it makes no more; empty while it may.
     """
 
     name: str
@@ -46,9 +46,9 @@ class Watched:
     Attributes
     ----------
     prepared, plan
-        What is run.
+        Run, as it was prepared and planned.
     simulator : Observed
-        Where.
+        Simulator in which it happens.
     """
 
     prepared: Prepared

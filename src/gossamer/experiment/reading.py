@@ -129,7 +129,7 @@ def parse_spec(content: Any, modules: Collection[str] | None = None) -> Experime
     Parameters
     ----------
     content : mapping
-        As YAML has it.
+        Content as YAML has it.
     modules : collection of str, optional
         Code of other distributions that may be imported for its algorithm, where somebody else wrote the spec; by
         default whatever it asks for. See `registered.Registered.is_allowed`.

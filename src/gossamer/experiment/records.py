@@ -39,7 +39,7 @@ class PrivateRecords:
     Attributes
     ----------
     folder : ResultsFolder or None
-        Where they are written.
+        Folder that they are written to.
     not_finite : int
         Gradients that were not finite, so far.
     """
@@ -72,9 +72,9 @@ class ReceiptRecords:
     Attributes
     ----------
     folder : ResultsFolder
-        Where they are written.
+        Folder that they are written to.
     book : Book
-        Where they are noted.
+        Book in which they are noted.
     """
 
     folder: ResultsFolder
@@ -99,13 +99,13 @@ class Records:
     Attributes
     ----------
     prepared, plan
-        What is run.
+        Run, as it was prepared and planned.
     simulator : Observed
-        Where.
+        Simulator in which it happens.
     sides : Pool
         Data sides, whose ledgers are written.
     folder : ResultsFolder or None
-        Where to.
+        Folder that they are written to.
     started, ready : float
         Seconds on the clock of the machine: when the run was asked for, and when all was prepared.
     ranges : mapping of str to float
@@ -115,7 +115,7 @@ class Records:
     fit : dict
         Further figures of a regression, of the moment of the last row.
     status : str
-        How the run goes, or why it ended.
+        State of the run, or why it ended.
     personal, diverged, shortfall : dict
         Figures of personal models, of a run that diverged, and of one that did not come to the end of its plan; empty
         where there are none.

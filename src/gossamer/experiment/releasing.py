@@ -36,17 +36,17 @@ def released_gradients(
     Parameters
     ----------
     objective : Objective
-        What is minimised.
+        Objective that is minimised.
     data : Split
         The training examples.
     batches : sequence of index arrays
-        None of them empty.
+        Rows of each batch, none of them empty.
     model : Model
-        Where the gradients are taken.
+        Model at which the gradients are taken.
     mechanism : Mechanism
         Clip and noise.
     seed : int
-        Of the noise.
+        Seed of the noise.
 
     Returns
     -------

@@ -22,9 +22,9 @@ class Result:
     Attributes
     ----------
     summary : dict
-        As in ``summary.json``.
+        Content of ``summary.json``.
     guarantee : Guarantee
-        What is proved about what leaked.
+        Guarantee of what leaked.
     metrics : list of dict
         A row an evaluation, as in ``metrics.jsonl``.
     model : Model
@@ -32,12 +32,12 @@ class Result:
     timing : dict
         Wall seconds, as in ``timing.json``.
     folder : Path or None
-        Where the results were written.
+        Folder that the results were written to.
     guarantees : mapping of str to Guarantee
-        By observer, where they differ.
+        Guarantees by observer, where they differ.
     secret : NoiseSecret or None
-        What noise and samples came from, if nobody may guess them: ``run(experiment, secret=result.secret)`` is the
-        same run again. It is not shown when the result is printed.
+        Secret that noise and samples came from, if nobody may guess them: ``run(experiment, secret=result.secret)`` is
+        the same run again. It is not shown when the result is printed.
     """
 
     summary: dict[str, Any]
@@ -66,7 +66,7 @@ class Result:
         names : str
             Columns of `frame`; by default accuracies and losses.
         across : str
-            What they are drawn over: ``virtual_seconds``, ``updates``, ``messages`` or ``bytes``.
+            Axis that they are drawn over: ``virtual_seconds``, ``updates``, ``messages`` or ``bytes``.
 
         Returns
         -------

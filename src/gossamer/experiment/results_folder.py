@@ -81,7 +81,7 @@ class ResultsFolder:
     Parameters
     ----------
     path : Path
-        Where; made by `clear`, and untouched before.
+        Path of the folder; made by `clear`, and untouched before.
     overwrite : bool
         Whether the results of an earlier run may be replaced.
 

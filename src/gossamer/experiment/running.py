@@ -98,7 +98,7 @@ class Run:
     Attributes
     ----------
     prepared, plan
-        What is run, from `prepare` and `plan_run`.
+        Run, from `prepare` and `plan_run`.
     folder : ResultsFolder or None
         Folder for the results; None writes nothing.
     progress : Progress
@@ -332,7 +332,7 @@ def run(
     Parameters
     ----------
     experiment : Experiment, mapping or path
-        What to run: a spec as an object, as plain data, or a YAML file.
+        Spec to run: an object, plain data, or a YAML file.
     out : path, optional
         Folder for the results; None writes nothing.
     data : Data, optional
@@ -351,7 +351,7 @@ def run(
         Called with what is run and the run's model [size] at each evaluation; the figures that it returns, by name, are
         added to the row of metrics.
     secret : NoiseSecret, optional
-        That of an earlier run, to repeat it; by default a fresh one is drawn. The guarantee holds only of one that
+        Secret of an earlier run, to repeat it; by default a fresh one is drawn. The guarantee holds only of one that
         nobody else knows.
     track : str or sequence of str
         Programs that are told of the run: ``tensorboard``, ``mlflow``, ``wandb``, ``trackio``.

@@ -102,9 +102,10 @@ class KeptSecret:
     Attributes
     ----------
     secret : NoiseSecret
-        Of the run.
+        Secret of the run.
     run : str
-        What it was drawn for, as `mark` has it: whether settings, examples and code are still the same shows in it.
+        Mark of what it was drawn for, as `mark` has it: whether settings, examples and code are still the same shows in
+        it.
     made_by : str
         ``run``, or what else made it, such as an ``audit``, whose examples are not only those of the spec.
     gossamer : str
@@ -191,13 +192,13 @@ def secret_seed(
     Parameters
     ----------
     prepared : Prepared
-        What is run.
+        Run, as it was prepared and planned.
     noise : iterable of mapping
         All that decides what noise is drawn, as plain data: `Plan.noise`.
     purpose : str
-        What else decides a gradient, such as the canaries of an audit.
+        Purpose that decides a gradient besides, such as the canaries of an audit.
     secret : NoiseSecret, optional
-        Of the run. Without one the seed can be computed by whoever knows the rest: for noise that is to be
+        Secret of the run. Without one the seed can be computed by whoever knows the rest: for noise that is to be
         reproducible, and for runs that have nothing to hide.
     """
     experiment = prepared.experiment
@@ -221,7 +222,7 @@ def samples_seed(experiment: Experiment, purpose: str) -> int | None:
     experiment : Experiment
         The spec.
     purpose : str
-        As for `secret_seed`: each of an audit's runs has batches of its own.
+        Purpose as for `secret_seed`: each of an audit's runs has batches of its own.
     """
     if experiment.secretive or not experiment.privacy.shared_samples:
         return None

@@ -69,7 +69,7 @@ class ShardPlan:
     Attributes
     ----------
     mechanisms, quotas, lengths, sides
-        As in `Plan`.
+        Parts of a `Plan`.
     """
 
     mechanisms: Mapping[str, Mechanism]
@@ -85,9 +85,9 @@ class Making:
     Attributes
     ----------
     prepared : Prepared
-        What is run, without its objective, which may hold what cannot be pickled; each shard builds its own.
+        Run, without its objective, which may hold what cannot be pickled; each shard builds its own.
     plan : ShardPlan
-        Its plan.
+        Plan of the run.
     homes : tuple of int
         The shard of each node.
     ledgers : mapping of str to Ledger

@@ -33,11 +33,11 @@ def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: 
     Parameters
     ----------
     prepared : Prepared
-        What is run.
+        Run, as it was prepared and planned.
     owners : tuple of str, optional
         The parties with data, where everybody in the run knows them.
     note : str, optional
-        What the model's holder must know.
+        Note that the model's holder must know.
     """
     settings, dataset = prepared.experiment.objective, prepared.dataset
     name = settings.name or ("softmax" if dataset.classes else "squared")

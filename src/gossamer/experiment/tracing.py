@@ -21,7 +21,7 @@ class Trace:
     Parameters
     ----------
     path : Path
-        Of the file.
+        Path of the file.
     file : file
         Open to write to.
     """

@@ -201,7 +201,7 @@ class Tracking(NullProgress):
     Parameters
     ----------
     told : mapping of str to (Told, Collection of str or None)
-        By the name of the tracker: its run, and the figures that it may be told; None for all.
+        Runs by the name of the tracker: its run, and the figures that it may be told; None for all.
     """
 
     def __init__(self, told: Mapping[str, tuple[Told, Collection[str] | None]]) -> None:
@@ -241,11 +241,11 @@ def tracked(
     Parameters
     ----------
     trackers : mapping of str to Tracker
-        From `trackers_of`.
+        Trackers, from `trackers_of`.
     prepared, plan
-        What is run.
+        Run, as it was prepared and planned.
     folder : Path or None
-        Of the results.
+        Folder of the results.
     private : bool
         Whether all of them are told everything.
 

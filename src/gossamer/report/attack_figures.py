@@ -30,7 +30,7 @@ def write_histograms(
     groups : dict of str to ndarray
         Values by name; those that are not finite are left out.
     label : str
-        Of the horizontal axis.
+        Label of the horizontal axis.
     logarithmic : bool
         Whether bins are even in the logarithm; values of 0 then count as the least positive one.
 
@@ -99,7 +99,7 @@ def write_grid(path: Path, rows: Sequence[tuple[str, Sequence[FloatArray]]]) -> 
     path : Path
         The file.
     rows : sequence of (label, pictures)
-        As many pictures in each row, all of one size: [height, width], or [channels, height, width] with 1 or 3
+        Rows of equally many pictures, all of one size: [height, width], or [channels, height, width] with 1 or 3
         channels, with values in [0, 1]. Pixels are enlarged by a whole factor, never smoothed.
 
     Raises

@@ -32,13 +32,13 @@ class Part(NamedTuple):
     Attributes
     ----------
     name : str
-        What takes it.
+        Name of what takes it.
     kind : {"spent", "planned", "next"}
-        How sure it is.
+        Certainty of it.
     start, width : float
-        In percent of the bar.
+        Place and width in percent of the bar.
     words : str
-        How much it is.
+        Amount in words.
     """
 
     name: str
@@ -57,11 +57,11 @@ class Bar:
     title, words : str
         The data set, and everything in words.
     parts : sequence of Part
-        From left to right.
+        Parts from left to right.
     limit : float or None
-        Where the budget ends, in percent; None where there is none.
+        Place where the budget ends, in percent; None where there is none.
     shown : Shown
-        Who may see it: of an owner's ledger the owner alone.
+        Audience of it: of an owner's ledger the owner alone.
     """
 
     title: str

@@ -25,7 +25,7 @@ class Point(NamedTuple):
     epsilon : float
         Proved of each of them.
     mean, low, high : float
-        Over seeds.
+        Mean, least and largest over seeds.
     """
 
     epsilon: float
@@ -44,7 +44,7 @@ def price_figure(kind: str, delta: float, points: Sequence[Point], others: Mappi
     delta : float
         The largest at which the epsilons are proved.
     points : sequence of Point
-        Of the federation with noise, by increasing epsilon.
+        Points of the federation with noise, by increasing epsilon.
     others : mapping of str to float
         Mean scores of runs without noise, by what they are called: drawn as lines across.
     """
@@ -103,7 +103,7 @@ class Series:
     setting : str
         Name of the run, or what the runs have in common.
     runs : int
-        How many.
+        Number of runs.
     at : ndarray [points]
         Increasing places on the axis.
     middle, low, high : ndarray [points]
@@ -184,7 +184,7 @@ def chart(metrics: Columns, names: Sequence[str] = (), across: str = "virtual_se
     names : sequence of str
         Figures to draw; by default those of `USUAL` that the run has.
     across : str
-        What they are drawn over: a key of `MEASURED`.
+        Axis that they are drawn over: a key of `MEASURED`.
 
     Returns
     -------
@@ -256,15 +256,15 @@ class Curve(NamedTuple):
     Attributes
     ----------
     column : str
-        In ``metrics.jsonl``.
+        Column in ``metrics.jsonl``.
     title : str
-        In words.
+        Title in words.
     unit : str
-        Of the values, as the axis is called.
+        Unit of the values, as the axis is called.
     shown : Shown
-        Who may see it.
+        Audience of it.
     format : str
-        Of the axis' numbers, in d3's words.
+        Format of the axis' numbers, in d3's words.
     """
 
     column: str

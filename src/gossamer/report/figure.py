@@ -81,7 +81,7 @@ def config(ink: str = "currentColor", background: str = "transparent") -> dict[s
     Parameters
     ----------
     ink : str
-        Of letters and lines; by default the page's own, so that a chart follows dark mode and print.
+        Colour of letters and lines; by default the page's own, so that a chart follows dark mode and print.
     background : str
         Behind the chart.
     """
@@ -201,13 +201,13 @@ class Figure:
     Attributes
     ----------
     name : str
-        In file names: letters, digits and hyphens.
+        Name in file names: letters, digits and hyphens.
     title : str
-        Of the figure.
+        Title of the figure.
     description : str
-        Its message in words, read aloud in the place of the chart.
+        Message in words, read aloud in the place of the chart.
     shown : Shown
-        Who may see it.
+        Audience of it.
     spec : mapping
         Vega-Lite, with the data inside.
     rows : sequence of mapping
@@ -269,15 +269,15 @@ class Section:
     Attributes
     ----------
     name : str
-        Of its place in the page: letters, digits and hyphens.
+        Name of its place in the page: letters, digits and hyphens.
     title : str
-        Its heading.
+        Heading of the section.
     figures : sequence of Figure
-        What it draws. The template draws each by ``{{ figure(one) }}``.
+        Figures that the template draws, each by ``{{ figure(one) }}``.
     template : str
         File of this room that is filled in below the heading; it sees ``section`` and ``records``.
     values : mapping
-        What else the template says, as ``section.values``. All of it is escaped.
+        Values that the template says besides, as ``section.values``. All of it is escaped.
     """
 
     name: str

@@ -40,11 +40,11 @@ class NodeRecord:
     seconds : float
         Virtual seconds that it took.
     total : int
-        How many nodes there were.
+        Number of nodes.
     nodes : sequence of mapping
-        What each did, by the names of ``nodes.json``; empty of very many.
+        Figures of each node, by the names of ``nodes.json``; empty of very many.
     edges : sequence of (int, int)
-        Who was joined to whom, as places in ``nodes``; empty of very many.
+        Pairs of nodes that were joined, as places in ``nodes``; empty of very many.
     staleness : mapping
         ``measured``, ``width`` and ``counts``; empty where there is none.
     clips : sequence of mapping
@@ -52,7 +52,7 @@ class NodeRecord:
     shown : sequence of str
         Nodes that there are spans of.
     spans : sequence of Span
-        What they did.
+        Spans of what they did.
     merged_within : float
         Seconds within which spans that began are one; 0 where each is itself.
     """

@@ -29,13 +29,13 @@ class Page:
     Attributes
     ----------
     title : str
-        Of the page.
+        Title of the page.
     heading : str
-        Of the table at its top.
+        Heading of the table at its top.
     overview : sequence of mapping of str to str
         Rows of that table.
     notes : sequence of str
-        What a reader must know first.
+        Sentences that a reader must know first.
     sections : sequence of Section
         All else.
     public : bool

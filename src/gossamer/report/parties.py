@@ -21,15 +21,15 @@ class Bars(NamedTuple):
     Attributes
     ----------
     name : str
-        In file names.
+        Name in file names.
     title : str
-        Of the figure.
+        Title of the figure.
     unit : str
-        Of the values.
+        Unit of the values.
     of : str
-        What each bar is about.
+        Kind of thing that each bar is about.
     format : str
-        Of the axis' numbers, in d3's words.
+        Format of the axis' numbers, in d3's words.
     rest : str
         Part of each bar that is drawn in grey, since it is not there yet.
     """
@@ -94,11 +94,11 @@ class PartyRecord:
     path : Path
         The folder.
     status : mapping
-        What the node last said of itself.
+        Status that the node last wrote of itself.
     problems : sequence of str
-        What somebody should look at.
+        Problems that somebody should look at.
     result : RunRecord or None
-        What came of its part, once there is a ``summary.json``.
+        Result of its part, once there is a ``summary.json``.
     log : sequence of str
         The last lines of ``node.log``.
     """

@@ -37,9 +37,9 @@ class Icons:
     Attributes
     ----------
     title : str
-        Whose.
+        Title that says whose guesses they are.
     right : int
-        How many, rounded up.
+        Number of right ones, rounded up.
     words : str
         The same in words.
     """
@@ -58,17 +58,17 @@ class Promise:
     runs : str
         Names of the runs that it is for; empty where there is no choice.
     sentence : str
-        Who is protected, and from whom.
+        Sentence on who is protected, and from whom.
     icons : tuple of Icons
         Guesses without the run, and with it.
     figure : Figure
         The trade-off curve.
     remarks, assumptions : sequence of str
-        What makes it weak, and what has to be true.
+        Lines on what makes it weak, and on what has to be true.
     facts : mapping of str to str
         All figures, and how they were found.
     others : sequence of str
-        What is proved against other observers, a sentence each.
+        Sentences on what is proved against other observers.
     """
 
     runs: str

@@ -67,7 +67,7 @@ class RunRecord:
     Attributes
     ----------
     name : str
-        Of the folder; also what the run is called in a report.
+        Name of the folder; also what the run is called in a report.
     path : Path
         The folder.
     summary : dict

@@ -97,7 +97,7 @@ class Shown:
     Attributes
     ----------
     folders : sequence of Path
-        Of runs, or states of parties: the report is drawn anew once there is more in one of them.
+        Folders of runs, or states of parties: the report is drawn anew once there is more in one of them.
     page : callable
         Reads the report of those of them that are there.
     since : int

@@ -29,9 +29,9 @@ class Proved:
     Attributes
     ----------
     card : GuaranteeCard
-        By observer.
+        Guarantees by observer.
     runs : tuple of RunRecord
-        For which it is the same.
+        Runs for which it is the same.
     """
 
     card: GuaranteeCard
@@ -77,13 +77,13 @@ class Line(NamedTuple):
     Attributes
     ----------
     name : str
-        In the legend.
+        Name in the legend.
     dash : list of int
-        How it is drawn.
+        Dashes that it is drawn with.
     profile : PrivacyProfile
-        Its losses.
+        Profile of its losses.
     words : str
-        Its message.
+        Message of the curve.
     """
 
     name: str

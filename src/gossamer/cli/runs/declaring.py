@@ -29,17 +29,17 @@ class Declaring:
     Attributes
     ----------
     columns : dict of str to plain data
-        What cells say, by column, as ``dataset.columns`` has it, without ``missing``.
+        Declarations of what cells say, by column, as ``dataset.columns`` has it, without ``missing``.
     missing : dict of str to plain data
-        What an empty cell is read as, by column.
+        Values that an empty cell is read as, by column.
     dropped : list of str
         Columns that are no features.
     target : plain data, optional
-        What targets of a regression are scaled by, as ``dataset.target_range`` has it.
+        Range that targets of a regression are scaled by, as ``dataset.target_range`` has it.
     marks : dict of str to list of str
-        What says nothing in cells, by column.
+        Marks that say nothing in cells, by column.
     all_marks : list of str
-        What says nothing in cells of any other column.
+        Marks that say nothing in cells of any other column.
     """
 
     columns: Declared = field(default_factory=dict)

@@ -54,7 +54,7 @@ class StudyTable:
     Attributes
     ----------
     study : Study
-        Under way.
+        Study under way.
     at_once : int
         Runs that are made at a time.
     console : Console
