@@ -43,7 +43,6 @@ from gossamer.errors import TopologyError as TopologyError
 from gossamer.experiment.planning import plan_run as plan_run
 from gossamer.experiment.prepare import prepare as prepare
 from gossamer.experiment.prepared import Prepared as Prepared
-from gossamer.experiment.pretrained import PretrainedSettings as PretrainedSettings
 from gossamer.experiment.reading import override as override
 from gossamer.experiment.reading import parse_spec as parse_spec
 from gossamer.experiment.reading import read_spec as read_spec
@@ -60,6 +59,7 @@ from gossamer.experiment.spec import EvaluationSettings as EvaluationSettings
 from gossamer.experiment.spec import Experiment as Experiment
 from gossamer.experiment.spec import ObjectiveSettings as ObjectiveSettings
 from gossamer.experiment.spec import PersonalisationSettings as PersonalisationSettings
+from gossamer.experiment.spec import PretrainedSettings as PretrainedSettings
 from gossamer.experiment.spec import PrivacySettings as PrivacySettings
 from gossamer.experiment.spec import StopSettings as StopSettings
 from gossamer.objectives.glm import LinearModel as LinearModel

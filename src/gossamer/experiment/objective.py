@@ -1,22 +1,30 @@
-"""Building the objective that a spec names, in the shape of its data."""
+"""Building the objective that a spec names, in the shape of its data, and reading the model that nodes start from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load
 
+from gossamer.bounded import MOST_RECORDS, read_file, real_path
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
-from gossamer.errors import ModelError, SpecError, did_you_mean
-from gossamer.experiment.spec import Experiment
+from gossamer.errors import ModelError, SpecError, counted, did_you_mean
+from gossamer.experiment.spec import Experiment, PretrainedSettings
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.glm_losses import LOSSES
 from gossamer.objectives.loss_settings import said_of
 from gossamer.objectives.objective import Objective
+from gossamer.parameters import Part, pack
 from gossamer.randomness import stream
+from gossamer.vectors import Public
 
 if TYPE_CHECKING:
     from gossamer.objectives.models import Given
@@ -128,3 +136,83 @@ def _try(network: Objective, dataset: Dataset) -> None:
     one = Split(dataset.train.features[:1], dataset.train.targets[:1])
     if not np.isfinite(network.evaluate(model, one).loss).all():
         raise ModelError("the module's loss is not finite at its initial parameters; check its outputs and its loss")
+
+
+# Whoever names a file that nodes start from says that it does not come from the private data: guarantees assume that,
+# and nothing here can check it.
+
+_NAMED = 5
+"""Most differences that an error lists."""
+
+
+def pretrained_file(settings: PretrainedSettings) -> tuple[bytes, PretrainedSettings]:
+    """Content of the file, and the settings with its hash.
+
+    Raises
+    ------
+    SpecError
+        If there is no such file, or it has another hash than the settings say.
+    """
+    if settings.path is None:
+        raise SpecError(f"objective.pretrained: where is the file with SHA-256 {settings.sha256}? give its path")
+    try:
+        content = read_file(settings.path, MOST_RECORDS)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise _wrong(
+            settings.path, f"cannot be read ({reason}); give a safetensors file (a party: --pretrained FILE)"
+        ) from None
+    found = hashlib.sha256(content).hexdigest()
+    if settings.sha256 not in (None, found):
+        raise _wrong(
+            settings.path, f"expected SHA-256 {settings.sha256}, found {found}; give the file that was agreed on"
+        )
+    return content, settings.model_copy(update={"path": real_path(settings.path), "sha256": found})
+
+
+def read_pretrained(
+    settings: PretrainedSettings, parts: Sequence[Part], dtype: npt.DTypeLike
+) -> tuple[Public, PretrainedSettings]:
+    """The model in a file, [sum of the parts' sizes], and the settings with the file's hash.
+
+    Raises
+    ------
+    SpecError
+        If the file is not readable, is not the one with that hash, does not hold exactly the arrays that ``parts``
+        names, in their shapes, or holds a number that is not finite.
+    """
+    (content, known), path = pretrained_file(settings), settings.path
+    try:
+        arrays: dict[str, npt.NDArray[Any]] = load(content)
+    except KeyError as error:
+        raise _wrong(path, f"has numbers of type {error.args[0]}; save them as float16, float32 or float64") from None
+    except (SafetensorError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise _wrong(path, f"is no safetensors file ({reason}); save the model's state_dict as one") from None
+    if differing := _differences(arrays, parts):
+        more = f", and {counted(len(differing) - _NAMED, 'more difference')}" if len(differing) > _NAMED else ""
+        raise _wrong(path, f"is of another model: {'; '.join(differing[:_NAMED])}{more}")
+    with np.errstate(over="ignore"):
+        vector = Public(pack(arrays, parts, dtype))
+    if not vector.is_within():
+        raise _wrong(path, f"has numbers that are not finite, or too large for {np.dtype(dtype)}; give a sound model")
+    return vector, known
+
+
+def _differences(arrays: Mapping[str, npt.NDArray[Any]], parts: Sequence[Part]) -> list[str]:
+    """Differences of a file's arrays from a model's parts."""
+    found = []
+    for part in parts:
+        array = arrays.get(part.name)
+        if array is None:
+            found.append(f"{part.name} {list(part.shape)} is missing")
+        elif array.shape != part.shape:
+            found.append(f"{part.name} is {list(array.shape)}, expected {list(part.shape)}")
+        elif array.dtype.kind != "f":
+            found.append(f"{part.name} holds {array.dtype}, expected floating-point numbers")
+    known = {part.name for part in parts}
+    return found + [f"{name[:80]!r} is not in the objective" for name in sorted(arrays.keys() - known)]
+
+
+def _wrong(path: Path | None, what: str) -> SpecError:
+    return SpecError(f"objective.pretrained: {path} {what}")

@@ -19,9 +19,8 @@ from gossamer.data.persons import Holdings, check_persons
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.data.unscaled import undeclared_labels, unlearnable, unscaled
 from gossamer.errors import DataError, RunWarning, SpecError
-from gossamer.experiment.objective import objective_of
+from gossamer.experiment.objective import objective_of, read_pretrained
 from gossamer.experiment.prepared import Prepared, public_seed
-from gossamer.experiment.pretrained import read_pretrained
 from gossamer.experiment.problem_constants import needs_estimates, with_estimates
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives.objective import Objective

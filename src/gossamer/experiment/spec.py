@@ -24,7 +24,6 @@ from gossamer.bounded import real_path
 from gossamer.data.partition import KIND as PARTITIONS
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
-from gossamer.experiment.pretrained import PretrainedSettings
 from gossamer.notebooks import card, verbatim
 from gossamer.objectives.loss_settings import KIND as LOSSES
 from gossamer.objectives.loss_settings import LossSettings
@@ -43,6 +42,29 @@ _LONGEST = 86400
 def on_or_off(value: Any) -> Any:
     """YAML 1.1 reads on and off as truth values."""
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
+class PretrainedSettings(Section):
+    """A model that all nodes start from.
+
+    Attributes
+    ----------
+    path : path, optional
+        A safetensors file with the model's arrays, by name, such as a run's `model.safetensors`. It must not come from
+        the private data of the run. In a federation's spec it is left out: each party says where its own copy lies.
+    sha256 : str, optional
+        SHA-256 of the file, 64 hexadecimal digits; another file is refused. A run fills it in, so that its spec says
+        which file it was.
+    """
+
+    path: Path | None = None
+    sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+
+    @model_validator(mode="after")
+    def _names_a_file(self) -> PretrainedSettings:
+        if self.path is None and self.sha256 is None:
+            raise ValueError("which file is it? give a path")
+        return self
 
 
 class ObjectiveSettings(Section):

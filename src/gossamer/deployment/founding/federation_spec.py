@@ -12,9 +12,15 @@ from gossamer.algorithms.table import ALGORITHMS, registered_as
 from gossamer.data.datasets import declared, declared_form
 from gossamer.data.settings import PrivateScale
 from gossamer.errors import SpecError, counted
-from gossamer.experiment.pretrained import PretrainedSettings, pretrained_file
+from gossamer.experiment.objective import pretrained_file
 from gossamer.experiment.reading import read_text, write_spec
-from gossamer.experiment.spec import Experiment, PrivacySettings, of_others, resolved
+from gossamer.experiment.spec import (
+    Experiment,
+    PretrainedSettings,
+    PrivacySettings,
+    of_others,
+    resolved,
+)
 
 
 def federation_spec(text: str, parties: int, folder: Path | None = None) -> str:

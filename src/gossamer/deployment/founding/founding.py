@@ -22,8 +22,8 @@ from gossamer.deployment.founding.invitations import Invitation, invite, parse_s
 from gossamer.deployment.founding.layout import check_secrecy, configuration, for_broker, has_tls
 from gossamer.deployment.founding.roster import check_known, check_names, roster
 from gossamer.errors import CallerError, SpecError
+from gossamer.experiment.objective import pretrained_file
 from gossamer.experiment.prepare import servers
-from gossamer.experiment.pretrained import pretrained_file
 from gossamer.experiment.reading import read_text
 from gossamer.experiment.spec import Experiment
 from gossamer.keys.identity import Identity, PublicKey
