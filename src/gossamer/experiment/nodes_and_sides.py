@@ -15,7 +15,7 @@ from gossamer.sides.machine import Side
 from gossamer.sides.making import Machine, open_pool
 from gossamer.sides.plan import SidePlan
 from gossamer.sides.pool import Pool
-from gossamer.sides.receipts import Book
+from gossamer.sides.receipts import Noting
 from gossamer.sides.samples import Shard
 from gossamer.sides.simulated import Simulated
 
@@ -34,7 +34,7 @@ class Sources:
         Maker of a data side; see `open_pool`.
     ledgers : mapping of str to Ledger
         Ledgers that were charged before the run.
-    book : Book or None
+    book : Noting or None
         Book in which receipts are noted.
     """
 
@@ -42,7 +42,7 @@ class Sources:
     samples: int | None = None
     machine: Machine = Side
     ledgers: Mapping[str, Ledger] = field(default_factory=dict)
-    book: Book | None = None
+    book: Noting | None = None
 
 
 class Planned(Protocol):

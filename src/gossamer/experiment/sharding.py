@@ -24,6 +24,7 @@ from gossamer.runtimes.shards import Shards, least_delay
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import SidePlan
 from gossamer.sides.pool import Pool
+from gossamer.sides.receipts import Book
 
 _SHORTEST = 1e-9  # seconds: what is less may vanish beside the time on a clock
 
@@ -217,5 +218,5 @@ def sharded(
         return Making.of(prepared, plan, shards, sources)
 
     crew = engine.crew(deal, len(prepared.names), sources.noise)
-    charged = None if sources.book is None else sources.book.told
+    charged = sources.book.told if isinstance(sources.book, Book) else None
     return Shards(nodes, sides, prepared.world, crew, record, prepared.algorithm.staleness, charged)
