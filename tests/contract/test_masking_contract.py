@@ -52,7 +52,7 @@ class _MaskedUnits(_Units):
 
     def test_invariants_change_only_by_a_nodes_own_update(self, world: World) -> None:
         simulator = self.plain(world).simulator
-        assert self.algorithm.invariants(simulator.nodes, simulator.in_flight) == {}
+        assert self.algorithm.figures.invariants(simulator.nodes, simulator.in_flight) == {}
 
 
 class TestMasked(_MaskedUnits):
@@ -109,7 +109,7 @@ class _MaskedClients(AlgorithmContract):
 
     def test_invariants_change_only_by_a_nodes_own_update(self, world: World) -> None:
         simulator = self.plain(world).simulator
-        assert self.algorithm.invariants(simulator.nodes, simulator.in_flight) == {}
+        assert self.algorithm.figures.invariants(simulator.nodes, simulator.in_flight) == {}
 
 
 class TestMaskedFedAvg(_MaskedClients):

@@ -83,7 +83,7 @@ def test_it_is_planned_as_fedasync_is(registered: None) -> None:
     others = tuple(line for line in page.guarantee.assumptions if line not in trusted)
     assert replace(page.guarantee, assumptions=others) == real.guarantee
     assert page.guarantee.epsilon <= 8
-    assert [page.releases(name) for name in page.mechanisms] == [5] * 6
+    assert [page.releases[name] for name in page.mechanisms] == [5] * 6
 
 
 def test_one_step_with_all_examples_is_a_noisy_gradient_at_the_model(registered: None) -> None:

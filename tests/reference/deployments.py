@@ -342,8 +342,8 @@ def check_invariants(there: Parties, lives: Mapping[str, Life]) -> None:
     agreed = there.agreed(there.names[0])
     algorithm = agreed.prepared.algorithm
     nodes = {name: found.host.node for name, found in lives.items()}
-    before = algorithm.invariants(agreed.nodes(), [])
-    after = algorithm.invariants(nodes, in_flight(lives))
+    before = algorithm.figures.invariants(agreed.nodes(), [])
+    after = algorithm.figures.invariants(nodes, in_flight(lives))
     own = sum((found.own for found in lives.values()), start=np.zeros(()))
     steps = sum(len(found.steps) for found in lives.values())
     for what, value in after.items():

@@ -57,6 +57,10 @@ class Cast:
     trust : mapping of str to str
         The trust scope of each node that is in one, such as its federated unit: what is `Confined` stays inside. It is
         called after the node that hears it; see `protocol.messages`.
+    topology : Topology
+        Graph that joins ``joined``.
+    mixing : callable, optional
+        (that graph) -> the matrix of one averaging as expected before the run, E[A'A], of which the summary has rho.
     unseen : str
         The setting by which nobody may see which parties talk to each other, and when, or the guarantee is void; empty
         where all may see it. Parties of a deployment have a broker, and others on the wires, that do.
@@ -68,6 +72,8 @@ class Cast:
     joined: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
     trust: Mapping[str, str] = field(default_factory=dict)
+    topology: Topology = field(default_factory=Ring)
+    mixing: Callable[[Graph], Matrix] | None = None
     unseen: str = ""
 
     def __post_init__(self) -> None:
@@ -93,7 +99,7 @@ class Cast:
 
 @dataclass(frozen=True)
 class Clips(Generic[S]):
-    """Choices of an algorithm about clips.
+    """Choices of an algorithm about clips and noise.
 
     Attributes
     ----------
@@ -103,11 +109,14 @@ class Clips(Generic[S]):
         What ``privacy.clip`` is where there is Gaussian noise and nothing is said.
     first : callable
         The bound at the start, of its settings, where the policy gives none.
+    laws : tuple of str, optional
+        The values of ``privacy.mechanism`` that it can do with; None is all.
     """
 
     policies: tuple[str, ...] = ("fixed",)
     default: ClipSettings = field(default_factory=FixedClip)
     first: Callable[[S], float] = lambda settings: 1.0
+    laws: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -188,6 +197,37 @@ def _decided(settings: Any, private: bool) -> Any:
 
 
 @dataclass(frozen=True)
+class Figures:
+    """What an algorithm says of its runs, as functions.
+
+    Attributes
+    ----------
+    count : callable, optional
+        nodes -> how many updates were made, where a computation is not one.
+    staleness : callable, ``"computing"`` or None
+        How the staleness of updates is measured for figures of a run; see `context.Staleness`.
+    invariants : callable
+        (nodes, messages in flight) -> vectors that only a node's own update may change, by name.
+    unit_models : callable
+        nodes -> the models of federated units, whose distances are measured.
+    report : callable
+        nodes -> figures of its own for the summary, as plain data.
+    remarks : callable
+        nodes -> warnings at the end of a run, a line each.
+    advice : callable
+        (settings, context, updates) -> warnings about a run of so many updates, a line each.
+    """
+
+    count: Callable[[Mapping[str, Node]], int] | None = None
+    staleness: Staleness = None
+    invariants: Callable[[Mapping[str, Node], Sequence[InFlight]], dict[str, Any]] = _nothing
+    unit_models: Callable[[Mapping[str, Node]], dict[str, Any]] = _nothing
+    report: Callable[[Mapping[str, Node]], dict[str, Any]] = _nothing
+    remarks: Callable[[Mapping[str, Node]], list[str]] = _no_lines
+    advice: Callable[[Any, Context, int], list[str]] = _no_lines
+
+
+@dataclass(frozen=True)
 class Algorithm(Generic[S]):
     """An algorithm.
 
@@ -206,11 +246,6 @@ class Algorithm(Generic[S]):
         What the nodes with data are called in invitations, and then what others are: the first word of their names.
     cast : callable
         (settings, names of the nodes with data) -> who else is there, and how they stand to each other.
-    topology : callable
-        settings -> the graph that joins `Cast.joined`.
-    mixing : callable, optional
-        (settings, that graph, names of its nodes) -> the matrix of one averaging as expected before the run, E[A'A], of
-        which the summary has rho.
     decided : callable
         (settings, whether there is noise) -> the settings with the defaults filled in that depend on it.
     terms : callable
@@ -219,33 +254,16 @@ class Algorithm(Generic[S]):
         (settings, the spec) -> what the spec says that does not fit, a line each.
     plan : callable
         problem -> the plan of a run; by default that of nodes which release noisy sums over samples of their examples.
-    laws : tuple of str, optional
-        The values of ``privacy.mechanism`` that it can do with; None is all.
     clips : Clips
         What it does about clips.
     workload : callable
         (settings, shard sizes, seed) -> examples of each update.
     estimates : Estimates, optional
         Constants that may have to be estimated.
-    count : callable, optional
-        nodes -> how many updates were made, where a computation is not one.
-    staleness : callable, ``"computing"`` or None
-        How the staleness of updates is measured for figures of a run; see `context.Staleness`.
-    told : callable
-        settings -> whether nodes go by how many updates all of them have made, which only a simulation tells them; see
-        `protocol.events.Counted`. Deployments refuse such settings.
     grows : bool
         Whether nodes may join a run that has begun: no state depends on how many there are.
-    invariants : callable
-        (nodes, messages in flight) -> vectors that only a node's own update may change, by name.
-    unit_models : callable
-        nodes -> the models of federated units, whose distances are measured.
-    report : callable
-        nodes -> figures of its own for the summary, as plain data.
-    remarks : callable
-        nodes -> warnings at the end of a run, a line each.
-    advice : callable
-        (settings, context, updates) -> warnings about a run of so many updates, a line each.
+    figures : Figures
+        What is said of a run before it, during it and at its end.
     claims : callable
         (problem, plan) -> what the paper claims of a run with noise, never its guarantee.
     small_runs : callable
@@ -260,25 +278,15 @@ class Algorithm(Generic[S]):
     output: Callable[[Mapping[str, Node]], Model]
     roles: tuple[str, ...] = ("worker",)
     cast: Callable[[S, tuple[str, ...]], Cast] = _workers
-    topology: Callable[[S], Topology] = lambda settings: Ring()
-    mixing: Callable[[S, Graph, tuple[str, ...]], Matrix] | None = None
     decided: Callable[[S, bool], S] = _decided
     terms: Callable[[S], Terms] = lambda settings: Terms()
     check: Callable[[S, Spec], Iterable[str]] = check_samples
     plan: Callable[[Problem[S]], Plan] = plan_samples
-    laws: tuple[str, ...] | None = None
     clips: Clips[S] = field(default_factory=Clips)
     workload: Callable[[S, Mapping[str, int], int], Workload] = _batches
     estimates: Estimates[S] | None = None
-    count: Callable[[Mapping[str, Node]], int] | None = None
-    staleness: Staleness = None
-    told: Callable[[S], bool] = lambda settings: False
     grows: bool = False
-    invariants: Callable[[Mapping[str, Node], Sequence[InFlight]], dict[str, Any]] = _nothing
-    unit_models: Callable[[Mapping[str, Node]], dict[str, Any]] = _nothing
-    report: Callable[[Mapping[str, Node]], dict[str, Any]] = _nothing
-    remarks: Callable[[Mapping[str, Node]], list[str]] = _no_lines
-    advice: Callable[[S, Context, int], list[str]] = _no_lines
+    figures: Figures = field(default_factory=Figures)
     claims: Callable[[Problem[S], Plan], list[Claim]] = _no_lines
     small_runs: Callable[[S], SmallRuns] = _few
     command: Callable[[], Command[Any]] | None = None

@@ -223,6 +223,9 @@ class Terms:
         Whether nodes draw what nobody may guess beside noise, such as masks.
     limit : int, optional
         A bound on the run's length, beside ``updates_per_node``.
+    told : bool
+        Whether nodes go by how many updates all of them have made, which only a simulation tells them; see
+        `protocol.events.Counted`. Deployments refuse such settings.
     rounds : bool
         Whether a release sums up a whole round, and not one batch's gradients.
     """
@@ -237,6 +240,7 @@ class Terms:
     hiding: bool = False
     limit: int | None = None
     rounds: bool = False
+    told: bool = False
 
 
 class StopSettings(Section):

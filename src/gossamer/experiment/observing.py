@@ -303,7 +303,7 @@ class Evaluator:
 
     def _of_units(self, nodes: Mapping[str, Node]) -> dict[str, float]:
         """Deviations of units' models from the best one and from each other, and how good their mean is."""
-        found = self.prepared.algorithm.unit_models(nodes)
+        found = self.prepared.algorithm.figures.unit_models(nodes)
         if not found:
             return {}
         models = np.stack(list(found.values()))

@@ -255,7 +255,7 @@ def forecast(prepared: Prepared, plan: Plan) -> Forecast:
     with few_collections():
         ended = drive(simulator, plan.stop, _Patience(simulator))
     status, settings = status_of(simulator, prepared.names, ended), prepared.experiment.algorithm
-    remarks = prepared.algorithm.remarks(simulator.nodes)
+    remarks = prepared.algorithm.figures.remarks(simulator.nodes)
     if status in (STALLED, INCOMPLETE):
         found = shortfall(simulator, prepared.cast.parents)
         remarks = [in_words(found, status, simulator.elapsed, settings), *remarks]

@@ -213,8 +213,8 @@ def assemble(
     spec, seed = experiment, public_seed(experiment)
     _check_privacy(spec)
     algorithm = ALGORITHMS[spec.algorithm.name]
-    joined = algorithm.cast(spec.algorithm, names).joined
-    graph = build_graph(algorithm.topology(spec.algorithm), len(joined), stream(seed, "topology"), joined)
+    cast = algorithm.cast(spec.algorithm, names)
+    graph = build_graph(cast.topology, len(cast.joined), stream(seed, "topology"), cast.joined)
     objective, code = objective_of(spec, dataset, memory.module)
     spec, pretrained = _started(spec, objective)
     prepared = Prepared(spec, dataset, names, shards, objective, graph, pretrained=pretrained, code=code)
@@ -243,7 +243,7 @@ def _check_privacy(experiment: Experiment) -> None:
     """A policy that an algorithm would ignore, or noise that it cannot do with, is refused."""
     name, clip = experiment.algorithm.name, experiment.privacy.clip
     algorithm, law = ALGORITHMS[name], experiment.privacy.mechanism
-    laws, known = algorithm.laws, algorithm.clips.policies
+    laws, known = algorithm.clips.laws, algorithm.clips.policies
     if laws is not None and law not in laws:
         raise SpecError(f"privacy.mechanism: {name} knows {' and '.join(laws)}, found {law}")
     if clip is not None and clip.policy not in known:

@@ -109,7 +109,7 @@ class Prepared:
         vector = self.objective.size * self.objective.dtype.itemsize
         # Models, sums, noise and answers of a call: about four vectors for each computation gathered.
         width = min(spec.compute.width, max(1, spec.compute.memory_mib * 2**20 // (4 * vector)))
-        told = self.algorithm.told(spec.algorithm)
+        told = spec.terms.told
         return World(
             spec.speeds, spec.links, spec.faults, public_seed(spec), width, self.cast.servers, self.units, told
         )
@@ -122,10 +122,10 @@ class Prepared:
     @cached_property
     def rho(self) -> float | None:
         """Factor that an averaging leaves of squared distances; None where nobody says, or it takes too long."""
-        mixing = self.algorithm.mixing
+        mixing = self.cast.mixing
         if mixing is None or self.graph.nodes > _MOST_MIXED:
             return None
-        return round(rho(mixing(self.experiment.algorithm, self.graph, self.cast.joined)), 12)
+        return round(rho(mixing(self.graph)), 12)
 
     @cached_property
     def initial(self) -> Public:
@@ -200,7 +200,7 @@ class Prepared:
     @property
     def count(self) -> Callable[[Mapping[str, Node]], int] | None:
         """Counter of the updates that nodes have made, where a computation is not one."""
-        return self.algorithm.count
+        return self.algorithm.figures.count
 
     @property
     def clipping(self) -> Clipping:
@@ -210,7 +210,7 @@ class Prepared:
 
     def advice(self, mechanisms: Mapping[str, Mechanism], quotas: Mapping[str, int] | None, updates: int) -> list[str]:
         """Warnings of the algorithm before a run of so many updates."""
-        return self.algorithm.advice(self.experiment.algorithm, self.context(mechanisms, quotas), updates)
+        return self.algorithm.figures.advice(self.experiment.algorithm, self.context(mechanisms, quotas), updates)
 
 
 def public_seed(experiment: Experiment) -> int:

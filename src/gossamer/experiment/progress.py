@@ -78,7 +78,7 @@ class Watched:
 
     def staleness(self) -> float | None:
         """Mean staleness of what was mixed in so far; None where the algorithm knows of none."""
-        found = self.prepared.algorithm.report(self.simulator.nodes).get("staleness_mean")
+        found = self.prepared.algorithm.figures.report(self.simulator.nodes).get("staleness_mean")
         return None if found is None else float(found)
 
 

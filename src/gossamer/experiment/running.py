@@ -196,7 +196,7 @@ class Run:
             watch=self.watch,
             record=record,
             count=prepared.count,
-            staleness=prepared.algorithm.staleness,
+            staleness=prepared.algorithm.figures.staleness,
         )
 
     def _own_sources(self) -> Sources:
@@ -307,7 +307,7 @@ class Run:
             warnings.warn(in_words(found, status, self.simulator.elapsed, settings), RunWarning, stacklevel=4)
         if "diverged" in self.simulator.finished.values():
             self.records.status = "diverged"
-        for line in self.prepared.algorithm.remarks(self.simulator.nodes):
+        for line in self.prepared.algorithm.figures.remarks(self.simulator.nodes):
             warnings.warn(line, RunWarning, stacklevel=4)
 
 

@@ -36,10 +36,10 @@ def _bits_by_company(prepared: Prepared) -> bool:
 
 _ALONE: tuple[tuple[Callable[[Prepared], Any], str], ...] = (
     (lambda p: p.cast.servers, "its nodes talk to a server, whose updates are not known ahead"),
-    (lambda p: p.algorithm.count is not None, "its updates are counted by its nodes' states"),
+    (lambda p: p.algorithm.figures.count is not None, "its updates are counted by its nodes' states"),
     (lambda p: p.cast.trust, "its nodes form units, whose data sides are one"),
     (lambda p: p.world.told, "its learning rates go by the updates of all nodes"),
-    (lambda p: callable(p.algorithm.staleness), "the staleness of its updates is read off its nodes"),
+    (lambda p: callable(p.algorithm.figures.staleness), "the staleness of its updates is read off its nodes"),
     (lambda p: p.world.faults.away, "nodes are away at times"),
     (lambda p: not p.world.links.reliable, "its links have jitter, losses, duplicates or partitions"),
     (lambda p: least_delay(p.world.links) < _SHORTEST, "its messages have no least delay: links.latency is 0"),
@@ -219,4 +219,4 @@ def sharded(
 
     crew = engine.crew(deal, len(prepared.names), sources.noise)
     charged = sources.book.told if isinstance(sources.book, Book) else None
-    return Shards(nodes, sides, prepared.world, crew, record, prepared.algorithm.staleness, charged)
+    return Shards(nodes, sides, prepared.world, crew, record, prepared.algorithm.figures.staleness, charged)

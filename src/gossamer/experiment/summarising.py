@@ -111,8 +111,8 @@ def algorithm_of(prepared: Prepared) -> dict[str, Any]:
 
 def own_figures(prepared: Prepared, simulator: Observed) -> dict[str, Any]:
     """The algorithm's own figures, if it has any, and how well each unit's model does, if there are units."""
-    models = prepared.algorithm.unit_models(simulator.nodes)
-    found = prepared.algorithm.report(simulator.nodes) | _network(prepared, simulator)
+    models = prepared.algorithm.figures.unit_models(simulator.nodes)
+    found = prepared.algorithm.figures.report(simulator.nodes) | _network(prepared, simulator)
     found |= _tested(prepared, models) | _deviating(prepared, models) if models else {}
     return {prepared.experiment.algorithm.name: found} if found else {}
 

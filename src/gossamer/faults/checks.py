@@ -92,7 +92,7 @@ class Answers:
 
     def __init__(self, hosts: LinkedHosts, algorithm: Any, servers: Sequence[str], free: int, private: bool) -> None:
         self.hosts, self.servers, self.free, self.private = hosts, servers, free, private
-        self.updates = algorithm.count
+        self.updates = algorithm.figures.count
         self.applied: dict[str, set[bytes]] = defaultdict(set)
         self.answers = 0
 
@@ -127,7 +127,7 @@ class Conserved:
         return {name: self.algorithm.model_of(node).values for name, node in self.hosts.nodes.items()}
 
     def _totals(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.algorithm.invariants(self.hosts.nodes, in_flight(self.hosts))
+        found: dict[str, Any] = self.algorithm.figures.invariants(self.hosts.nodes, in_flight(self.hosts))
         return found
 
     def __call__(self, steps: Sequence[Step]) -> str | None:

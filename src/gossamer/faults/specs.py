@@ -136,7 +136,7 @@ def small_runs(experiment: Experiment) -> tuple[list[SmallRun], list[str]]:
         If the spec does not fit together.
     """
     name = experiment.algorithm.name
-    if ALGORITHMS[name].told(experiment.algorithm):
+    if experiment.terms.told:
         raise SpecError(
             "algorithm.learning_rate.clock: global is for runs in the simulator, and nodes that faults happen to are "
             "not told how many updates others have made; leave it out"

@@ -136,7 +136,7 @@ class AlgorithmContract:
 
     def context(self, *, blank: bool = False, dtype: str = "float64", quota: int | None = None) -> Context:
         names = self.names
-        joined, topology = self.cast.joined, self.algorithm.topology(self.settings)
+        joined, topology = self.cast.joined, self.cast.topology
         query = Query(Poisson(0.5), NoNoise(), 4.0)
         initial = Blank(SIZE, dtype) if blank else stream(1).standard_normal(SIZE).astype(dtype)
         return Context(
@@ -157,7 +157,7 @@ class AlgorithmContract:
 
     def within(self, world: World) -> World:
         """``world`` with the algorithm's servers and units, and with what its nodes are told."""
-        told = self.algorithm.told(self.settings)
+        told = self.algorithm.terms(self.settings).told
         return replace(world, servers=self.servers, units=dict(self.cast.trust), told=told)
 
     @property
@@ -291,14 +291,14 @@ class AlgorithmContract:
         nodes = self.nodes()
         steps: list[Step] = []
         simulator = Simulator(nodes, FixedAnswers(), self.within(world), watch=steps.append)
-        before = self.algorithm.invariants(nodes, simulator.in_flight)
+        before = self.algorithm.figures.invariants(nodes, simulator.in_flight)
         while simulator.next_time is not None and not simulator.settled:
             models = {name: self.algorithm.model_of(node).values for name, node in nodes.items()}
             seen = len(steps)
             simulator.step()
             updated = {step.node for step in steps[seen:] if isinstance(step.event, Completed)}
             own = sum((self.algorithm.model_of(nodes[n]).values - models[n] for n in updated), start=0.0)
-            after = self.algorithm.invariants(nodes, simulator.in_flight)
+            after = self.algorithm.figures.invariants(nodes, simulator.in_flight)
             for name, value in after.items():
                 scale = 1 + np.abs(value).max()
                 np.testing.assert_allclose(value, before[name] + own, rtol=0, atol=1e-12 * scale)

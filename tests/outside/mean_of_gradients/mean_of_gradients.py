@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.interface import Algorithm, Cast
+from gossamer.algorithms.interface import Algorithm, Cast, Figures
 from gossamer.errors import PeerError
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute, Finish, Send, SetTimer
@@ -239,6 +239,5 @@ ALGORITHM = Algorithm(
     output=output,
     roles=("client", "server"),
     cast=lambda settings, names: Cast(names, (SERVER,), dict.fromkeys(names, SERVER)),
-    count=lambda nodes: int(nodes[SERVER].state.steps),
-    report=report,
+    figures=Figures(count=lambda nodes: int(nodes[SERVER].state.steps), report=report),
 )

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
-from gossamer.algorithms.interface import Cast
+from gossamer.algorithms.interface import Algorithm, Cast
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.sample_planning import plan_samples
@@ -95,6 +95,7 @@ def test_a_shard_of_local_updates_has_no_blank_slots(name: str) -> None:
 def test_interfaces_are_small() -> None:
     assert len(fields(Plan)) <= 14
     assert len(fields(Problem)) <= 14
+    assert len(fields(Algorithm)) <= 18
     assert not Plan.__subclasses__()
 
 

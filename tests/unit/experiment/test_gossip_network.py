@@ -97,7 +97,9 @@ def test_staleness_beside_a_slow_node_is_that_of_its_steps() -> None:
         if any(isinstance(effect, Compute) for effect in step.effects):
             before[step.node] = made
 
-    simulator = Simulator(nodes, FixedAnswers(), prepared.world, watch=count, staleness=prepared.algorithm.staleness)
+    simulator = Simulator(
+        nodes, FixedAnswers(), prepared.world, watch=count, staleness=prepared.algorithm.figures.staleness
+    )
     while made < 400:
         simulator.step()
     found = simulator.activity.computed_stale()

@@ -89,7 +89,7 @@ class _Made:
             prepared.world,
             watch=lambda step: write_step(trace, step),
             count=prepared.count,
-            staleness=prepared.algorithm.staleness,
+            staleness=prepared.algorithm.figures.staleness,
         )
         return simulator, trace
 

@@ -30,7 +30,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from gossamer.algorithms.context import Context, mean
-from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
+from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns, Terms
 from gossamer.algorithms.nodes import ScheduledNode, goes_by_all
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Memory, Optimizer, step
 from gossamer.algorithms.plan import Plan
@@ -186,7 +186,6 @@ ALGORITHM = Algorithm(
     output=output,
     plan=plan,
     clips=Clips(("fixed", "quantile")),
-    told=goes_by_all,
     small_runs=lambda settings: SmallRuns(
         (
             {"nodes": settings.nodes if settings.name == "central" else 3, "updates_per_node": 4},
@@ -194,4 +193,5 @@ ALGORITHM = Algorithm(
         ),
         fitting={"batch_size": 4},
     ),
+    terms=lambda settings: Terms(told=goes_by_all(settings)),
 )

@@ -44,7 +44,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud.claims import mapa_claims
 from gossamer.algorithms.edge_cloud.nodes import Course, EdgeNode, ServerNode, StalenessSettings
 from gossamer.algorithms.edge_cloud.nodes import Step as Step
-from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
 from gossamer.algorithms.nodes import model_of, output
 from gossamer.algorithms.optimizer import (
     ConstantRate,
@@ -270,12 +270,9 @@ ALGORITHM = Algorithm(
     roles=("edge", "server"),
     cast=cast,
     terms=lambda settings: Terms(noiseless=settings.name != "audp"),
-    # The default is as good as the best fixed clip, and has nothing to tune: experiments/mapa.
     clips=Clips(("fixed", "quantile"), QuantileClip()),
-    count=count,
-    staleness=parts.staleness,
+    figures=Figures(count=count, staleness=parts.staleness, report=report),
     grows=True,
-    report=report,
     claims=claims,
     small_runs=small_runs,
 )

@@ -47,7 +47,7 @@ from gossamer.algorithms.clients.planning import check, participation_by_quota, 
 from gossamer.algorithms.clients.server import AtOnceServer, ServerState
 from gossamer.algorithms.clients.settings import ClientSettings, workload
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.interface import Algorithm, SmallRuns
+from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
 from gossamer.algorithms.nodes import model_of, output
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem
@@ -208,13 +208,9 @@ ALGORITHM = Algorithm(
     terms=parts.terms,
     check=check,
     plan=plan,
-    laws=parts.LAWS,
     workload=workload,
-    count=parts.count,
-    staleness=parts.staleness,
+    figures=Figures(count=parts.count, staleness=parts.staleness, report=report, advice=parts.advice),
     grows=True,
-    report=report,
-    advice=parts.advice,
     small_runs=lambda settings: SmallRuns(
         (
             {"nodes": 3, "updates_per_node": 3},
@@ -223,4 +219,5 @@ ALGORITHM = Algorithm(
         ),
         fitting=parts.fitting(settings),
     ),
+    clips=Clips(laws=parts.LAWS),
 )

@@ -59,7 +59,7 @@ from gossamer.algorithms.clients.rounds import RoundSettings, check_followed, fi
 from gossamer.algorithms.clients.settings import workload
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg.server import RoundServer
-from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
+from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
 from gossamer.algorithms.nodes import model_of, output
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
@@ -130,12 +130,13 @@ ALGORITHM = Algorithm(
     terms=lambda settings: parts.terms(settings, settings.rounds),
     check=check,
     plan=plan,
-    laws=parts.LAWS,
     workload=workload,
-    count=parts.count,
-    report=report,
-    remarks=lambda nodes: [*parts.lost(nodes[SERVER]), *sums_remarked(nodes[SERVER])],
-    advice=parts.advice,
-    clips=Clips(("fixed", "quantile")),
+    figures=Figures(
+        count=parts.count,
+        report=report,
+        remarks=lambda nodes: [*parts.lost(nodes[SERVER]), *sums_remarked(nodes[SERVER])],
+        advice=parts.advice,
+    ),
+    clips=Clips(("fixed", "quantile"), laws=parts.LAWS),
     small_runs=small_runs,
 )

@@ -62,7 +62,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff.server import BufferServer, TrustedServer, left_over
 from gossamer.algorithms.fedbuff.settings import Settings as Settings
 from gossamer.algorithms.fedbuff.settings import draw_turns
-from gossamer.algorithms.interface import Algorithm, SmallRuns
+from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
 from gossamer.algorithms.nodes import model_of, output
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
@@ -179,14 +179,16 @@ ALGORITHM = Algorithm(
     terms=parts.terms,
     check=check,
     plan=plan,
-    laws=parts.LAWS,
     workload=workload,
-    count=parts.count,
-    staleness=parts.staleness,
+    figures=Figures(
+        count=parts.count,
+        staleness=parts.staleness,
+        report=report,
+        remarks=lambda nodes: [*parts.lost(nodes[SERVER]), *left_over(nodes[SERVER]), *sums_remarked(nodes[SERVER])],
+        advice=advice,
+    ),
     grows=True,
-    report=report,
-    remarks=lambda nodes: [*parts.lost(nodes[SERVER]), *left_over(nodes[SERVER]), *sums_remarked(nodes[SERVER])],
-    advice=advice,
     decided=Settings.decided,
     small_runs=small_runs,
+    clips=Clips(laws=parts.LAWS),
 )

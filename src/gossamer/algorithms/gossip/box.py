@@ -45,7 +45,7 @@ from gossamer.algorithms.gossip.claims import Adp2sgdSetting, adp2sgd_theorem2
 from gossamer.algorithms.gossip.exchange import Answer as Answer
 from gossamer.algorithms.gossip.exchange import Offer as Offer
 from gossamer.algorithms.gossip.exchange import State
-from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
 from gossamer.algorithms.nodes import ScheduledNode, goes_by_all
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer, step
 from gossamer.algorithms.plan import Plan, least_noise
@@ -210,6 +210,11 @@ def asking(settings: Settings, graph: Graph, names: tuple[str, ...]) -> tuple[Gr
     return graph, frozenset(range(graph.nodes))
 
 
+def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
+    """The nodes, which the topology joins."""
+    return Cast(names, topology=settings.topology, mixing=lambda graph: mixing(settings, graph, names))
+
+
 def mixing(settings: Settings, graph: Graph, names: tuple[str, ...]) -> Matrix:
     """E[A'A] of an exchange in which two nodes average their models, any node that asks being as likely as another."""
     with warnings.catch_warnings():
@@ -286,14 +291,10 @@ ALGORITHM = Algorithm(
     build=build,
     model_of=model_of,
     output=output,
-    topology=lambda settings: settings.topology,
-    mixing=mixing,
+    cast=cast,
     clips=Clips(("fixed", "quantile")),
-    staleness="computing",
-    told=goes_by_all,
+    figures=Figures(staleness="computing", invariants=invariants, report=report),
     grows=True,
-    invariants=invariants,
-    report=report,
     claims=claims,
     small_runs=lambda settings: SmallRuns(
         (
@@ -304,4 +305,5 @@ ALGORITHM = Algorithm(
         fitting={"batch_size": 4},
     ),
     command=command,
+    terms=lambda settings: Terms(told=goes_by_all(settings)),
 )

@@ -57,7 +57,7 @@ from gossamer.algorithms.graph_federated.settings import (
 from gossamer.algorithms.graph_federated.settings import Settings as Settings
 from gossamer.algorithms.graph_federated.settings import servers as servers
 from gossamer.algorithms.graph_federated.state import Reach, Weights
-from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem
 from gossamer.errors import SpecError
@@ -74,7 +74,7 @@ def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
     above = servers(settings)
     parents = server_of(settings, names)
     trust = parents | {server: server for server in above}
-    return Cast(names, above, parents, joined=above, holders=above, trust=trust)
+    return Cast(names, above, parents, joined=above, holders=above, trust=trust, topology=settings.topology)
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
@@ -240,7 +240,6 @@ ALGORITHM = Algorithm(
     output=output,
     roles=("agent", "server"),
     cast=cast,
-    topology=lambda settings: settings.topology,
     decided=Settings.decided,
     terms=lambda settings: Terms(
         noiseless=settings.noiseless,
@@ -252,14 +251,9 @@ ALGORITHM = Algorithm(
     ),
     check=check,
     plan=plan_units,
-    laws=("gaussian", "laplace", "none"),
-    clips=Clips(("fixed", "none")),
+    clips=Clips(("fixed", "none"), laws=("gaussian", "laplace", "none")),
     workload=workload,
-    count=count,
-    staleness=staleness,
-    unit_models=unit_models,
-    report=report,
-    remarks=remarks,
+    figures=Figures(count=count, staleness=staleness, unit_models=unit_models, report=report, remarks=remarks),
     claims=claims,
     small_runs=small_runs,
     command=command,

@@ -63,7 +63,7 @@ from gossamer.algorithms.increasing.rounds import workload as workload
 from gossamer.algorithms.increasing.server import AggregatorNode, ServerNode
 from gossamer.algorithms.increasing.settings import Settings as Settings
 from gossamer.algorithms.increasing.sizes import PrivacySizes, check_sizes
-from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
 from gossamer.algorithms.plan import Plan, least_noise
 from gossamer.algorithms.problem import Problem, smallest_node
 from gossamer.errors import SpecError
@@ -220,12 +220,9 @@ ALGORITHM = Algorithm(
         limit=settings.gradients,
         rounds=True,
     ),
-    laws=("gaussian", "none"),
-    clips=Clips(("fixed", "none")),
+    clips=Clips(("fixed", "none"), laws=("gaussian", "none")),
     workload=workload,
-    count=count,
-    report=report,
-    advice=advice,
+    figures=Figures(count=count, report=report, advice=advice),
     claims=claims,
     small_runs=lambda settings: SmallRuns(
         (

@@ -39,7 +39,7 @@ from gossamer.algorithms.command import Command
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.edge_cloud.nodes import StalenessSettings
-from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, SmallRuns
+from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, Figures, SmallRuns
 from gossamer.algorithms.mapa.stages import Problem, Schedule, initial_clip
 from gossamer.algorithms.nodes import model_of, output
 from gossamer.errors import SpecError
@@ -205,10 +205,7 @@ ALGORITHM = Algorithm(
     cast=edge_cloud.cast,
     clips=Clips(("stages",), StageClip(), first_clip),
     estimates=Estimates(lambda settings: settings.missing, lambda settings: settings.estimate_on),
-    count=edge_cloud.count,
-    staleness=parts.staleness,
-    report=report,
-    advice=advice,
+    figures=Figures(count=edge_cloud.count, staleness=parts.staleness, report=report, advice=advice),
     claims=edge_cloud.claims,
     small_runs=small_runs,
     command=command,

@@ -36,7 +36,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from gossamer.algorithms.context import Context, mean
-from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.algorithms.synchronous_gossip.node import SynchronousNode, rows
 from gossamer.protocol.node import Node
@@ -105,6 +105,11 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     return {name: SynchronousNode(name, context, settings, of[name]) for name in context.names}
 
 
+def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
+    """The nodes, which the topology joins."""
+    return Cast(names, topology=settings.topology, mixing=lambda graph: mixing(settings, graph, names))
+
+
 def mixing(settings: Settings, graph: Graph, names: tuple[str, ...]) -> Matrix:
     """W'W of one gossip step."""
     matrix = metropolis(graph)
@@ -128,8 +133,7 @@ ALGORITHM = Algorithm(
     build=build,
     model_of=model_of,
     output=output,
-    topology=lambda settings: settings.topology,
-    mixing=mixing,
+    cast=cast,
     clips=Clips(("fixed", "quantile")),
     small_runs=lambda settings: SmallRuns(
         (

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gossamer.algorithms.table import ALGORITHMS, registered_as
+from gossamer.algorithms.table import registered_as
 from gossamer.data.datasets import declared, declared_form
 from gossamer.data.settings import PrivateScale
 from gossamer.errors import SpecError, counted
@@ -85,7 +85,7 @@ def check_deployed(experiment: Experiment) -> None:
             "deployed parties draw batches that nobody can repeat",
         ),
         (
-            ALGORITHMS[name].told(experiment.algorithm),
+            experiment.terms.told,
             "algorithm.learning_rate.clock: global",
             f"deployed nodes of {name} are not told how many updates others have made",
         ),

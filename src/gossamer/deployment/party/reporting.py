@@ -57,7 +57,7 @@ class Reporter:
             "expires": _expiries(terms.invitation, certificate),
             "needs": [] if parent is None else [parent],
         }
-        self._count, self._server = agreed.prepared.algorithm.count, not terms.holds_data
+        self._count, self._server = agreed.prepared.algorithm.figures.count, not terms.holds_data
         self._before = 0  # updates of a server that an earlier process made
         self._next, self._next_line, self._told = 0.0, 0.0, 0
         self._finished: dict[str, str] = {}

@@ -127,7 +127,8 @@ def units(monkeypatch: pytest.MonkeyPatch) -> None:
         trust = {agent: server for server, agents in MEMBERS.items() for agent in agents}
         return Cast(names, holders=("node-1", "node-4"), trust=trust)
 
-    monkeypatch.setitem(ALGORITHMS, "gossip", replace(gossip.ALGORITHM, unit_models=unit_models, cast=cast))
+    own = replace(gossip.ALGORITHM, figures=replace(gossip.ALGORITHM.figures, unit_models=unit_models), cast=cast)
+    monkeypatch.setitem(ALGORITHMS, "gossip", own)
 
 
 def spec(**more: Any) -> Any:
@@ -170,7 +171,9 @@ def test_a_run_reports_deviations_and_each_units_test_loss(units: None) -> None:
 
 
 def test_a_run_with_classes_reports_disagreement_and_test_errors(units: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = replace(ALGORITHMS["gossip"], report=lambda nodes: {"nodes": len(nodes)})
+    own = replace(
+        ALGORITHMS["gossip"], figures=replace(ALGORITHMS["gossip"].figures, report=lambda nodes: {"nodes": len(nodes)})
+    )
     monkeypatch.setitem(ALGORITHMS, "gossip", own)
     result = gs.run(spec(dataset="digits", objective={"name": "softmax"}, partition="iid"))
     last = result.metrics[-1]
@@ -186,7 +189,9 @@ def test_a_run_with_classes_reports_disagreement_and_test_errors(units: None, mo
 def test_figures_of_the_mean_of_known_models(units: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """(1, 0) and (0, 2) have the mean (0.5, 1), from which each has a squared distance of 1.25."""
     models = {"server-0": np.array([1.0, 0.0]), "server-1": np.array([0.0, 2.0])}
-    known = replace(ALGORITHMS["gossip"], unit_models=lambda nodes: models)
+    known = replace(
+        ALGORITHMS["gossip"], figures=replace(ALGORITHMS["gossip"].figures, unit_models=lambda nodes: models)
+    )
     monkeypatch.setitem(ALGORITHMS, "gossip", known)
     row, test = gs.run(spec()).metrics[-1], prepare(spec()).dataset.test
     assert row["disagreement"] == pytest.approx(1.25)

@@ -152,8 +152,8 @@ def test_honest_runs_stay_within_it(name: str) -> None:
     while not simulator.settled:
         simulator.step()
     assert 0 < longest <= plan.lengths.radius
-    assert prepared.algorithm.report(nodes)["masked_sums_refused"] == 0
-    assert prepared.algorithm.report(nodes)["updates_unanswered"] == 0
+    assert prepared.algorithm.figures.report(nodes)["masked_sums_refused"] == 0
+    assert prepared.algorithm.figures.report(nodes)["updates_unanswered"] == 0
 
 
 def plan_with(radius: float | None) -> Any:
