@@ -518,7 +518,7 @@ def test_the_first_interrupt_waits_for_the_checkpoint_and_the_second_for_nothing
     with pytest.raises(KeyboardInterrupt):
         gs.run(spec, tmp_path / "out", progress=Interrupting())
     state = checkpoints.read_checkpoint(tmp_path / "out").state()
-    assert state["simulator"]["computations"]["counters"]["updates"] == 7
+    assert state["simulator"]["_computations"]["_counters"]["updates"] == 7
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["status"] == "interrupted"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     resume(tmp_path / "out")
