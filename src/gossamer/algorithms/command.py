@@ -27,11 +27,11 @@ class Bounds:
     Attributes
     ----------
     gt, ge, lt, le : float, optional
-        What a number is above, at least, below and at most. All are finite.
+        Numbers that an option is above, at least, below and at most. All are finite.
     whole : bool
         Whether they are whole numbers.
     words : str, optional
-        What is expected, in an error; by default, in words that follow from the bounds.
+        Words for what is expected, in an error; by default, those that follow from the bounds.
     """
 
     gt: float | None = None
@@ -134,15 +134,15 @@ class Option:
     Attributes
     ----------
     help : str
-        What it is.
+        Line that says what it is.
     metavar : str, optional
-        What stands for its value.
+        Word that stands for its value.
     bounds : Bounds or str, optional
-        Of a number; a text is the name of the algorithm's setting that has the same bounds.
+        Bounds of a number; a text is the name of the algorithm's setting that has the same bounds.
     also : tuple of str
         Other flags of it.
     asked : str, optional
-        How it is asked for where it is needed and missing; by default, its flag.
+        Words that ask for it where it is needed and missing; by default, its flag.
     """
 
     help: str
@@ -177,9 +177,9 @@ class Answer:
     Attributes
     ----------
     document : mapping
-        As plain data, for ``--json``.
+        The answer as plain data, for ``--json``.
     text : sequence of str, Table or Line
-        For people; a text is broken at the terminal's width, and an empty one is an empty line.
+        The answer for people; a text is broken at the terminal's width, and an empty one is an empty line.
     remarks : sequence of str
         Warnings, a line each.
     flat : bool
@@ -214,9 +214,9 @@ class Command(Generic[Options]):
     answer : callable
         (options, doing) -> the answer.
     help : str
-        Its line among the plans.
+        Line about it among the plans.
     description : str
-        What it does.
+        Text that says what it does.
     needed : callable, optional
         given values by field -> the fields that have to be given, and a flag that makes them so, or an empty text; by
         default, those without a default.

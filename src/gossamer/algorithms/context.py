@@ -76,32 +76,32 @@ class Context:
     Attributes
     ----------
     seed : int
-        Of the public randomness, such as who asks whom.
+        Seed of the public randomness, such as who asks whom.
     names : tuple of str
         The nodes, in the order of the graph's numbers.
     graph : Graph
-        Who may talk to whom.
+        Graph that joins those who may talk to each other.
     initial : Public
         The common starting model, [size].
     queries : mapping of str to Query
-        How each node computes its gradients.
+        Query by which each node computes its gradients.
     shard_sizes : mapping of str to int
         Number of examples at each node.
     quotas : mapping of str to int, or None
-        How many updates each node makes; None where only a deadline or an observer ends the run.
+        Number of updates that each node makes; None where only a deadline or an observer ends the run.
     deadline : float or None
         Seconds after the start at which nodes stop updating.
     updates : int or None
-        After how many updates in all a server ends the run; None where it does not.
+        Number of updates in all after which a server ends the run; None where it does not.
     clipping : Clipping
-        How the clip of a query moves.
+        Policy by which the clip of a query moves.
     agent_noise : float
-        What agents add to updates that are masked, in units of an update's most length; 0 adds nothing.
+        Noise that agents add to updates that are masked, in units of an update's most length; 0 adds nothing.
     run : str
         Name of a deployed run, whose parties have identities: agents sign their keys for masked sums, for this run
         alone. Empty in a simulation, which has none.
     lengths : ModelLengths or None
-        How long models of an honest run can be, where sums are masked.
+        Lengths that models of an honest run can have, where sums are masked.
     """
 
     seed: int

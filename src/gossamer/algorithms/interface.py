@@ -51,9 +51,9 @@ class Cast:
     parents : mapping of str to str
         The node above each that has one: messages go up and down. Those without may be joined by the graph.
     joined : tuple of str
-        Whom the topology joins.
+        Parties that the topology joins.
     holders : tuple of str
-        Whose models are tested.
+        Parties whose models are tested.
     trust : mapping of str to str
         The trust scope of each node that is in one, such as its federated unit: what is `Confined` stays inside. It is
         called after the node that hears it; see `protocol.messages`.
@@ -106,7 +106,7 @@ class Clips(Generic[S]):
     policies : tuple of str
         The values of ``privacy.clip.policy`` that its nodes follow; others are refused.
     default : ClipSettings
-        What ``privacy.clip`` is where there is Gaussian noise and nothing is said.
+        Value of ``privacy.clip`` where there is Gaussian noise and nothing is said.
     first : callable
         The bound at the start, of its settings, where the policy gives none.
     laws : tuple of str, optional
@@ -128,7 +128,7 @@ class Estimates(Generic[S]):
     missing : callable
         The names of those that some settings leave out; they are settings too.
     source : callable
-        On what they are estimated: `SYNTHETIC` examples, or the name of a public data set of the same shape.
+        Examples that they are estimated on: `SYNTHETIC` ones, or the name of a public data set of the same shape.
     """
 
     missing: Callable[[S], tuple[str, ...]]
@@ -142,9 +142,9 @@ class SmallRuns:
     Attributes
     ----------
     sizes : tuple of mappings
-        What seeds choose from: values of settings, and the sections ``stop`` and ``privacy`` of a spec.
+        Choices of seeds: values of settings, and the sections ``stop`` and ``privacy`` of a spec.
     fitting : mapping
-        What else fits so few examples.
+        Other values that fit so few examples.
     bounded : tuple of str
         Settings that may be left out, and are given here, so that nobody is waited for without end.
     waits : bool
@@ -205,7 +205,7 @@ class Figures:
     count : callable, optional
         nodes -> how many updates were made, where a computation is not one.
     staleness : callable, ``"computing"`` or None
-        How the staleness of updates is measured for figures of a run; see `context.Staleness`.
+        Measure of the staleness of updates for figures of a run; see `context.Staleness`.
     invariants : callable
         (nodes, messages in flight) -> vectors that only a node's own update may change, by name.
     unit_models : callable
@@ -243,7 +243,7 @@ class Algorithm(Generic[S]):
     output : callable
         nodes -> the model of the whole run, such as the mean.
     roles : tuple of str
-        What the nodes with data are called in invitations, and then what others are: the first word of their names.
+        Words for the nodes with data in invitations, and then for others: the first word of their names.
     cast : callable
         (settings, names of the nodes with data) -> who else is there, and how they stand to each other.
     decided : callable
@@ -255,7 +255,7 @@ class Algorithm(Generic[S]):
     plan : callable
         problem -> the plan of a run; by default that of nodes which release noisy sums over samples of their examples.
     clips : Clips
-        What it does about clips.
+        Choices about clips and noise.
     workload : callable
         (settings, shard sizes, seed) -> examples of each update.
     estimates : Estimates, optional
@@ -263,13 +263,13 @@ class Algorithm(Generic[S]):
     grows : bool
         Whether nodes may join a run that has begun: no state depends on how many there are.
     figures : Figures
-        What is said of a run before it, during it and at its end.
+        Functions that say something of a run, before it, during it and at its end.
     claims : callable
         (problem, plan) -> what the paper claims of a run with noise, never its guarantee.
     small_runs : callable
         settings -> runs for simulated faults; by default of a few nodes.
     command : callable, optional
-        What ``gossamer plan NAME`` does; called, and so imported, when the command is used.
+        Function that returns what ``gossamer plan NAME`` does; called, and so imported, when the command is used.
     """
 
     Settings: type[S]

@@ -94,9 +94,9 @@ class Words(NamedTuple):
     Attributes
     ----------
     pull : callable
-        Of a request: asks for the newest model.
+        Message of a request, which asks for the newest model.
     push : callable
-        Of a request, a version and what was computed at it: hands that in, and asks for the newest model too.
+        Message of a request, a version and what was computed at it: hands that in, and asks for the newest model too.
     leave : callable
         Says that there will be no more.
     """

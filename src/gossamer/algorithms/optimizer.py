@@ -217,7 +217,7 @@ class Memory:
     steps : int
         Directions that it has seen.
     averages : tuple of Public or Released
-        Of these directions, each [size]: b of `momentum`; m and v of `adam`.
+        Averages of these directions, each [size]: b of `momentum`; m and v of `adam`.
     """
 
     steps: int
@@ -305,7 +305,7 @@ def step(optimizer: Optimizer, memory: Memory | None, direction: Model) -> tuple
     optimizer : Optimizer
         The setting.
     memory : Memory or None
-        What `step` returned last; None at first.
+        Value that `step` returned last; None at first.
     direction : Public or Released
         The released gradient, or a sum of updates, [size].
 

@@ -38,7 +38,7 @@ class Words:
     plan : str
         The plan in a line.
     estimates : str
-        What the schedule rests on that the spec does not say, in a line; empty where it rests on nothing.
+        Line on what the schedule rests on that the spec does not say; empty where it rests on nothing.
     advice : tuple of str
         Warnings about the plan, a line each.
     """
@@ -74,13 +74,13 @@ class Plan:
     quotas : mapping of str to int, or None
         Updates of each node, where something bounds them.
     mechanisms : mapping of str to Mechanism
-        What bounds each node's own queries, and their noise.
+        Bound of each node's own queries, and their noise.
     epsilons : mapping of str to float
         Proved for each node's whole plan; infinite where nothing is.
     would_be : mapping of str to float
-        What ``epsilons`` would be with a noise secret, where noise is reproducible; empty where it is secret.
+        Values that ``epsilons`` would have with a noise secret, where noise is reproducible; empty where it is secret.
     guarantees : mapping of str to Guarantee
-        What is proved against each observer, the one that the noise is planned for first.
+        Guarantee against each observer, the one that the noise is planned for first.
     sides : mapping of str to SidePlan
         The most that leaves each party, in the order of ledgers; without those that release nothing.
     releases : mapping of str to int
@@ -96,7 +96,7 @@ class Plan:
     spent : callable
         ledgers -> the largest epsilon of what has been released so far, or None: a reading, not a guarantee.
     lengths : ModelLengths or None
-        How long models of an honest run can be, where somebody relies on it.
+        Lengths that models of an honest run can have, where somebody relies on it.
     """
 
     stop: StopSettings

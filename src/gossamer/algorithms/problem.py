@@ -210,7 +210,7 @@ class Terms:
     proved : bool
         Whether a guarantee is proved for what is released.
     sampling : str, optional
-        How examples are drawn; None where ``privacy.sampling`` says it.
+        Scheme by which examples are drawn; None where ``privacy.sampling`` says it.
     sensitivity : float
         How far one example moves what is released, in clips.
     clipped_whole : bool

@@ -126,11 +126,11 @@ def adp2sgd_theorem2(setting: Adp2sgdSetting, sigma_mean: float, delta: float) -
     Parameters
     ----------
     setting : Adp2sgdSetting
-        What was run.
+        Setting of the run.
     sigma_mean : float
         Standard deviation of the noise relative to the *mean* gradient: that of the noise on the sum, over B.
     delta : float
-        In (0, 1).
+        Probability, in (0, 1).
 
     Returns
     -------
@@ -192,7 +192,7 @@ def adp2sgd_remark1(claim: Claim, iteration: float, iterations: float) -> Claim:
     Parameters
     ----------
     claim : Claim
-        Of the whole run.
+        Claim of the whole run.
     iteration, iterations : float
         t and T, 0 < t <= T.
 

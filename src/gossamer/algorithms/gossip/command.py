@@ -179,9 +179,9 @@ def adp2sgd_proposition1(
     batch_size : float
         B.
     problem : Adp2sgdProblem
-        What is minimised.
+        Constants of what is minimised.
     network : Adp2sgdNetwork
-        Who exchanges with whom, and how late.
+        Constants of who exchanges with whom, and how late.
 
     Raises
     ------

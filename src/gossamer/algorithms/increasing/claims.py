@@ -114,7 +114,7 @@ class MainTheorem:
     power : float
         p >= 0.
     r0 : float
-        In (0, 1/e], with u0 and u1 below 1.
+        Number in (0, 1/e], with u0 and u1 below 1.
     sigma : float
         Noise multiplier.
     ratio : float
@@ -259,11 +259,11 @@ def increasing_claims(
     noise_multiplier : float
         sigma, the same in all rounds.
     delta : float
-        In (0, 1).
+        Probability, in (0, 1).
     power : (q, m, p), optional
-        Of a schedule s_i = ceil(N_c q (i + m)^p), i = 0, 1, ...; without it there is no claim of the main theorem.
+        Constants of a schedule s_i = ceil(N_c q (i + m)^p), i = 0, 1, ...; without it the main theorem claims nothing.
     r0 : float, optional
-        Of the main theorem, where that is to be larger than the least that the sizes allow: its case 2 needs a large r.
+        r0 of the main theorem, where it is to be larger than the least that the sizes allow: case 2 needs a large r.
 
     Returns
     -------

@@ -83,7 +83,7 @@ class ClientState:
     steps : int
         Gradients of the rounds that were sent.
     leaving, finished : str
-        Why.
+        Reason for it.
     """
 
     v: Model

@@ -64,11 +64,11 @@ class DelayedSizes:
     g : float
         Above 1; 2 for strongly convex problems.
     gamma : callable
-        What slows the growth; a constant 1 for none.
+        Function that slows the growth; a constant 1 for none.
     d : int
-        By how many rounds a client may be ahead.
+        Number of rounds that a client may be ahead.
     m : int
-        Where the growth starts; larger is a larger first round.
+        Place where the growth starts; larger is a larger first round.
 
     Raises
     ------
@@ -196,7 +196,7 @@ class TheoryConstants(Section):
     Attributes
     ----------
     m, d : int
-        Of the sizes, `TheorySizes`.
+        Constants of the sizes, `TheorySizes`.
     smoothness, strong_convexity : float
         L of every example's loss, mu of the objective.
     alpha : float
@@ -322,7 +322,7 @@ def steps_allowed(rule: RoundsAhead | WithinTau, sizes: RoundSizes, name: str, i
     Parameters
     ----------
     rule : RoundsAhead or WithinTau
-        When to wait.
+        Rule for when to wait.
     sizes : RoundSizes
         s_i and s_ic.
     name : str

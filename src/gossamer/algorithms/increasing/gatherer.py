@@ -113,7 +113,7 @@ class GathererState:
     held : dict of str to int
         The first round that was not received, of each child.
     ahead : dict of str to int
-        What was received after it: bit j is round held + 1 + j.
+        Rounds that were received after it: bit j is round held + 1 + j.
     last : dict of str to int
         Those who leave: the first round that they do not make.
     away : set of str
@@ -125,11 +125,11 @@ class GathererState:
     waiting : bool
         Whether a timer runs, after which those who are waited for are probed.
     probes : int
-        How often it ran out since the last update: it takes twice as long each time.
+        Number of times that it ran out since the last update: it takes twice as long each time.
     ends : float or None
-        When the run ends, on the node's clock.
+        Time at which the run ends, on the node's clock.
     finished : str
-        Why.
+        Reason for which it has finished.
     """
 
     v: Model

@@ -136,9 +136,9 @@ class RoundPlan:
     Attributes
     ----------
     problem : RoundProblem
-        What was asked.
+        Terms of the plan.
     passes : tuple of Pass
-        Of the selection; the last one is taken.
+        Passes of the selection; the last one is taken.
     """
 
     problem: RoundProblem
@@ -326,7 +326,7 @@ class Proved:
     Attributes
     ----------
     epsilon : float
-        Of all rounds of the plan, at its delta.
+        Proved for all rounds of the plan, at its delta.
     smallest_sigma : float or None
         Enough for the claimed epsilon; None above 1000.
     fair_rounds : int
@@ -334,10 +334,10 @@ class Proved:
     fair_epsilon : float
         Proved for those.
     fair_noise : float
-        Their aggregate noise.
+        Aggregate noise of those.
     constant_noise : float or None
-        Of rounds of the initial size with K gradients, at the least sigma for fair_epsilon; None where that is 0 or
-        needs a sigma above 1000.
+        Aggregate noise of rounds of the initial size with K gradients, at the least sigma for fair_epsilon; None where
+        that is 0 or needs a sigma above 1000.
     """
 
     epsilon: float

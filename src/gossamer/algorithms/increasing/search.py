@@ -80,17 +80,17 @@ class RoundSearch:
     objective : Objective
         Rounds, or aggregate noise.
     epsilon, delta : float
-        What is to be proved.
+        Budget that is to be proved.
     dataset_size, gradients : int
         N_c and K.
     relation : NeighboringRelation
-        Of epsilon.
+        Relation that epsilon is about.
     powers : sequence of float
         Every p that is tried; 0 is a constant schedule.
     initial_sizes : sequence of int, optional
         Every s_0 that is tried; by default the powers of four below most_size, and most_size.
     most_size : int, optional
-        Of any round; by default a tenth of the data set, or the initial size if that is larger.
+        Size of the largest round; by default a tenth of the data set, or the initial size if that is larger.
     most_sigma : float
         Largest noise multiplier.
     most_noise : float
@@ -167,9 +167,9 @@ class FoundRounds:
     Attributes
     ----------
     search : RoundSearch
-        What was searched for.
+        Terms of the search.
     initial_size, power, m
-        Of the sizes ceil(s_0 (1 + i/m)^p).
+        Constants of the sizes ceil(s_0 (1 + i/m)^p).
     sizes : ndarray [rounds]
         All of them.
     sigma : float
@@ -245,7 +245,7 @@ def search_rounds(search: RoundSearch, report: Report = lambda text: None) -> Fo
     Parameters
     ----------
     search : RoundSearch
-        What is searched for.
+        Terms of the search.
     report : callable, optional
         Called before every look at a schedule.
 

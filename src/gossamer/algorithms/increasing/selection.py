@@ -65,13 +65,13 @@ class RoundProblem:
     sigma : float
         Noise multiplier of every round, at least 1.137.
     epsilon : float
-        That the main theorem is to claim.
+        Epsilon that the main theorem is to claim.
     power : float
         p of the sizes N_c q (i + m)^p: 0, or from 0.1 to 4.
     r0 : float, optional
-        By default r0(sigma) of the main theorem; larger ones allow larger rounds.
+        Constant r0; by default r0(sigma) of the main theorem; larger ones allow larger rounds.
     case : {1, 2}
-        Of the main theorem: K <= K-, or K >= K+.
+        Case of the main theorem: K <= K-, or K >= K+.
     over : float
         k of case 2: K = k K+, at least 1.
 
@@ -314,9 +314,9 @@ def transition_powers(problem: RoundProblem, m: float) -> tuple[float | None, fl
     Parameters
     ----------
     problem : RoundProblem
-        Its power and its case do not count.
+        Terms of the plan, of which power and case do not count.
     m : float
-        That of the sizes; with 0 they do not grow, whatever the power.
+        m of the sizes; with 0 they do not grow, whatever the power.
 
     Returns
     -------

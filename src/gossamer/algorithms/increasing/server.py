@@ -93,14 +93,14 @@ class AggregatorState(GathererState):
     first : int
         The first round that those above were told nothing of.
     sums : dict of int to Released
-        Of the updates of rounds from i on.
+        Sums of the updates of rounds from i on.
     counts : dict of int to int
-        How many rounds of clients are in each.
+        Number of rounds of clients in each.
     late : dict of str to tuple of (int, int)
-        Of each child the rounds that came after they were handed on, each with the round that it goes with instead; as
+        Rounds of each child that came after they were handed on, each with the round that it goes with instead; as
         long as the newest broadcast lacks that one, or an earlier one.
     known, known_ahead : int
-        Of its rounds, what the newest broadcast holds.
+        Rounds of its own that the newest broadcast holds.
     left : bool
         Whether it told those above that its children have left.
     """

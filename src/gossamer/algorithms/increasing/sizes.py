@@ -171,7 +171,7 @@ class RoundSizes:
     shard_sizes : mapping of str to int
         N_c, by client, in the order of the weights.
     seed : int
-        Of the coins.
+        Seed of the coins.
 
     Raises
     ------

@@ -103,7 +103,7 @@ def theorem_2(theory: Theory, updates: int, radius: float) -> float:
     Parameters
     ----------
     theory, radius
-        As for `lemma_1`.
+        Arguments as for `lemma_1`.
     updates : int
         T.
     """

@@ -247,7 +247,7 @@ class Schedule:
         Parameters
         ----------
         update : int
-            How many updates were made before it: t in x_{t+1} = x_t - eta g, from 0.
+            Number of updates made before it: t in x_{t+1} = x_t - eta g, from 0.
 
         Returns
         -------
@@ -283,11 +283,11 @@ class StagePlan:
     Attributes
     ----------
     stages : tuple of Stage
-        In order.
+        Stages in order.
     updates : int
         T, the server's updates in all stages.
     releases : int
-        How many of them one edge is charged for.
+        Number of them that one edge is charged for.
     """
 
     stages: tuple[Stage, ...]
@@ -304,7 +304,7 @@ class CalibratedStages:
     noise_multiplier : float
         z: standard deviation of the noise on a sum, over the clip.
     epsilon : float
-        What is proved for the plan's releases; never above the budget.
+        Epsilon proved for the plan's releases; never above the budget.
     plan : StagePlan
         The stages at that noise.
     """
@@ -322,9 +322,9 @@ def plan_stages(
     Parameters
     ----------
     problem, moment, clip
-        As for `gossamer.algorithms.mapa.stages.stages`.
+        Arguments as for `stages`.
     count : int
-        At least 1.
+        Number of stages, at least 1.
     nodes : int, optional
         K edges that take strict turns: each is charged for ceil((T + K - 1)/K) releases, since K - 1 are under way when
         update T is made. By default one edge is charged for all T, which holds for every edge in whatever order they
@@ -382,17 +382,17 @@ def l2_laplace_epsilons(
     Parameters
     ----------
     releases : int
-        How many.
+        Number of releases.
     epsilon : float
-        Of one, on its batch.
+        Epsilon of one release, on its batch.
     size : int
         d, the number of parameters.
     delta : float
-        In (0, 1).
+        Probability, in (0, 1).
     relation : NeighboringRelation
-        Of ``epsilon``, and of the totals.
+        Relation of ``epsilon``, and of the totals.
     sampling : Sampling
-        How batches are drawn.
+        Scheme by which batches are drawn.
     """
     gaussian = epsilon**2 * releases / size / 2  # about the mean loss of all, without sampling
     if releases > MOST_PLANNED or gaussian > _MOST_LOSS:
@@ -446,19 +446,19 @@ def calibrate_stages(
     Parameters
     ----------
     problem, clip
-        As for `gossamer.algorithms.mapa.stages.stages`.
+        Arguments as for `stages`.
     size : int
         d, the number of parameters.
     count : int
-        How many stages.
+        Number of stages.
     budget : (float, float)
         Epsilon and delta, for each edge's examples.
     relation : NeighboringRelation
-        Of the budget.
+        Relation of the budget.
     sampling : Sampling
-        How the edge that is sampled most densely, the one with the fewest examples, draws its batches.
+        Scheme by which the edge that is sampled most densely, the one with the fewest examples, draws its batches.
     nodes : int, optional
-        As for `plan_stages`.
+        Number of nodes, as for `plan_stages`.
 
     Raises
     ------
