@@ -47,9 +47,9 @@ from gossamer.experiment.reading import override as override
 from gossamer.experiment.reading import parse_spec as parse_spec
 from gossamer.experiment.reading import read_spec as read_spec
 from gossamer.experiment.repeating import repeat_run as repeat_run
-from gossamer.experiment.replaying import replay_run as replay_run
+from gossamer.experiment.repeating import replay_run as replay_run
+from gossamer.experiment.repeating import resume_run as resume_run
 from gossamer.experiment.result import Result as Result
-from gossamer.experiment.resuming import resume_run as resume_run
 from gossamer.experiment.running import run as run
 from gossamer.experiment.secrets import NoiseSecret as NoiseSecret
 from gossamer.experiment.spec import Budget as Budget

@@ -11,11 +11,9 @@ from tests.reference.client_level import SERVER, ClientLevel, Update
 from tests.reference.side_kinds import Kept
 
 from gossamer.data.examples import Split
-from gossamer.faults.fault_injector import Reaper
-from gossamer.faults.home import Laboratory
-from gossamer.faults.hosts import LinkedHosts
+from gossamer.faults.hosts import LinkedHosts, Reaper
 from gossamer.faults.schedules import SETTINGS, Schedule
-from gossamer.faults.sides import WatchedSides
+from gossamer.faults.sides import Laboratory, WatchedSides
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.protocol.effects import Send

@@ -16,7 +16,7 @@ from gossamer.errors import DataError, RunWarning, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.replaying import replay_run
+from gossamer.experiment.repeating import replay_run
 from gossamer.privacy import guarantees
 
 BASE: dict[str, Any] = {

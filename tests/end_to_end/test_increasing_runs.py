@@ -16,7 +16,7 @@ from gossamer.errors import CallerError, RunWarning, SpecError
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.replaying import replay_run
+from gossamer.experiment.repeating import replay_run
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind

@@ -51,7 +51,7 @@ def test_that_no_row_that_differs_was_released_is_said(spec: str, capsys: pytest
     printed = capsys.readouterr().out
     assert "of these, with a row that differs     0" in printed
     assert said in printed
-    assert main(["audit", "leak", spec, "--pairs", "20"]) == 0
+    assert main(["audit", "leak", spec, "--pairs", "60"]) == 0
     printed = capsys.readouterr().out
     assert "of these, with a row that differs     0" not in printed
     assert said not in printed

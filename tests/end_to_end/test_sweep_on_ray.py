@@ -25,10 +25,9 @@ from gossamer.experiment.results_folder import packed, unpack
 from gossamer.experiment.secrets import FILE, KeptSecret
 from gossamer.extras import install_line
 from gossamer.runtimes import ray_extra
-from gossamer.studies.ray_tasks import MOST_TRIES, RayTasks, made_there
 from gossamer.studies.runs import StudyRun, each_seed
 from gossamer.studies.sweep import plan_sweep
-from gossamer.studies.workers import Workers, workers_of
+from gossamer.studies.workers import MOST_TRIES, RayTasks, Workers, made_there, workers_of
 
 SPEC = """
 algorithm: {name: gossip, nodes: 3, batch_size: 20, updates_per_node: 2}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.reference.linked_nodes import Network, seeded_faults
 from tests.sampling import examples
 
-from gossamer.faults.network import Faults, Partition
+from gossamer.faults.schedules import Faults, Partition
 from gossamer.protocol.chunks import CHUNK_WINDOW
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Received

@@ -15,10 +15,8 @@ from tests.sampling import examples
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.experiment.reading import parse_spec
 from gossamer.faults import hosts
-from gossamer.faults.network import Partition, Sieve
-from gossamer.faults.schedules import Crash, Fate, OldCopy, Schedule, shortened
-from gossamer.faults.seeds import Failure
-from gossamer.faults.trials import MOST_EVENTS, Trial
+from gossamer.faults.schedules import Crash, Fate, OldCopy, Partition, Schedule, Sieve, shortened
+from gossamer.faults.trials import MOST_EVENTS, Failure, Trial
 
 SAMPLES, UNITS = {"noise_multiplier": 1.0}, {"standard_deviation": 1.0}
 SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -22,8 +22,8 @@ from tests.reference.side_scripts import Runner, Script, known_randomness
 from tests.sampling import examples
 
 from gossamer.data.examples import Split
-from gossamer.faults.home import Laboratory
-from gossamer.faults.home import renew as renewed
+from gossamer.faults.sides import Laboratory
+from gossamer.faults.sides import renew as renewed
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.accounting.ledger import Plan
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise

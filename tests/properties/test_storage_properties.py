@@ -16,7 +16,7 @@ from tests.contract import test_algorithms_contract as contracts
 from tests.reference.durable_node import Writer
 from tests.sampling import examples
 
-from gossamer.faults.memory_journal import MemoryJournal
+from gossamer.faults.hosts import MemoryJournal
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.frames import CHUNK_OVERHEAD, Frame, decode_frame, encode_frame
 from gossamer.protocol.node import restore_state, state_of

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gossamer.faults.seeds import Failure, first_failing
-from gossamer.faults.trials import Trial
+from gossamer.faults.trials import Failure, Trial, first_failing
 
 
 def first_failure(trial: Trial, seeds: Iterable[int]) -> Failure | None:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from gossamer.faults.network import Faults
+from gossamer.faults.schedules import Faults
 from gossamer.protocol.effects import CancelTimer, Effect, Send, SetTimer
 from gossamer.protocol.events import Elapsed, Event, Received, Started
 from gossamer.protocol.frames import Frame, decode_frame, encode_frame

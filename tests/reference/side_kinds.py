@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.data.examples import Split
-from gossamer.faults.home import Laboratory
+from gossamer.faults.sides import Laboratory
 from gossamer.objectives.glm import LinearModel
 from gossamer.privacy.masking import MaskingServer, packed, unpacked
 from gossamer.privacy.masking.messages import REPLIES, MaskedVector

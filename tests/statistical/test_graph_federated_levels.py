@@ -9,7 +9,7 @@ import pytest
 from tests.reference.gfl_slow import measures, train
 
 import gossamer as gs
-from gossamer.experiment.deviation import best_model, units_of
+from gossamer.experiment.observing import best_model, units_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 

@@ -10,9 +10,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import AccountingError, BudgetUnreachable, CallerError, ModelError, SpecError, TopologyError
+from gossamer.files import make_own_folder
 
 if TYPE_CHECKING:
     from gossamer.experiment.spec import Experiment
+
+
+# Folders that commands write figures into.
+
+
+def made_folder(path: Path) -> Path:
+    """Return the folder, made where it is not there.
+
+    Raises
+    ------
+    CallerError
+        If it cannot be made.
+    """
+    try:
+        make_own_folder(path)
+    except OSError as error:
+        raise CallerError(f"--out {path}: cannot make this folder ({error.strerror}); choose another") from None
+    return path
 
 
 def add_accept_weak(command: argparse.ArgumentParser) -> None:

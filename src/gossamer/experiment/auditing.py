@@ -5,40 +5,228 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import EXAMPLE
-from gossamer.arrays import IndexArray
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.attacks.audit import REPORTED, LowerBound, check_level
-from gossamer.attacks.canaries import Canaries, choose_canaries, correct_guesses, plant
+from gossamer.attacks.canaries import Canaries, Sum, choose_canaries, correct_guesses, plant
+from gossamer.attacks.membership import membership
 from gossamer.attacks.one_run import Family, best_guesses, epsilon_one_run, rejects
+from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.experiment.eavesdropper import Listener
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.private_scale import check_not_private
+from gossamer.experiment.private_scale import check_not_private, rescaled
 from gossamer.experiment.progress import NullProgress, Progress
+from gossamer.experiment.reading import read_spec
 from gossamer.experiment.result import Result
 from gossamer.experiment.results_folder import ResultsFolder, read_summary, results_folder
 from gossamer.experiment.running import Run
 from gossamer.experiment.secrets import KeptSecret, NoiseSecret
 from gossamer.experiment.spec import Experiment
+from gossamer.files import held
+from gossamer.objectives.local_steps import clipped_on
 from gossamer.parameters import pack
 from gossamer.privacy.accounting.accountants import worst_profile
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import ReleaseKind
+from gossamer.privacy.tasks import Gradient, Round
+from gossamer.protocol.effects import Compute
+from gossamer.protocol.events import Completed
+from gossamer.protocol.trace import Step
 from gossamer.randomness import derive, stream
 from gossamer.sides.plan import counts_of
+
+# Membership inference in a results folder: what it finds stands beside what is proved, in ``summary.json``.
+
+MOST = 10_000
+"""Examples of either kind whose losses are compared."""
+
+_NO_BOUND = (
+    "losses of one model's training and test examples are not independent runs, and no coins decided who is a member; "
+    "gossamer attack audit gives a bound"
+)
+
+
+@dataclass(frozen=True)
+class MembershipAudit:
+    """Findings of membership inference in a results folder.
+
+    Attributes
+    ----------
+    audit : dict
+        As in ``summary.json`` under ``privacy.audits.membership``.
+    summary : dict
+        All of it.
+    members, non_members : ndarray
+        Losses at the run's model, of training and of test examples.
+    """
+
+    audit: dict[str, Any]
+    summary: dict[str, Any]
+    members: npt.NDArray[np.float64]
+    non_members: npt.NDArray[np.float64]
+
+
+def audit_membership(path: str | Path) -> MembershipAudit:
+    """Compare losses of training and test examples at a run's model, and write what is found to its summary.
+
+    Parameters
+    ----------
+    path : path
+        The results folder of a run. Its data must be where they were.
+
+    Raises
+    ------
+    DataError
+        If the folder is not that of a run, or does not fit its own spec.
+    UnderWay
+        If the run is still under way.
+    """
+    with held(Path(path)):
+        return _audit_membership(Path(path))
+
+
+def _audit_membership(path: Path) -> MembershipAudit:
+    summary = read_summary(path)
+    prepared = rescaled(prepare(read_spec(path / "spec.yaml")), summary.get("private_ranges", {}))
+    model = _read_model(path, prepared)[None]
+    rows = np.concatenate(prepared.shards)
+    one_run = summary["privacy"].get("audits", {}).get("one_run")
+    if one_run is not None:
+        rows = np.setdiff1d(rows, canaries_of(prepared, one_run["canaries"], one_run["canary"]).rows)
+    seed = derive(prepared.experiment.seed, "attack", "membership")
+    members, non_members = (
+        prepared.objective.losses(model, _some(split, which, stream(seed, name)))[0]
+        for name, split, which in (
+            ("members", prepared.dataset.train, rows),
+            ("non-members", prepared.dataset.test, np.arange(len(prepared.dataset.test))),
+        )
+    )
+    found = membership(-members, -non_members, stream(seed, "halves"))
+    bound, why = (None, _NO_BOUND) if one_run is None else (one_run["epsilon_lower_bound"], one_run["method"])
+    audit = {**found.as_dict(), "epsilon_lower_bound": bound, "how": why}
+    publish(summary, "membership", audit, ResultsFolder(path, overwrite=True))
+    return MembershipAudit(audit, summary, members, non_members)
+
+
+def _some(split: Split, rows: npt.NDArray[np.int64], generator: np.random.Generator) -> Split:
+    return rows_of(split, np.sort(generator.permutation(rows)[:MOST]))
+
+
+def _read_model(path: Path, prepared: Prepared) -> FloatArray:
+    objective = prepared.objective
+    try:
+        model = pack(load_file(path / "model.safetensors"), objective.parts, objective.dtype)
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise DataError(f"{path}: model.safetensors does not fit spec.yaml ({error}); run the spec again") from None
+    if not np.isfinite(model).all():
+        raise DataError(
+            f"{path}: the model has numbers that are not finite, so its losses say nothing; lower learning_rate"
+        )
+    return model
+
+
+# Listening to a run as an attacker would, who scores canaries by the gradients that their nodes release.
+
+_BACKGROUND = 256
+"""Examples in no slot whose gradients stand for those of all, of a node."""
+
+
+@dataclass
+class Listener:
+    """Scores canaries by the sums of gradients that their nodes release, as a run goes on.
+
+    A score is the logarithm of how much likelier all of them are with the canary than without it. It learns nothing of
+    the coins: it sees models, clips, released vectors, what slots may hold, and examples that are in none.
+
+    Attributes
+    ----------
+    prepared : Prepared
+        The run, with the examples that slots have without their canaries.
+    canaries : Canaries
+        Of which it does not look at ``included``.
+    blank : bool
+        Whether slots without their canaries hold nothing.
+    """
+
+    prepared: Prepared
+    canaries: Canaries
+    blank: bool
+    pending: dict[tuple[str, int], Gradient | Round] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.scores = np.zeros(len(self.canaries))
+        shards = zip(self.prepared.names, self.prepared.shards, strict=True)
+        places = {name: np.flatnonzero(np.isin(self.canaries.rows, shard)) for name, shard in shards}
+        self.places = {name: found for name, found in places.items() if len(found)}
+        self.own = {name: rows_of(self.canaries.examples, found) for name, found in self.places.items()}
+        self.others = {name: self._others(shard) for name, shard in zip(self.prepared.names, self.prepared.shards)}
+
+    def _others(self, shard: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Some rows of a shard that are no slots."""
+        rows = np.setdiff1d(shard, self.canaries.rows)
+        return rows[np.linspace(0, len(rows) - 1, min(_BACKGROUND, len(rows))).astype(np.int64)]
+
+    def __call__(self, step: Step) -> None:
+        if step.node not in self.places:
+            return
+        event = step.event
+        if isinstance(event, Completed) and (step.node, event.id) in self.pending:
+            task = self.pending.pop((step.node, event.id))
+            heard = self._heard(step.node, task, np.asarray(event.released.values))
+            self.scores[self.places[step.node]] += heard.log_likelihood_ratios()
+        for effect in step.effects:
+            if isinstance(effect, Compute):
+                asked: Any = effect.task
+                self.pending[step.node, asked.id] = asked
+
+    def _heard(self, node: str, task: Gradient | Round, released: FloatArray) -> Sum:
+        """Release of ``node``, as a sum of gradients at the model that it asked for.
+
+        Models that were swapped in later are near the one that a round starts from.
+        """
+        query, where, size = task.query, task.where, self.prepared.objective.size
+        decay = where.step * self.prepared.objective.l2 * np.asarray(task.model.values)[where.slice]
+        mean = released[: where.count(size)] / task.steps - decay
+        data, places, others = self.prepared.dataset.train, self.places[node], self.others[node]
+        inside = self._gradients(task, self.own[node], np.arange(len(places)))
+        return Sum(
+            seen=mean * (query.unit * query.normaliser * task.steps),
+            inside=inside,
+            outside=np.zeros_like(inside) if self.blank else self._gradients(task, data, self.canaries.rows[places]),
+            others=self._gradients(task, data, others),
+            each=(self.prepared.shard_sizes[node] - len(places)) / max(len(others), 1),
+            rate=min(query.sampling.rate, 1.0),
+        )
+
+    def _gradients(self, task: Gradient | Round, data: Split, rows: npt.NDArray[np.int64]) -> FloatArray:
+        """Clipped gradients of each of ``rows`` at the task's model, [rows, coordinates]."""
+        objective = self.prepared.objective
+        models = np.broadcast_to(np.asarray(task.model.values), (len(rows), objective.size))
+        clip, wheres = task.query.mechanism.clip, [task.where] * len(rows)
+        sums = clipped_on(objective, models, data, list(rows[:, None]), clip, wheres).sums
+        return np.stack(sums) if sums else np.zeros((0, task.where.count(objective.size)), objective.dtype)
+
+
+def rows_of(split: Split, rows: npt.NDArray[np.int64]) -> Split:
+    """Some examples of a split."""
+    features: Any = split.features
+    return Split(features[rows], split.targets[rows])
+
 
 CanaryChoice = Literal["auto", "random", "mislabelled"]
 Score = Literal["gradient", "loss"]

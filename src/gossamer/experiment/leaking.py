@@ -16,7 +16,6 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,11 @@ from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import EXAMPLE
-from gossamer.attacks.leak import NoiseScale
-from gossamer.attacks.neighbours import Neighbours, neighbours, worst_cases
+from gossamer.attacks.leak import Neighbours, NoiseScale, neighbours, worst_cases
 from gossamer.data.examples import Split
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.nodes_and_sides import Sources
-from gossamer.experiment.outside_view import difference
+from gossamer.experiment.outside_view import Seen
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.replayed_sides import (
@@ -44,8 +42,6 @@ from gossamer.experiment.replayed_sides import (
 )
 from gossamer.experiment.results_folder import ResultsFolder
 from gossamer.experiment.running import Run
-from gossamer.experiment.seen_run import Parted, Seen
-from gossamer.protocol.trace import Step
 from gossamer.randomness import derive, stream
 from gossamer.sides.machine import Side
 from gossamer.sides.making import Machine
@@ -128,14 +124,6 @@ def audit_leak(
         return _Audit(prepared, updates, Path(folder)).go(pairs, progress)
 
 
-class _Found(Exception):
-    """A step that was looked for."""
-
-    def __init__(self, step: Step) -> None:
-        super().__init__("found")
-        self.step = step
-
-
 class _Audit:
     """An audit under way."""
 
@@ -155,10 +143,10 @@ class _Audit:
         done, pair = 0, None
         try:
             while done < pairs:
-                base, first = self._base(done // OF_A_BASE)
+                base = self._base(done // OF_A_BASE)
                 for number in range(done, min(done + OF_A_BASE, pairs)):
                     pair, done = self._pair(base, number), number + 1
-                    self._compare(base, first, pair, with_files=number == 0)
+                    self._compare(base, pair, with_files=number == 0)
                     progress(done)
                 pair = None
         except Leak as leak:
@@ -166,8 +154,8 @@ class _Audit:
             return LeakAudit(max(done, 1), self._releases, self._differing, self._largest, str(leak), what)
         return LeakAudit(done, self._releases, self._differing, self._largest)
 
-    def _base(self, number: int) -> tuple[_Base, Seen]:
-        """A data set with rows that are hard to bear, but for the first one, and what its run shows.
+    def _base(self, number: int) -> _Base:
+        """A data set with rows that are hard to bear, but for the first one, whose run is recorded.
 
         Raises
         ------
@@ -180,14 +168,13 @@ class _Audit:
         if number:
             train = self._worst(generator, int(generator.integers(4)))
         recording = Recording(self._plan.sides, self._relation, self._prepared.shard_sizes)
-        base = _Base(self._with(train), recording, derive(self._seed, "coins", number))
-        first = Seen(recording)
-        self._run(base.prepared, base.coins(recording.record), first, "first" if number == 0 else "")
+        base = _Base(self._with(train), recording, derive(self._seed, "coins", number), Seen(recording))
+        self._run(base.prepared, base.coins(recording.record), base.seen, "first" if number == 0 else "")
         if number == 0:
-            self._check_repeat(base, first)
+            self._check_repeat(base)
             self._check_plan(generator)
-        self._check_noise(base, first)
-        return base, first
+        self._check_noise(base)
+        return base
 
     def _worst(self, generator: np.random.Generator, count: int) -> Split:
         """The training examples with so many hard rows."""
@@ -213,41 +200,7 @@ class _Audit:
         if place is not None:
             seen.ended(seen.view.files(place))
 
-    def _hold(
-        self,
-        base: _Base,
-        first: Seen,
-        coins: Sources,
-        prepared: Prepared,
-        folder: str = "",
-    ) -> None:
-        """Run, and hold what is seen against the first run.
-
-        Raises
-        ------
-        Leak
-            If it differs.
-        """
-        try:
-            self._run(prepared, coins, Seen(base.recording, first), folder)
-        except Parted as parted:
-            raise Leak(difference(self._step(base, parted.place), parted.step, parted.view)) from None
-
-    def _step(self, base: _Base, place: int) -> Step:
-        """The step of the first run before which there are ``place``."""
-        steps = count()
-
-        def look(step: Step) -> None:
-            if next(steps) == place:
-                raise _Found(step)
-
-        try:
-            Run(base.prepared, self._plan, watch=look, sources=base.coins()).go()
-        except _Found as found:
-            return found.step
-        raise AssertionError(f"the first run has fewer than {place} steps")
-
-    def _compare(self, base: _Base, first: Seen, pair: Neighbours, *, with_files: bool) -> None:
+    def _compare(self, base: _Base, pair: Neighbours, *, with_files: bool) -> None:
         """Run a neighbour and hold it against the first run.
 
         Raises
@@ -258,7 +211,7 @@ class _Audit:
         replay = Replay(base.recording, same_coins)
         coins, folder = base.coins(replay.machine), "second" if with_files else ""
         try:
-            self._hold(base, first, coins, replace(self._with(pair.second), blank=pair.blank), folder)
+            self._run(replace(self._with(pair.second), blank=pair.blank), coins, base.held(), folder)
         except Leak:
             raise
         except Exception as error:
@@ -268,7 +221,7 @@ class _Audit:
             self._differing += replay.differing
             self._largest = max(self._largest, replay.largest)
 
-    def _check_repeat(self, base: _Base, first: Seen) -> None:
+    def _check_repeat(self, base: _Base) -> None:
         """Run the first again.
 
         Raises
@@ -277,7 +230,7 @@ class _Audit:
             If it is not the same.
         """
         try:
-            self._hold(base, first, base.coins(Replay(base.recording, nothing).machine), base.prepared, "again")
+            self._run(base.prepared, base.coins(Replay(base.recording, nothing).machine), base.held(), "again")
         except Leak as leak:
             raise SpecError(
                 f"a run of this spec cannot be replayed, since with the same data and coins it is another run: {leak}"
@@ -295,7 +248,7 @@ class _Audit:
         if _said(other) != _said(plan_run(self._prepared)):
             raise Leak("the plan of other examples is another one")
 
-    def _check_noise(self, base: _Base, first: Seen) -> None:
+    def _check_noise(self, base: _Base) -> None:
         """Run the first again, with other noise.
 
         Raises
@@ -307,17 +260,22 @@ class _Audit:
             return  # what they have said in the first run goes with the secrets of its coins alone
         replay = Replay(base.recording, other_noise)
         coins = replace(base.coins(replay.machine), noise=derive(base.seed, "other noise"))
-        self._hold(base, first, coins, base.prepared)
+        self._run(base.prepared, coins, base.held())
         check_noise(replay.noises, self._scale)
 
 
 @dataclass(frozen=True)
 class _Base:
-    """A data set whose run is recorded, and the seed of its coins."""
+    """A data set whose run is recorded, the seed of its coins, and what its run shows."""
 
     prepared: Prepared
     recording: Recording
     seed: int
+    seen: Seen
+
+    def held(self) -> Seen:
+        """View of another run, held against that of this one."""
+        return Seen(self.recording, self.seen)
 
     def coins(self, machine: Machine = Side) -> Sources:
         """Coins of all runs that are held against it."""

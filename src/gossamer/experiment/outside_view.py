@@ -7,20 +7,86 @@ did then, states of all other nodes, ledgers, figures and models, and how many m
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gossamer.experiment.progress import Watched
+from gossamer.experiment.progress import NullProgress, Watched
+from gossamer.experiment.replayed_sides import Leak, Recording
 from gossamer.experiment.result import Result
 from gossamer.protocol.effects import Record
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.trace import Step
 from gossamer.vectors import Confined, Vector
+
+
+class SeenStep(NamedTuple):
+    """View of a step: digests of the event and of each effect, since all steps of a long run would fill the memory."""
+
+    node: str
+    kind: str
+    now: float
+    event: bytes
+    effects: tuple[bytes, ...]
+
+
+@dataclass
+class Seen(NullProgress):
+    """Outside view of a run; held against that of the ``first``, if there is one."""
+
+    recording: Recording
+    first: Seen | None = None
+    steps: list[SeenStep] = field(default_factory=list)
+    left: list[dict[str, bytes]] = field(default_factory=list)
+    view: OutsideView | None = None
+    count: int = 0
+
+    def began(self, run: Watched) -> None:
+        self.view = OutsideView(run)
+        self.recording.seconds = lambda: run.simulator.elapsed
+
+    def step(self, step: Step) -> None:
+        """See a step of a node."""
+        assert self.view is not None
+        seen, (place, self.count) = self.view.step(step), (self.count, self.count + 1)
+        if self.first is None:
+            self.steps.append(seen)
+        elif place >= len(self.first.steps):
+            raise Leak(f"{step.node} sees {seen.kind} after the first run has ended")
+        elif seen != self.first.steps[place]:
+            raise Leak(self.view.difference(self.first.steps[place], seen, step))
+
+    def ended(self, parts: Iterator[tuple[str, bytes]]) -> None:
+        """See some of what is left of the run, by name."""
+        found, place = dict(parts), len(self.left)
+        self.left.append(found)
+        if self.first is None:
+            return
+        if self.count < len(self.first.steps):
+            raise Leak(f"the run ends after {self.count} events, expected {len(self.first.steps)}")
+        expected = self.first.left[place]
+        if odd := sorted(found.keys() ^ expected.keys()):
+            raise Leak(f"{odd[0]} is left of {'this run' if odd[0] in found else 'the first run'} alone")
+        for name, content in found.items():
+            if content != expected[name]:
+                raise Leak(f"{name}: not what the first run has{_place(expected[name], content)}")
+
+
+def _place(one: bytes, other: bytes) -> str:
+    """Words for the first difference of two documents; nothing of what is no text."""
+    try:
+        first, second = one.decode(), other.decode()
+    except UnicodeDecodeError:
+        return ""
+    at = next((at for at, pair in enumerate(zip(first, second)) if pair[0] != pair[1]), min(len(first), len(second)))
+    start = max(0, at - 30)
+    return f": {second[start : at + 20]!r}, expected {first[start : at + 20]!r}"
+
 
 PRIVATE_FILES = frozenset({"private.jsonl", "noise_secret.json", "timing.json"})
 """Files of a results folder that are for nobody else, and the one that says how long a run took."""
@@ -51,14 +117,35 @@ class OutsideView:
         """Virtual seconds from the start to a moment on the nodes' clock."""
         return round(now - self._run.simulator.start, 9)
 
-    def step(self, step: Step) -> bytes:
+    def step(self, step: Step) -> SeenStep:
         """A step of a node."""
-        if not self._inside:
-            return encode(step)
-        effects = step.effects
-        if step.node in self._inside:
-            effects = [effect for effect in effects if not isinstance(effect, Record)]
-        return encode(_veiled((step.now, step.node, step.event, effects)))
+        effects = tuple(map(self._digest, self._open(step)))
+        return SeenStep(step.node, type(step.event).__name__, step.now, self._digest(step.event), effects)
+
+    def difference(self, expected: SeenStep, found: SeenStep, step: Step) -> str:
+        """Words for the first thing in which a ``step``, as it was ``found``, is not as ``expected``."""
+        where = f"{found.node} at virtual second {self.elapsed(found.now):.12g}"
+        if (expected.node, expected.kind) != (found.node, found.kind):
+            return f"{where} sees {found.kind}, expected {expected.node} to see {expected.kind}"
+        if expected.now != found.now:
+            return f"{where} sees {found.kind}, expected at {self.elapsed(expected.now):.12g}"
+        if len(expected.effects) != len(found.effects):
+            return f"{where}, {found.kind}: {len(found.effects)} effects, expected {len(expected.effects)}"
+        for one, other, effect in zip(expected.effects, found.effects, self._open(step), strict=True):
+            if one != other:
+                said = repr(getattr(effect, "message", effect))
+                shown = said if len(said) <= 120 else f"{said[:117]}..."
+                return f"{where}, {found.kind}: {shown} is not what the first run has"
+        return f"{where}, {found.kind}: the event itself is another one"
+
+    def _open(self, step: Step) -> list[Any]:
+        """Effects that are seen: nodes in a scope keep their records to themselves."""
+        inside = step.node in self._inside
+        return [effect for effect in step.effects if not (inside and isinstance(effect, Record))]
+
+    def _digest(self, part: Any) -> bytes:
+        seen = encode(_veiled(part) if self._inside else part)
+        return hashlib.blake2b(seen, digest_size=16).digest()
 
     def end(self, result: Result) -> Iterator[tuple[str, bytes]]:
         """Parts of what is left of a run, each with its name."""
@@ -122,29 +209,3 @@ def _veiled(value: Any) -> Any:
     if isinstance(value, Collection):
         return tuple(map(_veiled, value))
     return value
-
-
-def difference(expected: Step, found: Step, view: OutsideView) -> str:
-    """Words for the first thing in which two steps differ."""
-    where, now = f"{found.node} at virtual second", view.elapsed(found.now)
-    if (expected.node, type(expected.event)) != (found.node, type(found.event)):
-        return (
-            f"{where} {now:g} sees {type(found.event).__name__}, expected {expected.node} to see "
-            f"{type(expected.event).__name__}"
-        )
-    if expected.now != found.now:
-        return f"{where} {now:.12g} sees {type(found.event).__name__}, expected at {view.elapsed(expected.now):.12g}"
-    here = f"{where} {now:g}, {type(found.event).__name__}"
-    if len(expected.effects) != len(found.effects):
-        return f"{here}: {len(found.effects)} effects, expected {len(expected.effects)}"
-    for one, other in zip(expected.effects, found.effects, strict=True):
-        if view.step(Step(0.0, found.node, found.event, [one])) != view.step(
-            Step(0.0, found.node, found.event, [other])
-        ):
-            return f"{here}: {_described(other)} is not {_described(one)} of the first run"
-    return f"{here}: the event itself is another one"
-
-
-def _described(effect: Any) -> str:
-    said = repr(getattr(effect, "message", effect))
-    return said if len(said) <= 120 else f"{said[:117]}..."

@@ -158,6 +158,20 @@ class Prepared:
         found.check(1)
         return found
 
+    def contacts(self, name: str) -> tuple[str, ...]:
+        """Nodes that ``name`` exchanges messages with from the start, in order.
+
+        Its children, where the algorithm has it above others, and its parent; without one, its neighbours in the graph,
+        if that joins it.
+        """
+        cast = self.cast
+        children = tuple(child for child, parent in cast.parents.items() if parent == name)
+        if name in cast.parents:
+            return (*children, cast.parents[name])
+        if name not in cast.joined:
+            return children
+        return (*children, *(cast.joined[number] for number in self.graph.neighbours(cast.joined.index(name))))
+
     def sampling(self, name: str, batch: int) -> Sampling:
         """Return the scheme by which node ``name`` draws so many examples."""
         return sampling_of(self.experiment, self.shard_sizes[name], batch)

@@ -16,8 +16,16 @@ from threadpoolctl import threadpool_limits
 from gossamer.algorithms.plan import Plan
 from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
-from gossamer.experiment.checkpoints import Checkpoint, Origin, spec_digest
-from gossamer.experiment.diverging import divergence
+from gossamer.experiment.checkpoints import (
+    EVERY,
+    Checkpoint,
+    Checkpoints,
+    Origin,
+    Part,
+    check_interval,
+    restore,
+    spec_digest,
+)
 from gossamer.experiment.driving import (
     INCOMPLETE,
     NO_KEEPER,
@@ -30,7 +38,6 @@ from gossamer.experiment.driving import (
     shortfall,
     status_of,
 )
-from gossamer.experiment.keeping import EVERY, Checkpoints, Part, check_interval, restore
 from gossamer.experiment.node_records import FILE as NODES
 from gossamer.experiment.node_records import NodeRecords
 from gossamer.experiment.nodes_and_sides import Sources, nodes_of, sides_of
@@ -56,6 +63,7 @@ from gossamer.experiment.secrets import (
 )
 from gossamer.experiment.sharding import check_number, drive_shards, reason_against, sharded
 from gossamer.experiment.spec import Experiment, placeless
+from gossamer.experiment.summarising import divergence
 from gossamer.experiment.tracing import Trace, tracing
 from gossamer.experiment.tracking import tracked, trackers_of
 from gossamer.protocol.node import Node

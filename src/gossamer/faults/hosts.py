@@ -15,15 +15,13 @@ import copy
 import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from gossamer.faults.fault_injector import Killed, Reaper
-from gossamer.faults.memory_journal import MemoryJournal
 from gossamer.faults.schedules import SETTINGS, Crash, OldCopy, Schedule
 from gossamer.protocol.effects import Compute, Finish, Interrupt, Record, Reject, Release, Request, Update
-from gossamer.protocol.encoding import decode, encode
+from gossamer.protocol.encoding import Buffer, decode, encode
 from gossamer.protocol.events import Event
 from gossamer.protocol.frames import Data, Frame
 from gossamer.protocol.link import Link, counters_of, forgotten
@@ -35,6 +33,73 @@ from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Outcome, Wake
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
+
+# A journal in memory, for tests of crashes in virtual time.
+
+
+@dataclass
+class MemoryJournal:
+    """A journal that outlives its host: what was committed is there, and of what was staged what `crash` keeps."""
+
+    base: bytes | None = None
+    entries: list[bytes] = field(default_factory=list)
+    staged: list[tuple[bool, bytes]] = field(default_factory=list)  # whether it is a snapshot, and what
+    reaper: Callable[[str], None] = lambda doing: None
+
+    def append(self, entry: Sequence[Buffer]) -> None:
+        self.reaper("staging an input")
+        self.staged.append((False, b"".join(entry)))
+
+    def snapshot(self, state: Sequence[Buffer]) -> None:
+        self.reaper("staging a snapshot")
+        self.staged.append((True, b"".join(state)))
+
+    def commit(self) -> None:
+        self.reaper("committing")
+        self.crash(len(self.staged))
+
+    def tidy(self) -> None:
+        pass
+
+    def crash(self, keep: int = 0) -> None:
+        """End here: of what was staged, the first ``keep`` had reached the disk."""
+        for snapshot, data in self.staged[:keep]:
+            if snapshot:
+                self.base, self.entries = data, []
+            else:
+                self.entries.append(data)
+        self.staged = []
+
+    def load(self) -> tuple[bytes | None, Sequence[bytes]]:
+        return self.base, tuple(self.entries)
+
+    def copy(self) -> MemoryJournal:
+        """Copy what is durable, to go its own way."""
+        return MemoryJournal(self.base, self.entries.copy())
+
+
+# Killing of processes, at any instant between two things that last or that others see.
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Reaper:
+    """Kills the process at work, at the instant that its crash says.
+
+    Whatever lasts or can be seen calls it first, and is not done if it raises.
+    """
+
+    def __init__(self) -> None:
+        self.left: int | None = None  # things that are still done; None while nobody is to be killed
+
+    def __call__(self, doing: str) -> None:
+        """Something is about to be done."""
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise Killed(doing)
 
 
 def fresh(node: Node) -> Node:

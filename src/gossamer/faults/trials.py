@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.experiment.neighbours import neighbours
 from gossamer.experiment.spec import Experiment
 from gossamer.faults.checks import ALONE, Answers, Company, Conserved, Delivery, Progress
-from gossamer.faults.fault_injector import Reaper
-from gossamer.faults.home import Laboratory
-from gossamer.faults.hosts import LinkedHosts
-from gossamer.faults.schedules import SETTINGS, Schedule
-from gossamer.faults.sides import WatchedSides
+from gossamer.faults.hosts import LinkedHosts, Reaper
+from gossamer.faults.schedules import SETTINGS, Schedule, shortened
+from gossamer.faults.sides import Laboratory, WatchedSides
 from gossamer.faults.specs import SmallRun, small_runs
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Host
@@ -23,6 +20,89 @@ from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.machine import Side
 from gossamer.sides.making import Machine
 from gossamer.sides.plan import SidePlan, Trust
+
+# Seeds of faults: the first that fails, shortened, and how to run it again.
+#
+#     trial = Trial.of(experiment)
+#     seed = first_failing(trial, range(2000))
+#     if seed is not None:
+#         print(Failure.of(trial, seed))
+#
+# A *trial* says what is run and what must hold (`faults.trials`); a *schedule* is all that goes wrong
+# (`faults.schedules`).
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A seed that fails.
+
+    Attributes
+    ----------
+    seed : int
+        Which.
+    problem : str
+        What does not hold, with the shortest schedule that still fails.
+    schedule : Schedule
+        That one.
+    nodes : tuple of str
+        Of the run.
+    story : tuple of str
+        What went wrong in it, in order, a line each.
+    """
+
+    seed: int
+    problem: str
+    schedule: Schedule
+    nodes: tuple[str, ...]
+    story: tuple[str, ...]
+
+    @classmethod
+    def of(cls, trial: Trial, seed: int) -> Failure:
+        """Failure of a seed that fails.
+
+        Raises
+        ------
+        ValueError
+            If it does not.
+        """
+        schedule = trial.schedule(seed)
+        if trial.problem(schedule) is None:
+            raise ValueError(f"seed {seed} does not fail")
+        shortest = shortened(schedule, lambda candidate: trial.problem(candidate) is not None, len(trial.runs))
+        story: list[str] = []
+        problem = trial.problem(shortest, story.append)
+        return cls(seed, problem or "", shortest, trial.runs[shortest.variant].names, tuple(story))
+
+    def __str__(self) -> str:
+        schedule = self.schedule
+        faults = [f"  {fault}" for fault in schedule.faults] or ["  no fault at all"]
+        return "\n".join(
+            [
+                f"seed {self.seed} fails at {self.problem}",
+                f"nodes: {', '.join(self.nodes)}; a snapshot every {schedule.every} inputs, {schedule.busy:g} s to "
+                f"store a turn, {'messages in chunks, ' if schedule.chunks else ''}clocks {schedule.skew:g} s apart",
+                "shortest schedule that still fails:",
+                *faults,
+                "what happened:",
+                *(f"  {line}" for line in self.story),
+            ]
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The failure as plain data."""
+        return {
+            "seed": self.seed,
+            "problem": self.problem,
+            "nodes": list(self.nodes),
+            "faults": [str(fault) for fault in self.schedule.faults],
+            "story": list(self.story),
+        }
+
+
+def first_failing(trial: Trial, seeds: Iterable[int]) -> int | None:
+    """The first of ``seeds`` that fails."""
+    return next((seed for seed in seeds if trial.problem(trial.schedule(seed)) is not None), None)
+
 
 MOST_EVENTS = 300
 """Of a run with faults."""
@@ -132,7 +212,7 @@ class Trial:
             reaper=reaper,
             kind=self.kind,
             tell=tell,
-            contacts={name: neighbours(run.prepared, name) for name in run.names},
+            contacts={name: run.prepared.contacts(name) for name in run.names},
             alone_after=self.alone_after,
         )
         algorithm, names = run.prepared.algorithm, run.prepared.names

@@ -9,19 +9,136 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.table import ALONE as ALONE_BASELINE
+from gossamer.algorithms.table import TOGETHER, Baseline
 from gossamer.errors import CallerError, SpecError, shortened
+from gossamer.experiment.planning import asked_in
 from gossamer.experiment.prepared import Prepared
+from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.spec import Experiment
-from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.report.curves import Point, price_figure
 from gossamer.report.figure import Figure
-from gossamer.studies.checking import Remarks, checked
-from gossamer.studies.grid import check_runs
 from gossamer.studies.runs import StudyRun, each_seed
-from gossamer.studies.scores import Scores
-from gossamer.studies.study import Spec, Study, check_folders, experiment_of, needs_folder, nobody
-from gossamer.studies.variants import alone, in_one_place, passes_of, with_epsilon, without_noise
+from gossamer.studies.study import (
+    ACCURACY,
+    Remarks,
+    Scores,
+    Spec,
+    Study,
+    check_folders,
+    checked,
+    experiment_of,
+    needs_folder,
+    nobody,
+)
+from gossamer.studies.sweep import check_runs
 from gossamer.studies.workers import Tell, workers_of
+
+# Variants of a private federation that its price is read off: without noise, each party alone, all rows in one place.
+#
+# All look at as many examples as the federation does: so many passes over the training examples, in batches of its
+# size. The last two share nothing that is private, so they have no noise: what a party can do by itself anyway, and
+# what could be had if privacy and distance were no matter.
+
+_NO_NOISE: Mapping[str, Any] = {"privacy": "none", "budget": None, "personalisation": None}
+_RATES = ("local_learning_rate", "learning_rate")
+_LEVELS = ("noise_multiplier", "epsilon", "standard_deviation", "agent_noise")
+
+
+def without_noise(experiment: Experiment, *, clipped: bool = False) -> Experiment:
+    """Return the same federation with no noise, and no clip unless it is to stay ``clipped``, as masks need it.
+
+    Raises
+    ------
+    SpecError
+        If its algorithm cannot do without.
+    """
+    plain = _plain(experiment)
+    if "noise" in plain["algorithm"]:
+        plain["algorithm"]["noise"] = "none"
+    privacy = {"mechanism": "none", "clip": plain["privacy"].get("clip") if clipped else None}
+    return parse_spec({**plain, **_NO_NOISE, "privacy": privacy})
+
+
+def with_epsilon(experiment: Experiment, epsilon: float) -> Experiment:
+    """Return the same federation with noise for another budget.
+
+    Raises
+    ------
+    SpecError
+        If its noise meets none.
+    """
+    plain = _plain(experiment)
+    budget = {**(plain.get("budget") or {"delta": experiment.delta}), "epsilon": epsilon}
+    privacy = {**plain["privacy"], **dict.fromkeys(_LEVELS)}
+    return parse_spec({**plain, "privacy": privacy, "budget": budget, "personalisation": None})
+
+
+def alone(prepared: Prepared, passes: float) -> Experiment:
+    """Return a run in which each party trains on its own examples, and says nothing to anybody."""
+    return parse_spec(_baseline(prepared, ALONE_BASELINE, len(prepared.names), passes))
+
+
+def in_one_place(prepared: Prepared, passes: float) -> Experiment:
+    """Return a run of one machine that has all examples."""
+    experiment = prepared.experiment
+    plain = _baseline(prepared, TOGETHER, 1, passes)
+    speeds = {"name": "constant", "seconds": experiment.speeds.seconds}
+    return parse_spec({**plain, "partition": "iid", "speeds": speeds, "links": None, "faults": None})
+
+
+def passes_of(prepared: Prepared, plan: Plan) -> float:
+    """Return how often a run looks at its training examples, by its schedule.
+
+    Raises
+    ------
+    SpecError
+        If its algorithm does not count in passes.
+    """
+    workload, name = prepared.workload, prepared.experiment.algorithm.name
+    try:
+        workload.updates_in(1.0)
+    except SpecError:
+        raise SpecError(f"{name} does not count in passes over the examples, so no such run is like it") from None
+    asked = asked_in(prepared, plan)
+    looked = sum(workload.of(name, i) for name in prepared.names for i in range(asked.get(name, 0)))
+    if not looked:
+        raise SpecError("no examples are looked at in a run; let it be longer")
+    return looked / sum(prepared.shard_sizes.values())
+
+
+def _baseline(prepared: Prepared, name: str, nodes: int, passes: float) -> dict[str, Any]:
+    plain = _plain(prepared.experiment)
+    evaluation = {**plain["evaluation"], "every_updates": None, "nodes": None}
+    algorithm = {"name": name, "nodes": nodes, **_learning(plain["algorithm"])}
+    smallest = min(prepared.shard_sizes.values())
+    algorithm["batch_size"] = min(algorithm.get("batch_size", Baseline().batch_size), smallest)
+    return {**plain, **_NO_NOISE, "algorithm": algorithm, "evaluation": evaluation, "stop": {"epochs": passes}}
+
+
+def _learning(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Batch, learning rate and optimizer of an algorithm, as far as a baseline has the like."""
+    rate = next((settings[key] for key in _RATES if settings.get(key) is not None), None)
+    optimizer = None if _RATES[0] in settings else settings.get("optimizer")
+    found = {"batch_size": settings.get("batch_size"), "learning_rate": rate, "optimizer": optimizer}
+    kept: dict[str, Any] = {}
+    for key, value in found.items():
+        try:
+            Baseline.model_validate({key: value})
+        except ValidationError:
+            continue  # such as a schedule over rounds; the baseline's own default stands
+        if value is not None:
+            kept[key] = value
+    return kept
+
+
+def _plain(experiment: Experiment) -> dict[str, Any]:
+    return experiment.model_dump(mode="json")
+
 
 FILE = "price.json"
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -224,3 +341,141 @@ def _check_epsilons(epsilons: Sequence[float]) -> None:
         raise SpecError(f"--epsilons: expected numbers above 0, found {shortened(wrong[0])}; correct it")
     if len({*epsilons}) < len(epsilons):
         raise SpecError("--epsilons: expected each number once, found one twice; leave it out")
+
+
+# The price in plain words: how much worse a score is for privacy and for distance, and how much longer a run takes.
+
+
+def in_words(price: Price) -> list[str]:
+    """Return sentences, each about one part of the price, as far as its runs are finished."""
+    scores = price.scores
+    said = [_protected(price)]
+    if scores and not any(one.better for one in scores.values()):
+        return [*said, _NO_MODEL]
+    if NOISY in scores and CLEAN in scores:
+        said.append(f"Privacy {_costs(scores[NOISY], scores[CLEAN])}: {_between(price, CLEAN, NOISY)}.")
+        if not scores[NOISY].better:
+            said[-1] += " With noise the model is no better than one that says the same of every row."
+    if CLEAN in scores and ONE_PLACE in scores:
+        less, more = scores[ONE_PLACE], scores[CLEAN]
+        said.append(f"Distance {_costs(more, less)}: {_between(price, ONE_PLACE, CLEAN)}. {_resources(more, less)}")
+    if NOISY in scores and ALONE in scores:
+        said.append(f"Joining, with noise, {_gains(scores[NOISY], scores[ALONE])}: {_between(price, ALONE, NOISY)}.")
+    return said
+
+
+_NO_MODEL = (
+    "No model here, with noise or without, is better than one that says the same of every row, so these scores price "
+    "nothing: train longer, at other rates or with other features, and ask again."
+)
+
+
+def rows(price: Price) -> list[tuple[str, ...]]:
+    """Return the table: a row for each variant."""
+    fits = any(one.r2.values for one in price.scores.values())
+    kind = next((one.kind for one in price.scores.values()), ACCURACY)
+    head = ("", "epsilon", kind, "+-", *(["R2"] if fits else []), "virtual s", "MiB sent")
+    return [
+        head,
+        *(
+            _row(CALLED.get(name, f"federation, {name.replace('=', ' ')}"), one, fits)
+            for name, one in price.scores.items()
+        ),
+    ]
+
+
+PRIVATE = (
+    "Scores are of test examples, which no guarantee covers, and the models of runs without noise tell of the training "
+    "examples: keep the folder to yourself."
+)
+
+
+def _protected(price: Price) -> str:
+    guarantee = price.guarantee
+    if math.isinf(guarantee.epsilon):
+        return f"Nothing is guaranteed of these runs. {guarantee.proof}"
+    return (
+        f"Each {guarantee.unit} has epsilon {rounded_up(guarantee.epsilon)} at delta {guarantee.delta:g}, against "
+        f"{guarantee.observer}."
+    )
+
+
+def _row(name: str, one: Scores, fits: bool) -> tuple[str, ...]:
+    return (
+        name,
+        "-" if one.epsilon is None else rounded_up(one.epsilon),
+        _value(one, one.score.mean),
+        _value(one, one.score.deviation),
+        *([_number(one.r2.mean, ".3f")] if fits else []),
+        _number(one.seconds.mean, ".4g"),
+        _number(None if one.size.mean is None else one.size.mean / 2**20, ".3g"),
+    )
+
+
+def _costs(worse: Scores, better: Scores) -> str:
+    """Say how much a score is worse than another."""
+    lost = _lost(worse, better)
+    if lost is None:
+        return "cannot be priced in scores, since a run has none"
+    if lost <= 0:
+        return f"costs no {worse.kind} here"
+    return f"costs {_amount(worse, lost)}{_doubt(worse, better, lost)}"
+
+
+def _gains(here: Scores, there: Scores) -> str:
+    """Say how much a score is better than another, or worse."""
+    lost = _lost(here, there)
+    if lost is None:
+        return "cannot be priced in scores, since a run has none"
+    said = "gains a party" if lost < 0 else "costs a party"
+    return f"{said} {_amount(here, abs(lost))}{_doubt(here, there, lost)}"
+
+
+def _lost(worse: Scores, better: Scores) -> float | None:
+    """Return the amount by which a score is less good than another, whichever way it counts."""
+    if worse.rank is None or better.rank is None:
+        return None
+    return worse.rank - better.rank
+
+
+def _amount(one: Scores, lost: float) -> str:
+    return f"{100 * lost:.1f} points of accuracy" if one.kind == ACCURACY else f"{lost:.3g} of test loss"
+
+
+def _doubt(one: Scores, other: Scores, lost: float) -> str:
+    """Say so where seeds alone make as large a difference."""
+    spread = math.hypot(one.score.deviation or 0.0, other.score.deviation or 0.0)
+    return ", which is no more than seeds differ" if abs(lost) <= spread else ""
+
+
+def _between(price: Price, first: str, second: str) -> str:
+    return ", and ".join(f"{_scored(price.scores[one])} {_WITH[one]}" for one in (first, second))
+
+
+def _scored(one: Scores) -> str:
+    fit = "" if one.r2.mean is None else f" (R2 {one.r2.mean:.3f})"
+    return f"{_value(one, one.score.mean)}{fit}"
+
+
+_WITH = {
+    ONE_PLACE: "with all rows in one place",
+    CLEAN: "as a federation without noise",
+    NOISY: "as a federation with noise",
+    ALONE: "with its own rows alone",
+}
+
+
+def _resources(more: Scores, less: Scores) -> str:
+    """Compare clock and bytes."""
+    sent = (one.size.mean or 0.0 for one in (more, less))
+    here, there = (f"{size / 2**20:.3g} MiB" if size else "nothing" for size in sent)
+    seconds = (_number(one.seconds.mean, ".4g") for one in (more, less))
+    return f"It takes {next(seconds)} virtual seconds instead of {next(seconds)}, and sends {here} instead of {there}."
+
+
+def _value(one: Scores, value: float | None) -> str:
+    return _number(value, ".3f" if one.kind == ACCURACY else ".4g")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else f"{value:{form}}"

@@ -20,8 +20,8 @@ from typing import Any
 from gossamer.errors import CallerError, DataError, GossamerError, RunWarning, shortened
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import read_spec, write_spec
+from gossamer.experiment.repeating import resume_run
 from gossamer.experiment.results_folder import CHECKPOINT, UNFINISHED, ResultsFolder, read_summary
-from gossamer.experiment.resuming import resume_run
 from gossamer.experiment.running import run
 from gossamer.experiment.secrets import FILE, KeptSecret, NoiseSecret
 from gossamer.experiment.spec import Experiment

@@ -2,16 +2,135 @@
 
 from __future__ import annotations
 
+import platform
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, cast
 
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, DataError, counted
+from gossamer.experiment.results_folder import packed, unpack
+from gossamer.experiment.secrets import NoiseSecret
 from gossamer.processes import results
-from gossamer.runtimes.ray_extra import connected
-from gossamer.studies.ray_tasks import RayTasks
+from gossamer.runtimes.ray_extra import ENDED, UNGUARDED, connected
 from gossamer.studies.runs import Outcome, StudyRun
+from gossamer.version import __version__
+
+# Runs as tasks of a Ray cluster, whose machines need not share any files.
+#
+# A task gets a run with its noise secret, makes it in a folder of its own, and returns the files. A task whose worker
+# was lost is given to another, with the same secret: so what it released is released again, and nothing more.
+
+MOST_TRIES = 3
+"""Workers that may be lost with one and the same run."""
+_LOST = f"{counted(MOST_TRIES, 'worker')} were lost with it, one after another, as happens where memory runs out"
+_AHEAD = 2
+"""Runs asked for a processor: none is idle in between, and a cluster that grows sees that more are needed."""
+_LEAVING = 5.0
+"""Seconds for workers to clear away what nobody waits for."""
+
+
+class RayTasks:
+    """Tasks with a processor each, and a GPU where a spec names one, begun in order.
+
+    Parameters
+    ----------
+    ray : module
+        The package, connected.
+    jobs : int, optional
+        Runs that are asked for at a time, at most; by default all, and Ray has them wait for processors.
+    """
+
+    remarks = (UNGUARDED,)
+
+    def __init__(self, ray: Any, jobs: int | None = None) -> None:
+        self._ray, self._jobs = ray, jobs
+
+    @property
+    def at_once(self) -> int:
+        """Runs that there are processors for, and that may be asked for."""
+        return self._jobs or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def outcomes(self, runs: Sequence[StudyRun], tell: Callable[[str], None]) -> Iterator[Outcome]:
+        """Make the runs, and write what comes back to their folders.
+
+        Raises
+        ------
+        CallerError
+            If Ray itself ends.
+        """
+        task = self._ray.remote(num_cpus=1, max_retries=0)(made_there)
+        waiting, asked, lost = deque(runs), dict[Any, StudyRun](), Counter[int]()
+        try:
+            while waiting or asked:
+                while waiting and len(asked) < (self._jobs or _AHEAD * self.at_once):
+                    one = waiting.popleft()
+                    asked[task.options(**_asked_for(one)).remote(one, one.begin(), __version__)] = one
+                (first, *_), _ = self._ray.wait(list(asked))
+                one = asked.pop(first)
+                found = self._found(first, one)
+                lost[one.number] += found is None
+                if found is None and lost[one.number] < MOST_TRIES:
+                    tell(f"{one.setting}, seed {one.seed}: its worker was lost, and it is taken up again")
+                    waiting.appendleft(one)
+                else:
+                    yield found or Outcome(one.number, _LOST, 0.0)
+        finally:
+            self._leave([*asked])
+
+    def _found(self, task: Any, one: StudyRun) -> Outcome | None:
+        """Return the outcome of a task that is done, with its files written; None if its worker was lost."""
+        errors = self._ray.exceptions
+        try:
+            outcome, files = self._ray.get(task)
+        except errors.RayTaskError as error:
+            return Outcome(one.number, _refused(error), 0.0)
+        except (errors.LocalRayletDiedError, errors.RaySystemError):
+            raise CallerError(f"{ENDED}; the same command goes on with what is left") from None
+        except errors.RayError:
+            return None
+        if files:
+            unpack(files, one.folder)
+        return cast("Outcome", outcome)
+
+    def _leave(self, asked: list[Any]) -> None:
+        """Have tasks that nobody waits for any longer end, and take away the folders that they work in."""
+        for task in asked:
+            self._ray.cancel(task)
+        if asked:
+            self._ray.wait(asked, num_returns=len(asked), timeout=_LEAVING)
+
+
+def _asked_for(one: StudyRun) -> dict[str, Any]:
+    """Options of a run's task: a GPU where its spec names one."""
+    return {"name": f"run {one.folder.name}", "num_gpus": int(one.experiment.compute.device == "cuda")}
+
+
+def made_there(one: StudyRun, secret: NoiseSecret | None, version: str) -> tuple[Outcome, dict[str, bytes]]:
+    """Make a run at a worker; return its outcome, and the files of its results folder by name."""
+    host = platform.node()
+    if version != __version__:
+        error = f"{host} has gossamer {__version__}, expected {version} as here; install the same on every machine"
+        return Outcome(one.number, error, 0.0), {}
+    with TemporaryDirectory(prefix="gossamer-") as place:
+        there = replace(one, folder=Path(place) / "run")
+        outcome = there.make(secret)
+        try:
+            files = packed(there.folder)
+        except DataError as large:
+            outcome, files = replace(outcome, error=outcome.error or str(large)), {}
+    return (replace(outcome, error=f"on {host}: {outcome.error}") if outcome.error else outcome), files
+
+
+def _refused(error: Exception) -> str:
+    """Reason why a worker could not even begin, such as a package that it lacks."""
+    cause = getattr(error, "cause", None) or error
+    last = ([line.strip() for line in str(cause).splitlines() if line.strip()] or [type(cause).__name__])[-1]
+    return f"a worker could not begin it: {last}; install gossamer and the spec's own packages on every machine"
+
 
 ENGINES = ("processes", "ray")
 Tell = Callable[[str], None]

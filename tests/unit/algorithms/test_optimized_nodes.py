@@ -16,7 +16,7 @@ from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec, read_text, write_spec
 from gossamer.experiment.secrets import secret_seed
-from gossamer.faults.memory_journal import MemoryJournal
+from gossamer.faults.hosts import MemoryJournal
 from gossamer.faults.schedules import SETTINGS
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.encoding import encode

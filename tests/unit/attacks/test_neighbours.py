@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gossamer.attacks.neighbours import ROWS, neighbours, worst_cases
+from gossamer.attacks.leak import ROWS, neighbours, worst_cases
 from gossamer.data.examples import Split
 from gossamer.privacy.mechanisms import NeighboringRelation
 

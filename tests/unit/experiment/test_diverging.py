@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from gossamer.cli import main
-from gossamer.experiment.diverging import in_words, initial_loss, worse
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.experiment.running import run
+from gossamer.experiment.summarising import initial_loss, troubles, worse
 
 pytestmark = pytest.mark.filterwarnings("ignore:fedavg. local_learning_rate:gossamer.errors.RunWarning")
 
@@ -104,7 +104,7 @@ def test_a_run_without_an_update_says_so(
 def test_a_loss_that_is_no_number_is_worse(last: float | None) -> None:
     assert worse(2.0, last) == {"ended_worse": {"initial_test_loss": 2.0, "test_loss": None}}
     assert worse(2.0, 2.0) == worse(None, last) == {}
-    assert in_words(worse(2.0, last), private=False) == [
+    assert troubles(worse(2.0, last), private=False) == [
         "the run diverged: the test loss began at 2, and ended at no number; lower the learning rates, or scale the "
         "features (dataset.columns, dataset.scale)"
     ]

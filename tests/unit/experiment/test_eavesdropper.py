@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gossamer.attacks.canaries import Sum
-from gossamer.experiment.auditing import audit_run, canaries_of
-from gossamer.experiment.eavesdropper import Listener
+from gossamer.experiment.auditing import Listener, audit_run, canaries_of
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 

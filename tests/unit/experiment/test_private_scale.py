@@ -14,8 +14,7 @@ from gossamer.data.declaration import Declaration
 from gossamer.data.table import table_of
 from gossamer.errors import CallerError, RunWarning
 from gossamer.experiment.attacking import invert
-from gossamer.experiment.auditing import audit_run
-from gossamer.experiment.membership_auditing import audit_membership
+from gossamer.experiment.auditing import audit_membership, audit_run
 from gossamer.experiment.nodes_and_sides import Sources
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare

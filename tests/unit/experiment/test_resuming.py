@@ -19,9 +19,9 @@ import gossamer as gs
 from gossamer.cli.main import main
 from gossamer.cli.options import interval
 from gossamer.errors import DataError, RunWarning, SpecError
-from gossamer.experiment import checkpoints, keeping, running
+from gossamer.experiment import checkpoints, running
+from gossamer.experiment.checkpoints import Checkpoints
 from gossamer.experiment.driving import Patience
-from gossamer.experiment.keeping import Checkpoints
 from gossamer.experiment.progress import NullProgress
 from gossamer.experiment.results_folder import CHECKPOINT, ResultsFolder
 from gossamer.experiment.secrets import KeptSecret
@@ -460,7 +460,7 @@ def test_a_checkpoint_that_is_being_written_takes_the_place_of_none(
     with monkeypatch.context() as patch:
         patch.setattr("gossamer.files.os.replace", replace)
         with pytest.raises(Killed):
-            keeping.write_checkpoint(out, checkpoints.read_checkpoint(out).origin, {})
+            checkpoints.write_checkpoint(out, checkpoints.read_checkpoint(out).origin, {})
     (out / ".checkpoint.bin.new").write_bytes(before[:50])
     assert (out / CHECKPOINT).read_bytes() == before
     killing.at(math.inf, math.inf)
@@ -479,7 +479,7 @@ def test_what_cannot_be_kept_costs_no_run(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(28, "No space left on device")
 
     run(RUNS["none"], tmp_path / "whole")
-    monkeypatch.setattr(keeping, "write_checkpoint", full)
+    monkeypatch.setattr(checkpoints, "write_checkpoint", full)
     with pytest.warns(
         RunWarning, match=r"out: no checkpoint from here on \(No space left on device\); the run goes on"
     ):

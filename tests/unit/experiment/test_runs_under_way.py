@@ -11,8 +11,7 @@ import pytest
 import gossamer as gs
 from gossamer.cli.main import main
 from gossamer.errors import CallerError
-from gossamer.experiment.auditing import audit_run
-from gossamer.experiment.membership_auditing import audit_membership
+from gossamer.experiment.auditing import audit_membership, audit_run
 from gossamer.experiment.progress import NullProgress
 from gossamer.experiment.results_folder import CHECKPOINT, unpack
 from gossamer.files import UnderWay

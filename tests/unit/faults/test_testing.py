@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.reference.linked_nodes import LinkedNodes, Network, seeded_faults
 
-from gossamer.faults.network import Faults, Partition
+from gossamer.faults.schedules import Faults, Partition
 from gossamer.protocol.effects import CancelTimer, Compute, Effect, Finish, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, Event, PeerDown, PeerUp, Received, Started
 from gossamer.protocol.messages import Message, message

@@ -11,7 +11,7 @@ import pytest
 
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated.agent import AgentState
-from gossamer.faults.memory_journal import MemoryJournal
+from gossamer.faults.hosts import MemoryJournal
 from gossamer.faults.schedules import SETTINGS
 from gossamer.protocol.effects import Reject, Request, Send
 from gossamer.protocol.encoding import Buffer, encode

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gossamer.faults.memory_journal import MemoryJournal
+from gossamer.faults.hosts import MemoryJournal
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import PeerDown, Started

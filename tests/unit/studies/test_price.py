@@ -16,11 +16,17 @@ from gossamer.cli.main import main
 from gossamer.experiment.reading import parse_spec, read_spec
 from gossamer.privacy.guarantees import PLANNED
 from gossamer.report.figure import Shown
-from gossamer.studies.price import Price, plan_price
-from gossamer.studies.price_words import in_words
-from gossamer.studies.scores import scores_of
-from gossamer.studies.study import Study
-from gossamer.studies.variants import alone, in_one_place, passes_of, with_epsilon, without_noise
+from gossamer.studies.price import (
+    Price,
+    alone,
+    in_one_place,
+    in_words,
+    passes_of,
+    plan_price,
+    with_epsilon,
+    without_noise,
+)
+from gossamer.studies.study import Study, scores_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SPEC = """

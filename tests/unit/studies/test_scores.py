@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gossamer.studies.scores import Scores, scores_of
+from gossamer.studies.study import Scores, scores_of
 
 
 def summary(metrics: dict[str, Any], epsilon: float | None = 1.0, status: str = "finished") -> dict[str, Any]:

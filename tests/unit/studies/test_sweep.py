@@ -15,8 +15,8 @@ from tests.sampling import examples
 
 import gossamer as gs
 from gossamer.cli.main import main
+from gossamer.experiment.checkpoints import Checkpoints
 from gossamer.experiment.driving import Patience
-from gossamer.experiment.keeping import Checkpoints
 from gossamer.experiment.results_folder import CHECKPOINT
 from gossamer.experiment.secrets import KeptSecret
 from gossamer.runtimes import crew

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gossamer.cli.audit.releases import (
+from gossamer.cli.audit.account import (
     MECHANISMS,
     add_common,
     relation_of,

@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer.cli.audit.own_folder import made_folder
-from gossamer.cli.options import FileName, add_spec, naming, read_experiment
+from gossamer.cli.options import FileName, add_spec, made_folder, naming, read_experiment
 from gossamer.cli.printing import print_json, table
 from gossamer.errors import CallerError, counted
 

@@ -6,13 +6,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer.cli.audit.own_folder import made_folder
-from gossamer.cli.options import FileName
+from gossamer.cli.options import FileName, made_folder
 from gossamer.cli.printing import print_json, say, table, wrapped
 from gossamer.errors import DataError, counted
 
 if TYPE_CHECKING:
-    from gossamer.experiment.membership_auditing import MembershipAudit
+    from gossamer.experiment.auditing import MembershipAudit
 
 DESCRIPTION = "Compare the losses of training and test examples at a run's model; needs the run's data."
 
@@ -27,7 +26,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def membership_command(options: argparse.Namespace) -> int:
     """Say how well losses tell members from others, and write it beside the guarantee."""
-    from gossamer.experiment.membership_auditing import audit_membership
+    from gossamer.experiment.auditing import audit_membership
 
     found = audit_membership(options.results)
     figure = _draw_losses(found, made_folder(options.out or options.results) / "membership.png")

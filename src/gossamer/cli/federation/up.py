@@ -55,10 +55,9 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Do
     # Both need what is optional, so they are imported only here.
     from gossamer.cli.federation.local_federation import STATE, LocalFederation
     from gossamer.deployment.founding.federation_spec import left_out
-    from gossamer.experiment.diverging import in_words, initial_loss, worse
     from gossamer.experiment.observing import fit_warnings
     from gossamer.experiment.results_folder import to_json
-    from gossamer.experiment.summarising import all_finite, card_of
+    from gossamer.experiment.summarising import all_finite, card_of, initial_loss, troubles, worse
     from gossamer.files import write_own
     from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
     from gossamer.trained.card import ARRAYS, saved
@@ -81,7 +80,7 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Do
             found = federation.run(_tell, more={n: (*more, *traced.get(n, ())) for n in federation.members})
     document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
     ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
-    warn([*in_words(ended, experiment.private), *fit_warnings(found.metrics)])
+    warn([*troubles(ended, experiment.private), *fit_warnings(found.metrics)])
     if found.model is not None:
         card = card_of(federation.prepared)
         write_own(out / CARD, card.to_json(indent=2) + "\n")

@@ -35,8 +35,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def price_command(options: argparse.Namespace) -> int:
     """Make the runs, and say what privacy and distance cost."""
     from gossamer.report.sections import Section
-    from gossamer.studies.price import EPSILONS, FILE, Price, plan_price
-    from gossamer.studies.price_words import PRIVATE, in_words, rows
+    from gossamer.studies.price import EPSILONS, FILE, PRIVATE, Price, in_words, plan_price, rows
 
     out = options.out or default_folder(options.spec, "price", None, settings_of(options))
     epsilons = EPSILONS if options.epsilons is None else options.epsilons

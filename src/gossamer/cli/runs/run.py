@@ -106,9 +106,9 @@ def _add_engine(command: argparse.ArgumentParser) -> None:
 
 def run_command(options: argparse.Namespace) -> int:
     """Run the experiment and say what came of it."""
-    from gossamer.experiment.diverging import in_words
     from gossamer.experiment.driving import made
     from gossamer.experiment.observing import fit_warnings, remark
+    from gossamer.experiment.summarising import troubles
 
     made_by = _resume if options.resume is not None else _repeat if options.repeat is not None else _run
     out, start = made_by(options)
@@ -130,7 +130,7 @@ def run_command(options: argparse.Namespace) -> int:
     else:
         print(_report(result, shown.words, options.repeat))
     noise = result.summary["privacy"]["mechanism"]
-    warn(in_words(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
+    warn(troubles(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
     warn(fit_warnings(result.summary["metrics"]))
     warn(remark(result.summary))
     if short := result.summary.get("shortfall"):
@@ -181,7 +181,7 @@ def _repeat(options: argparse.Namespace) -> Start:
 
 
 def _resume(options: argparse.Namespace) -> Start:
-    from gossamer.experiment.resuming import resume_run
+    from gossamer.experiment.repeating import resume_run
 
     more = {"--repeat": options.repeat, "--out": options.out, "--overwrite": options.overwrite}
     _check_alone("--resume", options, {name: bool(value) for name, value in more.items()})

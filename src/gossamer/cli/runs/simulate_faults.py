@@ -11,9 +11,8 @@ from gossamer.cli.options import add_spec, read_experiment
 from gossamer.cli.printing import patience, print_json, say
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.spec import Experiment
-from gossamer.faults.seeds import Failure, first_failing
 from gossamer.faults.specs import small_runs
-from gossamer.faults.trials import Trial
+from gossamer.faults.trials import Failure, Trial, first_failing
 from gossamer.processes import results
 
 _CHUNK = 50  # seeds that a process takes at a time

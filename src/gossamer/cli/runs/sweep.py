@@ -59,8 +59,7 @@ def add_study(command: argparse.ArgumentParser, kind: str) -> None:
 
 def sweep_command(options: argparse.Namespace) -> int:
     """Make the runs, and say which setting did best."""
-    from gossamer.studies.grid import read_grid
-    from gossamer.studies.sweep import FILE, Sweep, marked, plan_sweep
+    from gossamer.studies.sweep import FILE, Sweep, marked, plan_sweep, read_grid
 
     grid = read_grid(options.grid)
     out = options.out or default_folder(options.spec, "sweep", None, settings_of(options))

@@ -30,7 +30,6 @@ from gossamer.deployment.party.stored import Newer, Stored, check_newer, fitting
 from gossamer.deployment.party.tasks import Tasks, Worker
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import CallerError, GossamerError
-from gossamer.experiment.neighbours import neighbours
 from gossamer.protocol.link import counters_of
 from gossamer.protocol.witnesses import Witnesses
 from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings
@@ -164,7 +163,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     stack.callback(held.close)
     reporter.connects()
     transport = stack.enter_context(connected(options, invitation, folder))
-    clock, near = Clock(), neighbours(agreed.prepared, invitation.me.name)
+    clock, near = Clock(), agreed.prepared.contacts(invitation.me.name)
     witnesses = witnesses_of(invited, folder, held, stack)
     peers = _peers(options, invited, near, clock(), folder, stored, witnesses)
     reach = _reach(peers, transport, folder, agreed, clock())

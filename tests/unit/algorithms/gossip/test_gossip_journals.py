@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gossamer.algorithms.gossip import box as gossip
-from gossamer.faults.memory_journal import MemoryJournal
+from gossamer.faults.hosts import MemoryJournal
 from gossamer.faults.schedules import SETTINGS
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.frames import Data

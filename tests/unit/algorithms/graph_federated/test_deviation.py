@@ -17,7 +17,7 @@ from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.interface import Cast
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.examples import Split
-from gossamer.experiment.deviation import best_model, deviations
+from gossamer.experiment.observing import best_model, deviations
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
 from gossamer.objectives.glm import LinearModel

@@ -17,7 +17,6 @@ from gossamer.deployment.party.data import shard_settings
 from gossamer.deployment.party.data_side import unit_terms
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
-from gossamer.experiment.neighbours import neighbours
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.prepared import Prepared
@@ -84,24 +83,22 @@ class TestEverythingIsAsSimulated:
 
     def test_neighbours_know_each_other(self, name: str) -> None:
         agreed = Agreed.on(Terms.of(invitation(simulated(name))))
-        near = {
-            member.name: set(neighbours(agreed.prepared, member.name)) for member in agreed.terms.invitation.members
-        }
+        near = {member.name: set(agreed.prepared.contacts(member.name)) for member in agreed.terms.invitation.members}
         assert all(me in near[peer] for me, peers in near.items() for peer in peers)
         assert all(peers and me not in peers for me, peers in near.items())
 
 
 def test_neighbours_in_a_tree() -> None:
     prepared = simulated("increasing")
-    assert neighbours(prepared, "node-0") == ("aggregator-1-0",)
-    assert neighbours(prepared, "aggregator-1-1") == ("node-2", "node-3", "server")
-    assert neighbours(prepared, "server") == ("aggregator-1-0", "aggregator-1-1")
+    assert prepared.contacts("node-0") == ("aggregator-1-0",)
+    assert prepared.contacts("aggregator-1-1") == ("node-2", "node-3", "server")
+    assert prepared.contacts("server") == ("aggregator-1-0", "aggregator-1-1")
 
 
 def test_neighbours_in_units() -> None:
     prepared = simulated("graph_federated")
-    assert neighbours(prepared, "node-3") == ("server-1",)
-    assert neighbours(prepared, "server-1") == ("node-2", "node-3", "server-0", "server-2")
+    assert prepared.contacts("node-3") == ("server-1",)
+    assert prepared.contacts("server-1") == ("node-2", "node-3", "server-0", "server-2")
 
 
 class TestOwnData:
