@@ -17,7 +17,7 @@ from gossamer.arrays import IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError
 from gossamer.objectives import glm_kernels as kernels
-from gossamer.objectives import glm_steps, glm_training, glm_updates
+from gossamer.objectives import glm_steps, glm_updates
 from gossamer.objectives.glm_losses import TargetArray
 
 
@@ -31,8 +31,8 @@ class Loops(NamedTuple):
 
 
 LOOPS = {
-    False: Loops(kernels.dense_sums, glm_steps.dense_round, glm_updates.dense_updates, glm_training.dense_training),
-    True: Loops(kernels.csr_sums, glm_steps.csr_round, glm_updates.csr_updates, glm_training.csr_training),
+    False: Loops(kernels.dense_sums, glm_steps.dense_round, glm_updates.dense_updates, glm_updates.dense_training),
+    True: Loops(kernels.csr_sums, glm_steps.csr_round, glm_updates.csr_updates, glm_updates.csr_training),
 }
 """By whether examples are sparse."""
 _squares: Callable[..., None] = kernels.dense_squares

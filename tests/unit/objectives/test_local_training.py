@@ -26,7 +26,7 @@ from torch import nn
 
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives import glm_training
+from gossamer.objectives import glm_updates
 from gossamer.objectives.asked import LocalUpdates, Minibatches, Training
 from gossamer.objectives.glm import LinearModel
 from gossamer.objectives.local_training import step_by_step
@@ -218,7 +218,7 @@ def test_arrays_are_left_alone_and_any_layout_is_compiled_once() -> None:
     models = models_for(model)
     expected = model.local_training(models, data, trainings)
     before = [np.copy(models), *(np.copy(array) for each in trainings for array in each.batches)]
-    compiled = len(glm_training.dense_training.signatures)
+    compiled = len(glm_updates.dense_training.signatures)
     others = [
         each._replace(batches=Minibatches(*(np.repeat(array.astype(np.uint32), 2)[::2] for array in each.batches)))
         for each in trainings
@@ -227,7 +227,7 @@ def test_arrays_are_left_alone_and_any_layout_is_compiled_once() -> None:
         array.setflags(write=False)
     for given in ((np.asfortranarray(models), data, others), (models, data, trainings)):
         assert model.local_training(*given).updates.tobytes() == expected.updates.tobytes()
-    assert len(glm_training.dense_training.signatures) == compiled
+    assert len(glm_updates.dense_training.signatures) == compiled
     after = [models, *(array for each in trainings for array in each.batches)]
     assert all(np.array_equal(old, new) for old, new in zip(before, after, strict=True))
 
