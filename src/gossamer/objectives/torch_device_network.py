@@ -1,7 +1,7 @@
 """Networks on a device: their clipped sums, and how they score.
 
 One node that fills a device by itself takes an ordinary forward and backward pass (`BatchPass`); small ones are
-stacked (`VectorisedPass`), where convolutions become products of matrices, one for each node in one batch. Either way
+stacked (`StackedPass`), where convolutions become products of matrices, one for each node in one batch. Either way
 the rules of `torch_layers` find norms and sums from what went into each layer and what came back, with the examples of
 all nodes in a row: rules know examples, and no models.
 """
