@@ -88,14 +88,14 @@ class Stream:
     seed : int
         The run's seed.
     *labels : str or int
-        What the stream is for, such as a node's name and a purpose.
+        Purpose of the stream, such as a node's name and what it draws.
     hand : Hand, optional
         Common to streams that draw one after the other; by default it has one of its own.
 
     Attributes
     ----------
     key : tuple of two numpy.uint64
-        Of Philox: a hash of the seed and the labels.
+        Key of Philox: a hash of the seed and the labels.
     """
 
     __slots__ = ("_hand", "key")

@@ -53,7 +53,7 @@ def table(known: Callable[[FloatArray], tuple[FloatArray, FloatArray]], points: 
     Parameters
     ----------
     known : callable
-        From increasing numbers to losses, which increase with them, and to the divergences there.
+        Function from increasing numbers to losses, which increase with them, and to the divergences there.
     points : ndarray
         The numbers to begin with, at least two.
     """

@@ -136,7 +136,7 @@ class Clipping:
     Attributes
     ----------
     policy : FixedClip, StageClip, QuantileClip or NoClip
-        What the spec says.
+        Policy that the spec names.
     """
 
     policy: FixedClip | StageClip | QuantileClip | NoClip = field(default_factory=FixedClip)
@@ -167,7 +167,7 @@ class Clipping:
         log_clip : Public or Released
             Logarithm of the clip, [1].
         released : Released
-            What the data side answered: the mean gradient [size], and with `QuantileClip` the count [1] after it.
+            Answer of the data side: the mean gradient [size], and with `QuantileClip` the count [1] after it.
         """
         if not isinstance(self.policy, QuantileClip):
             return log_clip, released

@@ -81,13 +81,13 @@ class GuaranteeEntry(Section):
     party : str or None
         Party whose part in a deployed run it is about; None where it is about all parties of a simulated one.
     unit, neighboring_relation, observer
-        Who is protected, from what and from whom.
+        Unit that is protected, relation of what it is protected from, and observer it is protected from.
     privacy : {"none"}, optional
-        Where nothing is guaranteed.
+        Mark of an entry that guarantees nothing.
     epsilon, delta : float or None
         One point of the profile, at the delta of the budget.
     mu : float or None
-        None where no Gaussian trade-off curve is below the profile's.
+        Parameter of Gaussian differential privacy; None where no Gaussian trade-off curve is below the profile's.
     best_guess : float or None
         Share of right guesses of the best attacker, who would be right half the time without looking.
     profile : ProfilePoints
@@ -95,11 +95,11 @@ class GuaranteeEntry(Section):
     rows_per_person : int or None
         The most examples of one person that are covered together.
     proof : str
-        How it was computed, or why nothing is guaranteed.
+        Way in which it was computed, or reason why nothing is guaranteed.
     assumptions, remarks : tuple of str
-        What has to be true, and what makes it weak.
+        Facts that have to be true, and what makes it weak.
     would_be : GuaranteeEntry, optional
-        What would be guaranteed if noise that is reproducible were secret.
+        Guarantee that would hold if noise that is reproducible were secret.
     """
 
     run: str
@@ -149,7 +149,7 @@ class ReceiptsHead(Section):
     Attributes
     ----------
     releases : int
-        How many it has receipts of.
+        Number of releases that it has receipts of.
     head : str
         SHA-256 that all of them go into, in hexadecimal digits.
     signature : str, optional
@@ -167,7 +167,7 @@ class Software(Section):
     Attributes
     ----------
     name, version : str
-        Of the distribution.
+        Name and version of the distribution.
     source : str
         SHA-256 of its files.
     """
@@ -187,13 +187,13 @@ class GuaranteeCard(Section):
     gossamer : str
         Version that wrote it.
     guarantees : tuple of GuaranteeEntry
-        By observer; first the one that the noise is planned for.
+        Guarantees by observer; first the one that the noise is planned for.
     mechanism : mapping
         The noise that all nodes have in common, as in ``summary.json``.
     receipts : ReceiptsHead, optional
         End of the chain in ``receipts.jsonl``; absent until the run ends.
     software : Software, optional
-        What the run was made by.
+        Software that the run was made by.
     registry : mapping, optional
         The first guarantee by the names of the registry of deployments [1], as far as a run has what it asks for.
 

@@ -50,7 +50,7 @@ class Claim:
     valid : bool
         Whether the theorem's own conditions hold. It says nothing about whether the theorem is true.
     why : str
-        Which conditions hold or fail, and by how much.
+        Reason: which conditions hold or fail, and by how much.
     parameters : mapping of str to float
         Values of the theorem's free parameters at which the claim is stated.
     """
@@ -76,13 +76,13 @@ class UtilityClaim:
     theorem : str
         Paper and number of the theorem.
     bound : float
-        On the mean over iterations of E ||grad F(mean model)||^2.
+        Bound of the mean over iterations of E ||grad F(mean model)||^2.
     iterations : float
         The number T of iterations for which the bound is stated.
     valid : bool
         Whether the statement's own conditions, and those of what it rests on, hold.
     why : str
-        Which conditions hold or fail, and by how much.
+        Reason: which conditions hold or fail, and by how much.
     """
 
     theorem: str
@@ -130,21 +130,21 @@ class Guarantee:
     delta : float
         Probability with which ``epsilon`` may not hold.
     unit : str
-        What is protected, such as one example.
+        Unit that is protected, such as one example.
     neighboring_relation : NeighboringRelation
-        Which datasets are told apart with difficulty.
+        Relation of datasets that are told apart with difficulty.
     observer : str
-        From whom.
+        Observer against whom it holds.
     assumptions : tuple of str
-        What has to be true for it.
+        Facts that have to be true for it.
     proof : str
-        How epsilon was computed.
+        Way in which epsilon was computed.
     remarks : tuple of str
-        What makes it weak, if anything (`gossamer.privacy.guarantees`).
+        Sentences on what makes it weak, if anything (`gossamer.privacy.guarantees`).
     rows_per_person : int or None
         The most examples of one person that are covered together; None where the unit covers however many there are.
     would_be : Guarantee or None
-        What would be guaranteed if the noise were secret, where it is reproducible.
+        Guarantee that would hold if the noise were secret, where it is reproducible.
     evidence : callable or None
         Computes ``profile``, when it is asked for; None where the one point is all that is known.
     """
@@ -368,7 +368,7 @@ def remarks(
     Parameters
     ----------
     epsilon, delta : float
-        Of the guarantee. An infinite epsilon promises nothing, so there is nothing to remark.
+        Figures of the guarantee. An infinite epsilon promises nothing, so there is nothing to remark.
     examples : int, optional
         n, the least number of examples that the guarantee is for; None where it is not known.
     whose : str
@@ -404,11 +404,11 @@ def refused_delta(delta: float | None, accepted: bool | None, how: str) -> str |
     Parameters
     ----------
     delta : float or None
-        What was asked for.
+        Delta that was asked for.
     accepted : bool or None
         Whether whoever asks knows how weak that is.
     how : str
-        How that is said, such as a flag.
+        Words by which one accepts that, such as a flag.
     """
     if delta is None or accepted or not MOST_DELTA < delta < 1:
         return None

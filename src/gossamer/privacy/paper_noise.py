@@ -33,13 +33,13 @@ class PaperNoise(Mechanism):
     Attributes
     ----------
     epsilon : float
-        What the paper calls the privacy of one release.
+        Epsilon that the paper calls the privacy of one release.
     relation : NeighboringRelation
-        Under which the sensitivity S is taken.
+        Relation under which the sensitivity S is taken.
     norm : {"gamma", "exponential"}
         Law of the noise's norm: Gamma(coordinates, S/epsilon), or exponential of mean S/epsilon.
     coordinates : int
-        How many leading coordinates are noised; 0 is all.
+        Number of leading coordinates that are noised; 0 is all.
     """
 
     epsilon: float

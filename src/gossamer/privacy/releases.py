@@ -22,7 +22,7 @@ class ReleaseKind:
         The noise law; its `unit` where it is in proportion to the clip, which may then change from one release to the
         next.
     sampling : Sampling
-        How the batch was drawn.
+        Way in which the batch was drawn.
     size : int
         Number of coordinates that get noise; it matters to the Laplace laws.
 

@@ -221,11 +221,11 @@ def provided_for(sampling: Sampling, count: int, until: int = 1, steps: int = 1)
     Parameters
     ----------
     sampling : Sampling
-        How a batch is drawn.
+        Way in which a batch is drawn.
     count : int
         Examples of the shard.
     until, steps : int
-        Of a round: how many of its steps are taken. Each example's turn comes at one of them.
+        Number of a round's steps that are taken, and of all its steps. Each example's turn comes at one of them.
     """
     if (size := getattr(sampling, "batch_size", None)) is not None:
         return -(-int(size) * until // steps)

@@ -39,7 +39,7 @@ class Query:
     Attributes
     ----------
     sampling : Sampling
-        How the batch is drawn.
+        Way in which the batch is drawn.
     mechanism : Mechanism
         The clip and the noise on the sum.
     normaliser : float
@@ -48,7 +48,7 @@ class Query:
         Share of the release's squared privacy loss that goes to counting the gradients that were not clipped, in
         [0, 1); 0 is no count. Only for Gaussian noise, and none. See `gossamer.privacy.clipping`.
     unit : float
-        What the noisy mean gradient is given in units of, such as the clip.
+        Unit of the noisy mean gradient, such as the clip.
     """
 
     sampling: Sampling
@@ -204,18 +204,18 @@ class Round(AtModel):
     swaps : tuple of Swap
         The models, the first from step 0 on. Of several at one step the last counts.
     query : Query
-        Its sampling draws the examples of the whole round, its mechanism has clip and noise.
+        Terms: the sampling draws the examples of the whole round, the mechanism has clip and noise.
     steps : int
         Public number of steps, at one of which each example drawn takes its turn.
     until : int
-        How many of them may be taken; where it is below ``steps`` the round waits there for an `effects.Update`. Of a
-        round that was cut short: how many were taken.
+        Number of steps that may be taken; where it is below ``steps`` the round waits there for an `effects.Update`. Of
+        a round that was cut short: number that were taken.
     step_sizes : StepSizes
         eta_h.
     update : {"batch", "clipped_sum", "sequential"}
-        What is summed.
+        Rule for what is summed.
     where : Coordinates
-        Which coordinates are computed, moved and released.
+        Coordinates that are computed, moved and released.
 
     References
     ----------

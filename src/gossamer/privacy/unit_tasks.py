@@ -48,15 +48,15 @@ class MaskingStep:
     Attributes
     ----------
     round : int
-        Of the unit.
+        Round of the unit.
     step : int
         0 to 4.
     incoming : Public
-        What the server sent, as bytes; before the first step, nothing.
+        Bytes that the server sent; before the first step, none.
     answer_size : int
-        How many numbers the answer has.
+        Size of the answer, in numbers.
     bits : int
-        Of each.
+        Number of bits of each.
     """
 
     round: int
@@ -104,9 +104,9 @@ class Cohort(AtModel):
     model : vector
         Model that the cohort is to start from.
     clients : int
-        How many there are.
+        Number of clients.
     query : Query
-        Of the sum: its sampling is that of the clients.
+        Terms of the sum: the sampling is that of the clients.
 
     Raises
     ------
@@ -147,9 +147,9 @@ class CuratedSum(AtModel):
     model : vector
         Model that the sum is a step of: it has as many numbers, of the same type.
     updates : tuple of (str, vector)
-        By client, each once.
+        Update of each client, each once.
     query : Query
-        Its mechanism has the bound on updates, and the noise; its normaliser is public.
+        Terms: the mechanism has the bound on updates, and the noise; the normaliser is public.
     cohort : int, optional
         Id of the `Cohort` that the clients were drawn in, which is summed once; None where they are public.
 

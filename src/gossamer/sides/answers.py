@@ -19,7 +19,7 @@ class Answer(NamedTuple):
     Attributes
     ----------
     released : Released
-        For the node; where there is no receipt, what it may hand on inside its unit.
+        Answer for the node; where there is no receipt, what it may hand on inside its unit.
     not_finite : int
         Per-example gradients that were not finite and counted as zero. Raw: for the node's private log only.
     too_long : int

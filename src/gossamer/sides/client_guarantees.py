@@ -90,13 +90,13 @@ def masked_guarantee(noise: AgentNoise, sums: int, delta: float, sharing: Sharin
     Parameters
     ----------
     noise : AgentNoise
-        Of each client.
+        Noise of each client.
     sums : int
-        In how many it may be.
+        Number of sums that the client may be in.
     delta : float
-        In (0, 1).
+        Failure probability, in (0, 1).
     sharing : Sharing
-        Whose noise counts.
+        Clients whose noise counts.
 
     Raises
     ------
@@ -125,9 +125,9 @@ def noised_guarantee(plan: ClientUpdate, delta: float, relation: NeighboringRela
     Parameters
     ----------
     plan : ClientUpdate
-        Of the client.
+        Plan of the client.
     delta : float
-        In (0, 1).
+        Failure probability, in (0, 1).
     relation : NeighboringRelation
         Replacing all of a client's data, or blanking it.
 
@@ -150,9 +150,9 @@ def curated_guarantees(plan: Curator, delta: float, relation: NeighboringRelatio
     Parameters
     ----------
     plan : Curator
-        Of the server.
+        Plan of the server.
     delta, relation
-        As for `noised_guarantee`.
+        Arguments as for `noised_guarantee`.
 
     Raises
     ------

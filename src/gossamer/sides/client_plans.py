@@ -75,15 +75,15 @@ class ClientUpdate:
     Attributes
     ----------
     query : LocalQuery, TrainingQuery or None
-        How it is made; another question is refused. None answers any, where that decides nothing.
+        Terms on which it is made; another question is refused. None answers any, where that decides nothing.
     bound : float
         C, the L2 norm to which a whole update is clipped before noise; infinite leaves raw ones as they are.
     noise : Mechanism or None
         Noise that the client adds itself, to send its update to everybody; None keeps it in ``scope``.
     most_updates, size : int
-        How many noised or ``counted`` updates, and of how many coordinates each.
+        Number of noised or ``counted`` updates at most, and number of coordinates of each.
     behind : SidePlan or None
-        What leaves the scope of a raw update, such as its server's stream, or a curator's sums.
+        Plan of what leaves the scope of a raw update, such as its server's stream, or a curator's sums.
     counted : ReleaseKind or None
         The curator's sum that a raw update goes into, once: the client charges itself that for each that it hands over.
         None where its line is kept by others alone, as in simulations.

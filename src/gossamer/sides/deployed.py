@@ -81,13 +81,14 @@ class Deployed(Home):
     ledgers : callable
         (name, plan) -> the durable ledger of a party, with its whole plan in it.
     kept : Kept, optional
-        Where marks and records are kept. Without it a masked member and correlated noise cannot go on after a restart.
+        Place where marks and records are kept. Without it a masked member and correlated noise cannot go on after a
+        restart.
     signing : Signing, optional
-        Who signs the keys of masked sums.
+        Identity and keys that sign the keys of masked sums.
     sums : callable
-        How sums over samples are computed.
+        Function that makes what computes sums over samples.
     receipts : Receipts, optional
-        Where receipts of the releases are noted, as durable as the charges.
+        Receipts in which the releases are noted, as durable as the charges.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class Times:
     Attributes
     ----------
     assumption : str
-        In words.
+        Assumption in words.
     late : int
         Poisson samples that may be larger than their deadline provides for.
     """
@@ -79,7 +79,7 @@ class Drawn:
     network : bool
         Whether gradients are those of a network.
     times : Times
-        Of its answers.
+        Knowledge of when its answers are sent.
     """
 
     numbers: int = 0
@@ -95,9 +95,9 @@ def deployed_guarantee(guarantee: Guarantee, drawn: Drawn) -> Guarantee:
     Parameters
     ----------
     guarantee : Guarantee
-        Of the plan; one that promises nothing stays as it is.
+        Guarantee of the plan; one that promises nothing stays as it is.
     drawn : Drawn
-        By the party that draws most.
+        Numbers drawn by the party that draws most.
     """
     if math.isinf(guarantee.epsilon):
         return guarantee

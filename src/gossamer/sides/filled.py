@@ -34,11 +34,11 @@ class Filled(InPieces):
     Parameters
     ----------
     objective : Objective
-        Of the run.
+        Objective of the run.
     data : Split
         The party's training examples.
     count : int
-        How many examples its shard has: public.
+        Number of examples of its shard: public.
     """
 
     def __init__(self, objective: Objective, data: Split, count: int) -> None:
@@ -92,9 +92,9 @@ class TimedPool:
     pool : Pool
         The data sides.
     sums : Filled
-        What they compute with.
+        Sums that they compute with.
     home : Home
-        Where they live.
+        World that they live in.
     """
 
     def __init__(self, pool: Pool, sums: Filled, home: Home) -> None:

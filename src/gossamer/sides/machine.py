@@ -25,11 +25,11 @@ class Due(NamedTuple):
     Attributes
     ----------
     receipt : Receipt or None
-        What is charged now; None if that was done before, or nothing is to be charged.
+        Receipt that is charged now; None if that was done before, or nothing is to be charged.
     once : bool
         Whether it is answered once, since a second answer could be another one.
     provided : Provided
-        Of its noise.
+        Provisions for its noise.
     """
 
     receipt: Receipt | None
@@ -43,15 +43,15 @@ class Ticket(NamedTuple):
     Attributes
     ----------
     side : Side
-        Of the party.
+        Side of the party.
     task : task
-        As it is by now.
+        Task that is answered, as it is by now.
     number : int
-        That its randomness is keyed by: of the charge, or the task's own where there is none.
+        Number that its randomness is keyed by: of the charge, or the task's own where there is none.
     provided : Provided
-        Of its noise.
+        Provisions for its noise.
     opened : int or None
-        Of those that are answered once.
+        Number among those that are answered once.
     """
 
     side: Side
@@ -130,11 +130,11 @@ class Side:
     Parameters
     ----------
     name : str
-        Of the party.
+        Name of the party.
     rule : Rule
-        What leaves it.
+        Rule for what leaves it.
     ledger : Ledger or None
-        What it is charged to; None where nothing is.
+        Ledger that it is charged to; None where nothing is.
     home : Home
         The world.
     """

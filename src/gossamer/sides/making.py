@@ -49,9 +49,9 @@ def open_pool(
     Parameters
     ----------
     plans : mapping of str to SidePlan
-        By party.
+        Plan of each party.
     shards : mapping of str to Shard
-        Of those with examples.
+        Shard of each party with examples.
     objective : Objective
         Common to all.
     data : Split
@@ -59,7 +59,7 @@ def open_pool(
     home : Home
         The world.
     machine : callable
-        What makes a side; another one has a bug that tests are to find.
+        Function that makes a side; another one has a bug that tests are to find.
     trust : mapping of str to str, optional
         The trust scope of each party that is in one, to hold those of the plans against.
 

@@ -41,7 +41,7 @@ class Signing:
     identity : Identity
         The agent's own.
     keys : mapping of str to PublicKey
-        By name, of all agents of the unit, known from elsewhere than from the server.
+        Keys by name, of all agents of the unit, known from elsewhere than from the server.
     """
 
     identity: Identity
@@ -72,15 +72,15 @@ class MaskedSide:
     Parameters
     ----------
     name : str
-        Of the agent.
+        Name of the agent.
     seed : int or None
-        Of reproducible noise and secrets, good for simulation only; None draws them from the operating system.
+        Seed of reproducible noise and secrets, good for simulation only; None draws them from the operating system.
     unit : SecureUnit
-        What its unit agreed on.
+        Parameters that its unit agreed on.
     members : callable
-        Who takes part in a round.
+        Function that names who takes part in a round.
     terms : RoundTerms
-        What else the unit agreed on.
+        Terms that the unit agreed on besides.
     secret : callable, optional
         32 bytes for a round that nobody else can guess, from elsewhere.
     mark : RoundMark, optional

@@ -72,9 +72,9 @@ class Samples:
     enforced : bool
         Whether the ledger holds the party to them. Without noise there is nothing to hold to: all is admitted.
     queries : callable
-        What will be asked, to find out when a data side is opened whether its noise can be drawn.
+        Function that makes what will be asked, to find out when a data side is opened whether its noise can be drawn.
     observer : str
-        From whom the noise protects an example.
+        Observer that the noise protects an example from.
     """
 
     kinds: Counts

@@ -42,9 +42,9 @@ class DryRun:
     Attributes
     ----------
     counts : dict of str to dict of ReleaseKind to int
-        What each node asked for that is charged by its kind.
+        Requests of each node that are charged, by kind.
     asked : dict of str to int
-        How much each node asked for, messages about masks left out.
+        Number of requests of each node, messages about masks left out.
     """
 
     def __init__(self) -> None:
@@ -94,9 +94,9 @@ class Pool:
     home : Home
         The world that they live in.
     opened : mapping of str to callable
-        What makes the data side of a party, once a process.
+        Function for each party that makes its data side, once a process.
     counted_by : mapping of str to str
-        Whose ledger counts the releases of a party that has none of its own, such as its unit's.
+        Owner of the ledger that counts the releases of a party that has none of its own, such as its unit.
     """
 
     def __init__(

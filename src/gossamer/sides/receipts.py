@@ -45,7 +45,7 @@ class Head(NamedTuple):
     Attributes
     ----------
     releases : int
-        How many it has receipts of.
+        Number of releases that it has receipts of.
     head : str
         State after the last of them, in hexadecimal digits.
     """
@@ -98,9 +98,9 @@ class Book(Noting):
     Parameters
     ----------
     plans : mapping of str to SidePlan
-        Of the parties.
+        Plans of the parties.
     run : str
-        What tells the run from others, in hexadecimal digits.
+        Identity that tells the run from others, in hexadecimal digits.
     timed : bool
         Whether times may be told.
     key : str, optional

@@ -37,9 +37,9 @@ class Turns(NamedTuple):
     Attributes
     ----------
     rows : ndarray [drawn] of int64
-        Of the training split.
+        Rows of the training split.
     slots : ndarray [drawn] of int64
-        At which step each takes its turn.
+        Step at which each takes its turn.
     """
 
     rows: IndexArray

@@ -28,7 +28,7 @@ class Shard:
     Attributes
     ----------
     rows : ndarray [examples] of int64
-        Of the training split. How many is public.
+        Rows of the training split. Their number is public.
     blank : ndarray of int64
         Rows among them that hold nothing, as the slots of an audit whose coin says out: they count in the shard's size
         and are sampled, and have no gradient.

@@ -86,13 +86,13 @@ class SecureUnit:
     Attributes
     ----------
     group : Group
-        Of the L agents of a round, which have the numbers 1 to L in it.
+        Group of the L agents of a round, which have the numbers 1 to L in it.
     fixed : FixedPoint
-        Of a coordinate with its noise.
+        Encoding of a coordinate with its noise.
     reach : float
         mu B, the most L2 norm of an update.
     noise : AgentNoise or None
-        What each agent adds.
+        Noise that each agent adds.
     """
 
     group: Group
@@ -187,7 +187,7 @@ def secure_unit(
     Parameters
     ----------
     name : str
-        Of the unit; the keys of its sums depend on it.
+        Name of the unit; the keys of its sums depend on it.
     reach : float
         mu B, the most L2 norm of an update.
     sampled : int
@@ -195,9 +195,9 @@ def secure_unit(
     size : int
         d, coordinates of the model.
     bits : {32, 64}
-        Of the integers.
+        Number of bits of the integers.
     threshold, minimum : int
-        How many have to answer, and how many vectors a sum has; 0 takes two thirds of ``sampled``, rounded up.
+        Number of agents that have to answer, and of vectors in a sum; 0 takes two thirds of ``sampled``, rounded up.
     fraction_bits : int, optional
         Binary digits after the point; by default as many as fit.
     agent_noise : float
@@ -251,7 +251,7 @@ class RoundTerms:
     agreed : bytes
         Whatever else all of them settled before the run: the spec, and the run's name.
     queries : mapping of str to LocalQuery or TrainingQuery
-        How each agent makes its updates.
+        Terms on which each agent makes its updates.
     rounds : int
         T: of no later round is there a sum.
     radius : float
@@ -276,13 +276,13 @@ def inputs_digest(unit: SecureUnit, terms: RoundTerms, members: Sequence[str], t
     Parameters
     ----------
     unit : SecureUnit
-        How they become integers, and which group adds them.
+        Parameters by which they become integers, and the group that adds them.
     terms : RoundTerms
-        Of the unit.
+        Terms of the unit.
     members : sequence of str
-        Who takes part in the round, in the order of their numbers.
+        Names of those who take part in the round, in the order of their numbers.
     task : LocalUpdate
-        What one of them was asked, as `RoundTerms.allow` allows it.
+        Task that one of them was asked, as `RoundTerms.allow` allows it.
     """
     queries = tuple(terms.queries[name] for name in members)
     public = (astuple(unit), terms.agreed, tuple(members), queries, task.id, task.model)

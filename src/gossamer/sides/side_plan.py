@@ -163,9 +163,9 @@ class SidePlan(Protocol):
         who : str
             The party in words, such as "each node".
         often : str
-            How often, such as "at most 100".
+            Frequency in words, such as "at most 100".
         examples : str
-            How many of its examples are in one release, such as "about 40", where it says that.
+            Number of its examples in one release, in words such as "about 40", where the sentence says that.
         """
         ...
 

@@ -128,13 +128,13 @@ class Simulated(Home):
     Parameters
     ----------
     seed : int
-        Of sampling, noise and masks: secret where something is to be hidden.
+        Seed of sampling, noise and masks: secret where something is to be hidden.
     ledgers : mapping of str to Ledger, optional
         Ledgers that were charged before, by owner, and are charged further.
     samples : int, optional
         Seed of samples, where they are to be those of other runs; by default ``seed``.
     book : Noting, optional
-        Where receipts are noted.
+        Book in which receipts are noted.
     """
 
     noise = FloatNoise()

@@ -92,9 +92,9 @@ class Rounding:
     piece : int
         k, the most examples whose gradients are added in the objective's type.
     dtype : dtype
-        That type.
+        Type that these are added in.
     slack : float
-        By how much of the clip a gradient may be longer than that.
+        Part of the clip by which a gradient may be longer than that.
     """
 
     most: int
@@ -158,7 +158,7 @@ class GridQuery:
     Attributes
     ----------
     noise : GridGaussian
-        Of all coordinates.
+        Noise of all coordinates.
     per_example : float
         a, what one example counts for; 0 where nothing is counted.
     """
@@ -179,7 +179,7 @@ class GridQuery:
         size : int
             d.
         rounding : Rounding
-            What is provided for in the sum.
+            Provisions for rounding in the sum.
         count_share : float
             r; 0 counts nothing.
         any_clip : bool

@@ -23,7 +23,7 @@ class Provided:
     Attributes
     ----------
     rounding : Rounding or None
-        Of the sum; None where it is not covered.
+        Rounding of the sum; None where it is not covered.
     grid : GridQuery or None
         The noise; None for laws that are drawn in floating point, and for none.
     """

@@ -48,9 +48,9 @@ class Stream:
     Attributes
     ----------
     law : CorrelatedNoise or None
-        Of all records; None adds nothing.
+        Law of all records; None adds nothing.
     records, size : int
-        How many, and of how many coordinates each.
+        Number of records, and of coordinates of each.
     moved : float or None
         D: how far one change of the data moves a round's update; None where nothing is proved.
     sampled : int
@@ -58,11 +58,11 @@ class Stream:
     longest : float
         The most L2 norm of a round's update.
     owners : tuple of str
-        Whose data the records hold: each has a line in the ledger.
+        Parties whose data the records hold: each has a line in the ledger.
     mu, epsilon : float
-        What is proved of all records jointly: Gaussian, or pure, differential privacy; infinite where it is not.
+        Gaussian, or pure, differential privacy that is proved of all records jointly; infinite where it is not.
     unit, observer : str
-        Who is protected, whose data ``moved`` is about, and from whom.
+        Unit that is protected, whose data ``moved`` is about, and observer it is protected from.
     """
 
     law: CorrelatedNoise | None
@@ -126,19 +126,20 @@ class MaskedMember:
     Attributes
     ----------
     bound : SecureUnit
-        To which length updates are scaled, how they become integers, who is in a group, and each member's noise.
+        Parameters: length to which updates are scaled, encoding as integers, the group, and each member's noise.
     coins : callable
-        Who takes part in a round.
+        Function that names who takes part in a round.
     terms : RoundTerms
-        What all members agreed on before.
+        Terms that all members agreed on before.
     sums : int
-        In how many the member may be.
+        Number of sums that the member may be in.
     honest : int
-        How many members of every sum, this one included, are trusted to add their noise, where anybody is trusted.
+        Number of members of every sum, this one included, that are trusted to add their noise, where anybody is
+        trusted.
     groups : frozenset of tuple of str
         Those who take part in one round or another, where members are trusted: what ``coins`` say of all rounds.
     behind : SidePlan or None
-        What leaves the unit, where its server is trusted with sums.
+        Plan of what leaves the unit, where its server is trusted with sums.
     """
 
     bound: SecureUnit

@@ -66,13 +66,13 @@ class Row:
     mechanism, sampling, relation
         The combination.
     accountant : str
-        What computes epsilon.
+        Way in which epsilon is computed.
     multiplier : str
-        What is handed to it.
+        Argument that the accountant gets for the noise.
     profile : callable
         The dominating pair of one release.
     divergence : callable
-        Its Renyi divergence at an order.
+        Renyi divergence of the pair at an order.
     other : callable, optional
         Another dominating pair of one release, which may say more where at most `FEW` coordinates are released.
     """

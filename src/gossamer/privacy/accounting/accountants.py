@@ -53,7 +53,7 @@ class Accounted:
     epsilon : float
         Upper bound of the privacy loss; infinite if a release was not private.
     accountant : str
-        How it was computed.
+        Way in which epsilon was computed.
     """
 
     epsilon: float
@@ -69,13 +69,14 @@ def epsilon(counts: Counts, delta: float, relation: NeighboringRelation, rows: i
     Parameters
     ----------
     counts : mapping of ReleaseKind to int
-        How many releases of each kind.
+        Number of releases of each kind.
     delta : float
-        In (0, 1).
+        Failure probability, in (0, 1).
     relation : NeighboringRelation
-        Which data sets count as neighbours.
+        Relation of data sets that count as neighbours.
     rows : int
-        How many rows neighbours differ in, at most: those of one person. All of them are added, removed or replaced.
+        Number of rows that neighbours differ in, at most: those of one person. All of them are added, removed or
+        replaced.
 
     Raises
     ------
@@ -92,9 +93,9 @@ def joint_epsilon(parts: Iterable[tuple[Counts, int]], delta: float, relation: N
     Parameters
     ----------
     parts : iterable of (mapping of ReleaseKind to int, int)
-        Of each shard its releases, and how many of its rows are the person's, at most.
+        Releases of each shard, and the most of its rows that are the person's.
     delta, relation
-        As for `epsilon`.
+        Arguments as for `epsilon`.
 
     Raises
     ------
@@ -124,7 +125,7 @@ def profile(parts: Iterable[tuple[Counts, int]], relation: NeighboringRelation) 
     Parameters
     ----------
     parts, relation
-        As for `joint_epsilon`.
+        Arguments as for `joint_epsilon`.
 
     Raises
     ------
@@ -303,7 +304,7 @@ def worst_profile(many: Iterable[Parts], relation: NeighboringRelation, point: t
     many : iterable of parts
         Releases for each person or example, as for `accountants.profile`.
     relation : NeighboringRelation
-        Which data sets count as neighbours.
+        Relation of data sets that count as neighbours.
     point : (float, float)
         An epsilon and a delta that are proved of all of them: all that is said where there are too many to be covered.
     """

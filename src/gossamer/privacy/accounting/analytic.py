@@ -85,9 +85,9 @@ class Profile(Protocol):
     Attributes
     ----------
     rate : float
-        In [0, 1]. Profiles that differ in nothing else are convex and increasing in it.
+        Sampling rate, in [0, 1]. Profiles that differ in nothing else are convex and increasing in it.
     family : Hashable
-        What is the same for such profiles.
+        Key that such profiles share.
     symmetric : bool
         Whether the two directions agree.
     """

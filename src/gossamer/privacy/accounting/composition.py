@@ -54,7 +54,7 @@ class Laws(NamedTuple):
     losses : ndarray [atoms]
         Increasing, none of them 0.
     probabilities : ndarray [laws, atoms]
-        What is missing to 1, but for ``infinite``, is at the loss 0.
+        Probabilities of the finite losses; what is missing to 1, but for ``infinite``, is at the loss 0.
     infinite : ndarray [laws]
         Probability of an infinite loss.
     """
@@ -83,7 +83,7 @@ class Moments(NamedTuple):
     log : float
         Infinite where it overflows.
     mean, variance : float
-        Of the tilted sum.
+        Mean and variance of the tilted sum.
     absolute : float
         Sum over releases of the tilted mean of abs(loss).
     summed : float
@@ -125,7 +125,7 @@ class ComposedLoss:
     laws : Laws
         The laws that occur.
     terms : sequence of Terms
-        How often they occur; positions refer to ``laws``.
+        Numbers of times that they occur; positions refer to ``laws``.
     """
 
     def __init__(self, laws: Laws, terms: Sequence[Terms]) -> None:
@@ -383,7 +383,7 @@ class FourierBound:
     loss : ComposedLoss
         The sum.
     plan : Fourier
-        How the sum is taken.
+        Plan by which the sum is taken.
     """
 
     def __init__(self, loss: ComposedLoss, plan: Fourier) -> None:

@@ -40,7 +40,7 @@ class Grid(NamedTuple):
     Attributes
     ----------
     ahead, back : ndarray
-        For the divergence of P from Q, and of Q from P.
+        Losses for the divergence of P from Q, and of Q from P.
     """
 
     ahead: FloatArray

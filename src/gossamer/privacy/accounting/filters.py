@@ -43,9 +43,9 @@ class Entry(NamedTuple):
     Attributes
     ----------
     mu : float
-        Of Gaussian differential privacy, but for a failure; infinite where nothing is proved.
+        Parameter of Gaussian differential privacy, but for a failure; infinite where nothing is proved.
     failure : float
-        Its probability.
+        Probability of the failure.
     """
 
     mu: float
@@ -81,7 +81,7 @@ class GaussianFilter:
     epsilon, delta : float
         The budget for everything that passes; an infinite epsilon covers all.
     relation : NeighboringRelation
-        Of the budget.
+        Neighbouring relation of the budget.
 
     Raises
     ------
@@ -170,9 +170,9 @@ class EitherFilter:
     epsilon, delta : float
         The budget for everything that passes.
     relation : NeighboringRelation
-        Of the budget.
+        Neighbouring relation of the budget.
     order : float
-        Of the Renyi filter.
+        Order of the Renyi filter.
     series : tuple of Series
         Runs that are fixed beforehand.
 

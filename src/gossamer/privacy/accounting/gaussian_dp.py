@@ -141,7 +141,7 @@ class NearlyGaussian:
     Attributes
     ----------
     mu : float
-        Of the normal laws.
+        Parameter mu of the normal laws.
     eta : float
         The logarithm of the factor that outcomes are at most apart from theirs.
     """

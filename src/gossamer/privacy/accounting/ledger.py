@@ -64,7 +64,7 @@ class RenyiFilter:
     epsilon, delta : float
         The budget for everything that passes; an infinite epsilon covers all.
     relation : NeighboringRelation
-        Of the budget.
+        Neighbouring relation of the budget.
     order : float
         alpha > 1, fixed before the first release.
 

@@ -52,7 +52,7 @@ class Calibration:
     noise_multiplier : float
         Standard deviation of the noise on a sum, over the clip.
     epsilon : float
-        What is proved for every schedule with it; never above the budget.
+        Epsilon proved for every schedule with the noise; never above the budget.
     """
 
     noise_multiplier: float
@@ -76,7 +76,7 @@ class Family:
     size : int
         Number of coordinates of the releases.
     amount : str
-        What the amount of noise is, for messages.
+        Name of the amount of noise, for messages.
     """
 
     mechanism: Callable[[float], Mechanism]
@@ -120,9 +120,9 @@ class Calibrated:
     mechanism : Mechanism
         The law.
     noise : float
-        Its amount of noise in its family.
+        Amount of noise in the law's family.
     epsilon : float
-        What is proved for every schedule with it; never above the budget.
+        Epsilon proved for every schedule with the law; never above the budget.
     """
 
     mechanism: Mechanism
@@ -147,11 +147,11 @@ def calibrate(
     epsilon, delta : float
         The budget of each schedule: nodes hold data of different people.
     relation : NeighboringRelation
-        Of the budget.
+        Neighbouring relation of the budget.
     schedules : iterable of mappings from Sampling to int
         One for each node.
     family : callable
-        From an amount of noise to a law, which reveals less as the noise grows: a `Family`, or a plain function.
+        Law for an amount of noise, which reveals less as the noise grows: a `Family`, or a plain function.
     size : int, optional
         Number of coordinates of the releases; that of the `Family` by default. Gaussian noise does not need it.
     rows : int
@@ -222,7 +222,7 @@ def calibrate_jointly(
     epsilon, delta : float
         The budget of each person.
     relation, family, size, beside
-        As for `calibrate`.
+        Arguments as for `calibrate`.
     holdings : iterable of sequence of (mapping from Sampling to int, int)
         One for each person.
 

@@ -37,7 +37,7 @@ class Precision(NamedTuple):
     epsilon, delta : callable
         An epsilon for a delta, and a delta for an epsilon.
     merging : float
-        What merging kinds of releases may add (`analytic.TOLERANCE`).
+        Relative excess that merging kinds of releases may add (`analytic.TOLERANCE`).
     """
 
     epsilon: _OfMany
@@ -61,9 +61,9 @@ class Composition:
     Attributes
     ----------
     groups : sequence of Group
-        At least one.
+        Groups of releases, at least one.
     precision : Precision
-        By default as close as can be.
+        Functions for its figures; by default as close as can be.
     """
 
     groups: Sequence[Group]

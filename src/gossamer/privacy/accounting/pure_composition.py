@@ -109,13 +109,13 @@ def compositions(kind: ReleaseKind, count: int, delta: float, relation: Neighbor
     Parameters
     ----------
     kind : ReleaseKind
-        With `L2Laplace` or `Laplace` noise: a release that needs no delta.
+        Kind with `L2Laplace` or `Laplace` noise: a release that needs no delta.
     count : int
-        How many releases.
+        Number of releases.
     delta : float
-        In (0, 1).
+        Failure probability, in (0, 1).
     relation : NeighboringRelation
-        Which data sets count as neighbours.
+        Relation of data sets that count as neighbours.
 
     Returns
     -------

@@ -41,15 +41,15 @@ class SeriesPlan:
     Attributes
     ----------
     runs : int
-        How many there are.
+        Number of runs.
     releases : int
-        Of each run.
+        Number of releases of each run.
     sampling_rate : float
-        In (0, 1].
+        Sampling rate, in (0, 1].
     noise_multiplier : float
-        Of Gaussian noise: standard deviation over the clip.
+        Standard deviation of Gaussian noise over the clip.
     sampling : {"poisson", "fixed_size"}
-        How batches are drawn.
+        Way in which batches are drawn.
 
     Raises
     ------
@@ -103,11 +103,11 @@ class Series:
     Attributes
     ----------
     name : str
-        For the owner.
+        Name that the owner gave it.
     epsilon, delta : float
-        What is set aside.
+        Part of the budget that is set aside.
     plans : tuple of SeriesPlan
-        Of its runs.
+        Plans of its runs.
 
     Raises
     ------

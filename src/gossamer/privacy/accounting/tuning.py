@@ -36,11 +36,11 @@ class Saddle(NamedTuple):
     Attributes
     ----------
     order : float
-        Where it is.
+        Order at which it is.
     epsilon : float
         The loss it belongs to.
     log_delta : float
-        Of the divergence there, roughly; what is infinite left out.
+        Logarithm of the divergence there, roughly; what is infinite left out.
     """
 
     order: float
@@ -180,7 +180,7 @@ class Releases:
     most_atoms : int
         The most that each of the discretised losses may have.
     atoms : list of (float, float)
-        Of each different release the largest losses, ahead and back; infinite if there is none.
+        Largest losses of each different release, ahead and back; infinite if there is none.
     """
 
     def __init__(self, groups: Sequence[Group]) -> None:
@@ -223,11 +223,11 @@ class _Aim(NamedTuple):
     epsilon : float
         The loss that counts.
     least_excess : float
-        What discretising and smoothing may each add to delta at least, relative to it.
+        Excess that discretising and smoothing may each add to delta at least, relative to it.
     most_products : float
-        Of atoms and frequencies: the most that may be computed.
+        Largest number of products of atoms and frequencies that may be computed.
     delta : float or None
-        Its divergence, if that is known.
+        Divergence at that loss, if it is known.
     smoothing : float
         Share of the usual size.
     """

@@ -61,7 +61,7 @@ def discrete_gaussian(words: Words, scale: int, size: int) -> IntArray:
     scale : int
         s, 1 to `LARGEST`. The standard deviation is s, but for less than 1e-6 of it.
     size : int
-        How many.
+        Number of draws.
 
     Raises
     ------
@@ -97,7 +97,7 @@ class _Blocks:
     starts : ndarray [blocks]
         The first 64 bits of the bounds, all ones for the last.
     guide : ndarray [2^16]
-        How many starts lie at or below a word of these first 16 bits and else zeros.
+        Number of starts at or below each word of these first 16 bits and else zeros.
     """
 
     scale: int

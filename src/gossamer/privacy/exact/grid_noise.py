@@ -94,7 +94,7 @@ class GridGaussian:
     size : int
         d, coordinates.
     error : float
-        How far, in L2 norm, a computed sum may be from the sum of vectors of norm C; see `summation_error`.
+        Largest L2 distance of a computed sum from the sum of vectors of norm C; see `summation_error`.
 
     Raises
     ------
@@ -232,7 +232,7 @@ def summation_error(clip: float, examples: int, dtype: npt.DTypeLike) -> float:
     examples : int
         n, the most that are added.
     dtype : float32 or float64
-        In which the sums are.
+        Type in which the sums are computed.
 
     Raises
     ------

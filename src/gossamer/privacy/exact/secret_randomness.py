@@ -138,7 +138,7 @@ class SecretGenerator:
     Parameters
     ----------
     source : SecretRandomness, optional
-        Of all numbers.
+        Source of all numbers.
     """
 
     __slots__ = ("_source",)

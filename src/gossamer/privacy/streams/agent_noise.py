@@ -159,9 +159,9 @@ def own_server_guarantee(noise: AgentNoise | None, rounds: int, delta: float, ho
     noise : AgentNoise or None
         `SecureUnit.noise`; None proves nothing.
     rounds : int
-        In how many sums an agent may be: all rounds, or how often public coins draw it.
+        Number of sums that an agent may be in: all rounds, or how often public coins draw it.
     delta : float
-        In (0, 1).
+        Failure probability, in (0, 1).
     honest : int
         h, how many agents of every sum, this one included, are trusted to add their noise. 1 trusts nobody; more
         needs the masks to hold, and is at most the group's minimum less the agents that may collude.
@@ -249,7 +249,7 @@ def messages_divergence(mu: float, epsilon: float, order: float) -> float:
     Parameters
     ----------
     mu, epsilon : float
-        What is proved of them: Gaussian, or pure, differential privacy; infinite where it is not.
+        Gaussian, or pure, differential privacy that is proved of them; infinite where it is not.
     order : float
         a, above 1.
 
@@ -273,11 +273,11 @@ def own_entry(noise: AgentNoise | None, sums: int, honest: int = 1) -> Entry:
     Parameters
     ----------
     noise : AgentNoise or None
-        What each agent adds to its updates.
+        Noise that each agent adds to its updates.
     sums : int
-        In how many masked sums the agent may be.
+        Number of masked sums that the agent may be in.
     honest : int
-        How many agents of every sum add their noise.
+        Number of agents of every sum that add their noise.
     """
     own = None if noise is None else noise.gaussian(sums, honest)
     if own is None or own.failure >= float(ndtr(-own.mu / 2)):

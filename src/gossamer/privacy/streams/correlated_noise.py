@@ -74,7 +74,7 @@ class Factorisation:
     Attributes
     ----------
     temporal : Temporal
-        Which one.
+        Name of the factorisation.
     rounds : int
         T >= 1.
     bands : int or None

@@ -116,7 +116,7 @@ class UpdateBound:
     agents_sampled : int
         L, agents of a unit in a round.
     gradient_at : GradientAt
-        Where gradients are taken.
+        Point at which gradients are taken.
 
     Raises
     ------
@@ -156,11 +156,11 @@ class RandomNoise:
     rounds : int
         T >= 1.
     standard_deviation : float
-        Of a coordinate of the noise on a message.
+        Standard deviation of a coordinate of the noise on a message.
     links : tuple of (float, int)
         a_pp and the number n_p of neighbours of each unit.
     law : NoiseLaw
-        Of the noise.
+        Law of the noise.
 
     Raises
     ------
@@ -304,7 +304,7 @@ def model_lengths(
     servers : int
         P.
     noise : Noise, optional
-        Between servers.
+        Noise between servers.
     agents_add : float
         Standard deviation of each coordinate of what agents add to a round's mean update.
     """

@@ -44,7 +44,7 @@ class Record:
     Attributes
     ----------
     number : int
-        From 0.
+        Number of the record, from 0.
     state : ndarray [size] of float64
         s, raw.
     answer : ndarray [size] of float64
@@ -98,9 +98,9 @@ class CorrelatedNoise:
     factorisation : Factorisation
         B, and for how many rounds.
     standard_deviation : float
-        Of a coordinate of z, under either law.
+        Standard deviation of a coordinate of z, under either law.
     law : NoiseLaw
-        Of z. B z with Laplace z is a sum of Laplace variables, except for `independent`.
+        Law of z. B z with Laplace z is a sum of Laplace variables, except for `independent`.
 
     Raises
     ------
@@ -159,7 +159,7 @@ class NoiseStream:
     Parameters
     ----------
     noise : CorrelatedNoise
-        What is drawn.
+        Noise that is drawn.
     size : int
         Coordinates of a record.
     """
@@ -235,9 +235,9 @@ class StreamKind:
     Attributes
     ----------
     noise : CorrelatedNoise or None
-        Of all records together; None adds nothing, and nothing is guaranteed.
+        Noise of all records together; None adds nothing, and nothing is guaranteed.
     records : int
-        For how many it is opened.
+        Number of records that it is opened for.
     size : int
         Coordinates of a record.
 

@@ -45,11 +45,11 @@ class RecordNoise:
     Parameters
     ----------
     noise : CorrelatedNoise
-        Of all records.
+        Noise of all records.
     size : int
         Coordinates of a record.
     bound : Moves or None
-        How far one change moves a unit's state in a round; None where nothing is proved.
+        Bound of how far one change moves a unit's state in a round; None where nothing is proved.
     longest : float
         The most L2 norm of what a state moves by in a round.
 
