@@ -77,22 +77,22 @@ class KnownDataset:
     Attributes
     ----------
     name, description, homepage : str
-        What it is called, what it is, and where it comes from.
+        Name, what it is in words, and address of where it comes from.
     format : str
-        How its files are read.
+        Format of its files.
     files : tuple of str
         The file of training examples, then that of test examples if there is one; of data that lie in a folder all of
         them, more than two. Any may be compressed. Empty for the bundled one.
     train_examples, features, classes : int
-        As published.
+        Numbers as published.
     test_examples : int, optional
-        As published; None where a fixed share of the training examples is held out.
+        Number as published; None where a fixed share of the training examples is held out.
     labels : tuple, optional
         The labels in order of their class numbers; None where nobody here has checked them.
     picture : tuple of int, optional
         The shape [channels, height, width] of an example that is a picture.
     layout : str
-        What the rule for layouts makes of the whole training file.
+        Layout that the rule for layouts makes of the whole training file.
     divisor : float, optional
         Features are divided by it; by default the format's.
     others : tuple of KnownDataset
@@ -144,7 +144,7 @@ class KnownDataset:
         Parameters
         ----------
         folders : sequence of Path, optional
-            Where to look, with their immediate subfolders; by default the `search_path`.
+            Folders to look in, with their immediate subfolders; by default the `search_path`.
 
         Raises
         ------

@@ -31,7 +31,7 @@ class CellError(ValueError):
     Attributes
     ----------
     row : int
-        Which, from 0.
+        Number of the row, from 0.
     empty : bool
         Whether it says nothing.
     """

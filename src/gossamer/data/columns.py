@@ -45,7 +45,7 @@ class CsvSettings(Section):
     decimal : str
         Stands before the decimals of numbers: a point or a comma.
     encoding : str
-        How letters are written, such as ``latin-1``.
+        Encoding of letters, such as ``latin-1``.
     header : bool, optional
         Whether the first row has the columns' names. Without it columns are called ``0``, ``1``, ... By default it has,
         and a first row that has numbers, dates or the like in it is refused.
@@ -159,7 +159,7 @@ class Column(Constants):
         Read where a cell is empty, NA, N/A, NaN, null, none, ``#N/A``, ``<NA>``, a question mark, a point or a dash. By
         default such a cell is refused.
     missing_marks : tuple of str, optional
-        What else stands in cells of this column that say nothing, such as -9 or 999, in place of
+        Further texts in cells of this column that say nothing, such as -9 or 999, in place of
         ``dataset.missing_marks``; an empty list says that nothing does.
     range : list of float, optional
         The least and the most that values can be: mapped to -1 and 1, and values outside are taken for the nearer one.

@@ -27,7 +27,7 @@ class WrongHeader(DataError):
     Attributes
     ----------
     problem : str
-        What was expected where, and found.
+        Sentence on what was expected where, and found.
     """
 
     def __init__(self, message: str, problem: str) -> None:
@@ -50,7 +50,7 @@ def csv_table(path: Path, settings: CsvSettings | None = None, *, least: int = 2
     path : Path
         The file.
     settings : CsvSettings, optional
-        How it is written; by default with commas, in UTF-8, below a row of names.
+        Dialect of the file; by default with commas, in UTF-8, below a row of names.
     least : int
         Fewest columns: a feature and a target, or 1 where no target is needed.
 

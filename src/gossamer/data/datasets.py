@@ -32,15 +32,15 @@ class Form:
     Attributes
     ----------
     shape : tuple of int
-        Of an example's features: [features], or [channels, height, width].
+        Shape of an example's features: [features], or [channels, height, width].
     classes : int, optional
         Number of classes; None for a regression.
     labels : tuple of str, optional
-        What the data call each class number; None for a regression.
+        Names that the data give the class numbers; None for a regression.
     layout : str
         ``dense`` or ``sparse`` features.
     format : str, optional
-        How files are read; None where each party's file says it by its name.
+        Format of files; None where each party's file says it by its name.
     """
 
     shape: tuple[int, ...]
@@ -177,7 +177,7 @@ def graph_regression(settings: SyntheticSettings) -> tuple[Examples, Examples]:
     Parameters
     ----------
     settings : SyntheticSettings
-        How many of what.
+        Numbers of owners, features and examples, and their law.
 
     Returns
     -------
@@ -222,22 +222,22 @@ class Dataset:
     Attributes
     ----------
     name : str
-        What the settings call it.
+        Name in the settings.
     train, test : Split
-        With features of one layout and one number of columns.
+        Examples to train on and to test on, with features of one layout and one number of columns.
     classes : int, optional
         Number of classes; None for a regression.
     labels : tuple of str, optional
-        What the data call each class number, with commas between labels that ``positive`` made one class; None
+        Names that the data give the class numbers, with commas between labels that ``positive`` made one class; None
         for a regression.
     owners : ndarray [training examples] of str or int64, optional
-        Whose example each one is, where the data say so.
+        Owner of each example, where the data say so.
     source : str
-        Where it came from and how the test examples were chosen.
+        Words on where it came from and how the test examples were chosen.
     persons : ndarray [training examples] of str or int64, optional
-        Which person each one is about, where the data say so.
+        Person that each example is about, where the data say so.
     declaration : Declaration, optional
-        What was said of the data, and followed: enough to read further rows alike. It says nothing of any row.
+        Declaration of the data, as it was followed: enough to read further rows alike. It says nothing of any row.
     """
 
     name: str
@@ -322,7 +322,7 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
     Parameters
     ----------
     settings : DatasetSettings
-        Which one, and how.
+        Settings that name it, and say how to read it.
 
     Returns
     -------

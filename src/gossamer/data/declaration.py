@@ -29,15 +29,15 @@ class Declaration(Section):
     Attributes
     ----------
     name : str
-        What the spec calls the data set.
+        Name of the data set in the spec.
     task : {"classification", "regression"}
-        What targets are.
+        Kind of targets.
     format : str, optional
-        How the files were read; None where each party's file says its own.
+        Format of the files; None where each party's file says its own.
     shape : tuple of int
-        Of an example as the objective gets it.
+        Shape of an example as the objective gets it.
     layout : {"dense", "sparse"}
-        Of its features.
+        Layout of its features.
     features : tuple of str
         The names of the features of a table, in order: ``age``, ``sex=female``, ``sex=male``. Empty for all else.
     columns : dict of str to Column, optional
@@ -45,13 +45,13 @@ class Declaration(Section):
     declared : bool
         Whether somebody declared the columns.
     scale : section, optional
-        As the spec has it.
+        Scale of the features, as the spec has it.
     divisor : float
-        What features are divided by.
+        Number that features are divided by.
     normalise : str
         ``unit_norm`` or ``none``.
     csv : CsvSettings, optional
-        How CSV files are written.
+        Dialect of CSV files.
     target : str or int
         The target's column: its name where that is known.
     owner, person : str, optional
@@ -59,9 +59,9 @@ class Declaration(Section):
     classes : tuple of tuple of str, optional
         The labels of each class number; None for a regression.
     target_range : section, optional
-        What targets of a regression are scaled by, and predictions back.
+        Range that targets of a regression are scaled by, and predictions back.
     missing_marks : tuple of str, optional
-        What says nothing in cells of any column, beside what usually does.
+        Texts that say nothing in cells of any column, beside what usually does.
     first_index : int, optional
         Index of the first feature in LIBSVM files.
     """
@@ -140,7 +140,7 @@ class Declaration(Section):
         Parameters
         ----------
         table : Table
-            From a file or from memory. It may have columns that nobody asked for.
+            Rows from a file or from memory. The table may have columns that nobody asked for.
         labelled : bool
             Whether the target has to be there; otherwise it is not looked at, so it may be missing, or empty.
 

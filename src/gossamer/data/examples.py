@@ -58,7 +58,7 @@ class Places:
     numbers : ndarray [n] of int64
         The line or the row of each example.
     unit : str
-        What is numbered: ``line`` or ``row``.
+        Unit that is numbered: ``line`` or ``row``.
     """
 
     source: str
@@ -85,17 +85,17 @@ class Examples:
     labels : ndarray [n] of float64 or str
         The label or the real target as it is written.
     owners : ndarray [n] of str or int64, optional
-        Whose example it is, where the file says so.
+        Owner of each example, where the file says so.
     persons : ndarray [n] of str or int64, optional
-        Which person each example is about, where the file says so.
+        Person that each example is about, where the file says so.
     names : tuple of str
-        Of a table's features, in order.
+        Names of a table's features, in order.
     sources : tuple of str
         The columns that they were made of.
     target : str, optional
         The column of the labels.
     places : Places, optional
-        Where they stand, if that can be told.
+        Places where they stand, if that can be told.
     """
 
     features: Features
@@ -129,7 +129,7 @@ def require_finite(features: Features, place: Callable[[int, int], str]) -> None
     Parameters
     ----------
     features : ndarray [n, ...] or csr_array [n, features]
-        What to check.
+        Features to check.
     place : callable
         Names where a value came from, given its row and its column, both counted from 0.
 

@@ -45,11 +45,11 @@ class _Reader:
     Attributes
     ----------
     read : callable
-        From a path to training and test examples.
+        Function from a path to training and test examples.
     options : frozenset of str
         The settings that only some formats understand, and this one does.
     divisor : float
-        What features are divided by if the settings do not say.
+        Number that features are divided by if the settings do not say.
     """
 
     read: Callable[[Path, DatasetSettings], Pair]

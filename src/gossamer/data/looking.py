@@ -49,11 +49,11 @@ class LookedAt:
     Attributes
     ----------
     texts : counter of str
-        How often each text is there; no more than some where there are many.
+        Number of times that each text is there; where there are many, of some of them alone.
     many : bool
         Whether there are more different ones.
     marks : counter of str
-        How often each of what usually says nothing is there.
+        Number of times that each mark that usually says nothing is there.
     words : counter of str
         The texts that are no numbers.
     """
@@ -134,11 +134,11 @@ class Looked:
     path : Path
         The file.
     csv : CsvSettings or None
-        How it is written, where that is not as usual.
+        Dialect of the file, where that is not as usual.
     rows : int
-        How many there are.
+        Number of rows.
     columns : dict of str to LookedAt
-        By name, in order.
+        Columns by name, in order.
     """
 
     path: Path
@@ -159,7 +159,7 @@ def look(
     whose : collection of str
         Columns whose texts are all counted, however many they are.
     csv : mapping, optional
-        How a CSV file is written, as far as somebody said it; all else as it looks.
+        Dialect of a CSV file, as far as somebody said it; all else as it looks.
     form : str, optional
         ``csv`` or ``parquet``; by default what the file's name says.
 

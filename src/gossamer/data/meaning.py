@@ -68,7 +68,7 @@ class MarkWarning(RunWarning):
     Attributes
     ----------
     column, mark : str
-        Which, and where.
+        Column, and number that stands in it.
     """
 
     def __init__(self, message: str, column: str, mark: str) -> None:
@@ -83,7 +83,7 @@ class Codes:
     Attributes
     ----------
     counts : counter of float
-        How often each of them stands there.
+        Number of times that each of them stands there.
     low, high : float
         The least and the most of all other numbers.
     """

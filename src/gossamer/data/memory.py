@@ -46,9 +46,9 @@ class Data:
     y : array_like [n]
         Class labels (whole numbers, texts or truth values), or real targets where ``task`` is ``regression``.
     owners : array_like [n], optional
-        Whose example each one is, for ``partition: natural``: texts or whole numbers.
+        Owner of each example, for ``partition: natural``: texts or whole numbers.
     persons : array_like [n], optional
-        Which person each example is about, for ``budget.rows_per_person``: texts or whole numbers.
+        Person that each example is about, for ``budget.rows_per_person``: texts or whole numbers.
     x_test, y_test : array_like, optional
         Examples to test on, both or neither; by default ``dataset.test_fraction`` of the others are held out.
     feature_names : sequence of str, optional
@@ -56,7 +56,7 @@ class Data:
     labels : sequence of int or str, optional
         The labels in the order of their class numbers; by default those found, sorted.
     task : {"classification", "regression"}, optional
-        By default as the spec says, which is ``classification`` unless it says otherwise.
+        Kind of targets; by default as the spec says, which is ``classification`` unless it says otherwise.
     target_range : sequence of float, or mapping, optional
         The least and the most that real targets can be, or their ``mean`` and ``deviation``, from public knowledge; see
         ``dataset.target_range``.

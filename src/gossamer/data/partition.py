@@ -353,13 +353,13 @@ def partition(
     targets : ndarray [n]
         Class numbers, or real targets where the scheme does not go by class.
     nodes : int
-        How many nodes there are, K.
+        Number of nodes, K.
     generator : Generator
         Public randomness.
     owners : ndarray [n], optional
-        Whose example each one is, for the natural partition.
+        Owner of each example, for the natural partition.
     persons : ndarray [n], optional
-        Which person each example is about, for the partition by_person.
+        Person that each example is about, for the partition by_person.
 
     Returns
     -------

@@ -25,7 +25,7 @@ class Holdings:
     Attributes
     ----------
     held : frozenset of Held
-        What persons hold; several may hold alike.
+        Examples that persons hold; several may hold alike.
     """
 
     held: frozenset[Held]

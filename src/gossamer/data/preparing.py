@@ -103,10 +103,10 @@ def held_out(strata: npt.NDArray[np.generic], fraction: float, persons: Owners |
     strata : ndarray [n]
         The class of each example, or a constant.
     fraction : float
-        In (0, 1), so that no stratum loses its last example.
+        Share that is held out, in (0, 1), so that no stratum loses its last example.
     persons : ndarray [n], optional
-        Which person each example is about. All of a person's examples are then held out or none, and a person belongs
-        to the stratum of its first example; of each stratum as many are held out as fit.
+        Person that each example is about. All of a person's examples are then held out or none, and a person belongs to
+        the stratum of its first example; of each stratum as many are held out as fit.
 
     Notes
     -----
@@ -213,15 +213,15 @@ def targets_of(
     Parameters
     ----------
     labels : ndarray [n]
-        As written.
+        Labels as written.
     classes : Classes, optional
-        None for a regression.
+        Classes of the labels; None for a regression.
     which : {"training", "test"}
-        What the examples are for: those to train on are within the range.
+        Purpose of the examples: those to train on are within the range.
     places : Places, optional
-        Where they stand, for the error.
+        Places where they stand, for the error.
     target_range : TargetRange, optional
-        What real targets are scaled by.
+        Range that real targets are scaled by.
 
     Raises
     ------
@@ -245,11 +245,11 @@ class Treatment:
     shape : tuple of int, optional
         The shape of an example, where it is known beforehand; CSR rows stay flat.
     divisor : float
-        What features are divided by.
+        Number that features are divided by.
     normalise : str
         ``unit_norm`` or ``none``.
     scale : ConstantScale, optional
-        By what all features are scaled instead of divided.
+        Scale of all features, in place of the divisor.
     """
 
     layout: Layout

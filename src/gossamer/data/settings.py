@@ -49,9 +49,9 @@ class PrivateScale(Section):
     Attributes
     ----------
     share : float
-        Of the budget's epsilon that the release may cost by itself; what is left after composition is the run's.
+        Share of the budget's epsilon that the release may cost by itself; what is left after composition is the run's.
     noise_multiplier : float, optional
-        Of the release, where there is no budget, or instead of a share.
+        Noise multiplier of the release, where there is no budget, or instead of a share.
     magnitudes : list of float
         Public bounds of absolute values: the least and the most that are told apart.
     """
@@ -102,7 +102,7 @@ class SyntheticSettings(Section):
     Attributes
     ----------
     owners : int
-        How many; the ``natural`` partition gives each of as many nodes the examples of one, in order.
+        Number of owners; the ``natural`` partition gives each of as many nodes the examples of one, in order.
     examples : int
         Training examples of each owner.
     features : int
@@ -112,9 +112,9 @@ class SyntheticSettings(Section):
     noise_variance : list of float
         An owner's v is normal around 0; its variance is uniform between these two.
     test_examples : int
-        In all, of owners evenly spaced.
+        Number of test examples in all, of owners evenly spaced.
     seed : int
-        Of the examples; they do not depend on the run's seed.
+        Seed of the examples; they do not depend on the run's seed.
     """
 
     owners: int = Field(default=1000, ge=1)
@@ -179,9 +179,9 @@ class DatasetSettings(Section):
     ignore : tuple of str
         Tables: columns that are no features.
     features : int or tuple, optional
-        What an example looks like: the number of its features; the shape of a picture, ``[1, 28, 28]``, also for
-        flat rows of as many features; or, for tables, the names of the columns that are features, in this order.
-        By default as found. Parties that each load their own data must say it, so that they agree.
+        Form of an example: the number of its features; the shape of a picture, ``[1, 28, 28]``, also for flat rows of
+        as many features; or, for tables, the names of the columns that are features, in this order. By default as
+        found. Parties that each load their own data must say it, so that they agree.
     layout : str, optional
         ``dense`` or ``sparse`` (CSR) features. By default LIBSVM files are sparse where fewer than one entry
         in ten is non-zero, and everything else is dense.
@@ -193,7 +193,7 @@ class DatasetSettings(Section):
         Share of the examples, in (0, 1), kept for testing where the data have no test examples of their own.
         The choice is fixed: it does not depend on the run's seed.
     synthetic : section, optional
-        How the examples of ``graph_regression`` are drawn; no other data set has it, and that one has nothing else.
+        Law of the examples of ``graph_regression``; no other data set has it, and that one has nothing else.
     columns : mapping, optional
         Tables: the columns that are features, in this order, each with what its cells say and public constants to
         scale it by; or a public YAML file of them. All other columns are left out.
@@ -202,7 +202,7 @@ class DatasetSettings(Section):
         they are, and nothing is said of it. ``private``: numbers without constants are scaled by ranges that nodes
         find together, with noise and charged. Or constants for all features, such as ``{range: [0, 255]}``.
     csv : section, optional
-        How CSV files are written, if not with commas, points and in UTF-8.
+        Dialect of CSV files, if not with commas, points and in UTF-8.
     target_range : list of float or mapping, optional
         Regressions: the least and the most that targets can be, ``[80, 200]``, or ``{mean: 130, deviation: 20}``. So
         models learn targets near -1 to 1; predictions and errors are in the target's own unit. ``none``: targets are

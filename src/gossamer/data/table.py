@@ -28,7 +28,7 @@ def of_cell(name: str, column: Column, *, empty: bool, declared: bool, trained: 
     name : str
         The column's.
     column : Column
-        As it was declared, or a number.
+        Column as it was declared, or a number.
     empty : bool
         Whether the cell says nothing.
     declared : bool
@@ -84,7 +84,7 @@ class WrongCell(DataError):
     Attributes
     ----------
     problem : str
-        What was expected where, and found.
+        Sentence on what was expected where, and found.
     column : str
         The column's name.
     """
@@ -103,7 +103,7 @@ class Block:
     places : sequence of int
         The line, or the number, of each row.
     cells : sequence of Cells
-        Of each column.
+        Cells of each column.
     """
 
     places: Sequence[int]
@@ -117,15 +117,15 @@ class Table:
     Attributes
     ----------
     source : str
-        What the rows are from, for errors: a path, or nothing.
+        Source of the rows, for errors: a path, or nothing.
     names : tuple of str
         The columns.
     blocks : iterator of Block
         The rows, once.
     unit : str
-        What places count: ``line`` or ``row``.
+        Unit that places count: ``line`` or ``row``.
     csv : CsvSettings
-        How texts are written.
+        Dialect of texts.
     numbered : bool
         Whether the names are mere positions.
     """
@@ -206,11 +206,11 @@ class Wanted:
     trained : bool
         Whether a model reads the rows, so that errors name no key of a spec.
     marks : sequence of str
-        What says nothing in cells of any column, beside what usually does.
+        Texts that say nothing in cells of any column, beside what usually does.
     classes : sequence of str, optional
         The labels, where they were declared: one may be called like what usually says nothing.
     target_range : Column
-        What real targets can be.
+        Column that says what real targets can be.
     """
 
     columns: Columns | None = None
@@ -239,19 +239,19 @@ class Rows:
     features : ndarray [n, features] of float32
         Scaled as columns say, but not yet by what is common to all features.
     labels : ndarray [n] of float64 or str, optional
-        As they are written, where there is a target.
+        Labels as they are written, where there is a target.
     owners, persons : ndarray [n] of str, optional
-        Whose each one is.
+        Owner and person of each row.
     names : tuple of str
         The features.
     columns : dict of str to Column
-        What they were made of.
+        Columns that the features were made of.
     target : str, optional
         The name of the target's column, where there is one.
     outside : dict of str to int
-        How many values of each column are outside of its range, where they were counted.
+        Number of values of each column that are outside of its range, where they were counted.
     places : Places, optional
-        Where they stand.
+        Places where the rows stand.
     """
 
     features: npt.NDArray[np.float32]

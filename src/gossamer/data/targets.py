@@ -59,7 +59,7 @@ class TargetRange(Constants):
         Parameters
         ----------
         targets : array_like [n]
-            In their own unit.
+            Targets in their own unit.
         clipped : bool
             Whether those outside of the range are taken for its nearer end.
 
@@ -205,13 +205,13 @@ def class_numbers(labels: Labels, classes: Labels, which: str, places: Places | 
     Parameters
     ----------
     labels : ndarray [n]
-        As written.
+        Labels as written.
     classes : ndarray [classes]
         The label of each class number.
     which : str
         ``training`` or ``test``, for the error.
     places : Places, optional
-        Where the examples stand, for the error.
+        Places where the examples stand, for the error.
 
     Raises
     ------

@@ -27,15 +27,15 @@ class Computing:
     strategy : str
         ``linear``, or that of a network.
     unchained : str
-        Why a network has no kernels, where they would have been taken; empty where nobody needs to know.
+        Reason why a network has no kernels, where they would have been taken; empty where nobody needs to know.
     kernels : str or None
-        Where they are from; see `chains.compiled.Made`.
+        Origin of the kernels; see `chains.compiled.Made`.
     seconds : float
         Wall time that it took to have kernels.
     products : bool
         Whether kernels leave wide linear layers to BLAS, by a table of sizes and a trial.
     device : str or None
-        Where sums of gradients are computed, if a device was asked for.
+        Device on which sums of gradients are computed, if one was asked for.
     """
 
     strategy: str
@@ -106,11 +106,11 @@ class Gradients(NamedTuple):
     sums : ndarray [width, size]
         Row k is ``sum_i clip(grad f(models[k]; x_i))`` over batch k; a zero row for an empty batch.
     zeroed : ndarray [width] of int64
-        How many per-example gradients of batch k were not finite and counted as zero. Raw: it is computed
-        from data, so it never leaves the node.
+        Number of per-example gradients of batch k were not finite and counted as zero. Raw: it is computed from data,
+        so it never leaves the node.
     unclipped : ndarray [width] of int64
-        How many per-example gradients of batch k were finite and had a norm of at most the clip: all finite
-        ones where the clip is infinite. Raw like ``zeroed``: without noise it never leaves the node.
+        Number of per-example gradients of batch k were finite and had a norm of at most the clip: all finite ones where
+        the clip is infinite. Raw like ``zeroed``: without noise it never leaves the node.
     """
 
     sums: FloatArray
@@ -141,8 +141,8 @@ class LocalRound(NamedTuple):
     models : ndarray [segments, size]
         The model at the round's start and at each swap, without what the round itself has done.
     starts : ndarray [segments] of int64
-        How many of ``examples`` are evaluated before each model counts: ``starts[0]`` is 0, and they never fall.
-        Of several swaps at one place the last counts.
+        Number of ``examples`` evaluated before each model counts: ``starts[0]`` is 0, and they never fall. Of several
+        swaps at one place the last counts.
     examples : ndarray [count] of int64
         Rows of the split in the order of evaluation. May be empty; an index may occur several times.
     rates : ndarray [count] of float64
@@ -172,7 +172,7 @@ class LocalSums(NamedTuple):
     sums : list of ndarray
         U of each round, [where.count(size)], of the objective's dtype.
     zeroed : ndarray [rounds] of int64
-        How many per-example gradients of each round were not finite and counted as zero. Raw: it is computed from
+        Number of per-example gradients of each round were not finite and counted as zero. Raw: it is computed from
         data, so it never leaves the node.
     """
 
@@ -188,7 +188,7 @@ class Minibatches(NamedTuple):
     examples : ndarray [drawn] of int64
         Rows of the split: those of the first step, of the second, and so on. A row may occur several times.
     lengths : ndarray [steps] of int64
-        How many of them each step has, 1 or more.
+        Number of examples of each step, 1 or more.
     """
 
     examples: IndexArray
@@ -224,7 +224,7 @@ class LocalUpdates(NamedTuple):
     updates : ndarray [width, size]
         The last model less the first, of the objective's dtype; finite whatever happened.
     not_finite : ndarray [width] of int64
-        How many mean gradients were not finite. Raw: it is computed from data, so it never leaves the node.
+        Number of mean gradients were not finite. Raw: it is computed from data, so it never leaves the node.
     """
 
     updates: FloatArray

@@ -51,7 +51,7 @@ def largest_eigenvalue(matrix: Any, intercept: bool) -> float:
     Parameters
     ----------
     matrix : ndarray or csr_array [n, features]
-        With finite entries; a sparse one stays sparse.
+        Matrix with finite entries; a sparse one stays sparse.
     intercept : bool
         Whether X has a column of ones.
     """

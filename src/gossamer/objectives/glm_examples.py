@@ -49,7 +49,7 @@ class Examples:
     targets : ndarray [n] of float64
         Class numbers or real values.
     loops : Loops
-        For this layout.
+        Loops for this layout.
     arrays : tuple of ndarray
         Arrays of the matrix, as the loops take them.
     intercept : bool

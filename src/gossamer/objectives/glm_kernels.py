@@ -220,7 +220,7 @@ def dense_sums(loss, models, batches, targets, clips, shape, sums, zeroed, uncli
     clips : ndarray [width] of float64
         Largest norm of a per-example gradient at each model.
     shape : tuple (outputs, features, intercept)
-        Of the model.
+        Shape of the model.
     sums : ndarray [width, size]
         Written.
     zeroed, unclipped : ndarray [width] of int64

@@ -39,11 +39,11 @@ class Loss:
     Attributes
     ----------
     code : int
-        How the kernels know it.
+        Code that the kernels know it by.
     values : callable
         (z [outputs, width, rows], targets [rows]) -> losses [width, rows].
     most_classes : float
-        How many classes it can tell apart at most; 0 for a regression.
+        Number of classes that it can tell apart at most; 0 for a regression.
     one_output_for_two : bool
         Whether two classes share one output, whose sign decides.
     curvature : float or None

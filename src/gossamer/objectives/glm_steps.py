@@ -263,7 +263,7 @@ def dense_round(loss, segments, steps, targets, limits, shape, where, u, example
     limits : tuple (clip, unit, l2)
         Most norm of an example's gradient, step size that u is in units of, strength of the L2 term.
     shape : tuple (outputs, features, intercept)
-        Of the model.
+        Shape of the model.
     where : tuple (first, step)
         The coordinates that move.
     u : ndarray [coordinates]

@@ -130,7 +130,7 @@ def dense_updates(loss, models, batches, targets, limits, shape, updates, not_fi
     loss : int
         One of the codes of `glm_kernels`.
     models : ndarray [width, size]
-        Where each agent starts.
+        Model that each agent starts at.
     batches : pair of ndarray, [width, 2] and [packed] of int64
         Steps of each agent and examples in each of them; the examples, one step behind the other.
     targets : ndarray [n] of float64
@@ -138,7 +138,7 @@ def dense_updates(loss, models, batches, targets, limits, shape, updates, not_fi
     limits : tuple (rates [width], clips [width], l2)
         Step size of each whole update, most norm of each mean gradient, strength of the L2 term.
     shape : tuple (outputs, features, intercept)
-        Of the model.
+        Shape of the model.
     updates : ndarray [width, size]
         Written.
     not_finite : ndarray [width] of int64
@@ -214,15 +214,15 @@ def dense_training(loss, models, batches, targets, settings, shape, updates, not
     loss : int
         One of the codes of `glm_kernels`.
     models : ndarray [width, size]
-        Where each client starts.
+        Model that each client starts at.
     batches : triple of ndarray, [width], [all steps] and [drawn] of int64
         Steps of each client, examples of each step, and the examples, one step behind the other.
     targets : ndarray [n] of float64
         Class numbers or real values.
     settings : tuple (rates [width], momenta [width], proximals [width], l2)
-        Of each client; strength of the L2 term.
+        Settings of each client; strength of the L2 term.
     shape : tuple (outputs, features, intercept)
-        Of the model.
+        Shape of the model.
     updates : ndarray [width, size]
         Written.
     not_finite : ndarray [width] of int64

@@ -30,9 +30,9 @@ class CoordinateSums(NamedTuple):
     Attributes
     ----------
     sums : list of ndarray
-        Of row k, [wheres[k].count(size)].
+        Sum of each row k, [wheres[k].count(size)].
     zeroed, unclipped : ndarray [width] of int64
-        As in `asked.Gradients`, and raw like those.
+        Numbers as in `asked.Gradients`, and raw like those.
     """
 
     sums: list[FloatArray]
@@ -57,7 +57,7 @@ def clipped_on(
     Parameters
     ----------
     objective : Differentiable
-        What is differentiated.
+        Objective that is differentiated.
     models : ndarray [width, size]
         Row k is the model at which batch k is evaluated.
     data : Split

@@ -28,13 +28,13 @@ class Packed(NamedTuple):
     Attributes
     ----------
     steps : ndarray [width] of int64
-        Of each client.
+        Number of steps of each client.
     lengths : ndarray [all steps] of int64
         Examples of each step.
     examples : ndarray [drawn] of int64
         Those of the first client's first step, of its second step, and so on.
     rates, momenta, proximals : ndarray [width] of float64
-        Of each client.
+        Settings of each client.
     """
 
     steps: IndexArray

@@ -48,7 +48,7 @@ class OwnLoss(Section):
         outputs : Tensor [] or [outputs]
             The module's, for the example.
         target : Tensor []
-            Its class number (int64), or its real target.
+            Class number (int64) of the example, or its real target.
         """
         raise NotImplementedError
 

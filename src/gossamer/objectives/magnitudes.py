@@ -29,7 +29,7 @@ class Magnitudes(Objective):
     Parameters
     ----------
     columns : sequence of int
-        Of the features, those that are looked at.
+        Columns of the features that are looked at.
     least, most : float
         Public bounds of magnitudes, 0 < least < most; what is outside counts as the bound.
     """
@@ -82,7 +82,7 @@ class Magnitudes(Objective):
         Parameters
         ----------
         sums : ndarray [size]
-            Of `vectors`, with noise.
+            Sums of `vectors`, with noise.
         uncertainty : float
             Standard deviation of the noise of an entry; counts below it are taken to be it.
         """

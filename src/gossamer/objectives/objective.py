@@ -38,7 +38,7 @@ class Objective(ABC):
     size : int
         Number of parameters, d.
     dtype : numpy dtype
-        Of models and gradients, float32 or float64.
+        Type of models and gradients, float32 or float64.
     parts : tuple of Part
         The arrays the flat vector consists of, in order (C order inside each).
     l2 : float
@@ -151,7 +151,7 @@ class Objective(ABC):
         Parameters
         ----------
         models : ndarray [width, size]
-            Where each agent starts.
+            Model that each agent starts at.
         data : Split
             The training examples that the indices refer to.
         batches : sequence of ``width`` index arrays [steps_k, examples_k] of int64
@@ -197,11 +197,11 @@ class Objective(ABC):
         Parameters
         ----------
         models : ndarray [width, size]
-            Where each client starts.
+            Model that each client starts at.
         data : Split
             The training examples that the indices refer to.
         trainings : sequence of ``width`` Training
-            Without steps the update is zero.
+            Training of each client. Without steps the update is zero.
 
         Returns
         -------
@@ -258,7 +258,7 @@ class Objective(ABC):
         model : ndarray [size]
             The parameters.
         features : ndarray [n, ...] or csr_array [n, features] of float32
-            As in a `Split`.
+            Features as in a `Split`.
 
         Returns
         -------

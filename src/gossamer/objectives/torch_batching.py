@@ -30,7 +30,7 @@ class Tensors(NamedTuple):
     Attributes
     ----------
     dtype : torch.dtype
-        Of features, and of targets that are no classes.
+        Type of features, and of targets that are no classes.
     classifies : bool
         Whether targets are classes.
     """

@@ -41,11 +41,11 @@ def chain_of(module: nn.Module, shape: Sequence[int], parts: Sequence[Part]) -> 
     Parameters
     ----------
     module : nn.Module
-        In evaluation mode.
+        Module in evaluation mode.
     shape : sequence of int
-        Of one example.
+        Shape of one example.
     parts : sequence of Part
-        Its trainable parameters in the flat vector.
+        Places of its trainable parameters in the flat vector.
 
     Raises
     ------

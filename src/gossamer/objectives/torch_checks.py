@@ -188,9 +188,9 @@ class Probed(NamedTuple):
     Attributes
     ----------
     vectorised, layers : str or None
-        Why ``torch.func`` cannot take examples together; why gradients cannot be taken layer by layer.
+        Reasons why ``torch.func`` cannot take examples together, and why gradients cannot be taken layer by layer.
     batched : Network
-        What is to be used layer by layer: the network, or a graph of it that may see batches.
+        Network to use layer by layer: the given one, or a graph of it that may see batches.
     """
 
     vectorised: str | None
@@ -318,7 +318,7 @@ def reason(problem: BaseException, *, told: bool = True) -> str:
     Parameters
     ----------
     problem : exception
-        From a call of a module, or of its gradient.
+        Exception from a call of a module, or of its gradient.
     told : bool
         Whether what that code says of a problem that it raises itself may be repeated: it may hold numbers that the
         code was given.

@@ -45,7 +45,7 @@ class Limits(NamedTuple):
     Attributes
     ----------
     examples : int
-        Of all nodes together, padding included.
+        Number of examples of all nodes together, padding included.
     alone : int
         Examples of one node that are enough for a device by themselves.
     """
@@ -193,8 +193,9 @@ class Device:
     memory : int
         Bytes that a piece of a call may take.
     precision : str or None
-        Of products: ``bfloat16`` for forward and backward passes of networks, ``tf32`` for all products of float32
-        (graphics cards only), None for float32 throughout. Norms, clipping, sums and noise are in float32 in any case.
+        Precision of products: ``bfloat16`` for forward and backward passes of networks, ``tf32`` for all products of
+        float32 (graphics cards only), None for float32 throughout. Norms, clipping, sums and noise are in float32 in
+        any case.
     """
 
     name: str
@@ -238,7 +239,7 @@ class Device:
         Parameters
         ----------
         examples : int, optional
-            How many are computed at once, for the line that says that there is no room for them.
+            Number of examples computed at once, for the line that says that there is no room for them.
 
         Raises
         ------

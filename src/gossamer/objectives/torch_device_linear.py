@@ -68,9 +68,9 @@ class DeviceLinear(SumsThere, LinearModel):
     Parameters
     ----------
     device : Device
-        Where.
+        Device that computes.
     *args, **settings
-        Of `LinearModel`.
+        Arguments of `LinearModel`.
     """
 
     def __init__(self, device: Device, *args: Any, **settings: Any) -> None:

@@ -48,7 +48,7 @@ class StackedGradients:
     Parameters
     ----------
     network : Network
-        On its device, with layers that have rules and a module that may see batches (`is_of_torch`).
+        Network on its device, with layers that have rules and a module that may see batches (`is_of_torch`).
     passing : callable
         Context of passes; what they leave is taken in float32.
     """
@@ -105,7 +105,7 @@ class StackedExamples:
     Parameters
     ----------
     network, passing
-        As of `StackedGradients`, of any module.
+        Arguments as of `StackedGradients`, of any module.
     """
 
     def __init__(self, network: Network, passing: Passing) -> None:
@@ -220,11 +220,11 @@ class DeviceNetwork(SumsThere, TorchModule):
     Parameters
     ----------
     device : Device
-        Where.
+        Device that computes.
     module : torch.nn.Module
-        As of `TorchModule`.
+        Module as of `TorchModule`.
     **settings
-        Of `TorchModule`.
+        Settings of `TorchModule`.
     """
 
     def __init__(self, device: Device, module: nn.Module, **settings: Any) -> None:

@@ -47,7 +47,7 @@ class Sums(NamedTuple):
     gradients : Tensor [nodes, size]
         Sums of clipped gradients.
     zeroed, unclipped : Tensor [nodes] of int64
-        How many gradients were not finite, and how many were finite and within the clip.
+        Number of gradients that were not finite, and of those that were finite and within the clip.
     """
 
     gradients: Tensor

@@ -117,9 +117,9 @@ def example_wise(module: nn.Module, shape: tuple[int, ...], is_known: Callable[[
     Parameters
     ----------
     module : nn.Module
-        In evaluation mode. The graph shares its layers and parameters.
+        Module in evaluation mode. The graph shares its layers and parameters.
     shape : tuple of int
-        Of one example.
+        Shape of one example.
     is_known : callable
         Whether a layer is one of torch, as torch wrote it: those are left whole.
     """

@@ -141,7 +141,7 @@ class Kernel:
     run : callable
         See `source`.
     dtype : numpy dtype
-        Of parameters.
+        Type of parameters.
     classifies : bool
         Whether targets are classes.
     products : bool
@@ -202,7 +202,7 @@ class Kernel:
         Parameters
         ----------
         models, data, batches, clips
-            As there; clips [width].
+            Arguments as there; clips [width].
         threads : int
             Workers.
         flushed : bool

@@ -158,7 +158,7 @@ class TorchModule(Objective):
         Whether also each example's gradient has the same bits whatever examples are computed with it. Kernels'
         have anyway; other strategies take examples one at a time, and ``vmap`` cannot.
     classes : int, optional
-        How many there are; it counts for a loss of one's own alone, and is None if that is of real targets.
+        Number of classes; it counts for a loss of one's own alone, and is None if that is of real targets.
 
     Attributes
     ----------

@@ -146,8 +146,8 @@ class Loss:
     scored : callable, optional
         outputs [examples, ...] -> scores [examples, classes or 1], where outputs are not the scores.
     wanted : int, optional
-        Of a loss of another distribution, how many numbers the module must return for an example; such a loss is known
-        neither to kernels nor to a pass over a batch.
+        Number of numbers that the module must return for an example, of a loss of another distribution; such a loss is
+        known neither to kernels nor to a pass over a batch.
     """
 
     values: Callable[[Tensor, Tensor], Tensor]
@@ -211,7 +211,7 @@ class Network:
     Attributes
     ----------
     module : nn.Module
-        In evaluation mode. Its own parameters that are named in ``parts`` are only shapes.
+        Module in evaluation mode. Its own parameters that are named in ``parts`` are only shapes.
     parts : tuple of Part
         The trainable parameters in a flat vector, in order.
     loss : Loss

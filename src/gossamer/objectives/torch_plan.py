@@ -127,17 +127,17 @@ class Plan:
     kernel : Kernel or None
         Compiled, of a chain.
     methods, networks : Pool
-        For gradients, and for outputs alone.
+        Workers for gradients, and for outputs alone.
     examples, rows : int
         The most in one call for gradients, and for outputs alone.
     nodes : int
         The most in one call for gradients.
     classes : int or None
-        How many the module tells apart.
+        Number of classes that the module tells apart.
     unchained : str
-        Why there is no kernel, where one was looked for; of ``loop``, why examples are not taken together.
+        Reason why there is no kernel, where one was looked for; of ``loop``, why examples are not taken together.
     network : Network
-        What gradients are taken of: that which is trained, or a graph of it that may see batches.
+        Network that gradients are taken of: that which is trained, or a graph of it that may see batches.
     put_out : int
         Numbers that the layers put out for an example.
     choosy : bool
@@ -202,11 +202,11 @@ def make_plan(
     Parameters
     ----------
     network : Network
-        What is to be trained.
+        Network to train.
     model : Tensor [size]
         Any parameters of it.
     shape : tuple of int
-        Of one example.
+        Shape of one example.
     strategy : str
         A row of `STRATEGIES`, ``compiled`` or ``auto``.
     memory : int

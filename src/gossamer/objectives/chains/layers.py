@@ -12,11 +12,11 @@ class Image:
     Attributes
     ----------
     channels, height, width : int
-        Of what is read.
+        Numbers of channels, rows and columns that are read.
     stride : int
-        From one row to the next, at least the width.
+        Distance from one row to the next, at least the width.
     plane : int
-        From one channel to the next.
+        Distance from one channel to the next.
     """
 
     channels: int

@@ -41,11 +41,11 @@ class Place:
     Attributes
     ----------
     number : int
-        Of the layer.
+        Number of the layer.
     x, xo : str
-        What goes in, and where it begins.
+        Names of what goes in, and of where it begins.
     a, d : str
-        What comes out, and the derivatives by it.
+        Names of what comes out, and of the derivatives by it.
     dx : str
         The derivatives by what goes in; empty where nobody asks for them.
     """

@@ -180,9 +180,9 @@ def load_module(reference: str, input_shape: tuple[int, ...], classes: int) -> n
         ``package.module:Class``, or a function in place of the class. It is called with ``input_shape`` and
         ``classes``, as far as its signature takes them.
     input_shape : tuple of int
-        Of one example.
+        Shape of one example.
     classes : int
-        How many there are.
+        Number of classes.
 
     Raises
     ------

@@ -60,7 +60,7 @@ class LSTM(nn.Module):
     classes : int
     layers : int
     cells : int
-        In each direction of each layer.
+        Number of cells in each direction of each layer.
     projection : int
         Units of the linear layer below the scores.
     every : bool

@@ -99,7 +99,7 @@ class MLP(nn.Sequential):
     Parameters
     ----------
     input_shape : tuple of int
-        Of one example; any.
+        Shape of one example; any.
     classes : int
     hidden : tuple of int
         Units of the hidden layers.
