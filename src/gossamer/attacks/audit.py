@@ -42,13 +42,13 @@ class LowerBound:
     epsilon : float
         The lower bound, at least 0; 0 says nothing.
     delta : float
-        At which it holds: no (epsilon', delta)-DP with a smaller epsilon' explains what was seen.
+        Delta at which it holds: no (epsilon', delta)-DP with a smaller epsilon' explains what was seen.
     confidence : float
         Least probability with which the bound is true.
     neighboring_relation : NeighboringRelation
-        How the data sets that were told apart differ.
+        Relation of the data sets that were told apart.
     method : str
-        How it was obtained.
+        Method that obtained it.
     """
 
     epsilon: float
@@ -92,11 +92,11 @@ def epsilon_from_runs(
         A score of each run, larger where the canary seems present, in the order of the runs. No two runs may share
         randomness.
     delta : float
-        In [0, 1).
+        Delta, in [0, 1).
     relation : NeighboringRelation
-        How D and D' differ.
+        Relation of D and D'.
     confidence : float
-        In (0, 1).
+        Confidence level, in (0, 1).
 
     Raises
     ------

@@ -48,7 +48,7 @@ class Canaries:
     examples : Split
         The canaries, one a slot; known to the auditor.
     included : ndarray [m] of bool
-        What the coins said; secret until the guesses are made.
+        Outcomes of the coins; secret until the guesses are made.
     """
 
     rows: IndexArray
@@ -84,11 +84,11 @@ def choose_canaries(
         these are longer than the clip and what they share by an intercept is little. ``mislabelled``: the slot's own
         example under a wrong label.
     classes : int or None
-        Of the targets.
+        Number of classes of the targets.
     generator : Generator
-        Of slots and canaries.
+        Generator of slots and canaries.
     coins : Generator
-        Of the coins; must have nothing to do with the randomness of the run.
+        Generator of the coins; must have nothing to do with the randomness of the run.
 
     Raises
     ------
@@ -151,7 +151,7 @@ class Sum(NamedTuple):
     others : ndarray [others, coordinates]
         Gradients of some examples in no slot.
     each : float
-        How many examples each of ``others`` stands for.
+        Number of examples that each of ``others`` stands for.
     rate : float
         Probability with which an example is sampled.
     """
@@ -221,7 +221,7 @@ def correct_guesses(canaries: Canaries, scores: npt.NDArray[np.float64], guesses
     Parameters
     ----------
     canaries : Canaries
-        Whose coins are guessed.
+        Canaries whose coins are guessed.
     scores : ndarray [m]
         Larger where a canary seems included. They may use all that was released, and nothing else.
     guesses : int

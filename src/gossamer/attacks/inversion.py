@@ -53,7 +53,7 @@ def recover_input(
     Parameters
     ----------
     gradient : ndarray [size]
-        Of the loss alone: take the regulariser's gradient off first.
+        Gradient of the loss alone: take the regulariser's gradient off first.
     parts : sequence of Part
         The arrays that the gradient consists of; the first two must be the layer's weight and bias.
     features : int
@@ -96,7 +96,7 @@ def structural_similarity(a: FloatArray, b: FloatArray, data_range: float) -> fl
     Parameters
     ----------
     a, b : ndarray [height, width] or [channels, height, width]
-        Of one shape, in the units of ``data_range``.
+        Pictures of one shape, in the units of ``data_range``.
     data_range : float
         L, the largest possible difference of two pixels.
 

@@ -107,11 +107,11 @@ def neighbours(
     shards : sequence of ndarray of int64
         Rows of each party; each has some.
     relation : NeighboringRelation
-        Which data sets are neighbours, of examples.
+        Relation of data sets that are neighbours, of examples.
     classes : int or None
         Number of classes; None where targets are real.
     generator : Generator
-        Of all choices.
+        Generator of all choices.
     clients : bool
         Whether a whole client is protected: then all of its rows may differ, and none is blank.
     """
@@ -186,7 +186,7 @@ def silent(differences: Sequence[Vector]) -> int | None:
     Parameters
     ----------
     differences : sequence of ndarray [size]
-        Of two answers to each release, which differ in nothing but their noise; at least one.
+        Differences of two answers to each release, which differ in nothing but their noise; at least one.
     """
     still = np.flatnonzero(~np.any(np.stack(differences) != 0, axis=0))
     return int(still[0]) if len(still) else None
@@ -202,7 +202,7 @@ def repeated(differences: Sequence[Vector], unit_roundoff: float) -> tuple[int, 
     Parameters
     ----------
     differences : sequence of ndarray [size]
-        As for `silent`.
+        Differences as for `silent`.
     unit_roundoff : float
         u of the answers' type.
     """

@@ -53,7 +53,7 @@ class Matched:
     label : int
         The class that the last layer's bias shows.
     mismatch : float
-        What is left of the objective without total variation; 0 is a perfect match. From `cosine` it lies in [0, 2].
+        Remainder of the objective without total variation; 0 is a perfect match. From `cosine` it lies in [0, 2].
     """
 
     recovered: FloatArray
@@ -100,25 +100,25 @@ def match_gradient(
     objective : TorchModule
         The network.
     model : ndarray [size]
-        At which the gradient was taken.
+        Model at which the gradient was taken.
     gradient : ndarray [size]
-        Of the loss alone, of one example; clipped, noised or neither.
+        Gradient of the loss alone, of one example; clipped, noised or neither.
     shape : tuple of int
-        Of an example.
+        Shape of an example.
     low, high : float
         Range of the data; the recovered input stays inside.
     clip : float
-        With which the gradient was clipped; only `euclidean` needs it.
+        Clip of the gradient; only `euclidean` needs it.
     matching : {"auto", "cosine", "euclidean"}
         ``auto`` is euclidean for networks of smooth layers, and cosine where there are ReLUs or max pooling.
     steps : int, optional
-        Of the optimiser; by default 300 for L-BFGS, whose steps are larger, and 1,200 for Adam.
+        Number of steps of the optimiser; by default 300 for L-BFGS, whose steps are larger, and 1,200 for Adam.
     restarts : int
-        How many random starts; the one with the least mismatch counts.
+        Number of random starts; the one with the least mismatch counts.
     total_variation : float
         Weight of the mean absolute difference of neighbouring pixels, over the data's range, for `cosine` on pictures.
     seed : int
-        Of the starts.
+        Seed of the starts.
 
     Raises
     ------

@@ -35,14 +35,15 @@ class Membership:
     Attributes
     ----------
     members, non_members : int
-        How many there were.
+        Number of each.
     auc : float
         Probability that a random member scores above a random non-member, ties counting half; 0.5 is chance.
     advantage : float
         True minus false positive rate [1] at a threshold that is best on one half of the examples, on the other half;
         in [-1, 1], 0 is chance.
     true_positive_rates : dict of float to (float or None)
-        At most at the false positive rates that are its keys; None with too few non-members to have such a rate.
+        Largest rates at no more than the false positive rates that are its keys; None with too few non-members to have
+        such a rate.
     """
 
     members: int

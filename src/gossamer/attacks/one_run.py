@@ -68,7 +68,7 @@ class Family:
     member : callable
         The profile of a strength > 0; of a larger one no delta is smaller.
     name : str
-        What members are, in words.
+        Name of what members are, in words.
     """
 
     member: Callable[[float], PrivacyProfile]
@@ -95,7 +95,7 @@ def rejects(canaries: int, guesses: int, correct: int, hypothesis: PrivacyProfil
     correct : int
         v <= r.
     hypothesis : PrivacyProfile
-        For one coin, whatever the others say.
+        Hypothesis for one coin, whatever the others say.
     level : float
         gamma, in (0, 1).
     """
@@ -142,11 +142,11 @@ def epsilon_one_run(
     correct : int
         v, how many guesses were right.
     delta : float
-        In [0, 1), at which an epsilon is read off a profile.
+        Delta, in [0, 1), at which an epsilon is read off a profile.
     relation : NeighboringRelation
-        What the two outcomes of one coin differ by.
+        Relation of the two outcomes of one coin.
     confidence : float
-        In (0, 1).
+        Confidence level, in (0, 1).
     family : Family, optional
         The hypotheses; by default (epsilon, delta)-differential privacy alone.
 

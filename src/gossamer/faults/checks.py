@@ -196,11 +196,11 @@ class Progress:
     Parameters
     ----------
     hosts : LinkedHosts
-        Of the run.
+        Hosts of the run.
     workers : sequence of str
         Nodes with data.
     hub : str or None
-        Whom all need.
+        Node that all need.
     waits : bool
         Whether all need everybody.
     """

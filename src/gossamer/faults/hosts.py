@@ -119,27 +119,27 @@ class LinkedHosts:
     Parameters
     ----------
     nodes : mapping of str to Node
-        As an algorithm builds them. They stay as they are: hosts have nodes like them.
+        Nodes as an algorithm builds them. They stay as they are: hosts have nodes like them.
     computer : Computer
         The data sides; with a method ``restart(name)`` if they notice that a process came back.
     schedule : Schedule
-        What goes wrong.
+        Schedule of what goes wrong.
     speeds : Speeds, optional
-        How long tasks take; by default a second.
+        Speeds that say how long tasks take; by default a second.
     settings : SessionSettings
-        Of all sessions.
+        Settings of all sessions.
     units : mapping of str to str
         The unit of each node that is in one.
     watch : callable, optional
         Called with every step that is durable.
     reaper : Reaper, optional
-        That the data sides know too.
+        Reaper that the data sides know too.
     kind : type of Host
         Another one has a bug that tests are to find.
     tell : callable, optional
         Called with a line about each fault.
     contacts : mapping of str to sequence of str, optional
-        Whom each node sends messages to.
+        Contacts that each node sends messages to.
     alone_after : float
         Seconds after which a node of which no contact has acknowledged anything asks its data side nothing more.
     """

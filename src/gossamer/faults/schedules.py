@@ -44,11 +44,11 @@ class Sieve:
     Attributes
     ----------
     start, end : float
-        When; without an end, infinite.
+        Seconds of its start and end; without an end, infinite.
     loses : {"messages", "acknowledgements"} or int
         Frames that it loses; a number of bytes for all that are longer.
     sender : str, optional
-        Whose frames; by default everybody's.
+        Sender of the frames; by default everybody.
     """
 
     start: float
@@ -79,7 +79,7 @@ class Faults:
         Entry i lists the delays, in seconds, after which the copies of frame i arrive: none for a loss, two for
         a duplicate. Different delays reorder frames.
     partitions : tuple of Partition
-        Who cannot reach whom, and when.
+        Partitions that say who cannot reach whom, and when.
     delay : float
         Seconds that every frame after the last of ``fates`` takes.
     """
@@ -111,12 +111,12 @@ class Crash:
     Attributes
     ----------
     event : int
-        From 1.
+        Number of the event, from 1.
     instant : int
-        How many of the things that others can see, or that last, it still does: an input staged, a commit, a charge, a
-        draw of noise, a frame put on the link. If there are fewer, it is killed after the last.
+        Number of the things that others can see, or that last, that it still does: an input staged, a commit, a charge,
+        a draw of noise, a frame put on the link. If there are fewer, it is killed after the last.
     kept : int
-        How many of the inputs that are staged and not committed have reached the disk.
+        Number of the inputs that are staged and not committed that have reached the disk.
     away : float
         Seconds until it is started again; infinite for never.
     """
@@ -150,9 +150,9 @@ class OldCopy:
     Attributes
     ----------
     party : str
-        Whose.
+        Party whose disk it is.
     copied, at : float
-        When the copy was made, and when it is started: for a second all that is sent to and by the party is lost.
+        Times when the copy was made, and when it is started: for a second all that is sent to and by the party is lost.
     """
 
     party: str
@@ -173,9 +173,9 @@ class Schedule:
     Attributes
     ----------
     faults : tuple of Fate, Crash, Partition, Sieve or OldCopy
-        What does not go as usual.
+        Faults that happen.
     variant : int
-        Which run of a trial it happens to.
+        Number of the run of a trial that it happens to.
     busy : float
         Seconds that hosts need to store a turn; what comes meanwhile goes into the next one.
     every : int
@@ -303,7 +303,7 @@ def shortened(schedule: Schedule, fails: Any, variants: int = 1) -> Schedule:
     fails : callable
         Whether a schedule does.
     variants : int
-        How many runs there are that it might happen to.
+        Number of runs that it might happen to.
     """
     for simpler in ({"busy": 0.0}, {"every": 256}, {"chunks": False}, {"skew": 0.0}):
         candidate = replace(schedule, **simpler)

@@ -75,9 +75,9 @@ class WatchedSides:
     Parameters
     ----------
     pool : Pool
-        Of all parties, whose home has them killed.
+        Pool of all parties, whose home has them killed.
     charged : callable
-        How many releases of a party the ledger on disk has; None if it has none.
+        Function for the number of releases of a party that the ledger on disk has; None if it has none.
     private : bool
         Whether there is noise.
     """

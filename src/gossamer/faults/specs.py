@@ -77,11 +77,11 @@ class SmallRun:
     prepared : Prepared
         Examples that are zeros, shards, and what follows from the spec.
     plan : Plan
-        How many releases, and how noisy.
+        Plan that says how many releases there are, and how noisy.
     nodes : mapping of str to Node
-        As the algorithm builds them, and as they stay: hosts have nodes like these.
+        Nodes as the algorithm builds them, and as they stay: hosts have nodes like these.
     speeds : Speeds
-        How long tasks take.
+        Speeds that say how long tasks take.
     """
 
     prepared: Prepared

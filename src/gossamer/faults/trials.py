@@ -39,15 +39,15 @@ class Failure:
     Attributes
     ----------
     seed : int
-        Which.
+        Seed that fails.
     problem : str
-        What does not hold, with the shortest schedule that still fails.
+        Sentence on what does not hold, with the shortest schedule that still fails.
     schedule : Schedule
-        That one.
+        Shortest schedule that still fails.
     nodes : tuple of str
-        Of the run.
+        Nodes of the run.
     story : tuple of str
-        What went wrong in it, in order, a line each.
+        Lines on what went wrong in it, in order.
     """
 
     seed: int
@@ -170,9 +170,9 @@ class Trial:
     kind : type of Host
         Another one has a bug that tests are to find.
     machine : callable
-        What makes a data side; another one has a bug, too.
+        Function that makes a data side; another one has a bug, too.
     home : callable
-        Where data sides live, made of the run's ledgers.
+        Function that makes the home of data sides from the run's ledgers.
     alone_after : float
         Seconds after which nodes that reach nobody ask their data sides nothing more.
     """

@@ -127,7 +127,7 @@ class Plan:
     kernel : Kernel or None
         Compiled, of a chain.
     methods, networks : Pool
-        Workers for gradients, and for outputs alone.
+        Methods for gradients, and networks for outputs alone, each lent to one thread at a time.
     examples, rows : int
         The most in one call for gradients, and for outputs alone.
     nodes : int

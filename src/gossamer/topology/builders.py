@@ -29,7 +29,8 @@ def read_edges(path: Path, nodes: int, names: Names = None) -> IndexArray:
     nodes : int
         Node numbers go from 0 to ``nodes`` - 1.
     names : sequence of ``nodes`` str, optional
-        Where given, lines may hold these names as well; a name that is also a number means the node of that name.
+        Names of nodes. Where given, lines may hold these names as well; a name that is also a number means the node of
+        that name.
 
     Raises
     ------
@@ -79,7 +80,7 @@ def build_graph(settings: Topology | str, nodes: int, generator: np.random.Gener
     settings : Topology or str
         Settings, or a topology's name for its defaults.
     nodes : int
-        How many nodes. One node has no edges, whatever the topology.
+        Number of nodes. One node has no edges, whatever the topology.
     generator : numpy Generator
         Public randomness; only ``regular``, ``small_world`` and ``erdos_renyi`` use it.
     names : sequence of ``nodes`` str, optional

@@ -28,7 +28,7 @@ class Graph:
     Parameters
     ----------
     nodes : int
-        How many nodes there are, at least 1.
+        Number of nodes, at least 1.
     edges : array-like [m, 2] of int
         Pairs of nodes, in any order, repetitions allowed.
 
@@ -119,7 +119,7 @@ def require_connected(graph: Graph, names: Names = None, *, advice: str = "add e
     names : sequence of ``nodes`` str, optional
         Node names for the message.
     advice : str
-        What the message tells the caller to do.
+        Advice that the message gives the caller.
 
     Raises
     ------

@@ -57,7 +57,7 @@ def pairwise_expectation(graph: Graph, rates: npt.ArrayLike | None = None) -> sp
     graph : Graph
         Connected.
     rates : array-like [nodes], optional
-        How often each node starts an exchange, relative to the others; all equal if left out. Receivers of a
+        Rate at which each node starts an exchange, relative to the others; all equal if left out. Receivers of a
         bipartite split have rate 0.
 
     Raises

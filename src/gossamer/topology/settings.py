@@ -111,7 +111,7 @@ class OwnTopology(Section):
         Parameters
         ----------
         nodes : int
-            How many there are, 2 or more.
+            Number of nodes, 2 or more.
         generator : numpy Generator
             Public randomness, the same at all parties.
         """
