@@ -51,27 +51,27 @@ class PrivacySettings(Composite):
         clips mean gradients of mini-batches, with the regulariser's part. `fedavg`, `fedbuff` and `fedasync` clip a
         client's whole update, of all its local steps; with ``privacy_unit: example`` they clip per-example gradients.
     sampling : {"poisson", "fixed_size"}
-        How batches are drawn.
+        Way in which batches are drawn.
     neighboring_relation : {"add_or_remove_one", "replace_one"}
-        Which datasets are neighbours.
+        Relation of datasets that are neighbours.
     noise_multiplier : float or list, optional
-        Of ``gaussian``: standard deviation of the noise on the sum over C; a list has one for each node. Left out, it
-        is calibrated to the budget.
+        Standard deviation of ``gaussian`` noise on the sum, over C; a list has one for each node. Left out, it is
+        calibrated to the budget.
     epsilon : float or list, optional
-        Of ``l2_laplace``: the pure epsilon of one release on a full batch; a list has one for each node. Left out, it
-        is calibrated to the budget.
+        Pure epsilon of one ``l2_laplace`` release on a full batch; a list has one for each node. Left out, it is
+        calibrated to the budget.
     standard_deviation : float, optional
-        Of ``gaussian`` and ``laplace`` in `graph_federated`: of each coordinate of what a server's noise is made of
-        in a round. Left out, it is calibrated to the budget.
+        Standard deviation of each coordinate of what a server's ``gaussian`` or ``laplace`` noise is made of in a round
+        of `graph_federated`. Left out, it is calibrated to the budget.
     agent_noise : float, optional
-        Of `graph_federated` with ``masking: secure``: standard deviation of each coordinate of what an agent adds
-        to its update, against its own server, over the most length of an update, mu B.
+        Standard deviation of each coordinate of what an agent of `graph_federated` with ``masking: secure`` adds to its
+        update, against its own server, over the most length of an update, mu B.
     norm : {"gamma", "exponential"}
-        Of ``l2_laplace``. ``exponential`` reproduces a paper's figures and guarantees nothing.
+        Law of the norm of ``l2_laplace``. ``exponential`` reproduces a paper's figures and guarantees nothing.
     noise_scope : {"all", "first_layer"}
-        Of ``l2_laplace``. ``first_layer`` reproduces a paper's figures and guarantees nothing.
+        Coordinates that ``l2_laplace`` noises. ``first_layer`` reproduces a paper's figures and guarantees nothing.
     delta : float
-        At which epsilon is reported when there is no budget.
+        Delta at which epsilon is reported when there is no budget.
     accept_weak : bool, optional
         ``true`` takes a delta above 0.01, of the budget or this one, which says next to nothing.
     noise_secret : {"fresh", "reproducible"}
@@ -212,13 +212,14 @@ class Terms:
     sampling : str, optional
         Scheme by which examples are drawn; None where ``privacy.sampling`` says it.
     sensitivity : float
-        How far one example moves what is released, in clips.
+        Distance that one example moves what is released, at most, in clips.
     clipped_whole : bool
         Whether what is released is clipped as a whole, and not example by example.
     unit : str
-        What a guarantee protects, as owners' policies call it: ``example``, ``client`` or ``agent``.
+        Unit that a guarantee protects, as owners' policies call it: ``example``, ``client`` or ``agent``.
     relation : NeighboringRelation, optional
-        Which data are neighbours, where the spec leaves it to the algorithm; None where the sampling says it.
+        Relation of data that are neighbours, where the spec leaves it to the algorithm; None where the sampling says
+        it.
     hiding : bool
         Whether nodes draw what nobody may guess beside noise, such as masks.
     limit : int, optional
@@ -254,7 +255,7 @@ class StopSettings(Section):
     epochs : float, optional
         Passes of each node over its own shard, in expectation; a node that is done goes on answering.
     virtual_seconds : float, optional
-        Of the simulated clock.
+        Seconds of the simulated clock.
     accuracy : float, optional
         Accuracy of the run's model, the server's or the mean of the nodes', on the public examples of
         ``evaluation.public_path``; without these on the test examples, which then look better than they are. Privacy is
@@ -417,7 +418,7 @@ class Problem(Generic[S]):
     parts : tuple of Part
         Parts of the model's vector.
     graph : Graph
-        Who may talk to whom.
+        Graph of who may talk to whom.
     initial : Public
         The common starting model, [size].
     seed : int
@@ -437,7 +438,7 @@ class Problem(Generic[S]):
 
         Raises CallerError if they cannot be built.
     holdings : Holdings or None
-        How persons' examples lie at nodes, where the data say whose they are.
+        Distribution of persons' examples over nodes, where the data say whose they are.
     beforehand : Counts
         Releases that each node makes of its examples before the run, such as those of a private scale.
     """

@@ -166,9 +166,9 @@ def plan_samples(problem: Problem[Any], observer: str = OTHER_NODES) -> Plan:
     Parameters
     ----------
     problem : Problem
-        What is planned for.
+        Problem that is planned for.
     observer : str
-        From whom the noise protects, in the place of all other nodes.
+        Observer that the noise protects from, in the place of all other nodes.
 
     Raises
     ------
@@ -195,7 +195,7 @@ def plan_schedules(
     Parameters
     ----------
     problem : Problem
-        What is planned for.
+        Problem that is planned for.
     stop : StopSettings
         Conditions that end the run.
     schedules : mapping of str to Schedule
@@ -205,7 +205,7 @@ def plan_schedules(
     words : Words
         Words for parties; by default, those of nodes.
     observer : str
-        From whom the noise protects, in the place of all other nodes.
+        Observer that the noise protects from, in the place of all other nodes.
 
     Raises
     ------

@@ -35,7 +35,7 @@ class Level:
     Attributes
     ----------
     name : str
-        Of the level, for tables and figures.
+        Name of the level, for tables and figures.
     mechanism : Mechanism
         Clip and noise.
     recovered : ndarray [groups, ...]
@@ -74,11 +74,11 @@ class Inversion:
     method : str
         ``linear`` or ``matching``.
     node : str
-        Whose examples.
+        Node whose examples they are.
     batch_size : int
         Examples in a batch.
     originals : ndarray [groups, ...]
-        Of each batch the example that the noise-free recovery is most like.
+        Example of each batch that the noise-free recovery is most like.
     low, high : float
         Range of the features.
     levels : tuple of Level
@@ -122,9 +122,9 @@ def invert(
     Parameters
     ----------
     prepared : Prepared
-        What a run of the spec is made of.
+        Parts that a run of the spec is made of.
     examples : int
-        How many batches are attacked, each of the next ``batch_size`` examples of the shard.
+        Number of batches attacked, each of the next ``batch_size`` examples of the shard.
     batch_size : int
         Examples in a batch. With more than one a mixture comes back.
     epsilons : sequence of float

@@ -68,7 +68,7 @@ class MembershipAudit:
     Attributes
     ----------
     audit : dict
-        As in ``summary.json`` under ``privacy.audits.membership``.
+        Findings as in ``summary.json`` under ``privacy.audits.membership``.
     summary : dict
         All of it.
     members, non_members : ndarray
@@ -158,7 +158,7 @@ class Listener:
     prepared : Prepared
         The run, with the examples that slots have without their canaries.
     canaries : Canaries
-        Of which it does not look at ``included``.
+        Canaries, of which it does not look at ``included``.
     blank : bool
         Whether slots without their canaries hold nothing.
     """
@@ -252,7 +252,7 @@ def audit_run(
     Parameters
     ----------
     experiment : Experiment
-        What to audit.
+        Experiment to audit.
     out : path, optional
         Folder for the results.
     canaries : int, optional
@@ -263,14 +263,14 @@ def audit_run(
     kind : {"auto", "random", "mislabelled"}
         See `choose_canaries`; ``auto`` is mislabelled for sparse features and random else.
     score : {"gradient", "loss"}
-        What guesses are made from: how much likelier all gradients that a canary's node released are with it, or its
-        loss under the run's model alone.
+        Basis of guesses: how much likelier all gradients that a canary's node released are with it, or its loss under
+        the run's model alone.
     confidence : float
-        Of the bound.
+        Confidence level of the bound.
     overwrite : bool
         Replace what another audit wrote to the folder; results of a run that was none stay.
     progress, secret
-        As for `run`.
+        Arguments as for `run`.
 
     Returns
     -------

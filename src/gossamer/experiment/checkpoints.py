@@ -76,9 +76,9 @@ class Checkpoints(Keeper):
     Parameters
     ----------
     folder : Path
-        Of the results.
+        Folder of the results.
     origin : Origin
-        Of the run, with the ranges that were found before its first event.
+        Origin of the run, with the ranges that were found before its first event.
     parts : mapping of str to Part
         All that has a state; the order is that in which it is restored.
     every : float
@@ -222,11 +222,11 @@ class Checkpoint:
     Attributes
     ----------
     path : Path
-        Of the file.
+        Path of the file.
     origin : Origin
-        Of which run.
+        Origin of the run.
     body : bytes
-        Its state, until that was asked for.
+        State of the run, until that was asked for.
     """
 
     path: Path

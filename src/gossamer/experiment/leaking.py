@@ -69,7 +69,7 @@ class LeakAudit:
     leak : str or None
         The first difference that was found, and where; None where there is none.
     neighbours : str
-        What differed in that pair.
+        Words on what differed in that pair.
     """
 
     pairs: int
@@ -104,9 +104,9 @@ def audit_leak(
     Parameters
     ----------
     prepared : Prepared
-        What a run of the spec is made of.
+        Parts that a run of the spec is made of.
     pairs : int
-        How many; which, and their coins, follows from the spec's seed.
+        Number of pairs; which they are, and their coins, follows from the spec's seed.
     updates : int
         Most updates of each run.
     progress : callable

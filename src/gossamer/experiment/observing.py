@@ -85,11 +85,11 @@ def best_model(objective: Objective, data: Split, units: Sequence[Unit]) -> Floa
     Parameters
     ----------
     objective : Objective
-        What is minimised.
+        Objective that is minimised.
     data : Split
         The training examples.
     units : sequence of Unit
-        Which of them each agent of each unit holds.
+        Units, which say which of the examples each of their agents holds.
 
     Returns
     -------

@@ -58,7 +58,7 @@ def replay_run(experiment: Experiment, trace: str | Path) -> Difference | None:
     experiment : Experiment
         The spec of the run.
     trace : path
-        What ``run(..., trace=...)`` or ``gossamer run --trace`` wrote.
+        Trace that ``run(..., trace=...)`` or ``gossamer run --trace`` wrote.
 
     Returns
     -------
@@ -102,13 +102,13 @@ def resume_run(
     results : path
         The results folder of a run that was killed or interrupted; the rest of the results goes there too.
     data, module, measure
-        What the run was given, if it was.
+        Arguments that the run was given, if it was.
     progress, checkpoint
-        As for `run`.
+        Arguments as for `run`.
     trace : path, optional
         The trace of the run, if it writes one: what it has from after the checkpoint is cut off.
     engine : Engine, optional
-        Where the shards of the run are from now on, if it has some, such as another cluster; by default on this
+        Engine that has the shards of the run from now on, if it has some, such as another cluster; by default this
         machine. They are as many as before.
 
     Raises
@@ -210,9 +210,9 @@ class Earlier:
     rows : list of dict
         The run's metrics.
     summary : dict
-        Its summary.
+        Summary of the run.
     model : mapping of str to ndarray, or None
-        Its model, if it came to its end.
+        Model of the run, if it came to its end.
     """
 
     path: Path
@@ -338,9 +338,9 @@ def repeat_run(
     out : path, optional
         Another folder, for the results of the repeat; None writes nothing.
     data, module
-        What the run was given from memory, if it was.
+        Arguments that the run was given from memory, if it was.
     overwrite, progress, trace
-        As for `run`.
+        Arguments as for `run`.
 
     Raises
     ------

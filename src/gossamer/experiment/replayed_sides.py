@@ -54,13 +54,13 @@ class Recording:
     Attributes
     ----------
     plans : mapping of str to SidePlan
-        Of all sides.
+        Plans of all sides.
     relation : NeighboringRelation
-        Which data sets are neighbours, of examples.
+        Relation of data sets that are neighbours, of examples.
     shards : mapping of str to int
-        How many examples each party has.
+        Number of examples of each party.
     answers : dict of str to list of Answer
-        By side.
+        Answers by side.
     seconds : callable
         Virtual seconds by now.
     """
@@ -96,13 +96,13 @@ class Replay:
     Attributes
     ----------
     recording : Recording
-        Whose.
+        Recording whose answers are handed over.
     compare : callable
         (this replay, ticket, answer of the first run, own answer) -> nothing; raises `Leak`.
     noises : list of Noise
-        What was found, where noise is drawn anew.
+        Findings, where noise is drawn anew.
     compared, differing, largest
-        How many releases were held against the first run's, how many of them differ, and how far away one was at most,
+        Number of releases held against the first run's, number of them that differ, and the furthest that one was away,
         in sensitivities.
     """
 
@@ -226,9 +226,9 @@ def check_noise(noises: Sequence[Noise], scale: NoiseScale) -> None:
     Parameters
     ----------
     noises : sequence of Noise
-        Of one run.
+        Noise of one run.
     scale : NoiseScale
-        What is known of standard deviations from other runs, to which these are added.
+        Knowledge of standard deviations from other runs, to which these are added.
 
     Raises
     ------

@@ -80,10 +80,10 @@ class ObjectiveSettings(Section):
     l2 : float
         Strength of the L2 term; its gradient depends on no data and is added after the noise.
     loss : str or mapping, optional
-        Of a network: ``cross_entropy``, ``mse``, or one that another distribution registers, by its name or with its
-        settings. By default what the targets ask for.
+        Loss of a network: ``cross_entropy``, ``mse``, or one that another distribution registers, by its name or with
+        its settings. By default what the targets ask for.
     dtype : {"float32", "float64"}
-        Of linear models; networks are float32.
+        Type of linear models; networks are float32.
     intercept : bool
         Whether a linear model has a bias; a network always has its own.
     pretrained : path or mapping, optional
@@ -116,7 +116,7 @@ class EvaluationSettings(Section):
     every_updates, every_seconds : optional
         Updates of all nodes, or virtual seconds, between evaluations. Without either, there are twenty a run.
     nodes : int, optional
-        How many nodes' own models are tested, evenly spaced; None is all.
+        Number of nodes whose own models are tested, evenly spaced; None is all.
     public_path : path, optional
         A file of public examples, read as ``dataset`` says: the run's model is tested on them, too, and
         ``stop.accuracy`` goes by them in the place of the test examples.
@@ -137,22 +137,24 @@ class ComputeSettings(Section):
     width : int
         Most computations gathered into one call; 1 computes each on its own.
     strategy : {"auto", "compiled", "layers", "vmap", "threads", "loop"}
-        How networks are computed; ``auto`` reads a fixed table. ``compiled``: a kernel for chains of layers.
+        Way in which networks are computed; ``auto`` reads a fixed table. ``compiled``: a kernel for chains of layers.
         ``layers``: by rules for each layer. ``vmap``: one call of ``torch.func`` for all. ``threads``: a call for each
         node, on worker threads. ``loop``: a backward pass for each example.
     memory_mib : int
         Bound on the working memory of networks, in MiB.
     rounding : {"reproducible", "exact"}, optional
-        What gradients have the same bits for. ``reproducible``: the same run again; the default of simulations.
-        ``exact``: an example, whatever others are computed beside it; deployed parties always compute so. Linear
-        models and compiled networks do both at no cost; other networks then take examples one at a time.
+        Scope within which gradients have the same bits. ``reproducible``: the same run again; the default of
+        simulations. ``exact``: an example, whatever others are computed beside it; deployed parties always compute so.
+        Linear models and compiled networks do both at no cost; other networks then take examples one at a time.
     device : {"auto", "cpu", "cuda"}, optional
-        Where simulations compute sums of gradients, normal noise on them and networks' evaluations, by PyTorch.
-        ``cuda``: on a graphics card. ``cpu``: the same on the processor, which is slower than without. ``auto``: on a
-        graphics card where there is one. By default everything is computed on the processor in the usual way.
+        Device on which simulations compute sums of gradients, normal noise on them and networks' evaluations, by
+        PyTorch. ``cuda``: on a graphics card. ``cpu``: the same on the processor, which is slower than without.
+        ``auto``: on a graphics card where there is one. By default everything is computed on the processor in the usual
+        way.
     precision : {"tf32", "bfloat16"}, optional
-        Of products on a device. ``bfloat16``: of forward and backward passes of networks. ``tf32``: of all that are in
-        float32, on graphics cards. By default all are in float32; norms, clipping, sums and noise always are.
+        Precision of products on a device. ``bfloat16``: of forward and backward passes of networks. ``tf32``: of all
+        that are in float32, on graphics cards. By default all are in float32; norms, clipping, sums and noise always
+        are.
     """
 
     width: PositiveInt = 1024
@@ -240,9 +242,9 @@ class PersonalisationSettings(Section):
     steps : int
         Mini-batch steps from the final model.
     learning_rate : float
-        Of each step.
+        Learning rate of each step.
     momentum : float
-        Of the steps, as in PyTorch; 0 is plain SGD.
+        Momentum of the steps, as in PyTorch; 0 is plain SGD.
     proximal : float
         mu of mu/2 |w - x|^2, which is added to what a node minimises, to hold it near the final model x.
     batch_size : int

@@ -38,9 +38,9 @@ def divergence(prepared: Prepared, rows: Sequence[Mapping[str, Any]], not_finite
     Parameters
     ----------
     prepared : Prepared
-        What was run.
+        Parts that the run is made of.
     rows : sequence of mapping
-        Of metrics, the last of which is of the end. With a server its model counts, and else those of the nodes.
+        Rows of metrics, the last of which is of the end. With a server its model counts, and else those of the nodes.
     not_finite : int
         Gradients that were not finite. Raw: with noise, or behind masks, they are for the private log alone.
     """

@@ -161,9 +161,9 @@ class Price:
     study : Study
         The runs.
     guarantee : Guarantee
-        Of the federation as its spec has it.
+        Guarantee of the federation as its spec has it.
     scores : mapping of str to Scores
-        Of the finished runs, by variant.
+        Scores of the finished runs, by variant.
     left_out : mapping of str to str
         Variants that cannot be run, and why.
     """
@@ -235,13 +235,13 @@ def price(
     out : path
         Folder for the runs' folders, for ``price.json`` and the report.
     seeds : int
-        How many runs each variant has.
+        Number of runs of each variant.
     epsilons : sequence of float
         Further budgets of the federation, at the spec's delta.
     jobs : int, optional
         Runs at a time, at most; by default one on this machine, and on Ray as many as it has processors.
     engine : str, optional
-        Where runs are made: by ``processes`` of this machine, or by ``ray``; by default ``ray`` with an address.
+        Engine that makes runs: ``processes`` of this machine, or ``ray``; by default ``ray`` with an address.
     address : str, optional
         ``HOST:PORT`` of a Ray cluster that this machine is a node of, or ``auto``; by default Ray is started here.
     settings : sequence of str

@@ -38,7 +38,7 @@ class Outcome:
     Attributes
     ----------
     number : int
-        Which run it was.
+        Number of the run.
     error : str
         Reason why it failed, in a line; empty if it did not.
     seconds : float
@@ -59,11 +59,11 @@ class StudyRun:
     setting : str
         Name of what it has in common with others, which differ from it in their seed.
     experiment : Experiment
-        Its spec.
+        Spec of the run.
     folder : Path
-        Where its results go.
+        Folder that its results go to.
     number : int
-        Which it is.
+        Number of the run.
     """
 
     setting: str

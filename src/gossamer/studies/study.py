@@ -70,7 +70,7 @@ class Scores:
     kind : str
         `ACCURACY` or `LOSS`.
     score : Spread
-        On test examples: of the run's model, or of nodes' own where nobody has a common one.
+        Score on test examples: of the run's model, or of nodes' own where nobody has a common one.
     r2 : Spread
         Share of the variance that a regression's common model predicts; empty elsewhere.
     seconds, size : Spread
@@ -80,7 +80,7 @@ class Scores:
     epsilon, delta : float or None
         Proved of each run; None where nothing is.
     statuses : tuple of str
-        How runs ended.
+        Statuses with which runs ended.
     """
 
     kind: str
@@ -154,7 +154,7 @@ class Remarks:
     Attributes
     ----------
     lines : list of str
-        In the order in which they came.
+        Lines in the order in which they came.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -206,7 +206,7 @@ class Study:
     runs : list of StudyRun
         All of them.
     shared : dict of str to bool
-        By setting, whether somebody has the run's model.
+        Whether somebody has the run's model, by setting.
     errors : dict of Path to str
         Reasons why runs failed, by folder.
     done : set of Path

@@ -41,7 +41,7 @@ class Setting:
     Attributes
     ----------
     name : str
-        In names of folders.
+        Name of the setting in names of folders.
     given : mapping of str to str
         Values in YAML, by key.
     """
@@ -145,11 +145,11 @@ class Sweep:
     Attributes
     ----------
     study : Study
-        Its runs.
+        Study of its runs.
     settings : list of Setting
         The combinations, in order.
     scores : mapping of str to Scores
-        Of the finished runs, by setting.
+        Scores of the finished runs, by setting.
     """
 
     study: Study
@@ -213,17 +213,17 @@ def sweep(
     Parameters
     ----------
     spec : Experiment, mapping or path
-        What the combinations change; its seed is the first one.
+        Spec that the combinations change; its seed is the first one.
     grid : mapping of str to sequence, optional
         Values of each key, such as ``{"algorithm.batch_size": [8, 32]}``; texts are YAML.
     out : path
         Folder for the runs' folders, each named by its setting and seed, for ``sweep.json`` and the report.
     seeds : int
-        How many runs each setting has.
+        Number of runs of each setting.
     jobs : int, optional
         Runs at a time, at most; by default one on this machine, and on Ray as many as it has processors.
     engine : str, optional
-        Where runs are made: by ``processes`` of this machine, or by ``ray``; by default ``ray`` with an address.
+        Engine that makes runs: ``processes`` of this machine, or ``ray``; by default ``ray`` with an address.
     address : str, optional
         ``HOST:PORT`` of a Ray cluster that this machine is a node of, or ``auto``; by default Ray is started here.
     settings : sequence of str

@@ -159,9 +159,9 @@ class Processes:
     Attributes
     ----------
     at_once : int
-        How many.
+        Number of runs at once.
     remarks : sequence of str
-        None.
+        Remarks, of which there are none.
     """
 
     at_once: int = 1
@@ -183,7 +183,7 @@ def workers_of(engine: str | None = None, jobs: int | None = None, address: str 
     jobs : int, optional
         Runs at a time, at most; by default one on this machine, and on Ray as many as it has processors.
     address : str, optional
-        Of a Ray cluster; by default Ray is started on this machine.
+        Address of a Ray cluster; by default Ray is started on this machine.
 
     Raises
     ------

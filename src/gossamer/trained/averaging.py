@@ -35,13 +35,13 @@ class Saved:
     Attributes
     ----------
     place : Path
-        Its folder or file.
+        Folder or file of the model.
     card : Card
-        What it is.
+        Card that describes it.
     vector : ndarray [size]
-        Its numbers.
+        Numbers of the model.
     run, node : str, optional
-        As in the ``summary.json`` of its folder.
+        Names as in the ``summary.json`` of its folder.
     """
 
     place: Path

@@ -142,11 +142,11 @@ class LossCard(Section):
     Attributes
     ----------
     settings : mapping
-        Its name and its settings.
+        Name and settings of the loss.
     distribution, version : str
-        Who registered it.
+        Distribution that registered it, and its version.
     sha256 : str
-        Of its source.
+        Digest of its source.
     """
 
     settings: dict[str, Any]
@@ -166,17 +166,17 @@ class ObjectiveCard(Section):
     Attributes
     ----------
     name : str, optional
-        Of a linear model or a network of Gossamer's.
+        Name of a linear model or a network of Gossamer's.
     module : str, optional
         One's own network as ``package.module:Class``. Of a module that was given from memory there is neither.
     loss : str
-        What was minimised: it says what scores mean. ``registered`` is one of another distribution.
+        Loss that was minimised: it says what scores mean. ``registered`` is one of another distribution.
     registered : LossCard, optional
-        Which one.
+        Loss of another distribution.
     intercept : bool
         Whether a linear model has a bias.
     dtype : {"float32", "float64"}
-        Of the parameters.
+        Type of the parameters.
     frozen : str, optional
         SHA-256 of a network's numbers that are not trained, which are in its code and not in the file.
     """
@@ -207,9 +207,9 @@ class PartCard(Section):
     Attributes
     ----------
     name : str
-        In the safetensors file.
+        Name in the safetensors file.
     shape : tuple of int
-        Of the array.
+        Shape of the array.
     """
 
     name: str = Field(min_length=1)
@@ -226,15 +226,15 @@ class Card(Section):
     gossamer : str
         Version that wrote it.
     objective : ObjectiveCard
-        Which function it is.
+        Function that the model is.
     parts : tuple of PartCard
-        Its arrays, in the order in which they make a vector.
+        Arrays of the model, in the order in which they make a vector.
     data : Declaration
-        How rows are read, scaled and ordered, and what the classes are called.
+        Declaration of how rows are read, scaled and ordered, and of what the classes are called.
     owners : tuple of str, optional
         The parties whose data it was trained on, where they are public.
     note : str, optional
-        What its holder must know.
+        Note that its holder must know.
     """
 
     format: Literal[1] = 1

@@ -28,7 +28,7 @@ class Target:
     needs : tuple of str
         Packages that must be there.
     extra : str
-        By which Gossamer brings them.
+        Extra that the packages come with.
     """
 
     module: str

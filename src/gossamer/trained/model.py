@@ -36,14 +36,14 @@ class Predictions:
     values : ndarray [n] of str or float64
         The name of the likeliest class, or the real number, in the target's own unit.
     classes : tuple of str, optional
-        What the classes are called; None for a regression.
+        Names of the classes; None for a regression.
     probabilities : ndarray [n, classes] of float64, optional
-        Of each class; None for a regression, and for a hinge loss, which knows none.
+        Probability of each class; None for a regression, and for a hinge loss, which knows none.
     scores : ndarray [n, outputs] of float64
-        What the predictions follow from; of a regression in the unit that the model learnt. Two classes of a logistic
-        or hinge loss share one score, whose sign decides.
+        Scores that the predictions follow from; of a regression in the unit that the model learnt. Two classes of a
+        logistic or hinge loss share one score, whose sign decides.
     clipped : mapping of str to int
-        How many rows had a value outside of the declared range of a column, and were taken for its end.
+        Number of rows of each column that had a value outside of its declared range, and were taken for its end.
     """
 
     values: npt.NDArray[Any]
@@ -102,7 +102,7 @@ class Model(Mapping[str, FloatArray]):
     Parameters
     ----------
     card : Card
-        What it is, and how rows are read.
+        Card that says what it is, and how rows are read.
     objective : Objective
         The function that the parameters are of.
     vector : ndarray [size]
@@ -206,7 +206,7 @@ class Model(Mapping[str, FloatArray]):
         Parameters
         ----------
         rows : path, sequence of mapping or data frame
-            As for `predict`; with the target's column, unless ``targets`` has them.
+            Rows as for `predict`; with the target's column, unless ``targets`` has them.
         targets : array [n], optional
             Labels or real targets, as they were written in the training data.
 

@@ -67,9 +67,9 @@ def describe(objective: Objective, name: str | None, module: str | None) -> Obje
     Parameters
     ----------
     objective : Objective
-        What was minimised.
+        Objective that was minimised.
     name, module : str, optional
-        As a spec names it; neither for a module that was given from memory.
+        Name and module as in a spec; neither for a module that was given from memory.
     """
     dtype: Any = objective.dtype.name
     if isinstance(objective, LinearModel):
@@ -86,9 +86,9 @@ def rebuilt(card: Card, where: Path, module: Any = None) -> Objective:
     Parameters
     ----------
     card : Card
-        Of the model.
+        Card of the model.
     where : Path
-        For errors.
+        Place of the card, for errors.
     module : torch.nn.Module, or a class or function that makes one, optional
         The network, where the card names none because the run had it from memory.
 

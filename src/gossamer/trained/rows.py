@@ -33,7 +33,7 @@ class Read:
     targets : ndarray [n], optional
         Class numbers or real numbers, where they were asked for.
     outside : mapping of str to int
-        How many rows of each column were outside of its range.
+        Number of rows of each column that were outside of its range.
     """
 
     features: Features
@@ -52,7 +52,7 @@ def read(data: Declaration, rows: Any, targets: Any = None, *, labelled: bool = 
     Parameters
     ----------
     data : Declaration
-        Of the model's training data.
+        Declaration of the model's training data.
     rows : path, sequence of mapping, data frame, or array [n, ...]
         A file; rows by the names of columns; or cells or numbers in the order in which the columns are declared. Of
         data without columns: numbers as they are in files, before they are scaled.

@@ -45,13 +45,13 @@ class Arithmetic:
     filling : ndarray
         Read in the place of NaN; NaN itself where nothing is.
     low, high : ndarray
-        What lower and higher inputs are taken for.
+        Bounds that lower and higher inputs are taken for.
     shift, unit : ndarray
-        What is taken off an input, and what the rest is divided by.
+        Numbers that are taken off an input, and that the rest is divided by.
     unit_norm : bool
         Whether each row is then divided by its L2 norm, unless that is zero.
     shape : tuple of int
-        Of an example; inputs have it, too.
+        Shape of an example; inputs have it, too.
     columns : bool
         Whether inputs come from a table: float64, since such numbers may be large and close to each other. Others are
         float32, as in their files.
@@ -119,7 +119,7 @@ class Exported(nn.Module):
     Parameters
     ----------
     model : Model
-        What is exported.
+        Model that is exported.
     """
 
     filling: Tensor

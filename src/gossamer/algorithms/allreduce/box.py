@@ -45,13 +45,13 @@ class Settings(Composite):
     learning_rate : float or schedule
         eta, for the mean gradient.
     optimizer : str or mapping, optional
-        What becomes of the noisy gradient; ``sgd`` takes it as it is. Each node has a memory of its own.
+        Rule for what becomes of the noisy gradient; ``sgd`` takes it as it is. Each node has a memory of its own.
     timeout : float, optional
         Seconds without the chunk that is due, after which the silent are left out. None waits, except for peers
         that are known to be down.
     patience : float
-        Without a timeout: seconds without the chunk that is due, after which the member before is asked whether it is
-        there, then twice as many, and so on.
+        Seconds without the chunk that is due, if there is no timeout, after which the member before is asked whether it
+        is there, then twice as many, and so on.
     batch_size : int
         B, the expected number of examples in a batch; a node samples each of its n examples with probability B/n.
     updates_per_node : int, optional

@@ -50,11 +50,11 @@ class Settings(Composite):
     Attributes
     ----------
     nodes : int
-        Of `local`, 8 by default. `central` has one.
+        Number of nodes of `local`, 8 by default. `central` has one.
     learning_rate : float or schedule
         eta, for the mean gradient.
     optimizer : str or mapping, optional
-        What a node makes of its released gradients.
+        Rule for what a node makes of its released gradients.
     batch_size : int
         The expected number of examples in a batch.
     updates_per_node : int, optional

@@ -72,11 +72,11 @@ class Settings(Composite):
     nodes : int
         K, the number of nodes.
     topology : Topology
-        Who may exchange models with whom.
+        Graph of who may exchange models with whom.
     learning_rate : float or schedule
         eta, for the mean gradient.
     optimizer : str or mapping, optional
-        What becomes of the noisy gradient; ``sgd`` takes it as it is. Each node has a memory of its own.
+        Rule for what becomes of the noisy gradient; ``sgd`` takes it as it is. Each node has a memory of its own.
     exchange : {"any", "bipartite"}
         ``any``: every node asks. ``bipartite``: only one side of a two-colouring asks, as in the paper's Appendix A;
         edges inside a side are left out.

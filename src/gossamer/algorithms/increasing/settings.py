@@ -114,16 +114,16 @@ class Settings(Composite):
     learning_rate : float or schedule
         eta, of one gradient.
     delay : rule
-        When a client waits: ``rounds`` holds it back in rounds beyond k + d, ``tau`` by the age of its model.
+        Rule for when a client waits: ``rounds`` holds it back in rounds beyond k + d, ``tau`` by the age of its model.
     round_update : {"batch", "clipped_sum", "sequential"}, optional
-        What a round's update is, and so what is proved. By default ``batch`` with noise, ``sequential`` without.
+        Kind of a round's update, and so what is proved. By default ``batch`` with noise, ``sequential`` without.
     receive : {"printed"}, optional
-        What a client's model becomes when a newer one comes. By default that, less all of its own updates that it
-        lacks; ``printed`` as the paper's ISRReceive has it, less those of the round at work alone.
+        Rule for what a client's model becomes when a newer one comes. By default that, less all of its own updates that
+        it lacks; ``printed`` as the paper's ISRReceive has it, less those of the round at work alone.
     parts : int
         D: in each round a client computes and sends one of D parts of the model, scaled by D.
     aggregators : list of int
-        Between clients and server: how many there are on each level, from the server down.
+        Number of aggregators on each level between clients and server, from the server down.
     patience : float
         Seconds after which clients that others wait for are asked whether they are alive, then twice as many, and so on
         until one sends something.

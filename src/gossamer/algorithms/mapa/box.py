@@ -70,7 +70,7 @@ class Settings(Composite):
     schedule_staleness : int, optional
         tau of the schedule; by default the number of nodes less one.
     staleness : mapping
-        What the server does about stale gradients.
+        Rule for what the server does about stale gradients.
     batch_size : int
         B, the expected number of examples in a batch; an edge samples each of its n examples with probability B/n.
     updates_per_node : int, optional

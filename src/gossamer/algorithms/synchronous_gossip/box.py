@@ -55,15 +55,15 @@ class Settings(Composite):
     nodes : int
         The number of nodes.
     topology : Topology
-        Who exchanges models with whom.
+        Graph of who exchanges models with whom.
     learning_rate : float or schedule
         eta, for the mean gradient.
     optimizer : str or mapping, optional
-        What becomes of the noisy gradient; ``sgd`` takes it as it is. Each node has a memory of its own.
+        Rule for what becomes of the noisy gradient; ``sgd`` takes it as it is. Each node has a memory of its own.
     gossip_steps : int
         K, how often models are averaged after each gradient step. `d_psgd` has 1, `muffliato` 5 by default.
     acceleration : {"none", "chebyshev"}
-        How several gossip steps follow each other; `muffliato` has ``chebyshev`` by default.
+        Way in which several gossip steps follow each other; `muffliato` has ``chebyshev`` by default.
     patience : float
         Seconds without a neighbour's model, after which it is asked whether it is there, then twice as many, and so on.
     batch_size : int
