@@ -17,7 +17,7 @@ from gossamer.data.examples import Split
 from gossamer.experiment.planning import plan_run
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.results_folder import ResultsFolder
-from gossamer.experiment.running import run_prepared
+from gossamer.experiment.running import Run
 
 STUDIES = ("figure-2", "figure-3", "figure-4", "figure-5", "guarantees", "whole-loss")
 MEASURES = ("centroid_msd", "individual_msd", "disagreement", "centroid_test_accuracy")
@@ -45,7 +45,7 @@ def on_noisy_features(study: str, variant: Variant, folder: Path | None, first: 
     )
     prepared = replace(prepared, dataset=dataset)
     results = ResultsFolder(folder, overwrite=True) if folder is not None else None
-    result = run_prepared(prepared, plan_run(prepared), results, progress=first, purpose="noisy features")
+    result = Run(prepared, plan_run(prepared), results, progress=first, purpose="noisy features").go()
     return PAPER.record(variant, result)
 
 

@@ -415,7 +415,9 @@ def test_what_will_be_asked_is_known_before_the_run() -> None:
     growing = prepared_of("increasing")
     growing_plan: Any = plan_run(growing)
     queries = side_with_queries(growing, growing_plan, "node-0").queries()  # type: ignore[attr-defined]
-    assert {query.sampling for query in queries} == {kind.sampling for kind in growing_plan.side("node-0").counts()}
+    assert {query.sampling for query in queries} == {
+        kind.sampling for kind in growing_plan.side("node-0").charges().kinds
+    }
 
 
 def test_sums_with_noise_of_agents_have_room_for_it_in_their_rounding() -> None:
