@@ -108,7 +108,7 @@ def test_the_plan_has_a_rate_for_each_round() -> None:
     assert isinstance(law, Gaussian)
     schedule = Counter(Poisson((total // 4) / size) for total in totals)
     counts = {ReleaseKind(law.unit(), sampling, 650): n for sampling, n in schedule.items()}
-    assert plan.side("node-0").counts() == counts
+    assert plan.side("node-0").charges().kinds == counts
     proved = accountants.epsilon(counts, 1e-5, ADD).epsilon
     assert plan.epsilons["node-0"] == proved <= 4
     assert proved == pytest.approx(4, rel=3e-3)

@@ -229,7 +229,7 @@ def test_what_is_weak_is_still_what_was_asked_for() -> None:
     """Accepting a weak guarantee changes no figure: epsilon is what the accountant proves at that delta."""
     prepared = prepare(spec(1, 0.3, accept_weak=True, noise_multiplier=1.0))
     plan = plan_run(prepared)
-    ((kind, count),) = plan.side("node-0").counts().items()  # type: ignore[union-attr]
+    ((kind, count),) = plan.side("node-0").charges().kinds.items()  # type: ignore[union-attr]
     assert kind == ReleaseKind(Gaussian(1.0, 1.0), Poisson(kind.sampling.rate), 650)
     relation = NeighboringRelation.ADD_OR_REMOVE_ONE
     assert proved_delta({kind: count}, plan.epsilons["node-0"], relation) <= 0.3 * (1 + 1e-9)
