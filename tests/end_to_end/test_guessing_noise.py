@@ -218,7 +218,7 @@ def forms(number: int) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("name", ["gossip", "gossip, L2-Laplace", "increasing", "units, agents' noise", "units, pairs"])
+@pytest.mark.parametrize("name", ["gossip", "gossip, L2-Laplace", "increasing", "units, agents' noise"])
 @pytest.mark.usefixtures("called_here", "real_secrets")
 def test_the_secret_and_its_seed_are_in_no_other_file_and_in_nothing_that_is_said(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture

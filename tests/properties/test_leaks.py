@@ -17,7 +17,7 @@ from gossamer.privacy.mechanisms import Mechanism
 from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember, Nothing, Samples, Stream
 
 WHOLE = examples(1000) == 1000
-PAIRS = 2600 if WHOLE else 52
+PAIRS = 2700 if WHOLE else 54
 OF_MASKED = 250 if WHOLE else 8
 CAUGHT = 50
 """Pairs within which a bug is found."""

@@ -13,9 +13,9 @@ from gossamer.protocol.frames import Data
 from gossamer.protocol.session import Deliver
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Resume
 from gossamer.sides.answers import Answer
+from gossamer.sides.home import numbers_of
 from gossamer.sides.ledger import Receipt
 from gossamer.sides.machine import Side, Ticket
-from gossamer.sides.simulated import Simulated
 
 
 class DeliversTwice(Host):
@@ -73,8 +73,7 @@ class RestoresItsNoise(Side):
     __slots__ = ("_drawn",)
 
     def __init__(self, name: str, rule: Any, ledger: Any, home: Any) -> None:
-        first = Simulated(0)
-        rule._noise, rule._sampling = first.numbers(name, "noise"), first.numbers(name, "sampling")
+        rule._noise, rule._sampling = numbers_of(0, name, "noise"), numbers_of(0, name, "sampling")
         super().__init__(name, rule, ledger, home)
         self._drawn = 0
 
