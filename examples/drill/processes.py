@@ -80,7 +80,7 @@ class Script:
 
     @classmethod
     def read(cls, path: Path) -> Script:
-        content: Any = load_yaml(path.read_text(encoding="utf-8"))[0]
+        content: Any = load_yaml(path.read_text(encoding="utf-8"))
         return cls(tuple(Incident(**one) for one in content["incidents"]), content.get("spread", 0.0))
 
     def moved(self, run: int) -> Script:
@@ -227,8 +227,8 @@ def restore_backup(run: Run, incident: Incident) -> None:
     run.start(party)
     process = run.federation.processes[party]
     process.join(60.0)
-    if process.exitcode is None:
-        return  # it goes on, and what it made before stays charged
+    if not process.exitcode:
+        return  # it goes on, or has finished meanwhile, and what it made before stays charged
     run.said[party] = run.federation.last_line(party)
     shutil.rmtree(state)
     newest.rename(state)
