@@ -182,6 +182,12 @@ def test_a_party_that_is_heard_and_not_reached_stops_and_goes_on(loses: str | in
     assert any("lost" in line for line in told)
 
 
+def test_a_masked_sum_goes_on_after_nobody_was_reached_in_two() -> None:
+    """Who was lost in a sum, so not asked in the next, is asked once that cannot do without: else all wait for ever."""
+    unreached = Schedule((Crash(34, 0, 2, 2.0), Sieve(4.29, 22.9, "messages", "server")), variant=1, every=256)
+    assert trial("buffers that clients share the noise of").problem(unreached) is None
+
+
 def test_a_schedule_gives_the_same_run_again() -> None:
     stories: list[list[str]] = [[], []]
     for story in stories:

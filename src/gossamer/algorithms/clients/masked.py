@@ -50,12 +50,15 @@ class MaskedState(SumState, ServerState):
         Sums that are longer than honest clients can make them, which changed nothing.
     late : dict of str to bool, or None
         Clients that a step ended without, and whether they were heard of since; None where rounds wait for these too.
+    unasked : set of str
+        Late clients that the round under way was drawn without, and that were not asked for an update since.
     """
 
     there: dict[str, int] = field(default_factory=dict)
     summed: int = 0
     sums_out_of_range: int = 0
     late: dict[str, bool] | None = None
+    unasked: set[str] = field(default_factory=set)
 
 
 class MaskedServer(MaskedRound, ClientServer):
@@ -137,6 +140,7 @@ class MaskedServer(MaskedRound, ClientServer):
                 break
             s.t, s.empty = s.t + 1, s.empty + 1
         s.sum, s.asked = start_sum(self.unit.group, s.t, blank=isinstance(s.x.values, Blank)), {}
+        s.unasked = set(self.skipped)
         yield from self.set_timers()
         yield from self.ask_again()
 
@@ -144,7 +148,16 @@ class MaskedServer(MaskedRound, ClientServer):
         """Give the model of the round to a client that is there."""
         s = self.state
         if client in s.there:
+            s.unasked.discard(client)
             yield Send(client, Newest(s.there[client], s.t, s.x))
+
+    def ask_joining(self) -> Effects:
+        """Ask late clients that the round was drawn without, once too few others are left for a sum.
+
+        They are there for the session, which acknowledges for them, so they would be waited for without end.
+        """
+        for client in sorted(self.awaited & self.state.unasked):
+            yield from self.ask_for_update(client)
 
     @property
     def skipped(self) -> Set[str]:
@@ -187,6 +200,7 @@ class MaskedServer(MaskedRound, ClientServer):
         self.state.there.pop(sender, None)
         yield from super().leaves(sender, leave, now)
         yield from self.lost(sender)
+        yield from self.ask_joining()
 
     @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:
@@ -210,6 +224,7 @@ class MaskedServer(MaskedRound, ClientServer):
             if s.sum is not None and s.sum.step != Step.ANNOUNCE:
                 s.waiting.discard(event.peer)
             yield from self.close_if_whole()
+            yield from self.ask_joining()
 
     @on(PeerUp)
     def peer_up(self, event: PeerUp, now: float) -> Effects:

@@ -19,7 +19,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.reference.masked_messages import check_masked
 
 from gossamer.algorithms.clients.masked_planning import ALONE
-from gossamer.algorithms.clients.messages import SERVER, Fetch, Newest
+from gossamer.algorithms.clients.messages import SERVER, Fetch, Leave, Newest
 from gossamer.algorithms.masked_round import MaskingReply
 from gossamer.algorithms.plan import EVERYBODY, Plan
 from gossamer.cli import main
@@ -35,7 +35,7 @@ from gossamer.privacy.masking import Step as MaskingStep
 from gossamer.privacy.masking.server import reply_bytes
 from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.encoding import decode, encode
-from gossamer.protocol.events import Elapsed, Received, Resumed, Started
+from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Received, Resumed, Started
 from gossamer.protocol.node import restore_state, state_of
 from gossamer.sides.masked_side import MaskedSide
 from gossamer.sides.plan import Trust
@@ -293,9 +293,9 @@ def test_a_server_that_comes_back_before_it_began_begins() -> None:
     assert len(node.state.waiting) == 6
 
 
-def waiting_server(late: str | None = "skipped", *, blank: bool = True) -> Any:
+def waiting_server(late: str | None = "skipped", *, blank: bool = True, timeout: float | None = 5.0) -> Any:
     """A server that all six clients have asked, and whose messages have no content."""
-    node = nodes(timeout=5.0, late=late, rounds=9)[SERVER]
+    node = nodes(timeout=timeout, late=late, rounds=9)[SERVER]
     node.state.x = Public(Blank(SIZE)) if blank else node.state.x
     node.handle(Started(), 0.0)
     for name in ALL_SIX:
@@ -312,10 +312,15 @@ def reply(node: Any) -> MaskingReply:
     return MaskingReply(node.state.t, asked.step, Public(Blank(size, np.uint8)))
 
 
+def given(node: Any, event: Any) -> list[str]:
+    """Have an event happen; who is given a model then."""
+    effects = node.handle(event, 0.0)
+    return [effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Newest)]
+
+
 def told(node: Any, name: str) -> list[str]:
     """Have a client reply at the step under way; who is given a model then."""
-    effects = node.handle(Received(name, reply(node)), 0.0)
-    return [effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Newest)]
+    return given(node, Received(name, reply(node)))
 
 
 def whole_round(node: Any, names: Sequence[str]) -> list[str]:
@@ -366,6 +371,20 @@ def test_where_too_few_others_are_left_for_a_sum_all_are_asked_and_the_timeout_d
     assert set(node.state.late) == set(ALL_SIX)
     assert whole_round(node, ALL_SIX) == ALL_SIX
     assert (node.state.t, node.state.taken, node.state.late) == (3, 1, {})
+
+
+@pytest.mark.parametrize("end", ["lost", "left"])
+def test_a_late_client_that_is_waited_for_once_others_end_is_asked(end: str) -> None:
+    """Of five others, four are enough for a sum, so node-5 is not asked in the second round until two of them end."""
+    node, others = waiting_server(None, timeout=None), ALL_SIX[:5]
+    for name in others:
+        told(node, name)
+    node.handle(PeerDown("node-5", "silent"), 5.0)
+    assert [told(node, name) for _ in range(4) for name in others][-1] == others
+    ends = [PeerDown(name, "silent") if end == "lost" else Received(name, Leave()) for name in ("node-3", "node-4")]
+    assert [given(node, event) for event in ends] == [[], ["node-5"]]
+    assert "node-5" in node.awaited
+    assert given(node, PeerUp("node-5")) == []
 
 
 def test_who_was_late_for_a_sum_is_remembered_over_a_restart() -> None:
