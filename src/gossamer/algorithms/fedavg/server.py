@@ -159,10 +159,25 @@ class RoundServer(ClientServer):
         s = self.state
         if s.late is None or client not in s.late:
             return False
-        if set(s.cohort or ()) - s.left - s.late - s.updates.keys():
+        if self.at_work:
             return True
         s.late.discard(client)
         return False
+
+    @property
+    def at_work(self) -> Set[str]:
+        """Clients of the round that were not late and have not answered."""
+        s = self.state
+        return set(s.cohort or ()) - s.left - (s.late or set()) - s.updates.keys()
+
+    def ask_joining(self) -> Effects:
+        """Ask late clients that were to join later, once nobody else is at work: they are waited for in this round.
+
+        They stay late, as they may be lost again: the round goes on with the first that answers.
+        """
+        if not self.at_work:
+            for client in sorted(self.awaited & self.state.waiting.keys()):
+                yield self.give(client)
 
     @on(Push)
     def pushed(self, sender: str, push: Push, now: float) -> Effects:
@@ -181,6 +196,7 @@ class RoundServer(ClientServer):
         self.state.waiting.pop(sender, None)
         yield from super().leaves(sender, leave, now)
         yield from self.close_if_whole()
+        yield from self.ask_joining()
 
     def close_if_whole(self) -> Effects:
         """End the round if nothing is left to wait for, and so with each round that begins by that."""
@@ -204,6 +220,7 @@ class RoundServer(ClientServer):
             s.late.add(event.peer)
             yield Record("client_lost", 1.0)
             yield from self.close_if_whole()
+            yield from self.ask_joining()
 
     @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:

@@ -30,7 +30,7 @@ from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import Compute, Effect, Finish, Send, SetTimer
 from gossamer.protocol.encoding import decode, encode
-from gossamer.protocol.events import Answered, Completed, Elapsed, Received, Refused, Resumed, Started
+from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, Received, Refused, Resumed, Started
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node, restore_state, state_of
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator
@@ -153,6 +153,24 @@ def test_where_all_were_late_a_round_waits_for_the_first_that_answers() -> None:
     told(node, "node-1", Push(2, 2, update(3, 0, 0)))
     assert node.state.t == 3
     np.testing.assert_allclose(node.state.x.values, [4.0, -1.0, 2.0])
+
+
+@pytest.mark.parametrize("end", ["lost", "left"])
+def test_a_late_client_that_is_the_last_there_is_asked(end: str) -> None:
+    """Lost in the first round, it is back in the second, and is not asked while others are at work: until they end."""
+    node = server()
+    node.handle(Started(), 0.0)
+    for name in ("node-0", "node-1", "node-2"):
+        told(node, name, Fetch(1))
+    node.handle(PeerDown("node-2", "silent"), 1.0)
+    for name in ("node-0", "node-1"):
+        told(node, name, Push(2, 0, update(0, 0, 0)))
+    assert node.state.t == 1
+    assert given(told(node, "node-2", Push(2, 0, update(9, 9, 9)))) == []
+    ends = [PeerDown(name, "silent") if end == "lost" else Received(name, Leave()) for name in ("node-0", "node-1")]
+    assert [given(node.handle(event, 2.0)) for event in ends] == [[], ["node-2"]]
+    told(node, "node-2", Push(3, 1, update(0, 3, 0)))
+    assert node.state.t == 2
 
 
 def test_who_was_late_is_remembered_over_a_restart() -> None:
