@@ -12,7 +12,7 @@ from gossamer.algorithms.clients.settings import PATIENCE
 from gossamer.algorithms.context import Context
 from gossamer.privacy.unit_tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Record, Send
-from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, Resumed, Started
+from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Resumed, Started
 from gossamer.protocol.node import Effects, Rounds, on
 from gossamer.vectors import Blank, Confined, Released
 
@@ -36,9 +36,9 @@ class RoundState(ServerState):
         Those that have come.
     waiting : dict of str to int
         Request of each client that waits for a model.
-    late : set of str or None
-        Clients that a round ended without, or that are lost where there is no timeout, and that were not heard of
-        before this one; None where rounds wait for these too.
+    late : dict of str to bool, or None
+        Clients that a round ended without, or that are lost where there is no timeout, and whether they were heard of
+        since; None where rounds wait for these too.
     """
 
     task: int = 0
@@ -46,7 +46,7 @@ class RoundState(ServerState):
     drawn: int = 0
     updates: dict[str, Released | Confined] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
-    late: set[str] | None = None
+    late: dict[str, bool] | None = None
 
 
 class RoundServer(ClientServer):
@@ -57,7 +57,7 @@ class RoundServer(ClientServer):
 
     def __init__(self, context: Context, settings: RoundSettings) -> None:
         self.asks = settings.timeout is None and not settings.secret
-        late = set[str]() if settings.late == "skipped" or self.asks else None
+        late: dict[str, bool] | None = {} if settings.late == "skipped" or self.asks else None
         super().__init__(RoundState(x=context.initial, late=late), context, settings)
         self.names, self.public = context.names, public_cohorts(settings, context.seed, context.names)
         self.weights = weights_of(context.shard_sizes, settings.weights == "declared")
@@ -76,8 +76,8 @@ class RoundServer(ClientServer):
     def skipped(self) -> Set[str]:
         """Late clients whom nobody waits for. All of them late, and nobody heard, may be a server that is cut off."""
         s = self.state
-        heard = s.updates or (self.asks and self.clients - s.left - (s.late or set()))
-        return s.late if s.late and heard else frozenset()
+        heard = s.updates or (self.asks and self.clients - s.left - (s.late or {}).keys())
+        return s.late.keys() if s.late and heard else frozenset()
 
     @property
     def rounds_made(self) -> Rounds:
@@ -130,7 +130,7 @@ class RoundServer(ClientServer):
         s = self.state
         s.cohort = cohort
         if s.late is not None:
-            s.late.difference_update(s.waiting)
+            s.late = {client: False for client, heard in s.late.items() if not heard}
         for client in cohort:
             if client in s.waiting:
                 yield self.give(client)
@@ -151,8 +151,15 @@ class RoundServer(ClientServer):
             yield from super().answer(client, request)
             return
         s.waiting[client] = request
+        self.hear(client)
         if s.cohort is not None and client in s.cohort and client not in s.updates and not self.joins_later(client):
             yield self.give(client)
+
+    def hear(self, client: str) -> None:
+        """Note that a late client is there again, and waits for a model: it joins with the next round at the latest."""
+        late = self.state.late
+        if late and client in late and client in self.state.waiting:
+            late[client] = True
 
     def joins_later(self, client: str) -> bool:
         """Whether a client was late, and others are at work: asked now, it would hold up a second round."""
@@ -161,14 +168,14 @@ class RoundServer(ClientServer):
             return False
         if self.at_work:
             return True
-        s.late.discard(client)
+        del s.late[client]
         return False
 
     @property
     def at_work(self) -> Set[str]:
         """Clients of the round that were not late and have not answered."""
         s = self.state
-        return set(s.cohort or ()) - s.left - (s.late or set()) - s.updates.keys()
+        return set(s.cohort or ()) - s.left - (s.late or {}).keys() - s.updates.keys()
 
     def ask_joining(self) -> Effects:
         """Ask late clients that were to join later, once nobody else is at work: they are waited for in this round.
@@ -217,10 +224,15 @@ class RoundServer(ClientServer):
         """Wait no longer for a client that the session has lost, unless a timeout decides."""
         s = self.state
         if self.asks and s.late is not None and not s.finished:
-            s.late.add(event.peer)
+            s.late[event.peer] = False  # also where it waits for a model: that it asked for before it was lost
             yield Record("client_lost", 1.0)
             yield from self.close_if_whole()
             yield from self.ask_joining()
+
+    @on(PeerUp)
+    def peer_up(self, event: PeerUp, now: float) -> Effects:
+        self.hear(event.peer)
+        yield from ()
 
     @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:
@@ -231,7 +243,8 @@ class RoundServer(ClientServer):
             yield from self.wait(None, self.settings.patience or PATIENCE, ROUND)
         elif self.state.cohort is not None and not self.state.finished:
             if self.state.late is not None:
-                self.state.late.update(set(self.state.cohort) - self.state.updates.keys())
+                unheard = set(self.state.cohort) - self.state.updates.keys() - self.state.waiting.keys()
+                self.state.late |= dict.fromkeys(unheard, False)
             yield from self.close()
             yield from self.close_if_whole()
 

@@ -173,6 +173,25 @@ def test_a_late_client_that_is_the_last_there_is_asked(end: str) -> None:
     assert node.state.t == 2
 
 
+def test_a_client_that_was_lost_while_it_waited_for_a_model_is_late_until_it_is_back() -> None:
+    """It has answered, and its session says once that it is lost: the next round does not wait for it."""
+    node = server()
+    node.handle(Started(), 0.0)
+    for name in ("node-0", "node-1", "node-2"):
+        told(node, name, Fetch(1))
+    told(node, "node-0", Push(2, 0, update(0, 0, 0)))
+    node.handle(PeerDown("node-0", "silent"), 1.0)
+    for request, version in ((2, 0), (3, 1)):
+        for name in ("node-1", "node-2"):
+            told(node, name, Push(request, version, update(0, 0, 0)))
+    assert node.state.t == 2
+    assert given(told(node, "node-0", Push(3, 1, update(9, 9, 9)))) == []  # it is back, and joins later
+    for name in ("node-1", "node-2"):
+        told(node, name, Push(4, 2, update(0, 0, 0)))
+    assert node.state.t == 3
+    assert node.awaited == {"node-0", "node-1", "node-2"}
+
+
 def test_who_was_late_is_remembered_over_a_restart() -> None:
     node = server(timeout=5.0, late="skipped")
     node.handle(Started(), 0.0)
@@ -182,7 +201,7 @@ def test_who_was_late_is_remembered_over_a_restart() -> None:
     back = server(timeout=5.0, late="skipped")
     restore_state(back, decode(encode(state_of(node))))
     assert back.state == node.state
-    assert back.state.late == {"node-1", "node-2"}
+    assert back.state.late == {"node-1": False, "node-2": False}
 
 
 def test_nobody_waits_for_clients_that_left() -> None:
