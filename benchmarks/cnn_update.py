@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.objectives.models import build_model
-from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.networks.module import TorchModule
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.threads import available_cores
 

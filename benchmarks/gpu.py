@@ -39,12 +39,12 @@ from gossamer.data.examples import Split
 from gossamer.errors import ModelError
 from gossamer.experiment.reading import parse_spec
 from gossamer.objectives.asked import Normals
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.device.device import Device, device_of
+from gossamer.objectives.device.linear import DeviceLinear
+from gossamer.objectives.device.network import DeviceNetwork
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.models import build_model
-from gossamer.objectives.torch_device import Device, device_of
-from gossamer.objectives.torch_device_linear import DeviceLinear
-from gossamer.objectives.torch_device_network import DeviceNetwork
-from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.networks.module import TorchModule
 
 ROOT = Path(__file__).resolve().parent.parent
 Row = dict[str, Any]

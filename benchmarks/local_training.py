@@ -21,7 +21,7 @@ import torch
 
 from gossamer.data.examples import Split
 from gossamer.objectives.asked import Minibatches, Training
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.local_training import step_by_step
 
 FEATURES, CLASSES, CLIENTS, EPOCHS, SHARD = 784, 10, 50, 5, 200

@@ -24,7 +24,7 @@ import scipy.sparse as sp
 import torch
 
 from gossamer.data.examples import Split
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.local_updates import step_by_step
 
 EXAMPLES, CLIP, L2, RATE = 10_000, 1.0, 0.1, 0.7

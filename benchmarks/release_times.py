@@ -35,10 +35,10 @@ from gossamer.arrays import IndexArray
 from gossamer.data.examples import Split
 from gossamer.deployment.party.computing import Paced
 from gossamer.deployment.party.tasks import Tasks, Worker
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.models import build_model
+from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.objective import Objective
-from gossamer.objectives.torch_module import TorchModule
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from gossamer.data.examples import Split
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import Gaussian
 
 MNIST = Path(__file__).resolve().parents[2] / "shared" / "data" / "mnist"

@@ -25,8 +25,8 @@ from gossamer.arrays import FloatArray
 from gossamer.data.examples import Split
 from gossamer.objectives.chains.compiled import CLIPPED
 from gossamer.objectives.models import build_model
-from gossamer.objectives.torch_batching import without_subnormals
-from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.networks.batching import without_subnormals
+from gossamer.objectives.networks.module import TorchModule
 
 SHAPE, CLASSES, ROWS = (1, 28, 28), 10, 30
 

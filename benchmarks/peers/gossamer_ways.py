@@ -19,9 +19,9 @@ from gossamer.data.datasets import load_dataset
 from gossamer.data.examples import Split
 from gossamer.data.settings import DatasetSettings
 from gossamer.objectives.asked import LocalRound, Minibatches, Training
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
+from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.objective import Objective
-from gossamer.objectives.torch_module import TorchModule
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.randomness import stream
 from peers import jobs, mnist

@@ -62,9 +62,9 @@ from gossamer.experiment.spec import PersonalisationSettings as PersonalisationS
 from gossamer.experiment.spec import PretrainedSettings as PretrainedSettings
 from gossamer.experiment.spec import PrivacySettings as PrivacySettings
 from gossamer.experiment.spec import StopSettings as StopSettings
-from gossamer.objectives.glm import LinearModel as LinearModel
+from gossamer.objectives.linear.model import LinearModel as LinearModel
 from gossamer.objectives.loss_settings import OwnLoss as OwnLoss
-from gossamer.objectives.torch_module import TorchModule as TorchModule
+from gossamer.objectives.networks.module import TorchModule as TorchModule
 from gossamer.parameters import unpack as unpack
 from gossamer.privacy.clipping import FixedClip as FixedClip
 from gossamer.privacy.clipping import NoClip as NoClip

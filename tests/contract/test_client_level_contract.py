@@ -14,7 +14,7 @@ from gossamer.data.examples import Split
 from gossamer.faults.hosts import LinkedHosts, Reaper
 from gossamer.faults.schedules import SETTINGS, Schedule
 from gossamer.faults.sides import Laboratory, WatchedSides
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import decode, encode

@@ -17,7 +17,7 @@ from tests.reference import pools
 
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.accountants import delta, epsilon, renyi_divergence
 from gossamer.privacy.accounting.ledger import Plan
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation

@@ -9,7 +9,6 @@ from typing import Any
 import gossamer as gs
 from gossamer.errors import RunWarning
 from gossamer.experiment.results_folder import CHECKPOINT
-from gossamer.objectives import glm  # noqa: F401  # so that a process that is forked has it
 from gossamer.runtimes import crew
 
 SECRET = gs.NoiseSecret(bytes(range(16)))

@@ -31,7 +31,7 @@ from experiments.verdicts import BEGIN, END, Verdict, table
 
 from gossamer.data.examples import Split
 from gossamer.experiment.reading import parse_spec
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.runtimes.speeds import SpeedSettings
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"

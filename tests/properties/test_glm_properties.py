@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from tests.reference.splits import split_of
 from tests.sampling import examples
 
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 
 LOSSES = st.sampled_from([("logistic", 2), ("softmax", 3), ("squared", None), ("hinge", 2), ("hinge", 3)])
 N, FEATURES = 5, 6

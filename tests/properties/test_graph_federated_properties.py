@@ -20,7 +20,7 @@ from gossamer.algorithms.problem import StopSettings
 from gossamer.data.examples import Split
 from gossamer.errors import TopologyError
 from gossamer.experiment.driving import NullObserver, drive
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.streams.correlated_noise import Factorisation

@@ -12,7 +12,7 @@ from tests.reference.splits import split_of
 from tests.sampling import examples
 
 from gossamer.objectives.asked import LocalRound
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.local_steps import clipped_on, step_by_step
 from gossamer.vectors import Coordinates
 

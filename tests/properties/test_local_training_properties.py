@@ -14,7 +14,7 @@ from tests.reference.local_training_slow import local_training
 from tests.sampling import examples
 
 from gossamer.objectives.asked import Minibatches, Training
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.local_training import step_by_step
 
 momenta = st.sampled_from([0.0, 0.5, 0.9, 0.999])

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from tests.reference.splits import split_of
 from tests.sampling import examples
 
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.local_updates import step_by_step
 
 LOSSES = st.sampled_from([("logistic", 2), ("softmax", 3), ("squared", None), ("hinge", 2), ("hinge", 3)])

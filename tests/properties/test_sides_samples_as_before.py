@@ -24,7 +24,7 @@ from tests.sampling import examples
 from gossamer.data.examples import Split
 from gossamer.faults.sides import Laboratory
 from gossamer.faults.sides import renew as renewed
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.ledger import Plan
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement

@@ -29,7 +29,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import GossamerError
 from gossamer.faults.sides import Laboratory
 from gossamer.faults.sides import renew as renewed
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.masking import MaskingServer, Step, packed, unpacked
 from gossamer.privacy.masking.messages import REPLIES, MaskedVector
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal

@@ -24,7 +24,7 @@ from gossamer.arrays import FloatArray
 from gossamer.attacks.audit import REPORTED, LowerBound, epsilon_from_runs
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query

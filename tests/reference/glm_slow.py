@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from gossamer.data.examples import Split
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 
 
 class Clipped(NamedTuple):

@@ -19,7 +19,7 @@ from gossamer.algorithms.graph_federated import server
 from gossamer.experiment import running, summarising
 from gossamer.experiment.observing import Evaluator
 from gossamer.experiment.prepared import Prepared
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.runtimes import computations
 from gossamer.runtimes.computations import Computations
 from gossamer.sides import client, curator, round_answers, samples, simulated

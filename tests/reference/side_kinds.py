@@ -11,7 +11,7 @@ import numpy as np
 
 from gossamer.data.examples import Split
 from gossamer.faults.sides import Laboratory
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.masking import MaskingServer, packed, unpacked
 from gossamer.privacy.masking.messages import REPLIES, MaskedVector
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation, NoNoise

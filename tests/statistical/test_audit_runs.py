@@ -15,7 +15,7 @@ import pytest
 
 from gossamer.experiment.auditing import audit_run
 from gossamer.experiment.reading import parse_spec
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import Gaussian
 
 CONFIDENCE, DELTA = 1 - 1e-7, 1e-12

@@ -26,7 +26,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedavg.box import Settings
 from gossamer.data.examples import Split
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind

@@ -16,7 +16,7 @@ from tests.reference.pools import simulated
 
 from gossamer.attacks.audit import epsilon_from_runs
 from gossamer.data.examples import Split
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement

@@ -30,10 +30,10 @@ from torch import Tensor, nn
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import ModelError, SpecError
+from gossamer.objectives.networks.batching import one_torch_thread
+from gossamer.objectives.networks.module import TorchModule
+from gossamer.objectives.networks.network import Network
 from gossamer.objectives.objective import Objective
-from gossamer.objectives.torch_batching import one_torch_thread
-from gossamer.objectives.torch_module import TorchModule
-from gossamer.objectives.torch_network import Network
 
 Matching = Literal["auto", "cosine", "euclidean"]
 

@@ -18,8 +18,8 @@ from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.errors import ModelError, SpecError, counted, did_you_mean
 from gossamer.experiment.spec import Experiment, PretrainedSettings
-from gossamer.objectives.glm import LinearModel
-from gossamer.objectives.glm_losses import LOSSES
+from gossamer.objectives.linear.losses import LOSSES
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.loss_settings import said_of
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part, pack
@@ -65,8 +65,8 @@ def _linear(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
     made: Callable[..., Objective] = LinearModel
     if compute.device is not None:
         # Devices need torch, which is optional, so it is imported only here.
-        from gossamer.objectives.torch_device import device_of
-        from gossamer.objectives.torch_device_linear import DeviceLinear
+        from gossamer.objectives.device.device import device_of
+        from gossamer.objectives.device.linear import DeviceLinear
 
         if compute.precision == "bfloat16":
             raise SpecError(f"compute.precision: bfloat16 is for networks, and {name} is a linear model; leave it out")
@@ -90,7 +90,7 @@ def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
 
 def _outputs(experiment: Experiment, dataset: Dataset) -> int:
     """Number of outputs that the network is to have."""
-    from gossamer.objectives.torch_network import loss_of
+    from gossamer.objectives.networks.network import loss_of
 
     classes, loss = dataset.classes, experiment.objective.loss
     found = None if loss is None else loss_of(said_of(loss), classes).wanted
@@ -99,7 +99,7 @@ def _outputs(experiment: Experiment, dataset: Dataset) -> int:
 
 def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: bool = False) -> Objective:
     """The loss of a ``torch.nn.Module``; ``started`` from its own parameters."""
-    from gossamer.objectives.torch_module import TorchModule
+    from gossamer.objectives.networks.module import TorchModule
 
     settings = experiment.objective
     if settings.dtype != "float32":
@@ -110,8 +110,8 @@ def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: 
     compute = experiment.compute
     made: Callable[..., Objective] = TorchModule
     if compute.device is not None:
-        from gossamer.objectives.torch_device import device_of
-        from gossamer.objectives.torch_device_network import DeviceNetwork
+        from gossamer.objectives.device.device import device_of
+        from gossamer.objectives.device.network import DeviceNetwork
 
         made = partial(DeviceNetwork, device_of(compute.device, compute.memory_mib, compute.precision))
     network = made(

@@ -19,7 +19,7 @@ from gossamer.errors import CallerError, ModelError
 from gossamer.experiment.prepared import Prepared
 from gossamer.experiment.spec import Experiment
 from gossamer.objectives import fit
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.protocol.node import Node
 

@@ -34,7 +34,7 @@ from gossamer.experiment.prepared import Prepared, public_seed
 from gossamer.experiment.private_scale import beforehand
 from gossamer.experiment.problem_constants import estimates_on
 from gossamer.experiment.spec import Experiment, of_others
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy import guarantees
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.protocol.encoding import encode

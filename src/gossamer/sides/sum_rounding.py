@@ -56,7 +56,7 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.exact.discrete_gaussian import Words
 from gossamer.privacy.exact.grid_noise import LARGEST, MOST, GridGaussian, summation_error

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import DataError, ModelError
-from gossamer.objectives.glm import LinearModel
-from gossamer.objectives.glm_losses import LOSSES
+from gossamer.objectives.linear.losses import LOSSES
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.loss_settings import KIND, OwnLoss
 from gossamer.objectives.objective import Objective
 from gossamer.section import place, said
@@ -131,8 +131,8 @@ def _network(card: Card, where: Path, module: Any) -> Objective:
     # Networks need torch, which is optional, so it is imported only here.
     from gossamer.objectives.models import build_model, load_module
     from gossamer.objectives.models import made as made_of
-    from gossamer.objectives.torch_module import TorchModule
-    from gossamer.objectives.torch_network import loss_of
+    from gossamer.objectives.networks.module import TorchModule
+    from gossamer.objectives.networks.network import loss_of
 
     told, classes = card.objective, None if card.classes is None else len(card.classes)
     loss: str | OwnLoss = told.loss if told.registered is None else own_loss(told.registered, where)

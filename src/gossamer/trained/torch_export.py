@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch where it is missing)
+import gossamer.objectives.networks.torch_extra  # noqa: F401  (says how to install torch where it is missing)
 
 # isort: split
 import torch
@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from gossamer.data.columns import Column
 from gossamer.data.declaration import Declaration
 from gossamer.errors import ModelError
-from gossamer.objectives.torch_module import TorchModule
-from gossamer.objectives.torch_network import Loss, scores_of
+from gossamer.objectives.networks.module import TorchModule
+from gossamer.objectives.networks.network import Loss, scores_of
 from gossamer.trained.card import METADATA
 from gossamer.trained.model import Model
 

@@ -9,7 +9,7 @@ from tests.reference.torch_slow import clipped_sum
 from torch import nn
 
 from gossamer.data.examples import Split
-from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.networks.module import TorchModule
 
 
 def test_the_squared_output_is_the_mean_cross_entropy_of_the_frames() -> None:

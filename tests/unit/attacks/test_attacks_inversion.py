@@ -18,7 +18,7 @@ from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError
 from gossamer.experiment.releasing import released_gradients
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.parameters import Part, pack
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.vectors import Public

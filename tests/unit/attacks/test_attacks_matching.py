@@ -14,9 +14,9 @@ from gossamer.attacks.inversion import clipped_similarity
 from gossamer.attacks.matching import infer_label, match_gradient
 from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.errors import ModelError, SpecError
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.models import build_model
-from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.networks.module import TorchModule
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
 
 TRAIN = load_dataset(DatasetSettings(name="digits")).train

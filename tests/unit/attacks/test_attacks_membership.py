@@ -9,7 +9,7 @@ from scipy.stats import norm
 from gossamer.attacks.membership import auc, membership, roc
 from gossamer.data.examples import Split
 from gossamer.errors import DataError
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 
 
@@ -80,7 +80,7 @@ def test_losses_of_networks() -> None:
     pytest.importorskip("torch", reason="needs gossamer-fl[torch]")
     from torch import nn
 
-    from gossamer.objectives.torch_module import TorchModule
+    from gossamer.objectives.networks.module import TorchModule
 
     generator = np.random.default_rng(5)
     data = Split(generator.standard_normal((50, 4), np.float32), generator.integers(0, 3, 50))

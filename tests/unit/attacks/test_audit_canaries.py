@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from gossamer.attacks.canaries import Canaries, Sum, choose_canaries, correct_guesses, plant
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap

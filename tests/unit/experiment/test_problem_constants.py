@@ -16,7 +16,7 @@ from gossamer.errors import DataError
 from gossamer.experiment import problem_constants
 from gossamer.experiment.problem_constants import estimate_problem, public_sample, synthetic_sample
 from gossamer.objectives.asked import Evaluation, Gradients
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 
 DIGITS = DatasetSettings(name="digits")

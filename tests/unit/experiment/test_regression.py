@@ -15,7 +15,7 @@ from gossamer.data.examples import Split
 from gossamer.experiment.observing import fit_figures, fit_in_words, fit_warnings
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.models import build_model
 
 

@@ -27,8 +27,8 @@ from collections import Counter
 import numpy as np
 from torch import nn
 from gossamer.objectives.chains import compiled
-from gossamer.objectives.torch_chains import chain_of
-from gossamer.objectives.torch_network import flat_parameters
+from gossamer.objectives.networks.chains import chain_of
+from gossamer.objectives.networks.network import flat_parameters
 
 warnings.simplefilter("ignore")
 np.seterr(all="ignore")

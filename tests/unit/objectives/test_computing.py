@@ -14,8 +14,8 @@ from torch import nn
 from gossamer.data.examples import Split
 from gossamer.objectives.asked import Computing
 from gossamer.objectives.chains import compiled
-from gossamer.objectives.glm import LinearModel
-from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.linear.model import LinearModel
+from gossamer.objectives.networks.module import TorchModule
 
 DATA = Split(np.ones((2, 3), np.float32), np.array([0, 1]))
 

@@ -15,9 +15,9 @@ from torch import nn
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives import local_steps
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.local_steps import clipped_on
-from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.networks.module import TorchModule
 from gossamer.vectors import Coordinates
 
 N, FEATURES = 12, 9

@@ -19,8 +19,8 @@ from tests.reference.glm_slow import example_loss
 
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives import glm
-from gossamer.objectives.glm import LinearModel, largest_eigenvalue
+from gossamer.objectives.linear import model as glm
+from gossamer.objectives.linear.model import LinearModel, largest_eigenvalue
 from gossamer.parameters import Part, unpack
 
 LOSSES = [("logistic", 2), ("softmax", 2), ("softmax", 4), ("squared", None), ("hinge", 2), ("hinge", 4)]

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 
 LOSSES = [
     ("logistic", 2),

@@ -18,10 +18,10 @@ from torch import nn
 
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives import glm_updates
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear import updates as glm_updates
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.local_updates import step_by_step
-from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.networks.module import TorchModule
 
 LOSSES = [("logistic", 2), ("softmax", 3), ("squared", None), ("squared_error", None), ("hinge", 2), ("hinge", 3)]
 N, FEATURES = 12, 19  # 19 is no multiple of a vector register's width

@@ -16,7 +16,7 @@ from gossamer.errors import ModelError
 from gossamer.objectives.models import MODELS, build_model
 from gossamer.objectives.models.blocks import scaled
 from gossamer.objectives.models.lstm import LSTM, Direction
-from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.networks.module import TorchModule
 
 FRAMES = (21, 260)
 

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.objectives.torch_batching import in_order, one_torch_thread, pieces
-from gossamer.objectives.torch_plan import STRATEGIES
+from gossamer.objectives.networks.batching import in_order, one_torch_thread, pieces
+from gossamer.objectives.networks.plan import STRATEGIES
 from gossamer.threads import available_cores
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError
-from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.networks.module import TorchModule
 
 
 def data(count: int = 5) -> Split:
@@ -371,7 +371,7 @@ _PROGRAM = """
 import hashlib, numpy as np
 from gossamer.data.examples import Split
 from gossamer.objectives.models import build_model
-from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.networks.module import TorchModule
 
 generator = np.random.default_rng(0)
 data = Split(generator.standard_normal((70, 1, 28, 28)).astype(np.float32), generator.integers(0, 10, 70))

@@ -13,13 +13,13 @@ torch = pytest.importorskip("torch")
 from gossamer.data.examples import Split  # noqa: E402
 from gossamer.errors import ModelError, SpecError  # noqa: E402
 from gossamer.objectives.asked import NoisyObjective, Normals  # noqa: E402
-from gossamer.objectives.glm import LinearModel  # noqa: E402
+from gossamer.objectives.device.device import Device, Limits, chunks, device_of  # noqa: E402  # noqa: E402
+from gossamer.objectives.device.linear import DeviceLinear  # noqa: E402
+from gossamer.objectives.device.network import DeviceNetwork  # noqa: E402
+from gossamer.objectives.linear.model import LinearModel  # noqa: E402
 from gossamer.objectives.models import MODELS, build_model  # noqa: E402
+from gossamer.objectives.networks.module import TorchModule  # noqa: E402
 from gossamer.objectives.objective import Objective  # noqa: E402
-from gossamer.objectives.torch_device import Device, Limits, chunks, device_of  # noqa: E402  # noqa: E402
-from gossamer.objectives.torch_device_linear import DeviceLinear  # noqa: E402
-from gossamer.objectives.torch_device_network import DeviceNetwork  # noqa: E402
-from gossamer.objectives.torch_module import TorchModule  # noqa: E402
 
 CPU = Device("cpu", 2**29)
 LENGTHS = (20, 0, 7, 20, 1, 13)
@@ -246,7 +246,7 @@ def test_a_device_that_is_too_small_says_so_in_one_line(
     def full(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("gossamer.objectives.torch_device_network.StackedGradients.__call__", full)
+    monkeypatch.setattr("gossamer.objectives.device.network.StackedGradients.__call__", full)
     with pytest.raises(ModelError, match=said):
         device.clipped_gradients(*given)
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.models.lstm import LSTM
-from gossamer.objectives.torch_gradients import LayerGradients
-from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.networks.gradients import LayerGradients
+from gossamer.objectives.networks.module import TorchModule
 
 CLASSES = 3
 STRATEGIES = ("layers", "threads", "vmap")

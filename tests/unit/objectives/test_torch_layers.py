@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gossamer.objectives.torch_layers import Factored, Stored, handles, is_factored
+from gossamer.objectives.networks.layers import Factored, Stored, handles, is_factored
 
 
 def factors(positions: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -15,8 +15,8 @@ from torch import nn
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError, SpecError
 from gossamer.objectives.models import build_model
-from gossamer.objectives.torch_module import TorchModule
-from gossamer.objectives.torch_network import Network
+from gossamer.objectives.networks.module import TorchModule
+from gossamer.objectives.networks.network import Network
 from gossamer.parameters import unpack
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gossamer.data.examples import Split
 from gossamer.errors import ModelError
-from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.networks.module import TorchModule
 
 FEATURES, CLASSES = 6, 3
 

@@ -19,8 +19,8 @@ from torch import nn  # noqa: E402
 
 from gossamer.data.examples import Split  # noqa: E402
 from gossamer.errors import DataError, ModelError  # noqa: E402
-from gossamer.objectives.torch_module import TorchModule  # noqa: E402
-from gossamer.objectives.torch_stand_ins import with_stand_ins  # noqa: E402
+from gossamer.objectives.networks.module import TorchModule  # noqa: E402
+from gossamer.objectives.networks.stand_ins import with_stand_ins  # noqa: E402
 
 CLASSES = 3
 

@@ -11,9 +11,10 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 
 from gossamer.data.examples import Split
-from gossamer.objectives import torch_batching, torch_gradients
-from gossamer.objectives.torch_kernel import Kernel
-from gossamer.objectives.torch_module import TorchModule
+from gossamer.objectives.networks import batching as torch_batching
+from gossamer.objectives.networks import gradients as torch_gradients
+from gossamer.objectives.networks.kernel import Kernel
+from gossamer.objectives.networks.module import TorchModule
 
 STRATEGIES = ("compiled", "layers", "threads", "vmap")
 TINY = np.float32(1e-40)
@@ -136,7 +137,7 @@ def test_an_error_leaves_the_thread_as_it_was() -> None:
 
 
 def test_linear_models_are_as_they_are() -> None:
-    from gossamer.objectives.glm import LinearModel
+    from gossamer.objectives.linear.model import LinearModel
 
     model = LinearModel("softmax", 4, 3)
     assert model.steady() is model

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from gossamer.data.examples import Split
 from gossamer.objectives.models import build_model
-from gossamer.objectives.torch_layers import Call
-from gossamer.objectives.torch_module import TorchModule
-from gossamer.objectives.torch_network import LOSSES, Network, flat_parameters
-from gossamer.objectives.torch_taps import BatchPass, ExamplePass, is_of_torch
+from gossamer.objectives.networks.layers import Call
+from gossamer.objectives.networks.module import TorchModule
+from gossamer.objectives.networks.network import LOSSES, Network, flat_parameters
+from gossamer.objectives.networks.taps import BatchPass, ExamplePass, is_of_torch
 
 
 class Own(nn.Module):

@@ -15,7 +15,7 @@ from tests.reference.pools import simulated
 from tests.sampling import examples
 
 from gossamer.data.examples import Split
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import Gaussian, NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap

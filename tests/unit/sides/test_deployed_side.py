@@ -16,7 +16,7 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.asked import Clip, Evaluation, Gradients
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part
 from gossamer.privacy.accounting.ledger import Plan

@@ -15,7 +15,7 @@ from tests.reference.graph_slow import noise_factor
 from gossamer.data.examples import Split
 from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound, gaussian_mu_of

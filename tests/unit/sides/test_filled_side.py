@@ -14,7 +14,7 @@ from tests.reference import pools
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.objectives.asked import Clip, Evaluation, Gradients
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part
 from gossamer.privacy.mechanisms import Gaussian, Laplace, Mechanism

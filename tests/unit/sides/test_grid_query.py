@@ -10,7 +10,7 @@ import pytest
 
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.sampling import FixedSize, Poisson

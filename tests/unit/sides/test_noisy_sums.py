@@ -11,9 +11,9 @@ from tests.reference import pools
 torch = pytest.importorskip("torch")
 
 from gossamer.data.examples import Split  # noqa: E402
-from gossamer.objectives.glm import LinearModel  # noqa: E402
-from gossamer.objectives.torch_device import Device  # noqa: E402
-from gossamer.objectives.torch_device_linear import DeviceLinear  # noqa: E402
+from gossamer.objectives.device.device import Device  # noqa: E402
+from gossamer.objectives.device.linear import DeviceLinear  # noqa: E402
+from gossamer.objectives.linear.model import LinearModel  # noqa: E402
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise  # noqa: E402
 from gossamer.privacy.sampling import Poisson  # noqa: E402
 from gossamer.privacy.tasks import Gradient, Query  # noqa: E402

@@ -16,7 +16,7 @@ from tests.sampling import examples
 
 from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.accounting.ledger import Plan
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise

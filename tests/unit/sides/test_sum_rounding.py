@@ -11,14 +11,14 @@ import pytest
 from scipy import stats
 
 from gossamer.data.examples import Split
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
 from gossamer.sides import sum_rounding
 from gossamer.sides.sum_rounding import NETWORK_SLACK, UNLIKELY, Rounding, clip_slack, largest_batch
 
 if TYPE_CHECKING:
-    from gossamer.objectives.torch_module import TorchModule
+    from gossamer.objectives.networks.module import TorchModule
 
 
 @pytest.mark.parametrize("count", [1, 10, 1500, 60_000])
@@ -145,7 +145,7 @@ def test_no_model_turns_other_examples_gradients_when_one_comes_or_goes() -> Non
     """A peer chooses the model. Kernels of networks round differently for 15 rows and for 16."""
     pytest.importorskip("torch")
     from gossamer.objectives.models import build_model
-    from gossamer.objectives.torch_module import TorchModule
+    from gossamer.objectives.networks.module import TorchModule
 
     generator, count, clip = np.random.default_rng(1), 40, 1.0
     images = generator.random((count, 1, 28, 28), dtype=np.float32)

@@ -14,7 +14,7 @@ import gossamer as gs
 from gossamer.data.columns import Column
 from gossamer.data.declaration import Declaration
 from gossamer.errors import DataError, RunWarning
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.trained.card import Card
 from gossamer.trained.model import Model
 

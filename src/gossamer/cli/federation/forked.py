@@ -12,7 +12,7 @@ import gossamer.cli.federation.node
 import gossamer.cli.main
 import gossamer.deployment.party.party  # noqa: F401
 from gossamer.data.examples import Split
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting import accountants, planner
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind

@@ -3,7 +3,7 @@
 What comes out for an example is made by the same operations in the same order whichever examples are beside it.
 Examples come in fours; `rows` is their number, rounded up. The wider layers are left to BLAS, which for one shape of
 matrices computes each row alike: there, `rows` is always the same, and a library that does otherwise is not used
-(`torch_checks.kernel_problem`).
+(`networks.checks.kernel_problem`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any, NamedTuple, TypeAlias
 
-import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch where it is missing)
+import gossamer.objectives.networks.torch_extra  # noqa: F401  (says how to install torch where it is missing)
 
 # isort: split
 from torch import nn

@@ -20,7 +20,7 @@ from gossamer.data.examples import Split
 from gossamer.experiment.observing import best_model, deviations
 from gossamer.experiment.prepare import prepare
 from gossamer.experiment.reading import parse_spec
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 
 SIZES = ((3, 1, 4), (2, 7))
 """Examples of each agent of each unit: units and agents of different sizes."""

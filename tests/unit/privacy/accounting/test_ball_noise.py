@@ -21,7 +21,7 @@ from tests.reference.accounting_slow import gaussian_epsilon
 
 from gossamer.data.examples import Split
 from gossamer.errors import AccountingError, SpecError
-from gossamer.objectives.glm import LinearModel
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
 from gossamer.privacy.accounting.analytic import FixedSizeSampled, PoissonReplaced
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family

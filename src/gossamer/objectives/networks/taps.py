@@ -2,7 +2,7 @@
 
 `BatchPass` shows the module the whole batch: an ordinary forward and backward pass. That is right only if the module
 treats every example by itself, whatever the batch, so it is for modules of torch's own layers alone (`is_of_torch`),
-and for those whose code can be written as a graph that provably does (`torch_graphs`), which then runs in its place.
+and for those whose code can be written as a graph that provably does (`networks.graphs`), which then runs in its place.
 `ExamplePass` shows the module one example at a time, vectorised by ``torch.func``: whatever its code does, what belongs
 to one example cannot depend on another.
 """
@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from gossamer.objectives.torch_graphs import ExampleWise, example_wise
-from gossamer.objectives.torch_layers import Call
-from gossamer.objectives.torch_network import Network
+from gossamer.objectives.networks.graphs import ExampleWise, example_wise
+from gossamer.objectives.networks.layers import Call
+from gossamer.objectives.networks.network import Network
 
 Use = Callable[[str, list[Call]], None]
 """Takes a layer's name, and its calls in the order of the forward pass."""

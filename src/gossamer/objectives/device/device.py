@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch where it is missing)
+import gossamer.objectives.networks.torch_extra  # noqa: F401  (says how to install torch where it is missing)
 
 # isort: split
 import torch
@@ -34,9 +34,9 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import ModelError, SpecError
 from gossamer.objectives.asked import Clip, Gradients, Normals, clips_of
-from gossamer.objectives.torch_batching import one_torch_thread
-from gossamer.objectives.torch_gradients import Sums
-from gossamer.objectives.torch_normals import add_normals
+from gossamer.objectives.device.normals import add_normals
+from gossamer.objectives.networks.batching import one_torch_thread
+from gossamer.objectives.networks.gradients import Sums
 
 
 class Limits(NamedTuple):

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
-from gossamer.objectives import glm_kernels as kernels
+from gossamer.objectives.linear import kernels as kernels
 
 TargetArray = npt.NDArray[np.float64]
 

@@ -16,9 +16,10 @@ import scipy.sparse as sp
 from gossamer.arrays import IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError
-from gossamer.objectives import glm_kernels as kernels
-from gossamer.objectives import glm_steps, glm_updates
-from gossamer.objectives.glm_losses import TargetArray
+from gossamer.objectives.linear import kernels as kernels
+from gossamer.objectives.linear import steps as glm_steps
+from gossamer.objectives.linear import updates as glm_updates
+from gossamer.objectives.linear.losses import TargetArray
 
 
 class Loops(NamedTuple):

@@ -27,9 +27,9 @@ from gossamer.objectives.asked import (
     Training,
     clips_of,
 )
-from gossamer.objectives.glm_examples import Examples, Memory, frozen, packed, writable
-from gossamer.objectives.glm_losses import LOSSES, TargetArray
-from gossamer.objectives.glm_steps import WRONG
+from gossamer.objectives.linear.examples import Examples, Memory, frozen, packed, writable
+from gossamer.objectives.linear.losses import LOSSES, TargetArray
+from gossamer.objectives.linear.steps import WRONG
 from gossamer.objectives.local_steps import arrays_of, checked
 from gossamer.objectives.local_training import Packed
 from gossamer.objectives.objective import Objective

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from gossamer.objectives import glm_kernels
+from gossamer.objectives.linear import kernels as glm_kernels
 
 _compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 # Inlined by force, because a call costs more than the arithmetic of a few features.

@@ -15,10 +15,10 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.objectives.asked import Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates
 from gossamer.objectives.chains.compiled import CLIPPED, SCORED, SUMMED
-from gossamer.objectives.glm_updates import place, round_step, training_step, update_step, write_update
+from gossamer.objectives.linear.updates import place, round_step, training_step, update_step, write_update
 from gossamer.objectives.local_training import Packed
 from gossamer.objectives.local_updates import Ragged
-from gossamer.objectives.torch_batching import Piece, in_order, pieces, without_subnormals
+from gossamer.objectives.networks.batching import Piece, in_order, pieces, without_subnormals
 from gossamer.threads import one_blas_thread
 
 

@@ -3,7 +3,7 @@
 The code of a module can mix the examples of a batch whenever it likes: only in long batches, only where values are
 large. So it may see no batch. But where ``torch.fx`` can write it down, as a graph of layers and functions without any
 choice that depends on numbers, the graph is all there is to know. It is walked from node to node: which axis of each
-array counts the examples, and does this function treat them one by one (`torch_rules`)? If every function does, the
+array counts the examples, and does this function treat them one by one (`networks.rules`)? If every function does, the
 graph may see batches in the module's place, and what runs is what was looked at.
 
 References
@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from gossamer.objectives import torch_rules as rules
-from gossamer.objectives.torch_rules import Call, Free, Mixed, Rows, State, is_free
+from gossamer.objectives.networks import rules as rules
+from gossamer.objectives.networks.rules import Call, Free, Mixed, Rows, State, is_free
 
 # A rule says of a function's result which of its axes counts the examples, or raises `Mixed`: for functions without a
 # rule, for arguments it does not know, and wherever a result may take more than one example. Numbers that follow from

@@ -20,7 +20,7 @@ from gossamer import threads as shared_threads
 from gossamer.arrays import IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError
-from gossamer.objectives.torch_gradients import Batch
+from gossamer.objectives.networks.gradients import Batch
 from gossamer.threads import Item, Result
 
 

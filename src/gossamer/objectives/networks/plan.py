@@ -2,8 +2,8 @@
 
 | what the module is made of | ``auto`` is |
 |---|---|
-| a chain of layers with kernels (`torch_chains`), found to agree with torch | ``compiled`` |
-| layers with rules of their own (`torch_layers`), found to agree with the reference | ``layers`` |
+| a chain of layers with kernels (`networks.chains`), found to agree with torch | ``compiled`` |
+| layers with rules of their own (`networks.layers`), found to agree with the reference | ``layers`` |
 | anything with a loss of another distribution (`torch_losses`) | ``threads`` |
 | anything else that ``torch.func`` can vectorise | ``threads`` |
 | anything else | ``loop`` |
@@ -36,12 +36,12 @@ from torch import Tensor
 
 from gossamer.errors import ModelError
 from gossamer.objectives.chains.compiled import has_products, kernel_of
-from gossamer.objectives.torch_batching import activations, one_torch_thread
-from gossamer.objectives.torch_chains import Unknown, chain_of
-from gossamer.objectives.torch_checks import Probed, check_alone, kernel_problem, moved, probe, tried_on
-from gossamer.objectives.torch_gradients import Batch, ExampleGradients, LayerGradients, LoopedGradients, Sums
-from gossamer.objectives.torch_kernel import Kernel
-from gossamer.objectives.torch_network import LOSSES, Network
+from gossamer.objectives.networks.batching import activations, one_torch_thread
+from gossamer.objectives.networks.chains import Unknown, chain_of
+from gossamer.objectives.networks.checks import Probed, check_alone, kernel_problem, moved, probe, tried_on
+from gossamer.objectives.networks.gradients import Batch, ExampleGradients, LayerGradients, LoopedGradients, Sums
+from gossamer.objectives.networks.kernel import Kernel
+from gossamer.objectives.networks.network import LOSSES, Network
 
 Method = Callable[[Tensor, Batch, Tensor], Sums]
 Owned = TypeVar("Owned")

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-import gossamer.objectives.torch_extra  # noqa: F401  (says how to install torch where it is missing)
+import gossamer.objectives.networks.torch_extra  # noqa: F401  (says how to install torch where it is missing)
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.objectives import local_updates
 from gossamer.objectives.asked import (
@@ -31,14 +31,13 @@ from torch import nn
 
 from gossamer.data.examples import Features, Split
 from gossamer.errors import DataError, ModelError, SpecError
-from gossamer.objectives import torch_kernel
 from gossamer.objectives.asked import Computing
 from gossamer.objectives.chains.compiled import MADE
 from gossamer.objectives.local_steps import checked
 from gossamer.objectives.local_training import Packed
 from gossamer.objectives.loss_settings import OwnLoss
-from gossamer.objectives.objective import Objective
-from gossamer.objectives.torch_batching import (
+from gossamer.objectives.networks import kernel as torch_kernel
+from gossamer.objectives.networks.batching import (
     Piece,
     Tensors,
     check_indices,
@@ -47,10 +46,11 @@ from gossamer.objectives.torch_batching import (
     pieces,
     without_subnormals,
 )
-from gossamer.objectives.torch_checks import private_copy, reason
-from gossamer.objectives.torch_network import Network, flat_parameters, frozen_digest, loss_of
-from gossamer.objectives.torch_plan import COMPILED, STRATEGIES, Plan, make_plan
-from gossamer.objectives.torch_stand_ins import check_embedded, embeddings
+from gossamer.objectives.networks.checks import private_copy, reason
+from gossamer.objectives.networks.network import Network, flat_parameters, frozen_digest, loss_of
+from gossamer.objectives.networks.plan import COMPILED, STRATEGIES, Plan, make_plan
+from gossamer.objectives.networks.stand_ins import check_embedded, embeddings
+from gossamer.objectives.objective import Objective
 from gossamer.threads import available_cores
 
 
@@ -170,8 +170,8 @@ class TorchModule(Objective):
     SpecError
         For an unknown loss or strategy, a loss of other targets, or a number out of range.
     ModelError
-        If the module cannot be trained with per-example gradients (see `torch_checks.private_copy`), or a loss of one's
-        own does not do what `OwnLoss` asks for.
+        If the module cannot be trained with per-example gradients (see `networks.checks.private_copy`), or a loss of
+        one's own does not do what `OwnLoss` asks for.
 
     Warns
     -----

@@ -2,7 +2,7 @@
 
 `ExampleGradients` differentiates each example by itself (``torch.func``: vmap over examples, and over nodes): right
 for whatever torch can vectorise, and every per-example gradient exists in memory. `LayerGradients` runs one ordinary
-backward pass over the batch and takes norms and sums layer by layer (`torch_layers`): for modules made of known
+backward pass over the batch and takes norms and sums layer by layer (`networks.layers`): for modules made of known
 layers, at little more than the price of a plain training step.
 """
 
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from gossamer.objectives.torch_layers import RULES, Call, PerExample
-from gossamer.objectives.torch_network import Network
-from gossamer.objectives.torch_taps import is_of_torch, pass_for, trainable_layers
+from gossamer.objectives.networks.layers import RULES, Call, PerExample
+from gossamer.objectives.networks.network import Network
+from gossamer.objectives.networks.taps import is_of_torch, pass_for, trainable_layers
 
 # Where torch has no rule to take examples together it takes them in turn, and says so in words for its makers.
 torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
@@ -147,7 +147,7 @@ def within_clip(norms: Tensor, clips: Tensor) -> Tensor:
 class LayerGradients:
     """Norms and sums of per-example gradients from one backward pass, layer by layer; without a clip, of the sum alone.
 
-    Only for a network that `torch_checks.probe` finds nothing against: with a layer that has no rule, or
+    Only for a network that `networks.checks.probe` finds nothing against: with a layer that has no rule, or
     parameters used outside their layer, it would be another vector that is clipped and summed.
 
     Parameters

@@ -23,12 +23,12 @@ from torch import Tensor
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
-from gossamer.objectives import glm_kernels
 from gossamer.objectives.asked import Computing, Gradients, Normals
-from gossamer.objectives.glm import LinearModel
-from gossamer.objectives.torch_batching import check_indices
-from gossamer.objectives.torch_device import Device, Examples, Limits, SumsThere, summed
-from gossamer.objectives.torch_gradients import Sums
+from gossamer.objectives.device.device import Device, Examples, Limits, SumsThere, summed
+from gossamer.objectives.linear import kernels as glm_kernels
+from gossamer.objectives.linear.model import LinearModel
+from gossamer.objectives.networks.batching import check_indices
+from gossamer.objectives.networks.gradients import Sums
 
 
 def _softmax(z: Tensor, y: Tensor) -> Tensor:

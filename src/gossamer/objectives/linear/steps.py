@@ -32,8 +32,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from gossamer.objectives import glm_kernels
-from gossamer.objectives.glm_kernels import csr_outputs, dense_scores
+from gossamer.objectives.linear import kernels as glm_kernels
+from gossamer.objectives.linear.kernels import csr_outputs, dense_scores
 
 _READ, _KEEP, _DATA = 0, 3, 1
 

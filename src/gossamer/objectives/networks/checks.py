@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import ModelError
-from gossamer.objectives.torch_gradients import ExampleGradients, LayerGradients, LoopedGradients
-from gossamer.objectives.torch_kernel import Kernel
-from gossamer.objectives.torch_layers import handles
-from gossamer.objectives.torch_network import SCORES, Network
-from gossamer.objectives.torch_stand_ins import with_stand_ins
-from gossamer.objectives.torch_taps import for_batches
+from gossamer.objectives.networks.gradients import ExampleGradients, LayerGradients, LoopedGradients
+from gossamer.objectives.networks.kernel import Kernel
+from gossamer.objectives.networks.layers import handles
+from gossamer.objectives.networks.network import SCORES, Network
+from gossamer.objectives.networks.stand_ins import with_stand_ins
+from gossamer.objectives.networks.taps import for_batches
 
 # Nothing but the shape of an example is known, so numbers of several kinds are offered, and the first kind that the
 # module can take is kept. What it does is seen from what it puts out and holds, never from its layers' names.
@@ -204,7 +204,7 @@ def moved(model: Tensor) -> Tensor:
 
 
 def probe(network: Network, model: Tensor, features: Tensor) -> Probed:
-    """Try the ways of `torch_gradients` at ``model`` on two of ``features``, in float64 if the module's code can.
+    """Try the ways of `networks.gradients` at ``model`` on two of ``features``, in float64 if the module's code can.
 
     The reference sees one example at a time, so a difference shows a layer of torch that mixes examples, parameters
     that layers share or that are used elsewhere, or inputs that are changed after a layer used them.
@@ -345,7 +345,7 @@ def reason(problem: BaseException, *, told: bool = True) -> str:
 
 
 def layers_problem(network: Network) -> str | None:
-    """Say why gradients are not taken layer by layer: the loss, or a layer that no rule of `torch_layers` covers."""
+    """Say why gradients are not taken layer by layer: the loss, or a layer that no rule of `networks.layers` covers."""
     if network.loss.wanted is not None:
         return "a loss of another distribution is computed one example at a time"
     for name, layer in network.module.named_modules():

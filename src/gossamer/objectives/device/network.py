@@ -2,7 +2,7 @@
 
 One node that fills a device by itself takes an ordinary forward and backward pass (`BatchPass`); small ones are
 stacked (`StackedPass`), where convolutions become products of matrices, one for each node in one batch. Either way
-the rules of `torch_layers` find norms and sums from what went into each layer and what came back, with the examples of
+the rules of `networks.layers` find norms and sums from what went into each layer and what came back, with examples of
 all nodes in a row: rules know examples, and no models.
 """
 
@@ -27,14 +27,14 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError
 from gossamer.objectives.asked import Computing, Evaluation, Gradients, Normals
-from gossamer.objectives.torch_batching import check_indices
-from gossamer.objectives.torch_device import Device, Examples, Limits, SumsThere, summed
-from gossamer.objectives.torch_gradients import Batch, ExampleGradients, Sums, clip_weights, within_clip
-from gossamer.objectives.torch_layers import BY_PRODUCTS, Call, Factored, PerExample, Stored, patches_of
-from gossamer.objectives.torch_module import TorchModule
-from gossamer.objectives.torch_network import Network
-from gossamer.objectives.torch_plan import Plan
-from gossamer.objectives.torch_taps import BatchPass, StackedPass, is_of_torch, trainable_layers
+from gossamer.objectives.device.device import Device, Examples, Limits, SumsThere, summed
+from gossamer.objectives.networks.batching import check_indices
+from gossamer.objectives.networks.gradients import Batch, ExampleGradients, Sums, clip_weights, within_clip
+from gossamer.objectives.networks.layers import BY_PRODUCTS, Call, Factored, PerExample, Stored, patches_of
+from gossamer.objectives.networks.module import TorchModule
+from gossamer.objectives.networks.network import Network
+from gossamer.objectives.networks.plan import Plan
+from gossamer.objectives.networks.taps import BatchPass, StackedPass, is_of_torch, trainable_layers
 
 Passing = Callable[[], AbstractContextManager[None]]
 """Opens the context of forward and backward passes, such as one of another precision."""

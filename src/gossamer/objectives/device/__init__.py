@@ -1,0 +1,1 @@
+"""Sums of gradients and noise on a GPU."""

@@ -1,0 +1,1 @@
+"""Linear models: their examples, losses, gradients and local steps."""

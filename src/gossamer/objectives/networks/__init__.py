@@ -1,0 +1,1 @@
+"""Networks of PyTorch: their gradients example by example, clipped and summed."""
