@@ -37,7 +37,7 @@ from simulator import Clock, _spec
 import gossamer as gs
 from gossamer.data.examples import Split
 from gossamer.errors import ModelError
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.objectives.asked import Normals
 from gossamer.objectives.device.device import Device, device_of
 from gossamer.objectives.device.linear import DeviceLinear

@@ -33,9 +33,9 @@ import yaml
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.gossip import box as gossip
-from gossamer.experiment.progress import NullProgress
-from gossamer.experiment.reading import read_spec
-from gossamer.experiment.running import run
+from gossamer.experiment.runs.progress import NullProgress
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.reading import read_spec
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

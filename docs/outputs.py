@@ -25,7 +25,7 @@ from pathlib import Path
 from unittest import mock
 
 from gossamer.cli import main
-from gossamer.experiment import secrets
+from gossamer.experiment.preparation import secrets
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

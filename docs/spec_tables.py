@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from gossamer.algorithms.table import OWN
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.section import Section
 
 DOCS = Path(__file__).resolve().parent

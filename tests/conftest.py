@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from tests import sampling
 
-from gossamer.experiment import secrets as run_secrets
+from gossamer.experiment.preparation import secrets as run_secrets
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -24,8 +24,8 @@ from experiments.stored import Record
 from gossamer.cli.federation.local_federation import STATE, LocalFederation
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
-from gossamer.experiment.nodes_and_sides import nodes_of
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.preparation.nodes_and_sides import nodes_of
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.protocol.events import Completed
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import read_steps

@@ -14,10 +14,10 @@ from experiments.stored import Record
 from experiments.sweeps import Paper, Variant
 
 from gossamer.data.examples import Split
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.results_folder import ResultsFolder
-from gossamer.experiment.running import Run
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.results.results_folder import ResultsFolder
+from gossamer.experiment.runs.running import Run
 
 STUDIES = ("figure-2", "figure-3", "figure-4", "figure-5", "guarantees", "whole-loss")
 MEASURES = ("centroid_msd", "individual_msd", "disagreement", "centroid_test_accuracy")

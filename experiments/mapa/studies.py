@@ -15,8 +15,8 @@ from experiments.stored import Record
 from experiments.sweeps import KEPT, Paper, Variant
 
 import gossamer as gs
-from gossamer.experiment.attacking import invert
-from gossamer.experiment.prepare import prepare
+from gossamer.experiment.audits.attacking import invert
+from gossamer.experiment.preparation.prepare import prepare
 
 STUDIES = ("figure-4", "figure-5", "figure-6", "figure-7", "figure-8", "figure-9", "proved-linear", "proved-cnn")
 THRESHOLDS = {"lr mnist": ("0.65", "0.6"), "svm mnist": ("4",)}

@@ -17,8 +17,8 @@ from experiments.stored import Record
 from gossamer.algorithms.clients.messages import SERVER, Halt, NewestAtClip
 from gossamer.arrays import FloatArray
 from gossamer.errors import GossamerError
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.protocol.effects import Send
 from gossamer.protocol.trace import Step, read_steps
 

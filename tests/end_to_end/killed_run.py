@@ -8,7 +8,7 @@ from typing import Any
 
 import gossamer as gs
 from gossamer.errors import RunWarning
-from gossamer.experiment.results_folder import CHECKPOINT
+from gossamer.experiment.results.results_folder import CHECKPOINT
 from gossamer.runtimes import crew
 
 SECRET = gs.NoiseSecret(bytes(range(16)))

@@ -20,13 +20,13 @@ from gossamer.deployment.party.computing import (
 )
 from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
-from gossamer.experiment.driving import NullObserver, drive
-from gossamer.experiment.nodes_and_sides import Sources, sides_of
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.secrets import secret_seed
+from gossamer.experiment.preparation.driving import NullObserver, drive
+from gossamer.experiment.preparation.nodes_and_sides import Sources, sides_of
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.secrets import secret_seed
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.keys.identity import Identity
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import OPEN_TIMES, PUBLIC_TIMES

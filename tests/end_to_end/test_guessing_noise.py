@@ -13,9 +13,9 @@ import yaml
 
 import gossamer as gs
 from gossamer.cli import main
-from gossamer.experiment import running
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.secrets import KeptSecret, secret_seed
+from gossamer.experiment.preparation.secrets import KeptSecret, secret_seed
+from gossamer.experiment.runs import running
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.sides.machine import Side
 from gossamer.sides.pool import Pool
 from gossamer.sides.sums import Run

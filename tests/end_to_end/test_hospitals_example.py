@@ -13,7 +13,7 @@ import pytest
 import gossamer as gs
 from gossamer.data.datasets import blank_dataset
 from gossamer.deployment.party.data import load_party_split
-from gossamer.experiment.prepare import prepare
+from gossamer.experiment.preparation.prepare import prepare
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SPEC = EXAMPLES / "hospitals.yaml"

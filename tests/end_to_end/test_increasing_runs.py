@@ -13,10 +13,10 @@ import pytest
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.errors import CallerError, RunWarning, SpecError
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.repeating import replay_run
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.runs.repeating import replay_run
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
@@ -67,7 +67,7 @@ def test_one_client_without_noise_is_plain_sgd() -> None:
         drawn.extend(one.examples for one in rounds)
         return original(rounds, data)
 
-    from gossamer.experiment.running import Run
+    from gossamer.experiment.runs.running import Run
 
     objective.local_steps = watched  # type: ignore[method-assign]
     result = Run(prepared, plan_run(prepared), purpose="test").go()
@@ -327,7 +327,7 @@ def test_the_reading_is_of_the_node_that_spent_most_whatever_its_noise() -> None
 @pytest.mark.parametrize("parts", [1, 4])
 def test_an_audit_of_a_run_stays_below_what_is_proved(update: str, parts: int) -> None:
     """False alarm: 1e-3 for each of the four, as the bound's confidence is 0.999."""
-    from gossamer.experiment.auditing import audit_run
+    from gossamer.experiment.audits.auditing import audit_run
 
     chosen = private(algorithm={"round_update": update, "parts": parts})
     found = audit_run(chosen, canaries=60, guesses=30, confidence=0.999)
@@ -357,7 +357,7 @@ def test_seconds_that_vanish_take_no_time() -> None:
 
 
 def test_inversion_is_refused_as_no_gradient_is_released() -> None:
-    from gossamer.experiment.attacking import invert
+    from gossamer.experiment.audits.attacking import invert
 
     with pytest.raises(CallerError, match="increasing releases sums of whole rounds"):
         invert(prepare(private()))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tests.end_to_end import killed_run
 
-from gossamer.experiment import checkpoints
-from gossamer.experiment.results_folder import CHECKPOINT
+from gossamer.experiment.results.results_folder import CHECKPOINT
+from gossamer.experiment.runs import checkpoints
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -18,10 +18,10 @@ from tests.sampling import examples
 
 import gossamer as gs
 from gossamer.algorithms import interface as registering
-from gossamer.experiment import running
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.runs import running
+from gossamer.experiment.specs.reading import parse_spec
 
 COMMON: dict[str, Any] = {"dataset": "digits", "speeds": {"name": "lognormal"}, "evaluation": "off"}
 CLIENTS: dict[str, Any] = {"nodes": 6, "mixing": 0.7, "local_steps": 3, "updates_per_node": 5}

@@ -17,7 +17,7 @@ from gossamer.deployment.founding.invitations import read_signed
 from gossamer.deployment.party.agreement import Terms
 from gossamer.deployment.party.joining import PartyOptions, accept
 from gossamer.errors import CallerError, SpecError
-from gossamer.experiment.reading import read_text, write_spec
+from gossamer.experiment.specs.reading import read_text, write_spec
 
 pytestmark = pytest.mark.usefixtures("called_here")
 

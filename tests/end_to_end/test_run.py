@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 import gossamer as gs
 from gossamer.cli import main
-from gossamer.experiment.reading import override, parse_spec, read_spec
+from gossamer.experiment.specs.reading import override, parse_spec, read_spec
 from gossamer.objectives.asked import Computing
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.guarantee_card import read_guarantee_card
@@ -156,10 +156,10 @@ def noise_of(experiment: gs.Experiment, secret: gs.NoiseSecret | None) -> np.nda
 
 def test_nobody_who_knows_what_nodes_know_knows_the_noise() -> None:
     """The seed that nodes get is not the one of the noise, nor can either be had from the other."""
-    from gossamer.experiment.planning import plan_run
-    from gossamer.experiment.prepare import prepare
-    from gossamer.experiment.prepared import public_seed
-    from gossamer.experiment.secrets import secret_seed
+    from gossamer.experiment.preparation.planning import plan_run
+    from gossamer.experiment.preparation.prepare import prepare
+    from gossamer.experiment.preparation.prepared import public_seed
+    from gossamer.experiment.preparation.secrets import secret_seed
 
     prepared = prepare(small())
     plan = plan_run(prepared)

@@ -21,8 +21,8 @@ import pytest
 
 import gossamer as gs
 from gossamer.cli.main import main
-from gossamer.experiment.results_folder import packed, unpack
-from gossamer.experiment.secrets import FILE, KeptSecret
+from gossamer.experiment.preparation.secrets import FILE, KeptSecret
+from gossamer.experiment.results.results_folder import packed, unpack
 from gossamer.extras import install_line
 from gossamer.runtimes import ray_extra
 from gossamer.studies.runs import StudyRun, each_seed
@@ -109,7 +109,7 @@ def test_what_fails_elsewhere_names_the_machine(spec: Path, tmp_path: Path, monk
 
 
 def test_results_that_are_too_large_to_send(spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossamer.experiment.results_folder.MOST_PACKED", 2**10)
+    monkeypatch.setattr("gossamer.experiment.results.results_folder.MOST_PACKED", 2**10)
     outcome, files = made_there(first_run(spec, tmp_path), None, gs.__version__)
     assert "expected results of at most 0 MiB to send" in outcome.error
     assert files == {}

@@ -30,9 +30,9 @@ from gossamer.deployment.party.joining import Invited, PartyOptions, accept
 from gossamer.deployment.party.results import write_results
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import RunWarning
-from gossamer.experiment.driving import NullObserver, drive
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.preparation.driving import NullObserver, drive
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.faults.hosts import LinkedHosts
 from gossamer.keys.identity import Identity
 from gossamer.protocol.encoding import encode

@@ -15,8 +15,8 @@ from unittest.mock import patch
 import scipy.stats  # noqa: F401 (it draws numbers when it is imported, and others import it when they need it)
 
 from gossamer.errors import RunWarning
-from gossamer.experiment import secrets
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.preparation import secrets
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.faults.specs import small_runs
 from gossamer.faults.trials import Trial
 from gossamer.protocol.encoding import encode

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gossamer.experiment.reading import read_spec
-from gossamer.experiment.running import run
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.reading import read_spec
 from gossamer.protocol.effects import Compute, Effect, Finish, Release, Send
 from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Received
 from gossamer.protocol.trace import Step, read_steps

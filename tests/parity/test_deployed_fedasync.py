@@ -26,7 +26,7 @@ from tests.reference.server_traces import ages, models, pushes, updates
 import gossamer as gs
 from gossamer.algorithms.clients.messages import SERVER
 from gossamer.arrays import FloatArray
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.protocol.trace import Step, read_steps
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from tests.reference.deployed_runs import Run, at_its_times, deployed
 from tests.reference.deployments import experiment
 
 import gossamer as gs
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.node import state_of
 from gossamer.protocol.trace import Step, replay

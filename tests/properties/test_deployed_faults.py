@@ -19,8 +19,8 @@ from tests.sampling import examples
 
 from gossamer.deployment.party import computing
 from gossamer.deployment.party.computing import deployed_computer
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.faults.specs import SmallRun, small_runs
 from gossamer.faults.trials import Ledgers, Trial
 from gossamer.privacy.streams.noise_streams import Record

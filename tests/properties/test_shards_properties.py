@@ -16,8 +16,8 @@ from tests.reference.local_crew import Here, Inline
 from tests.sampling import examples
 
 from gossamer.data.memory import Data
-from gossamer.experiment.running import run
-from gossamer.experiment.secrets import NoiseSecret
+from gossamer.experiment.preparation.secrets import NoiseSecret
+from gossamer.experiment.runs.running import run
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query

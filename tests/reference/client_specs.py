@@ -8,9 +8,9 @@ from typing import Any
 from gossamer.algorithms.clients.rounds import public_cohorts
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem
-from gossamer.experiment.planning import plan_run, problem_of
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.preparation.planning import plan_run, problem_of
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.specs.reading import parse_spec
 
 
 def changed(base: Mapping[str, Any], /, **changes: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tests.reference.server_traces import asked
 
 from gossamer.algorithms.clients.messages import SERVER
 from gossamer.cli.federation.local_federation import LocalFederation, Together
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step, read_steps
 from gossamer.runtimes.links import Absence, FaultSettings, LinkSettings

@@ -30,8 +30,8 @@ from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.joining import PartyOptions, accept
 from gossamer.deployment.party.state_folder import ENDED, StateFolder
 from gossamer.errors import CallerError
-from gossamer.experiment.reading import read_text
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.specs.reading import read_text
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.keys.identity import Identity
 from gossamer.privacy.unit_tasks import CuratedSum, step_of

@@ -16,9 +16,10 @@ import pytest
 
 from gossamer.algorithms.gossip.box import GossipNode, model_of
 from gossamer.algorithms.graph_federated import server
-from gossamer.experiment import running, summarising
-from gossamer.experiment.observing import Evaluator
-from gossamer.experiment.prepared import Prepared
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.results import summarising
+from gossamer.experiment.results.observing import Evaluator
+from gossamer.experiment.runs import running
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.runtimes import computations
 from gossamer.runtimes.computations import Computations

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gossamer.errors import CallerError
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.specs.reading import parse_spec
 
 
 def refusal(content: dict[str, Any], **options: Any) -> str:

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gossamer.experiment.auditing import audit_run
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.audits.auditing import audit_run
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import Gaussian
 

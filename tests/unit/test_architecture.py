@@ -27,8 +27,11 @@ RELEASED = f"{BASE} parameters protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
 """Common to algorithms with clients and a server."""
 _SETTINGS = "registering version files strict_yaml"
-RUNS = f"{RELEASED} {_SETTINGS} keys data objectives algorithms {TABLE}"
-DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage experiment"
+MODELS = "objectives objectives/linear objectives/networks objectives/device"
+RUNS = f"{RELEASED} {_SETTINGS} keys data {MODELS} algorithms {TABLE}"
+SPECS = f"{RUNS} report notebooks trained runtimes attacks objectives/models"
+EXPERIMENT = "experiment/specs experiment/preparation experiment/results experiment/runs experiment/audits"
+DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage {EXPERIMENT}"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
 _ALONE = (
     "arrays",
@@ -56,16 +59,19 @@ MAY_IMPORT = {
     "topology": f"{BASE} registering",
     "data": f"{BASE} files strict_yaml registering",
     "objectives/chains": "files",
-    "objectives": f"{BASE} normals parameters data registering objectives/chains",
-    "objectives/models": f"{BASE} parameters data objectives",
-    "trained": f"{BASE} parameters version files data objectives objectives/models",
+    "objectives": f"{BASE} parameters data registering",
+    "objectives/linear": f"{BASE} parameters data registering objectives",
+    "objectives/networks": f"{BASE} parameters data registering objectives objectives/linear objectives/chains",
+    "objectives/device": f"{BASE} normals parameters data {MODELS}",
+    "objectives/models": f"{BASE} parameters data {MODELS}",
+    "trained": f"{BASE} parameters version files data {MODELS} objectives/models",
     "privacy": f"{BASE} notebooks protocol",
     "privacy/masking": f"{BASE} protocol keys",
     "privacy/exact": f"{BASE} privacy privacy/masking",
     "privacy/accounting": f"{BASE} privacy privacy/exact",
     "privacy/streams": f"{BASE} privacy privacy/accounting privacy/exact",
-    "sides": f"{BASE} philox protocol keys data objectives {PRIVACY}",
-    "attacks": f"{BASE} parameters data objectives {PRIVACY}",
+    "sides": f"{BASE} philox protocol keys data {MODELS} {PRIVACY}",
+    "attacks": f"{BASE} parameters data {MODELS} {PRIVACY}",
     "algorithms": f"{RELEASED} registering",
     CLIENTS: f"{RELEASED} algorithms",
     **dict.fromkeys((f"algorithms/{room}" for room in ROOMS), f"{RELEASED} algorithms {CLIENTS}"),
@@ -75,35 +81,40 @@ MAY_IMPORT = {
     "runtimes/storage": f"{BASE} files protocol {PRIVACY} sides",
     "verify": "",
     "report": "arrays bounded errors extras files version privacy",
-    "experiment": f"{RUNS} report notebooks objectives/models trained runtimes attacks",
-    "studies": f"{RUNS} runtimes experiment processes report",
-    "faults": f"{RUNS} runtimes runtimes/storage experiment",
+    "experiment": "",
+    "experiment/specs": SPECS,
+    "experiment/preparation": f"{SPECS} experiment/specs",
+    "experiment/results": f"{SPECS} experiment/specs experiment/preparation",
+    "experiment/runs": f"{SPECS} experiment/specs experiment/preparation experiment/results",
+    "experiment/audits": f"{SPECS} {EXPERIMENT}",
+    "studies": f"{RUNS} runtimes {EXPERIMENT} processes report",
+    "faults": f"{RUNS} runtimes runtimes/storage {EXPERIMENT}",
     "deployment": "",
     "deployment/channel": "errors protocol keys",
     "deployment/peers": "errors version protocol keys deployment/channel",
     "deployment/founding": DEPLOYED,
     "deployment/owner": f"{DEPLOYED} deployment/founding",
     "deployment/party": f"{DEPLOYED} {PARTIES}",
-    "cli": f"{RUNS} experiment interrupts deployment/party report",
+    "cli": f"{RUNS} {EXPERIMENT} interrupts deployment/party report",
     "cli/audit": f"{DEPLOYED} cli report verify",
     "cli/data": f"{DEPLOYED} {PARTIES} cli",
     "cli/federation": f"{DEPLOYED} {PARTIES} cli interrupts report",
     "cli/runs": f"{DEPLOYED} {PARTIES} faults cli processes report studies",
     "testing": f"{DEPLOYED} faults",
     "__main__": "cli interrupts",
-    "__init__": f"{RUNS} trained runtimes experiment deployment/party studies",
+    "__init__": f"{RUNS} trained runtimes {EXPERIMENT} deployment/party studies",
 }
 BUILT_ON = {("algorithms/mapa", "algorithms/edge_cloud"): "MAPA is its nodes and messages with a schedule of stages"}
 """Algorithms that are built on another one."""
 # Which files may import which heavy package, at any depth.
 HOMES = {
-    "torch": r"objectives/(torch_\w+|models/\w+)\.py|attacks/\w+\.py|trained/torch_export\.py",
+    "torch": r"objectives/(networks|device|models)/\w+\.py|attacks/\w+\.py|trained/torch_export\.py",
     "onnx": r"trained/torch_export\.py",
     "sklearn": r"trained/sklearn_export\.py",
     "altair": r"report/\w+\.py",
     "vl_convert": r"report/\w+\.py",
     "jinja2": r"report/\w+\.py",
-    **dict.fromkeys(("tensorboard", "mlflow", "wandb", "trackio"), r"experiment/tracking\.py"),
+    **dict.fromkeys(("tensorboard", "mlflow", "wandb", "trackio"), r"experiment/runs/tracking\.py"),
     "matplotlib": r"report/\w+\.py",
     "PIL": r"data/images\.py|report/\w+\.py",
     "pyarrow": r"data/parquet\.py",

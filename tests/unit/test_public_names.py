@@ -13,7 +13,7 @@ import pytest
 from tests.reference.pages import blocks
 
 import gossamer as gs
-from gossamer.experiment import spec
+from gossamer.experiment.specs import spec
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "quickstart.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]

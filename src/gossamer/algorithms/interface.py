@@ -198,7 +198,7 @@ def _decided(settings: Any, private: bool) -> Any:
 
 @dataclass(frozen=True)
 class Figures:
-    """What an algorithm says of its runs, as functions.
+    """Functions by which an algorithm describes its runs.
 
     Attributes
     ----------

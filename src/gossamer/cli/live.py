@@ -22,8 +22,8 @@ from gossamer.cli.printing import Lines, figure, score
 from gossamer.privacy.guarantees import rounded_up
 
 if TYPE_CHECKING:
-    from gossamer.experiment.observing import Row
-    from gossamer.experiment.progress import Party, Watched
+    from gossamer.experiment.results.observing import Row
+    from gossamer.experiment.runs.progress import Party, Watched
 
 MOST = 10
 """Nodes that are shown; of more, those that are behind and those that are ahead."""

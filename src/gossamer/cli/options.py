@@ -13,7 +13,7 @@ from gossamer.errors import AccountingError, BudgetUnreachable, CallerError, Mod
 from gossamer.files import make_own_folder
 
 if TYPE_CHECKING:
-    from gossamer.experiment.spec import Experiment
+    from gossamer.experiment.specs.spec import Experiment
 
 
 # Folders that commands write figures into.
@@ -127,7 +127,7 @@ def add_reproducible(command: argparse.ArgumentParser) -> None:
 
 def read_experiment(options: argparse.Namespace) -> Experiment:
     """The spec that was given, with its overrides."""
-    from gossamer.experiment.reading import read_spec
+    from gossamer.experiment.specs.reading import read_spec
 
     return read_spec(options.spec, overrides_of(options))
 

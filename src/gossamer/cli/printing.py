@@ -17,8 +17,8 @@ from gossamer.errors import counted
 
 if TYPE_CHECKING:  # these take long to import, and help needs none of them
     from gossamer.algorithms.plan import Plan, Words
-    from gossamer.experiment.observing import Row
-    from gossamer.experiment.progress import Watched
+    from gossamer.experiment.results.observing import Row
+    from gossamer.experiment.runs.progress import Watched
     from gossamer.privacy.guarantees import Guarantee
 
 _LOG = logging.getLogger("gossamer.run")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.faults.checks import ALONE, Answers, Company, Conserved, Delivery, Progress
 from gossamer.faults.hosts import LinkedHosts, Reaper
 from gossamer.faults.schedules import SETTINGS, Schedule, shortened

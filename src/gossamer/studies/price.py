@@ -15,10 +15,10 @@ from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import ALONE as ALONE_BASELINE
 from gossamer.algorithms.table import TOGETHER, Baseline
 from gossamer.errors import CallerError, SpecError, shortened
-from gossamer.experiment.planning import asked_in
-from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.preparation.planning import asked_in
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.report.curves import Point, price_figure
 from gossamer.report.figure import Figure

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import CallerError, DataError, GossamerError, RunWarning, shortened
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import read_spec, write_spec
-from gossamer.experiment.repeating import resume_run
-from gossamer.experiment.results_folder import CHECKPOINT, UNFINISHED, ResultsFolder, read_summary
-from gossamer.experiment.running import run
-from gossamer.experiment.secrets import FILE, KeptSecret, NoiseSecret
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.secrets import FILE, KeptSecret, NoiseSecret
+from gossamer.experiment.results.results_folder import CHECKPOINT, UNFINISHED, ResultsFolder, read_summary
+from gossamer.experiment.runs.repeating import resume_run
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.reading import read_spec, write_spec
+from gossamer.experiment.specs.spec import Experiment
 
 _MISSING = "nothing"
 _NOT_YET = "0" * 32

@@ -14,12 +14,12 @@ from typing import Any
 from gossamer.algorithms.plan import Plan
 from gossamer.bounded import real_path
 from gossamer.errors import CallerError, DataError, RunWarning, counted
-from gossamer.experiment.observing import no_better
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.reading import override, parse_spec, read_spec
-from gossamer.experiment.spec import Experiment, resolved
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.results.observing import no_better
+from gossamer.experiment.specs.reading import override, parse_spec, read_spec
+from gossamer.experiment.specs.spec import Experiment, resolved
 from gossamer.files import held, make_own_folder, to_json, write_own
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.page import write_report

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import SpecError, counted, shortened
-from gossamer.experiment.folder_names import setting_name
+from gossamer.experiment.specs.folder_names import setting_name
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.studies.runs import StudyRun, each_seed
 from gossamer.studies.study import (

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol, cast
 
 from gossamer.errors import CallerError, DataError, counted
-from gossamer.experiment.results_folder import packed, unpack
-from gossamer.experiment.secrets import NoiseSecret
+from gossamer.experiment.preparation.secrets import NoiseSecret
+from gossamer.experiment.results.results_folder import packed, unpack
 from gossamer.processes import results
 from gossamer.runtimes.ray_extra import ENDED, UNGUARDED, connected
 from gossamer.studies.runs import Outcome, StudyRun

@@ -71,8 +71,8 @@ PRESSED: tuple[Pressed, ...] = (
             "scipy.sparse",
             "safetensors.numpy",
             "numba",
-            "gossamer.experiment.reading",
-            "gossamer.experiment.running",
+            "gossamer.experiment.specs.reading",
+            "gossamer.experiment.runs.running",
         )
     ),
     Pressed("check: import of numpy", "check spec.yaml", "numpy"),

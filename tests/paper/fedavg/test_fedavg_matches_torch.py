@@ -10,8 +10,8 @@ import pytest
 from tests.reference import fedavg_torch
 
 import gossamer as gs
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
 from gossamer.parameters import unpack
 
 MODULES = {"softmax": fedavg_torch.softmax, "cnn_mapa": fedavg_torch.cnn}

@@ -16,11 +16,11 @@ from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.sample_planning import plan_samples
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.nodes_and_sides import Sources, sides_of
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.preparation.nodes_and_sides import Sources, sides_of
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.sides.plan import Nothing
 
 GRAPH = {"name": "graph_federated", "units": 2, "agents": 3, "rounds": 4}

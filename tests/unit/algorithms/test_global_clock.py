@@ -16,10 +16,10 @@ from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.deployment.founding.federation_spec import federation_spec
 from gossamer.errors import SpecError
-from gossamer.experiment.nodes_and_sides import nodes_of
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import read_text, write_spec
+from gossamer.experiment.preparation.nodes_and_sides import nodes_of
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.specs.reading import read_text, write_spec
 from gossamer.faults.specs import small_runs
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson

@@ -12,10 +12,10 @@ import pytest
 
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import SpecError
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec, read_text, write_spec
-from gossamer.experiment.secrets import secret_seed
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.secrets import secret_seed
+from gossamer.experiment.specs.reading import parse_spec, read_text, write_spec
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.faults.schedules import SETTINGS
 from gossamer.protocol.effects import Compute, Send

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.experiment.folder_names import default_folder
+from gossamer.experiment.specs.folder_names import default_folder
 
 SPEC = Path("examples/digits-gossip.yaml")
 

@@ -16,7 +16,7 @@ from gossamer.cli import printing
 from gossamer.cli.live import Display, Terminal, chosen
 from gossamer.cli.pages import progress
 from gossamer.cli.printing import Lines
-from gossamer.experiment.progress import Party
+from gossamer.experiment.runs.progress import Party
 
 SPEC: dict[str, Any] = {
     "algorithm": {"name": "gossip", "nodes": 4, "updates_per_node": 30},

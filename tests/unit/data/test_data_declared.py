@@ -12,7 +12,7 @@ import gossamer as gs
 from gossamer.data.catalogue import KNOWN
 from gossamer.data.datasets import DatasetSettings, blank_dataset, declared, declared_form, load_dataset
 from gossamer.errors import DataError, SpecError
-from gossamer.experiment.objective import build_objective
+from gossamer.experiment.preparation.objective import build_objective
 
 WARDS = {"name": "wards", "format": "csv", "features": 3, "labels": ("home", "ward")}
 

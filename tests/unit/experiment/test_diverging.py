@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from gossamer.cli import main
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.running import run
-from gossamer.experiment.summarising import initial_loss, troubles, worse
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.results.summarising import initial_loss, troubles, worse
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.reading import parse_spec
 
 pytestmark = pytest.mark.filterwarnings("ignore:fedavg. local_learning_rate:gossamer.errors.RunWarning")
 

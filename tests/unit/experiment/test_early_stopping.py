@@ -12,10 +12,10 @@ import yaml
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.errors import CallerError
-from gossamer.experiment.observing import PUBLIC, TEST
-from gossamer.experiment.planning import PUBLIC_EXAMPLES, UNITS, plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.preparation.planning import PUBLIC_EXAMPLES, UNITS, plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.results.observing import PUBLIC, TEST
+from gossamer.experiment.specs.reading import parse_spec
 
 GRAPH = {"name": "graph_federated", "units": 3, "agents": 4, "rounds": 5, "topology": "complete"}
 

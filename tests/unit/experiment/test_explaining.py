@@ -11,11 +11,11 @@ import pytest
 from tests.reference.gaussian_mu_slow import both_ways
 
 import gossamer as gs
-from gossamer.experiment import planning
-from gossamer.experiment.explaining import Words, explain
-from gossamer.experiment.planning import Forecast, forecast, plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import read_spec
+from gossamer.experiment.preparation import planning
+from gossamer.experiment.preparation.explaining import Words, explain
+from gossamer.experiment.preparation.planning import Forecast, forecast, plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.specs.reading import read_spec
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 

@@ -12,8 +12,8 @@ import yaml
 from sklearn.datasets import load_digits
 
 import gossamer as gs
-from gossamer.experiment.prepare import FromMemory
-from gossamer.experiment.secrets import secret_seed
+from gossamer.experiment.preparation.prepare import FromMemory
+from gossamer.experiment.preparation.secrets import secret_seed
 
 SPEC: dict[str, Any] = {
     "algorithm": {"name": "gossip", "nodes": 2, "updates_per_node": 4, "batch_size": 8},

@@ -12,10 +12,10 @@ from tests.reference.leak_specs import tiny
 
 import gossamer as gs
 from gossamer.errors import SpecError
-from gossamer.experiment.leaking import LeakAudit, audit_leak
-from gossamer.experiment.prepare import FromMemory, prepare
-from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.audits.leaking import LeakAudit, audit_leak
+from gossamer.experiment.preparation.prepare import FromMemory, prepare
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.sides.machine import Side
 
 NODES = 3

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gossamer.experiment import node_records
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.result import Result
-from gossamer.experiment.running import run
+from gossamer.experiment.results import node_records
+from gossamer.experiment.results.result import Result
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.reading import parse_spec
 
 COMMON = {
     "privacy": "none",

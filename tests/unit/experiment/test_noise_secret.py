@@ -13,11 +13,11 @@ import pytest
 
 import gossamer as gs
 from gossamer.errors import DataError, SpecError
-from gossamer.experiment import secrets
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.secrets import FILE, KeptSecret, NoiseSecret, mark, secret_seed
+from gossamer.experiment.preparation import secrets
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.secrets import FILE, KeptSecret, NoiseSecret, mark, secret_seed
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.randomness import Stream, derive
 from gossamer.version import __version__
 

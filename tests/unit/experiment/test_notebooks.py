@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import gossamer as gs
-from gossamer.experiment.results_folder import ResultsFolder
+from gossamer.experiment.results.results_folder import ResultsFolder
 from gossamer.privacy.guarantees import planned, reproducible
 from gossamer.privacy.mechanisms import NeighboringRelation
 

@@ -16,9 +16,9 @@ import gossamer as gs
 from gossamer.data.partition import KIND as PARTITIONS
 from gossamer.deployment.founding.federation_spec import own_code
 from gossamer.errors import SpecError
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec, read_text, write_spec
-from gossamer.experiment.spec import of_others
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.specs.reading import parse_spec, read_text, write_spec
+from gossamer.experiment.specs.spec import of_others
 from gossamer.topology.builders import build_graph
 from gossamer.topology.settings import KIND as TOPOLOGIES
 

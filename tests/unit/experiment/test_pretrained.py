@@ -15,10 +15,10 @@ from safetensors.numpy import load_file, save
 import gossamer as gs
 from gossamer.deployment.founding.federation_spec import federation_spec
 from gossamer.errors import SpecError
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec, read_spec, read_text, write_spec
-from gossamer.experiment.secrets import secret_seed
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.secrets import secret_seed
+from gossamer.experiment.specs.reading import parse_spec, read_spec, read_text, write_spec
 
 SPEC: dict[str, Any] = {
     "dataset": "digits",

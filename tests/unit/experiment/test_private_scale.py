@@ -13,14 +13,14 @@ import pytest
 from gossamer.data.declaration import Declaration
 from gossamer.data.table import table_of
 from gossamer.errors import CallerError, RunWarning
-from gossamer.experiment.attacking import invert
-from gossamer.experiment.auditing import audit_membership, audit_run
-from gossamer.experiment.nodes_and_sides import Sources
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.private_scale import WIDTH, beforehand, scaled
-from gossamer.experiment.running import run
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.audits.attacking import invert
+from gossamer.experiment.audits.auditing import audit_membership, audit_run
+from gossamer.experiment.preparation.nodes_and_sides import Sources
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.private_scale import WIDTH, beforehand, scaled
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.sides.plan import counts_of
 

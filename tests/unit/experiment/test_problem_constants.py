@@ -13,8 +13,8 @@ from gossamer.data.datasets import load_dataset
 from gossamer.data.examples import Split
 from gossamer.data.settings import DatasetSettings
 from gossamer.errors import DataError
-from gossamer.experiment import problem_constants
-from gossamer.experiment.problem_constants import estimate_problem, public_sample, synthetic_sample
+from gossamer.experiment.preparation import problem_constants
+from gossamer.experiment.preparation.problem_constants import estimate_problem, public_sample, synthetic_sample
 from gossamer.objectives.asked import Evaluation, Gradients
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective

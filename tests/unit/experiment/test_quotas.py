@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.specs.reading import parse_spec
 
 
 @pytest.mark.parametrize("epochs", [0.1, 10.0])

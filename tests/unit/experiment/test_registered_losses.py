@@ -21,8 +21,8 @@ import gossamer as gs
 from gossamer.cli import main
 from gossamer.deployment.founding.federation_spec import own_code
 from gossamer.errors import CallerError
-from gossamer.experiment.reading import parse_spec, read_text, write_spec
-from gossamer.experiment.spec import of_others
+from gossamer.experiment.specs.reading import parse_spec, read_text, write_spec
+from gossamer.experiment.specs.spec import of_others
 from gossamer.objectives.loss_settings import KIND
 
 QUICK: dict[str, Any] = {

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from gossamer.errors import SpecError
-from gossamer.experiment.results_folder import ResultsFolder, to_json
+from gossamer.experiment.results.results_folder import ResultsFolder, to_json
 from gossamer.trained.card import Card, read_card
 
 

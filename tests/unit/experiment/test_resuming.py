@@ -19,12 +19,12 @@ import gossamer as gs
 from gossamer.cli.main import main
 from gossamer.cli.options import interval
 from gossamer.errors import DataError, RunWarning, SpecError
-from gossamer.experiment import checkpoints, running
-from gossamer.experiment.checkpoints import Checkpoints
-from gossamer.experiment.driving import Patience
-from gossamer.experiment.progress import NullProgress
-from gossamer.experiment.results_folder import CHECKPOINT, ResultsFolder
-from gossamer.experiment.secrets import KeptSecret
+from gossamer.experiment.preparation.driving import Patience
+from gossamer.experiment.preparation.secrets import KeptSecret
+from gossamer.experiment.results.results_folder import CHECKPOINT, ResultsFolder
+from gossamer.experiment.runs import checkpoints, running
+from gossamer.experiment.runs.checkpoints import Checkpoints
+from gossamer.experiment.runs.progress import NullProgress
 from gossamer.protocol.snapshots import encode_snapshot
 
 SECRET = gs.NoiseSecret(bytes(range(16)))
@@ -413,7 +413,7 @@ def test_where_there_is_nothing_to_resume_it_says_so(out: Path, tmp_path: Path) 
 def test_a_folder_that_may_not_be_written_to_is_named(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a file system that is mounted for reading alone, also for the superuser."""
     before = files(out)
-    monkeypatch.setattr("gossamer.experiment.results_folder.os.access", lambda path, mode: path != out)
+    monkeypatch.setattr("gossamer.experiment.results.results_folder.os.access", lambda path, mode: path != out)
     with pytest.raises(SpecError, match=r"out: this folder may not be written to; make it writable, or give another$"):
         resume(out)
     with pytest.raises(SpecError, match="out: this folder may not be written to"):

@@ -12,8 +12,8 @@ import pytest
 import gossamer as gs
 from gossamer.deployment.founding.federation_spec import federation_spec
 from gossamer.errors import SpecError
-from gossamer.experiment.reading import read_text, write_spec
-from gossamer.experiment.secrets import samples_seed, secret_seed
+from gossamer.experiment.preparation.secrets import samples_seed, secret_seed
+from gossamer.experiment.specs.reading import read_text, write_spec
 from gossamer.sides.client import UpdateRule
 from gossamer.sides.masked_side import MemberRule
 from gossamer.sides.samples import SampleRule

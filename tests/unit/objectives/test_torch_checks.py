@@ -359,7 +359,7 @@ import gossamer.objectives.
 
 
 def test_without_torch_one_line_says_how_to_install_it() -> None:
-    for name in ("torch_module", "models"):
+    for name in ("networks.module", "models"):
         code = _WITHOUT_TORCH.strip() + name
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         last = found.stderr.strip().splitlines()[-1]

@@ -16,8 +16,8 @@ import gossamer as gs
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.objectives.asked import Evaluation, Gradients
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part

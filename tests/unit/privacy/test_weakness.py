@@ -14,9 +14,9 @@ from gossamer.cli import main
 from gossamer.deployment.owner.owned_data import OwnedData
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.errors import SpecError
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec, read_text, write_spec
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.specs.reading import parse_spec, read_text, write_spec
 from gossamer.privacy.accounting.accountants import delta as proved_delta
 from gossamer.privacy.guarantees import Known, for_persons, planned, refused_delta, remarked, remarks
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation

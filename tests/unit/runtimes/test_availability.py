@@ -12,10 +12,10 @@ import pytest
 
 from gossamer.cli import main
 from gossamer.errors import DataError, SpecError
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec, write_spec
-from gossamer.experiment.running import run
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.reading import parse_spec, write_spec
 from gossamer.runtimes.availability import DayAndNight, Span, Trace
 from gossamer.runtimes.links import FaultSettings
 from gossamer.sides.plan import counts_of

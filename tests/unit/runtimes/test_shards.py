@@ -15,8 +15,8 @@ from tests.reference.local_crew import Here, Inline
 
 from gossamer.data.memory import Data
 from gossamer.errors import CallerError, RunWarning, SpecError
-from gossamer.experiment.running import run
-from gossamer.experiment.secrets import NoiseSecret
+from gossamer.experiment.preparation.secrets import NoiseSecret
+from gossamer.experiment.runs.running import run
 from gossamer.runtimes import crew as crews
 from gossamer.runtimes.crew import LOST, Crew, Maker
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom
 from tests.reference.leak_specs import tiny
 
-from gossamer.experiment.planning import plan_run
+from gossamer.experiment.preparation.planning import plan_run
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap

@@ -19,10 +19,10 @@ from gossamer.algorithms.clients.rounds import public_cohorts
 from gossamer.deployment.party.computing import deployed_computer
 from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import BudgetSpent
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.masking import MaskedSum, Step, packed, unpacked
 from gossamer.privacy.masking.messages import Announcement, Roster
 from gossamer.privacy.unit_tasks import REFUSED, MaskingStep

@@ -15,10 +15,10 @@ from tests.sampling import examples
 
 import gossamer as gs
 from gossamer.cli.main import main
-from gossamer.experiment.checkpoints import Checkpoints
-from gossamer.experiment.driving import Patience
-from gossamer.experiment.results_folder import CHECKPOINT
-from gossamer.experiment.secrets import KeptSecret
+from gossamer.experiment.preparation.driving import Patience
+from gossamer.experiment.preparation.secrets import KeptSecret
+from gossamer.experiment.results.results_folder import CHECKPOINT
+from gossamer.experiment.runs.checkpoints import Checkpoints
 from gossamer.runtimes import crew
 from gossamer.studies import runs as studied
 from gossamer.studies.sweep import sweep

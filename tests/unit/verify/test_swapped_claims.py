@@ -24,7 +24,7 @@ from tests.unit.verify.chains import chained, named
 
 from gossamer.algorithms.graph_federated import guarantees as units
 from gossamer.algorithms.plan import Plan
-from gossamer.experiment.planning import plan_run
+from gossamer.experiment.preparation.planning import plan_run
 from gossamer.keys.identity import Identity
 from gossamer.privacy.guarantee_card import GuaranteeCard
 from gossamer.privacy.guarantees import Guarantee

@@ -76,8 +76,8 @@ class ModelServer(EndingNode):
     """Base of servers: a subclass says what becomes of the updates, with a handler of `Push`."""
 
     state: ServerState
-    called = "client"
-    """Word for those it serves."""
+    called, nobody = "client", "all clients left"
+    """Word for one that it serves, and why a run ends without any."""
     shown: type[Released | Confined] = Released
     """Label of their updates."""
 
@@ -130,7 +130,7 @@ class ModelServer(EndingNode):
         self.check_member(sender)
         s.left.add(sender)
         if s.left >= self.clients:
-            yield from self.halt(f"all {self.called}s left")
+            yield from self.halt(self.nobody)
 
     def wait(self, timeout: float | None, patience: float, timer: str) -> Effects:
         """Have a timer ring when the timeout is over; without one, when it is time to see who is there."""

@@ -175,7 +175,7 @@ class ServerNode(ModelServer):
     """The cloud server: the model x_t, and who works at which version of it."""
 
     state: CloudState
-    called = "edge"
+    called, nobody = "edge", "all edges left"
 
     def __init__(
         self, context: Context, course: Course, staleness: StalenessSettings, optimizer: Optimizer = None

@@ -8,7 +8,7 @@ from typing import Any
 from gossamer.cli.options import FileName, add_reproducible, add_spec, read_experiment, settings_of
 from gossamer.cli.pages import progress
 from gossamer.cli.printing import epsilon, print_json, say, table
-from gossamer.experiment.folder_names import default_folder
+from gossamer.experiment.specs.folder_names import default_folder
 
 DESCRIPTION = (
     "Run a spec once with canaries, each included by a fair coin, and guess the coins from what was released: a lower "
@@ -50,7 +50,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def audit_command(options: argparse.Namespace) -> int:
     """Run with canaries, and say what is measured and what is proved."""
-    from gossamer.experiment.auditing import audit_run
+    from gossamer.experiment.audits.auditing import audit_run
 
     experiment = read_experiment(options)
     shown = progress()

@@ -11,7 +11,7 @@ from gossamer.cli.printing import print_json, table
 from gossamer.errors import CallerError, counted
 
 if TYPE_CHECKING:
-    from gossamer.experiment.attacking import Inversion
+    from gossamer.experiment.audits.attacking import Inversion
 
 DESCRIPTION = "Recover the first examples of the first node's shard from the gradients it would release."
 
@@ -38,9 +38,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def inversion_command(options: argparse.Namespace) -> int:
     """Recover examples, draw them, and say how like the originals they are."""
-    from gossamer.experiment.attacking import invert
-    from gossamer.experiment.prepare import prepare
-    from gossamer.experiment.results_folder import to_json
+    from gossamer.experiment.audits.attacking import invert
+    from gossamer.experiment.preparation.prepare import prepare
+    from gossamer.experiment.results.results_folder import to_json
     from gossamer.files import write_own
 
     if not all(1e-9 <= epsilon <= 1e12 for epsilon in options.epsilon):

@@ -10,7 +10,7 @@ from gossamer.cli.options import add_spec, naming, read_experiment, same_options
 from gossamer.cli.printing import patience, print_json, table
 
 if TYPE_CHECKING:
-    from gossamer.experiment.leaking import LeakAudit
+    from gossamer.experiment.audits.leaking import LeakAudit
 
 DESCRIPTION = (
     "Run a spec on pairs of neighbouring data sets with equal coins, hand over the releases of the first run to the "
@@ -28,8 +28,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def leak_command(options: argparse.Namespace) -> int:
     """Run the pairs, and say what differs."""
-    from gossamer.experiment.leaking import audit_leak
-    from gossamer.experiment.prepare import prepare
+    from gossamer.experiment.audits.leaking import audit_leak
+    from gossamer.experiment.preparation.prepare import prepare
 
     experiment = read_experiment(options)
     with naming(options.spec), patience("preparing the run") as now:

@@ -11,7 +11,7 @@ from gossamer.cli.printing import print_json, say, table, wrapped
 from gossamer.errors import DataError, counted
 
 if TYPE_CHECKING:
-    from gossamer.experiment.auditing import MembershipAudit
+    from gossamer.experiment.audits.auditing import MembershipAudit
 
 DESCRIPTION = "Compare the losses of training and test examples at a run's model; needs the run's data."
 
@@ -26,7 +26,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def membership_command(options: argparse.Namespace) -> int:
     """Say how well losses tell members from others, and write it beside the guarantee."""
-    from gossamer.experiment.auditing import audit_membership
+    from gossamer.experiment.audits.auditing import audit_membership
 
     found = audit_membership(options.results)
     figure = _draw_losses(found, made_folder(options.out or options.results) / "membership.png")

@@ -28,7 +28,7 @@ def algorithms_command(options: argparse.Namespace) -> int:
     """Print the list."""
     from gossamer.algorithms.interface import clash, registered
     from gossamer.algorithms.table import ALGORITHMS
-    from gossamer.experiment.spec import KINDS
+    from gossamer.experiment.specs.spec import KINDS
 
     others = registered()
     more = {kind: {one: clash(one, all_, kind.names) for one in all_} for kind in KINDS for all_ in [kind.registered()]}

@@ -275,7 +275,7 @@ def new_command(options: argparse.Namespace) -> int:
     from gossamer.deployment.founding import layout as papers
     from gossamer.deployment.founding.federation_spec import left_out, start_of
     from gossamer.deployment.founding.founding import draft
-    from gossamer.experiment.reading import read_text
+    from gossamer.experiment.specs.reading import read_text
 
     papers.check_empty(options.folder)
     parties, keys, spec = _parties(options), _keys(options), _spec_text(options.spec)
@@ -362,7 +362,7 @@ def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed) -> int
 def _own(invitation: Invitation, start: Path | None) -> Agreed:
     """The same of an invitation by this organiser, whose spec's code is allowed, and who has the starting model."""
     from gossamer.deployment.founding.federation_spec import own_code
-    from gossamer.experiment.reading import read_text
+    from gossamer.experiment.specs.reading import read_text
 
     return _agreed(invitation, own_code(read_text(invitation.spec)), start)
 

@@ -35,12 +35,12 @@ from gossamer.deployment.party.data import shard_settings, write_party_file
 from gossamer.deployment.party.data_side import planned_divergence
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError, SpecError
-from gossamer.experiment.observing import fit_figures
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.reading import write_spec
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.results.observing import fit_figures
+from gossamer.experiment.specs.reading import write_spec
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.files import for_owner, write_own
 from gossamer.interrupts import orderly
 from gossamer.keys.membership import AGENT

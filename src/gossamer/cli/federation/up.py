@@ -12,10 +12,10 @@ from gossamer.cli.options import FileName, add_spec, read_experiment, settings_o
 from gossamer.cli.pages import add_live, door_for, live
 from gossamer.cli.printing import epsilon, print_json, say, table, warn, wrapped
 from gossamer.errors import GossamerError, SpecError
-from gossamer.experiment.folder_names import default_folder
+from gossamer.experiment.specs.folder_names import default_folder
 
 if TYPE_CHECKING:
-    from gossamer.experiment.spec import Experiment
+    from gossamer.experiment.specs.spec import Experiment
     from gossamer.report.serving import Door
 
 DESCRIPTION = (
@@ -55,9 +55,9 @@ def _up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Do
     # Both need what is optional, so they are imported only here.
     from gossamer.cli.federation.local_federation import STATE, LocalFederation
     from gossamer.deployment.founding.federation_spec import left_out
-    from gossamer.experiment.observing import fit_warnings
-    from gossamer.experiment.results_folder import to_json
-    from gossamer.experiment.summarising import all_finite, card_of, initial_loss, troubles, worse
+    from gossamer.experiment.results.observing import fit_warnings
+    from gossamer.experiment.results.results_folder import to_json
+    from gossamer.experiment.results.summarising import all_finite, card_of, initial_loss, troubles, worse
     from gossamer.files import write_own
     from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
     from gossamer.trained.card import ARRAYS, saved

@@ -38,7 +38,7 @@ def average_command(options: argparse.Namespace) -> int:
 
     import numpy as np
 
-    from gossamer.experiment.results_folder import to_json
+    from gossamer.experiment.results.results_folder import to_json
     from gossamer.files import make_own_folder, write_own
     from gossamer.trained.averaging import Saved, average
     from gossamer.trained.card import ARRAYS, FILE, saved

@@ -14,8 +14,8 @@ from gossamer.errors import counted
 
 if TYPE_CHECKING:
     from gossamer.algorithms.plan import Plan
-    from gossamer.experiment.planning import Forecast
-    from gossamer.experiment.prepared import Prepared
+    from gossamer.experiment.preparation.planning import Forecast
+    from gossamer.experiment.preparation.prepared import Prepared
 
 DESCRIPTION = "Check a spec: load its data, fix its schedule and noise, and say in plain words what a run would do."
 
@@ -29,8 +29,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def check_command(options: argparse.Namespace) -> int:
     """Say what would happen."""
-    from gossamer.experiment.planning import forecast, plan_run
-    from gossamer.experiment.prepare import prepare
+    from gossamer.experiment.preparation.planning import forecast, plan_run
+    from gossamer.experiment.preparation.prepare import prepare
 
     experiment = read_experiment(options)
     with naming(options.spec):
@@ -49,8 +49,8 @@ def check_command(options: argparse.Namespace) -> int:
 
 
 def _check_document(prepared: Prepared, plan: Plan, found: Forecast) -> dict[str, Any]:
-    from gossamer.experiment.explaining import explain
-    from gossamer.experiment.summarising import proved
+    from gossamer.experiment.preparation.explaining import explain
+    from gossamer.experiment.results.summarising import proved
 
     return {
         "algorithm": prepared.experiment.algorithm.name,

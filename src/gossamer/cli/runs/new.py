@@ -19,7 +19,7 @@ from gossamer.errors import CallerError, counted, did_you_mean
 if TYPE_CHECKING:
     from gossamer.cli.runs.declaring import Declaring
     from gossamer.data.looking import Looked, LookedAt
-    from gossamer.experiment.drafting import Draft
+    from gossamer.experiment.specs.drafting import Draft
 
 DESCRIPTION = (
     "Look at a CSV or Parquet file on this machine, and write a commented spec for a first private run on it. Ranges, "
@@ -314,7 +314,7 @@ def _draft(
     apart: Apart,
     out: Path,
 ) -> Draft:
-    from gossamer.experiment.drafting import Draft
+    from gossamer.experiment.specs.drafting import Draft
 
     counts = None if apart.owner is None else looked.columns[apart.owner].texts
     path = looked.path.resolve()
@@ -351,11 +351,11 @@ def _tried(given: Draft, out: Path, options: argparse.Namespace) -> str | tuple[
     from gossamer.cli.runs.declaring import flag
     from gossamer.data.meaning import MarkWarning
     from gossamer.data.table import WrongCell
-    from gossamer.experiment.drafting import draft, with_settings
-    from gossamer.experiment.planning import plan_run
-    from gossamer.experiment.prepare import prepare
-    from gossamer.experiment.reading import read_text
-    from gossamer.experiment.spec import resolved
+    from gossamer.experiment.preparation.planning import plan_run
+    from gossamer.experiment.preparation.prepare import prepare
+    from gossamer.experiment.specs.drafting import draft, with_settings
+    from gossamer.experiment.specs.reading import read_text
+    from gossamer.experiment.specs.spec import resolved
 
     text = with_settings(draft(given), options.set)
     try:

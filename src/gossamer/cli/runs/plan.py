@@ -17,7 +17,7 @@ from gossamer.cli.commands import CommandParser
 from gossamer.cli.options import check_delta
 from gossamer.cli.printing import patience, print_json, table, warn, wrapped
 from gossamer.errors import CallerError, SpecError
-from gossamer.experiment.results_folder import to_json
+from gossamer.experiment.results.results_folder import to_json
 
 DESCRIPTION = "Compute what a run would be made of from public constants. No data is read."
 

@@ -8,7 +8,7 @@ from gossamer.cli.options import add_reproducible, add_spec, naming, overrides_o
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.cli.runs.sweep import add_study, ended, make
 from gossamer.errors import DataError
-from gossamer.experiment.folder_names import default_folder
+from gossamer.experiment.specs.folder_names import default_folder
 
 DESCRIPTION = (
     "Run a private federation with and without noise, each party alone, and all rows in one place, with the same "

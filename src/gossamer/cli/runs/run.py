@@ -35,11 +35,11 @@ from gossamer.cli.printing import (
     wrapped,
 )
 from gossamer.errors import ENDED_SHORT, BudgetSpent, CallerError, counted
-from gossamer.experiment.folder_names import default_folder
+from gossamer.experiment.specs.folder_names import default_folder
 
 if TYPE_CHECKING:
     from gossamer.algorithms.plan import Words
-    from gossamer.experiment.result import Result
+    from gossamer.experiment.results.result import Result
     from gossamer.runtimes.ray_shards import RayShards
 
 DESCRIPTION = "Run an experiment."
@@ -106,9 +106,9 @@ def _add_engine(command: argparse.ArgumentParser) -> None:
 
 def run_command(options: argparse.Namespace) -> int:
     """Run the experiment and say what came of it."""
-    from gossamer.experiment.driving import made
-    from gossamer.experiment.observing import fit_warnings, remark
-    from gossamer.experiment.summarising import troubles
+    from gossamer.experiment.preparation.driving import made
+    from gossamer.experiment.results.observing import fit_warnings, remark
+    from gossamer.experiment.results.summarising import troubles
 
     made_by = _resume if options.resume is not None else _repeat if options.repeat is not None else _run
     out, start = made_by(options)
@@ -145,7 +145,7 @@ def run_command(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> Start:
-    from gossamer.experiment.running import run
+    from gossamer.experiment.runs.running import run
 
     if options.spec is None:
         raise CallerError("expected a SPEC to run, or --repeat RESULTS, or --resume RESULTS, found none; give one")
@@ -171,7 +171,7 @@ def _engine(options: argparse.Namespace) -> RayShards | None:
 
 
 def _repeat(options: argparse.Namespace) -> Start:
-    from gossamer.experiment.repeating import repeat_run
+    from gossamer.experiment.runs.repeating import repeat_run
 
     more = {"--checkpoint": options.checkpoint, "--shards": options.shards, "--address": options.address}
     _check_alone("--repeat", options, {name: value is not None for name, value in more.items()})
@@ -181,7 +181,7 @@ def _repeat(options: argparse.Namespace) -> Start:
 
 
 def _resume(options: argparse.Namespace) -> Start:
-    from gossamer.experiment.repeating import resume_run
+    from gossamer.experiment.runs.repeating import resume_run
 
     more = {"--repeat": options.repeat, "--out": options.out, "--overwrite": options.overwrite}
     _check_alone("--resume", options, {name: bool(value) for name, value in more.items()})
@@ -212,13 +212,13 @@ def _kept(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _goes_on(out: Path) -> str:
-    from gossamer.experiment.results_folder import CHECKPOINT
+    from gossamer.experiment.results.results_folder import CHECKPOINT
 
     return f"; gossamer run --resume {shlex.quote(str(out))} goes on" if (out / CHECKPOINT).exists() else ""
 
 
 def _report(result: Result, words: Words, repeated: Path | None) -> str:
-    from gossamer.experiment.observing import fit_in_words
+    from gossamer.experiment.results.observing import fit_in_words
 
     summary = result.summary
     nodes = summary["privacy"]["nodes"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gossamer.cli.options import add_spec, read_experiment
 from gossamer.cli.printing import patience, print_json, say
 from gossamer.errors import SpecError, counted
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.faults.specs import small_runs
 from gossamer.faults.trials import Failure, Trial, first_failing
 from gossamer.processes import results

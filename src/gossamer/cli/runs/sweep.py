@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gossamer.cli.options import FileName, add_reproducible, add_spec, naming, overrides_of, settings_of
 from gossamer.cli.printing import print_json, say, table, warn
 from gossamer.errors import DataError, counted
-from gossamer.experiment.folder_names import default_folder
+from gossamer.experiment.specs.folder_names import default_folder
 
 if TYPE_CHECKING:
     from gossamer.report.sections import Section

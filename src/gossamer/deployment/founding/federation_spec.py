@@ -12,9 +12,9 @@ from gossamer.algorithms.table import registered_as
 from gossamer.data.datasets import declared, declared_form
 from gossamer.data.settings import PrivateScale
 from gossamer.errors import SpecError, counted
-from gossamer.experiment.objective import pretrained_file
-from gossamer.experiment.reading import read_text, write_spec
-from gossamer.experiment.spec import (
+from gossamer.experiment.preparation.objective import pretrained_file
+from gossamer.experiment.specs.reading import read_text, write_spec
+from gossamer.experiment.specs.spec import (
     Experiment,
     PretrainedSettings,
     PrivacySettings,

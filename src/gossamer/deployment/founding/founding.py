@@ -22,10 +22,10 @@ from gossamer.deployment.founding.invitations import Invitation, invite, parse_s
 from gossamer.deployment.founding.layout import check_secrecy, configuration, for_broker, has_tls
 from gossamer.deployment.founding.roster import check_known, check_names, roster
 from gossamer.errors import CallerError, SpecError
-from gossamer.experiment.objective import pretrained_file
-from gossamer.experiment.prepare import servers
-from gossamer.experiment.reading import read_text
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.preparation.objective import pretrained_file
+from gossamer.experiment.preparation.prepare import servers
+from gossamer.experiment.specs.reading import read_text
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.private_files import read_private
 from gossamer.runtimes.mqtt.certificates import Authority

@@ -12,7 +12,7 @@ from gossamer.algorithms.table import ALGORITHMS
 from gossamer.bounded import read_file
 from gossamer.deployment.founding import layout as papers
 from gossamer.errors import CallerError, SpecError, did_you_mean
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.files import make_own_folder, replaced
 from gossamer.keys.errors import IdentityError
 from gossamer.keys.identity import Identity, PublicKey

@@ -16,7 +16,7 @@ from gossamer.deployment.party.gathering import MEMORY
 from gossamer.deployment.party.joining import Invited, PartyOptions, accept
 from gossamer.deployment.party.state_folder import STORE, StateFolder, opened
 from gossamer.errors import CallerError, GossamerError
-from gossamer.experiment.spec import Experiment
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.files import make_own_folder, named
 from gossamer.keys.errors import InvitationError
 from gossamer.protocol.link import Link

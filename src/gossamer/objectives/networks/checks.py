@@ -309,7 +309,7 @@ def _described(outputs: Any) -> str:
     return type(outputs).__name__
 
 
-_TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parent)
+_TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
 
 
 def reason(problem: BaseException, *, told: bool = True) -> str:

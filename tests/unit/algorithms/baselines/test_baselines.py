@@ -9,10 +9,10 @@ import pytest
 
 from gossamer.algorithms.baselines.box import AloneNode, Settings
 from gossamer.errors import SpecError
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.running import run
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.protocol.effects import Compute, Finish
 from gossamer.protocol.events import Completed, Resumed, Started
 from gossamer.testing.contracts import AlgorithmContract

@@ -12,9 +12,9 @@ import yaml
 
 from gossamer.cli import main
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec, write_spec
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.specs.reading import parse_spec, write_spec
 from gossamer.faults.specs import small_runs
 
 NAMES = ("fedavg", "fedbuff", "fedasync")

@@ -19,10 +19,10 @@ from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli import main
 from gossamer.errors import BudgetUnreachable, SpecError
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.running import run
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.sampling import FixedSize, Poisson
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute, Effect, Finish, Send

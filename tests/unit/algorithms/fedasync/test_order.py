@@ -14,8 +14,8 @@ from tests.reference.server_traces import ages
 
 from gossamer.algorithms.clients.messages import SERVER
 from gossamer.algorithms.fedasync.box import Settings
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.running import run
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.protocol.trace import read_steps
 
 CLIENTS, QUOTA = 4, 20

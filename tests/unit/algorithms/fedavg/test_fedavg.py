@@ -22,8 +22,8 @@ from gossamer.algorithms.fedavg.box import Settings
 from gossamer.algorithms.plan import Plan
 from gossamer.cli import main
 from gossamer.errors import PeerError, SpecError
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.running import run
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.mechanisms import Gaussian, NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

@@ -24,12 +24,12 @@ from gossamer.algorithms.masked_round import MaskingReply
 from gossamer.algorithms.plan import EVERYBODY, Plan
 from gossamer.cli import main
 from gossamer.errors import PeerError, RunWarning
-from gossamer.experiment.nodes_and_sides import nodes_of
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.result import Result
-from gossamer.experiment.running import run
+from gossamer.experiment.preparation.nodes_and_sides import nodes_of
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.results.result import Result
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.masking import MaskedSum
 from gossamer.privacy.masking import Step as MaskingStep
 from gossamer.privacy.masking.server import reply_bytes

@@ -29,8 +29,8 @@ from gossamer.algorithms.clients.messages import SERVER, Fetch, Leave, Push
 from gossamer.algorithms.fedavg.box import Settings
 from gossamer.cli import main
 from gossamer.errors import SpecError
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.running import run
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import CuratedSum

@@ -26,11 +26,11 @@ from gossamer.algorithms.masked_round import MaskingReply
 from gossamer.algorithms.plan import Plan
 from gossamer.cli import main
 from gossamer.errors import RunWarning
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.result import Result
-from gossamer.experiment.running import run
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.results.result import Result
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

@@ -24,10 +24,10 @@ from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.fedbuff.box import Settings
 from gossamer.algorithms.plan import Plan
 from gossamer.errors import PeerError, RunWarning, SpecError
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec, write_spec
-from gossamer.experiment.running import run
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.runs.running import run
+from gossamer.experiment.specs.reading import parse_spec, write_spec
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

@@ -21,12 +21,12 @@ from gossamer.algorithms.graph_federated.settings import combination
 from gossamer.algorithms.plan import Plan
 from gossamer.cli import main
 from gossamer.errors import CallerError
-from gossamer.experiment.nodes_and_sides import Sources, sides_of
-from gossamer.experiment.planning import plan_run, problem_of
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.prepared import Prepared
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.secrets import _deciding, secret_seed
+from gossamer.experiment.preparation.nodes_and_sides import Sources, sides_of
+from gossamer.experiment.preparation.planning import plan_run, problem_of
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.secrets import _deciding, secret_seed
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.guarantees import SIMULATED_NOISE
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal

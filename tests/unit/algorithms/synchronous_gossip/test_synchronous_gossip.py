@@ -14,9 +14,9 @@ from gossamer.algorithms.synchronous_gossip import box
 from gossamer.algorithms.synchronous_gossip.box import Settings
 from gossamer.algorithms.synchronous_gossip.node import Enough, Iterate, Probe, SynchronousNode, momentum, rows
 from gossamer.errors import PeerError, SpecError
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query

@@ -24,7 +24,7 @@ from gossamer.deployment.founding.layout import is_loopback
 from gossamer.deployment.founding.roster import ROLES, make_identity, read_keys
 from gossamer.deployment.party.agreement import Terms
 from gossamer.errors import CallerError
-from gossamer.experiment.reading import read_spec, read_text, write_spec
+from gossamer.experiment.specs.reading import read_spec, read_text, write_spec
 from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.runtimes.mqtt.broker import access_list

@@ -23,7 +23,7 @@ from gossamer.deployment.founding.founding import draft_again, found
 from gossamer.deployment.founding.invitations import Invitation, read_signed
 from gossamer.deployment.party.agreement import Terms
 from gossamer.errors import CallerError, SpecError
-from gossamer.experiment.reading import read_text
+from gossamer.experiment.specs.reading import read_text
 from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.runtimes.mqtt.broker import access_list

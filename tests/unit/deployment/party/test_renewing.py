@@ -20,8 +20,8 @@ from gossamer.deployment.party.joining import Invited, PartyOptions
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.stored import RECORD, Newer, check_newer, fitting, open_host
 from gossamer.errors import CallerError
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec, write_spec
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.specs.reading import parse_spec, write_spec
 from gossamer.keys.identity import Identity
 from gossamer.protocol.effects import Request
 from gossamer.protocol.session import Transmit

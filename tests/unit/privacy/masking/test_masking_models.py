@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from tests.reference.asked_apart import RUN, Party, added, found_in, parties_of, prepared_of
 
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepared import Prepared
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepared import Prepared
 from gossamer.privacy.masking import (
     Announcement,
     DeliveredShares,

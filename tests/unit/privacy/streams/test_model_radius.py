@@ -12,11 +12,11 @@ from scipy import stats
 
 from gossamer.algorithms.graph_federated.messages import Assignment
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.nodes_and_sides import Sources, nodes_of, sides_of
-from gossamer.experiment.planning import plan_run
-from gossamer.experiment.prepare import prepare
-from gossamer.experiment.reading import parse_spec
-from gossamer.experiment.secrets import secret_seed
+from gossamer.experiment.preparation.nodes_and_sides import Sources, nodes_of, sides_of
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.secrets import secret_seed
+from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import TAIL_BITS, RandomNoise, model_lengths
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw

@@ -1,0 +1,251 @@
+"""Inversion of what a spec's nodes would release: which examples come back, at which noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from gossamer.arrays import FloatArray
+from gossamer.attacks.inversion import clipped_similarity, cosine_similarity, is_linear, recover_input
+from gossamer.data.examples import Split
+from gossamer.errors import DataError, SpecError, counted
+from gossamer.experiment.audits.releasing import released_gradients
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.private_scale import check_not_private
+from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise
+from gossamer.randomness import derive
+
+Method = Literal["auto", "linear", "matching"]
+
+_NO_CLIP = 1.0
+"""The clip of the levels compared where the spec has none."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """Examples that came back at one level of noise.
+
+    Attributes
+    ----------
+    name : str
+        Name of the level, for tables and figures.
+    mechanism : Mechanism
+        Clip and noise.
+    recovered : ndarray [groups, ...]
+        One recovered example a batch, in the shape of an example.
+    similarities : ndarray [groups] or None
+        SSIM with the example of the batch that it is most like; None where examples are no pictures.
+    cosines : ndarray [groups]
+        Cosine similarity with the example of the batch that it is most like.
+    """
+
+    name: str
+    mechanism: Mechanism
+    recovered: FloatArray
+    similarities: FloatArray | None
+    cosines: FloatArray
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, without the recovered examples."""
+        similarities = self.similarities
+        return {
+            "level": self.name,
+            "mechanism": self.mechanism.describe(),
+            "ssim": None if similarities is None else float(similarities.mean()),
+            "ssim_each": None if similarities is None else similarities.tolist(),
+            "cosine": float(self.cosines.mean()),
+            "cosine_each": self.cosines.tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """An inversion of several batches at several levels of noise.
+
+    Attributes
+    ----------
+    method : str
+        ``linear`` or ``matching``.
+    node : str
+        Node whose examples they are.
+    batch_size : int
+        Examples in a batch.
+    originals : ndarray [groups, ...]
+        Example of each batch that the noise-free recovery is most like.
+    low, high : float
+        Range of the features.
+    levels : tuple of Level
+        The first is without noise.
+    """
+
+    method: str
+    node: str
+    batch_size: int
+    originals: FloatArray
+    low: float
+    high: float
+    levels: tuple[Level, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "method": self.method,
+            "node": self.node,
+            "examples": len(self.originals),
+            "batch_size": self.batch_size,
+            "levels": [level.as_dict() for level in self.levels],
+        }
+
+
+def node_mechanism(prepared: Prepared, name: str) -> Mechanism:
+    """The noise that a run of the spec would add at node ``name``."""
+    return plan_run(prepared).mechanisms[name]
+
+
+def invert(
+    prepared: Prepared,
+    *,
+    examples: int = 8,
+    batch_size: int = 1,
+    epsilons: Sequence[float] = (),
+    method: Method = "auto",
+) -> Inversion:
+    """Release gradients of the first node's first examples at the initial model, and recover examples from them.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        Parts that a run of the spec is made of.
+    examples : int
+        Number of batches attacked, each of the next ``batch_size`` examples of the shard.
+    batch_size : int
+        Examples in a batch. With more than one a mixture comes back.
+    epsilons : sequence of float
+        Levels to compare: noise of `L2Laplace` with this epsilon for one release, at the spec's clip and relation.
+    method : {"auto", "linear", "matching"}
+        ``auto`` reads the input off a linear first layer, and matches gradients where there is none.
+
+    Raises
+    ------
+    CallerError
+        If the shard is too small, the method does not fit the model, or no gradient of a batch is ever released.
+    """
+    if examples < 1 or batch_size < 1:
+        raise SpecError(f"expected at least 1 example and a batch size of at least 1, found {examples}, {batch_size}")
+    if prepared.experiment.terms.rounds:
+        how = " --score loss" if prepared.cast.trust else ""
+        raise SpecError(
+            f"inversion is of the gradient of one batch, and {prepared.experiment.algorithm.name} releases sums of "
+            f"whole rounds; take another algorithm, or audit this one with gossamer attack audit{how}"
+        )
+    check_not_private(prepared, "inversion")
+    node, shard = prepared.names[0], prepared.shards[0]
+    if examples * batch_size > len(shard):
+        raise DataError(
+            f"{node} holds {counted(len(shard), 'example')}, fewer than {examples} batches of {batch_size}; take fewer"
+        )
+    chosen = _chosen(prepared, method)
+    if chosen == "matching" and batch_size > 1:
+        raise SpecError(f"gradient matching recovers one example, found a batch size of {batch_size}; take 1")
+    batches = shard[: examples * batch_size].reshape(examples, batch_size)
+    originals = _dense(prepared.dataset.train.features[batches.ravel()]).reshape(examples, batch_size, -1)
+    shape = tuple(prepared.dataset.train.features.shape[1:])
+    low, high = _range(prepared.dataset.train)
+    attack = _linear(prepared) if chosen == "linear" else _matching(prepared, (low, high))
+    compare = _Comparison(shape, low, high)
+    levels = []
+    for number, (name, mechanism) in enumerate(_levels(prepared, node, epsilons)):
+        seed = derive(prepared.experiment.seed, "attack", "inversion", number)
+        released = released_gradients(
+            prepared.objective, prepared.dataset.train, list(batches), prepared.initial, mechanism, seed
+        )
+        recovered = np.stack([attack(one, mechanism) for one in released])
+        levels.append(Level(name, mechanism, recovered.reshape(examples, *shape), *compare(originals, recovered)))
+    best = _most_alike(originals, levels[0].recovered.reshape(examples, -1))
+    shown = originals[np.arange(examples), best].reshape(examples, *shape)
+    return Inversion(chosen, node, batch_size, shown, low, high, tuple(levels))
+
+
+def _chosen(prepared: Prepared, method: Method) -> str:
+    if method != "auto":
+        return method
+    features = math.prod(prepared.dataset.train.features.shape[1:])
+    return "linear" if is_linear(prepared.objective.parts, features) else "matching"
+
+
+def _levels(prepared: Prepared, node: str, epsilons: Sequence[float]) -> list[tuple[str, Mechanism]]:
+    own = node_mechanism(prepared, node)
+    clip = own.clip if math.isfinite(own.clip) else _NO_CLIP
+    relation = prepared.experiment.privacy.relation
+    return [
+        ("no noise", NoNoise(own.clip)),
+        *([("the spec's noise", own)] if own.second_moment(prepared.objective.size) > 0 else []),
+        *((f"epsilon {epsilon:g}", L2Laplace(clip, epsilon, relation)) for epsilon in epsilons),
+    ]
+
+
+def _dense(features: Any) -> FloatArray:
+    return np.asarray(features.toarray() if sp.issparse(features) else features, np.float64)
+
+
+def _range(data: Split) -> tuple[float, float]:
+    values: Any = data.features.data if data.sparse else data.features
+    low, high = float(values.min()), float(values.max())
+    return (min(low, 0.0), max(high, 0.0)) if data.sparse else (low, high)
+
+
+def _linear(prepared: Prepared) -> Callable[[FloatArray, Mechanism], FloatArray]:
+    features, parts = math.prod(prepared.dataset.train.features.shape[1:]), prepared.objective.parts
+    return lambda released, _: recover_input(released, parts, features)
+
+
+def _matching(prepared: Prepared, span: tuple[float, float]) -> Callable[[FloatArray, Mechanism], FloatArray]:
+    # Networks need torch, which is optional.
+    from gossamer.attacks.matching import match_gradient
+
+    shape = tuple(prepared.dataset.train.features.shape[1:])
+    model = np.asarray(prepared.initial.values)
+    seed = derive(prepared.experiment.seed, "attack", "matching")
+
+    def attack(released: FloatArray, mechanism: Mechanism) -> FloatArray:
+        found = match_gradient(
+            prepared.objective, model, released, shape, low=span[0], high=span[1], clip=mechanism.clip, seed=seed
+        )
+        recovered: FloatArray = found.recovered.ravel()
+        return recovered
+
+    return attack
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Scores of recovered examples, each against the example of its batch that it is most like."""
+
+    shape: tuple[int, ...]
+    low: float
+    high: float
+
+    def __call__(self, originals: FloatArray, recovered: FloatArray) -> tuple[FloatArray | None, FloatArray]:
+        """SSIM (of pictures) and cosine [groups] of recovered [groups, size] with originals [groups, n, size]."""
+        cosines = [max(cosine_similarity(x, found) for x in batch) for batch, found in zip(originals, recovered)]
+        if len(self.shape) != 3:
+            return None, np.array(cosines)
+        return np.array([self._most_similar(*pair) for pair in zip(originals, recovered)]), np.array(cosines)
+
+    def _most_similar(self, batch: FloatArray, found: FloatArray) -> float:
+        picture = found.reshape(self.shape)
+        return max(clipped_similarity(x.reshape(self.shape), picture, self.low, self.high) for x in batch)
+
+
+def _most_alike(originals: FloatArray, recovered: FloatArray) -> npt.NDArray[np.intp]:
+    """Number of the example of each batch [groups, n, size] nearest in angle to the recovered one [groups, size]."""
+    return np.array(
+        [np.argmax([cosine_similarity(x, found) for x in batch]) for batch, found in zip(originals, recovered)]
+    )

@@ -1,0 +1,309 @@
+"""The seed of sampling and noise: secret, and another one for every two runs that could be compared.
+
+Two runs that share their noise give it away: the difference of what they release is the difference of their clipped
+gradients, without any noise. So the seed depends on all that decides a gradient: the settings, the noise, the examples
+themselves and who holds which, what files the settings name, the source of one's own module, name, version and source
+of a distribution whose algorithm is run, the version of the library where there is a secret; and on what the run is
+for, since an audit puts other examples in places of some. Two runs share their noise only if they are the same run.
+
+All of that can be known to others, so the seed also depends on the run's `NoiseSecret`, which nobody else can. Only
+noise that the spec wants reproducible follows from the spec's seed in its place, and such a run has no guarantee.
+
+A seed that depends on examples tells nothing about them: it is never released, and noise from it is as good as from any
+other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_bytes
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from pydantic import BaseModel
+
+from gossamer.algorithms.table import registered_as
+from gossamer.bounded import MOST_RECORDS, read_file
+from gossamer.data.examples import Split
+from gossamer.errors import DataError, SpecError
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.specs.spec import Experiment, of_others
+from gossamer.keys.errors import IdentityError
+from gossamer.keys.private_files import read_private, write_private
+from gossamer.randomness import derive
+from gossamer.version import __version__
+
+REPRODUCIBLE = "0.1.0.dev0"
+"""Stands in the version's place where nothing is secret: records of studies outlive a release that draws as before."""
+
+# Every run with something to hide draws its own noise secret. Where results are written it is kept beside them, in a
+# file that its owner alone may read, and nowhere else: not in the spec, the summary, the metrics, a trace or a message.
+# It is needed to repeat the run's bytes, and for nothing else; whoever deletes it loses no more than that.
+
+FILE = "noise_secret.json"
+"""Its name in a results folder."""
+SECRET_BYTES = 16
+_HEXADECIMAL = ("noise_secret", "run", "tested")
+_KNOWN = "count the run as one without a guarantee"  # a new secret would not be this run's
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseSecret:
+    """128 bits that nobody else may know; they are not shown when printed.
+
+    Attributes
+    ----------
+    value : bytes [16]
+        The bits.
+
+    Raises
+    ------
+    SpecError
+        If they are not 16 bytes.
+    """
+
+    value: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, bytes) or len(self.value) != SECRET_BYTES:
+            raise SpecError(
+                f"a noise secret has {SECRET_BYTES} bytes, found something else; NoiseSecret.fresh() draws one"
+            )
+
+    @classmethod
+    def fresh(cls) -> NoiseSecret:
+        """A new one, from the operating system's randomness."""
+        return cls(token_bytes(SECRET_BYTES))
+
+    def derive(self, *labels: str) -> int:
+        """A seed of 128 bits for one purpose: keyed BLAKE2b, so nobody without the secret can tell it from random bits.
+
+        References
+        ----------
+        RFC 7693, section 2.9, keyed hashing.
+        """
+        message = json.dumps(labels).encode()  # keeps ("a", "b") and ("ab",) apart
+        digest = hashlib.blake2b(message, key=self.value, digest_size=SECRET_BYTES, person=b"gossamer noise").digest()
+        return int.from_bytes(digest, "little")
+
+
+@dataclass(frozen=True)
+class KeptSecret:
+    """A run's noise secret as its results folder keeps it.
+
+    Attributes
+    ----------
+    secret : NoiseSecret
+        Secret of the run.
+    run : str
+        Mark of what it was drawn for, as `mark` has it: whether settings, examples and code are still the same shows in
+        it.
+    made_by : str
+        ``run``, or what else made it, such as an ``audit``, whose examples are not only those of the spec.
+    gossamer : str
+        Version.
+    tested : str
+        Mark of the test examples; empty until it is known.
+    """
+
+    secret: NoiseSecret
+    run: str
+    made_by: str = "run"
+    gossamer: str = __version__
+    tested: str = ""
+
+    def write(self, folder: Path) -> None:
+        """Write it to ``folder``, readable by nobody but this user (mode 0600) from its first moment on.
+
+        Raises
+        ------
+        DataError
+            If it cannot be written, or a secret is there already.
+        """
+        content = {
+            "noise_secret": self.secret.value.hex(),
+            "run": self.run,
+            "made_by": self.made_by,
+            "gossamer": self.gossamer,
+            "tested": self.tested,
+        }
+        try:
+            write_private(folder / FILE, (json.dumps(content, indent=2) + "\n").encode(), what="noise secret")
+        except IdentityError as error:
+            raise DataError(str(error)) from None
+
+    @classmethod
+    def read(cls, folder: Path) -> KeptSecret:
+        """The one in ``folder``.
+
+        Raises
+        ------
+        DataError
+            If there is none, others may use it, or it is malformed. No message has any of its content.
+        """
+        path = folder / FILE
+        try:
+            content: Any = json.loads(read_private(path, what="noise secret", known=_KNOWN))
+        except IdentityError as error:
+            raise DataError(str(error)) from None
+        except (ValueError, RecursionError):  # no JSON, or no text, or nested without end
+            content = None
+        if not _sound(content):
+            raise DataError(
+                f"{path}: expected a noise secret as a run wrote it, found something else; nothing repeats it"
+            )
+        secret = NoiseSecret(bytes.fromhex(content["noise_secret"]))
+        return cls(secret, content["run"], content["made_by"], content["gossamer"], content["tested"])
+
+
+def _sound(content: Any) -> bool:
+    if not isinstance(content, dict) or set(content) != {"noise_secret", "run", "made_by", "gossamer", "tested"}:
+        return False
+    if not all(isinstance(value, str) for value in content.values()):
+        return False
+    return all(
+        re.fullmatch("[0-9a-f]{32}" if key != "tested" else "([0-9a-f]{32})?", value)
+        for key, value in content.items()
+        if key in _HEXADECIMAL
+    )
+
+
+def mark(seed: int) -> str:
+    """A text that tells a run's seed of noise from another's, and nothing of the seed itself."""
+    return f"{derive(seed, 'mark of the run'):032x}"
+
+
+def secret_seed(
+    prepared: Prepared, noise: Iterable[Mapping[str, Any]], purpose: str = "run", secret: NoiseSecret | None = None
+) -> int:
+    """The seed [128 bits] of a run's sampling and noise, which does not follow from the public one.
+
+    Where files lie, how results are computed, who looks at them, how nodes are deployed and what they make for
+    themselves after the run decide nothing.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        Run, as it was prepared and planned.
+    noise : iterable of mapping
+        All that decides what noise is drawn, as plain data: `Plan.noise`.
+    purpose : str
+        Purpose that decides a gradient besides, such as the canaries of an audit.
+    secret : NoiseSecret, optional
+        Secret of the run. Without one the seed can be computed by whoever knows the rest: for noise that is to be
+        reproducible, and for runs that have nothing to hide.
+    """
+    experiment = prepared.experiment
+    content = experiment.model_dump(mode="json", exclude={"compute", "evaluation", "deployment", "personalisation"})
+    del content["privacy"]["noise_secret"]  # it says where the seed comes from, and decides no gradient
+    settings = json.dumps([_deciding(content), list(noise)], sort_keys=True)
+    parts = _digest(_parts(prepared))
+    if secret is None:
+        return derive(experiment.seed, "secret", settings, parts, REPRODUCIBLE, purpose)
+    return secret.derive(settings, parts, __version__, purpose)
+
+
+def samples_seed(experiment: Experiment, purpose: str) -> int | None:
+    """The seed of batches that runs which differ in their noise draw alike; None where each run draws its own.
+
+    It follows from the spec's seed, so whoever knows the spec knows the batches. A run with something to hide never has
+    such ones: that others do not know who was sampled is what amplification rests on.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        The spec.
+    purpose : str
+        Purpose as for `secret_seed`: each of an audit's runs has batches of its own.
+    """
+    if experiment.secretive or not experiment.privacy.shared_samples:
+        return None
+    return derive(experiment.seed, "shared samples", purpose)
+
+
+def chosen_secret(experiment: Experiment, given: NoiseSecret | None = None) -> NoiseSecret | None:
+    """The secret of a run: a fresh one unless one is ``given``; None where there is nothing to hide.
+
+    Raises
+    ------
+    SpecError
+        If one is given and the run has no use for it.
+    """
+    if experiment.secretive:
+        return NoiseSecret.fresh() if given is None else given
+    if given is not None:
+        raise SpecError(
+            "a noise secret is for runs with noise that is not reproducible, found one for another; leave it out: the "
+            "same spec gives the same bytes"
+        )
+    return None
+
+
+def _deciding(content: Any) -> Any:
+    """Without paths, and without what is not set: so a setting that is new to the library changes no run without it."""
+    if isinstance(content, dict):
+        return {
+            key: _deciding(value) for key, value in content.items() if value is not None and not key.endswith("path")
+        }
+    return content
+
+
+def test_mark(prepared: Prepared, secret: NoiseSecret) -> str:
+    """A text that tells a run's test examples from others; without the secret nobody can tell whose it is."""
+    return mark(secret.derive("test examples", _digest(_split(prepared.dataset.test))))
+
+
+def _digest(parts: Iterable[bytes | memoryview]) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        found.update(len(part).to_bytes(8, "little"))
+        found.update(part)
+    return found.hexdigest()
+
+
+def _parts(prepared: Prepared) -> Iterator[bytes | memoryview]:
+    """The examples, where they are, the files that settings name, and the code of others that decides gradients."""
+    yield from _split(prepared.dataset.train)
+    for shard in prepared.shards:
+        yield np.ascontiguousarray(shard).tobytes()
+    for section in ("speeds", "algorithm"):  # the examples' own files have been read: what counts is what was in them
+        for path in _paths(getattr(prepared.experiment, section)):
+            yield read_file(path, MOST_RECORDS) if path.is_file() else b""
+    yield prepared.code or _source(prepared.experiment.objective.module)
+    if (found := registered_as(prepared.experiment.algorithm.name)) is not None:
+        yield found.code.encode()
+    for _, one in of_others(prepared.experiment):
+        yield one.code.encode()
+
+
+def _split(split: Split) -> Iterator[bytes | memoryview]:
+    features: Any = split.features
+    arrays = (features.data, features.indices, features.indptr) if sp.issparse(features) else (features,)
+    for array in (*arrays, split.targets):
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _paths(settings: BaseModel) -> Iterator[Path]:
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, Path):
+            yield value
+        elif isinstance(value, BaseModel):
+            yield from _paths(value)
+
+
+def _source(module: str | None) -> bytes:
+    if module is None:
+        return b""
+    try:
+        return inspect.getsource(importlib.import_module(module.partition(":")[0])).encode()
+    except (OSError, TypeError):  # no source, such as a compiled module
+        return b""

@@ -1,0 +1,1 @@
+"""What a run leaves: records, its folder, and its summary."""

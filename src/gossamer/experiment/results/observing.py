@@ -1,0 +1,452 @@
+"""The observer that evaluates: it reads models, and nodes cannot tell whether it is there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.algorithms.plan import Plan
+from gossamer.arrays import FloatArray
+from gossamer.data.datasets import Dataset
+from gossamer.data.examples import Split
+from gossamer.errors import CallerError, ModelError
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.specs.spec import Experiment
+from gossamer.objectives import fit
+from gossamer.objectives.linear.model import LinearModel
+from gossamer.objectives.objective import Objective
+from gossamer.protocol.node import Node
+
+if TYPE_CHECKING:
+    from gossamer.runtimes.shards import Observed
+
+
+# Deviation of federated units' models from the best one, and from each other.
+#
+# Of the models w_1, ..., w_P of the units, with mean w_c:
+#
+# - ``centroid_msd``: |w_c - w^o|^2,
+# - ``individual_msd``: the mean over p of |w_p - w^o|^2,
+# - ``disagreement``: the mean over p of |w_p - w_c|^2.
+#
+# w^o minimises the mean over units of the mean over their agents of the mean loss over an agent's examples, with the L2
+# term. It is known in closed form for the squared losses, so only there are the first two.
+#
+# References
+# ----------
+# Rizk and Sayed, "A graph federated architecture with privacy preserving learning": w^o in (54) to (57), MSD in (58),
+# the disagreement in (30).
+
+FloatVector = npt.NDArray[np.float64]
+Unit = Sequence[npt.NDArray[np.int64]]
+"""The rows of the training examples that each agent of a unit holds."""
+
+
+def units_of(prepared: Prepared) -> list[Unit]:
+    """Rows of the training examples that each agent of each unit holds; empty where the algorithm has no units."""
+    shards = dict(zip(prepared.names, prepared.shards, strict=True))
+    return [[shards[agent] for agent in agents] for agents in prepared.cast.scopes.values()]
+
+
+def deviations(models: npt.NDArray[np.floating[Any]], optimum: FloatVector | None) -> dict[str, float]:
+    """The measures of the units' models, as they are (not in decibels).
+
+    Parameters
+    ----------
+    models : ndarray [units, size]
+        One a unit.
+    optimum : ndarray [size], optional
+        w^o; without it only the disagreement is measured.
+    """
+    exact = models.astype(np.float64)
+    centroid = exact.mean(axis=0)
+    disagreement = float(np.square(exact - centroid).sum(axis=1).mean())
+    if optimum is None:
+        return {"disagreement": disagreement}
+    return {
+        "centroid_msd": float(np.square(centroid - optimum).sum()),
+        "individual_msd": float(np.square(exact - optimum).sum(axis=1).mean()),
+        "disagreement": disagreement,
+    }
+
+
+def best_model(objective: Objective, data: Split, units: Sequence[Unit]) -> FloatVector | None:
+    """The minimiser w^o = (R + l2 I)^-1 r of the units' mean loss; of the loss that is not halved, with l2/2.
+
+    R and r are the means over units, agents and examples of u u' and u d, where u are the features, followed by a 1
+    where the model has an intercept (which the L2 term counts like any weight, as `LinearModel` has it).
+
+    Parameters
+    ----------
+    objective : Objective
+        Objective that is minimised.
+    data : Split
+        The training examples.
+    units : sequence of Unit
+        Units, which say which of the examples each of their agents holds.
+
+    Returns
+    -------
+    ndarray [size] of float64, or None
+        None where there is no closed form (a loss that is not squared, a network, sparse features), and where more than
+        one model is best.
+    """
+    if not isinstance(objective, LinearModel) or objective.squared_error is None:
+        return None
+    if data.sparse or not units:
+        return None
+    moments, products = np.zeros((objective.size, objective.size)), np.zeros(objective.size)
+    for unit in units:
+        for rows in unit:
+            features = np.asarray(data.features[rows], np.float64).reshape(len(rows), -1)
+            u = np.column_stack([features, np.ones(len(rows))]) if objective.intercept else features
+            share = 1 / (len(units) * len(unit) * len(rows))
+            moments += share * (u.T @ u)
+            products += share * (u.T @ data.targets[rows].astype(np.float64))
+    moments[np.diag_indices(objective.size)] += objective.l2 * objective.squared_error / 2
+    solution, _, rank, _ = np.linalg.lstsq(moments, products)
+    return np.asarray(solution, np.float64) if rank == objective.size else None
+
+
+# A run may end early, by the accuracy of its model on test or on public examples. The whole plan is charged before the
+# run, and what was released by then is a part of it. So a run that ends early has the guarantee of its plan, whatever
+# decides its end, as long as that is made of what was released and of public examples: it is post-processing (Dwork and
+# Roth, "The algorithmic foundations of differential privacy", 2014, Proposition 2.1). What is decided by test examples
+# tells of these, which no guarantee covers; and their accuracy looks better than it is, since it was high at the end.
+
+PUBLIC, TEST = "public_accuracy", "mean_model_test_accuracy"
+"""Figures of an evaluation that may end a run."""
+
+
+def decisive(experiment: Experiment) -> str:
+    """Figure that `stop.accuracy` goes by."""
+    return TEST if experiment.evaluation.public_path is None else PUBLIC
+
+
+def remark(summary: Mapping[str, Any]) -> list[str]:
+    """Line on a run that ended by its test accuracy; ``summary`` is that of the run."""
+    if summary.get("stopped_by") != TEST:
+        return []
+    return [
+        "the run ended by its accuracy on test examples, so these chose its end, and its test figures look better than "
+        "they are; give public examples to choose by (evaluation.public_path), or leave stop.accuracy out"
+    ]
+
+
+Fit = fit.Fit
+"""Figures of a model, each None where it is no number."""
+_FIGURES = ("rmse", "r2", "mean_error", "constant_accuracy", "balanced_accuracy", "sensitivity", "auroc")
+
+
+def fit_figures(objective: Objective, model: FloatArray, dataset: Dataset, test: Split | None = None) -> Fit:
+    """Return `fit.class_figures` or `fit.real_figures` of a model, each with ``test_`` before its name.
+
+    Errors are in the target's own unit.
+
+    Parameters
+    ----------
+    objective : Objective
+        Objective that was minimised; of one that predicts nothing there are no figures.
+    model : ndarray [size]
+        Parameters of the model.
+    dataset : Dataset
+        Data set that says whether there are classes, and the unit of targets.
+    test : Split, optional
+        Test examples; by default those of ``dataset``.
+    """
+    examples = dataset.test if test is None else test
+    if not len(examples):
+        return {}
+    try:
+        with np.errstate(all="ignore"):
+            scores = np.asarray(objective.scores(model, examples.features), np.float64)
+    except ModelError:
+        return {}
+    if dataset.classes is not None:
+        found = fit.class_figures(scores, examples.targets, dataset.classes)
+    else:
+        found = fit.real_figures(scores[:, 0], examples.targets)
+        unit = 1.0 if dataset.target_range is None else dataset.target_range.unit
+        found |= {name: value * unit for name in ("rmse", "mean_error") if (value := found[name]) is not None}
+    return {f"test_{name}": value for name, value in found.items()}
+
+
+def fit_in_words(metrics: Mapping[str, Any]) -> str:
+    """Return a line on how well a model fits; nothing where it would say what accuracy does."""
+    line = fit.in_words(*_parted(metrics))
+    return f"test {line}, of the run's model\n" if line else ""
+
+
+def fit_warnings(metrics: Mapping[str, Any]) -> list[str]:
+    """Return a line where a model is no better than one that says the same of every row."""
+    return fit.warnings_of(*_parted(metrics))
+
+
+def no_better(metrics: Mapping[str, Any]) -> bool:
+    """Whether a model is no better than one that says the same of every row."""
+    found, accuracy = _parted(metrics)
+    return fit.no_better(accuracy, found)
+
+
+def _parted(metrics: Mapping[str, Any]) -> tuple[Fit, float | None]:
+    """Figures without ``test_``, and the accuracy of the same model."""
+    found = {name: metrics[f"test_{name}"] for name in _FIGURES if f"test_{name}" in metrics}
+    return found, metrics.get("mean_model_test_accuracy", metrics.get("test_accuracy"))
+
+
+LOOKS = 20
+"""How often a run is looked at, unless the spec says otherwise."""
+
+Row = dict[str, Any]
+
+Measure = Callable[[Prepared, npt.NDArray[np.floating]], Mapping[str, float]]
+"""(what is run, the run's model [size]) -> figures by name."""
+
+
+class Evaluator:
+    """Evaluates at fixed numbers of updates or virtual seconds.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        Run, as it was prepared and planned.
+    plan : Plan
+        Plan of the run.
+    simulator : Observed
+        Simulator in which it happens.
+    spent : callable
+        The largest epsilon that nodes have spent so far, or None.
+    publish : callable
+        Called with each row of metrics, and figures of a regression's fit.
+    updated : callable
+        Called with the number of updates after each.
+    measure : callable, optional
+        Gives further figures of the run's model.
+
+    Attributes
+    ----------
+    scores : dict of str to dict
+        Figures of each node's model that was tested last, by its name.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        plan: Plan,
+        simulator: Observed,
+        spent: Callable[[], float | None],
+        publish: Callable[[Row, Fit], None],
+        updated: Callable[[int], None],
+        measure: Measure | None = None,
+    ) -> None:
+        settings = prepared.experiment.evaluation
+        self.prepared, self.plan, self.simulator = prepared, plan, simulator
+        self.spent, self.publish, self.updated, self.measure = spent, publish, updated, measure
+        self.on = settings.name == "on"
+        self.every_seconds = settings.every_seconds
+        self.every_updates = settings.every_updates
+        if self.every_seconds is None and self.every_updates is None:
+            self.every_updates = max(1, plan.updates // LOOKS)
+        self.seconds_looks, self.update_looks, self.seen = 0, 1, 0
+        self.last: Row | None = None
+        self.fit: Fit = {}
+        self.scores: dict[str, dict[str, float]] = {}
+        self._measured: dict[str, float] | None = None
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that changes, as plain data."""
+        return {name: getattr(self, name) for name in _CHANGING}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Be as the evaluator was whose `snapshot` this is."""
+        for name in _CHANGING:
+            setattr(self, name, snapshot[name])
+
+    def rehearse(self) -> None:
+        """Measure the model that the run starts from, so that figures of the wrong form are refused before it.
+
+        Raises
+        ------
+        CallerError
+            If ``measure`` returns no mapping of names to numbers.
+        """
+        found = self._further(np.asarray(self.prepared.algorithm.output(self.simulator.present).values))
+        if self.on:  # the first evaluation is of the same model
+            self._measured = found
+
+    @property
+    def timed(self) -> bool:
+        """Whether it looks at moments of virtual time."""
+        return self.on and self.every_seconds is not None
+
+    @property
+    def next_update(self) -> int | None:
+        """Number of the update after which it looks next; None if it does not go by them."""
+        return None if not self.on or self.every_updates is None else self.update_looks * self.every_updates
+
+    @property
+    def next_seconds(self) -> float | None:
+        """Moment of virtual time at which it looks next; None if it does not go by it."""
+        return None if not self.on or self.every_seconds is None else self.seconds_looks * self.every_seconds
+
+    def before(self, upcoming: float) -> None:
+        """Look at what was so at the times up to ``upcoming``."""
+        while self.on and self.every_seconds is not None and self.seconds_looks * self.every_seconds < upcoming:
+            self.look(self.seconds_looks * self.every_seconds)
+            self.seconds_looks += 1
+
+    def after(self) -> None:
+        """Look if enough updates have been made."""
+        updates = self.simulator.counters.updates
+        self.updated(updates)
+        if self.on and self.every_updates is not None and updates >= self.update_looks * self.every_updates:
+            self.update_looks = updates // self.every_updates + 1
+            self.look(self.simulator.elapsed)
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether the accuracy asked for has been seen."""
+        wanted, figure = self.plan.stop.accuracy, decisive(self.prepared.experiment)
+        return wanted is not None and self.last is not None and self.last[figure] >= wanted
+
+    def look(self, seconds: float) -> Row:
+        """Evaluate now and publish the row, unless this moment was looked at and nothing that it says has changed.
+
+        Much can happen in one moment: over links without delay the last model comes in that of the last update.
+        """
+        counters = self.simulator.counters
+        moment = {"updates": counters.updates, "virtual_seconds": round(seconds, 9)}
+        again = self.last is not None and moment.items() <= self.last.items()
+        if self.last is not None and again and self.seen == counters.events:
+            return self.last
+        self.seen, metrics = counters.events, self.metrics()
+        if self.last is None or not (again and metrics.items() <= self.last.items()):
+            row = {
+                **moment,
+                "messages": self.simulator.messages,
+                "bytes": self.simulator.bytes,
+                **metrics,
+                "most_releases": max(self.simulator.computer.releases(name) for name in self.prepared.names),
+                "epsilon_so_far": self.spent(),
+            }
+            self.last = row
+            self.publish(row, self.fit)
+        return self.last
+
+    def metrics(self) -> dict[str, float | None]:
+        """Scores of the models on the test split, as they are now; those of nodes that are gone do not count."""
+        nodes, test = self.simulator.present, self.prepared.dataset.test
+        model_of, output = self.prepared.algorithm.model_of, self.prepared.algorithm.output
+        mean = np.asarray(output(nodes).values)
+        holders = [name for name in self._holders if name in nodes] or list(nodes)
+        chosen = self._chosen(holders)
+        own = np.stack([model_of(nodes[name]).values for name in chosen])
+        scores = self.prepared.objective.evaluate(np.concatenate([own, mean[None]]), test)
+        accuracies, losses = scores.accuracy[:-1], scores.loss[:-1]
+        self.scores = _by_node(chosen, losses, accuracies if self.prepared.dataset.classes is not None else None)
+        self.fit = fit_figures(self.prepared.objective, mean, self.prepared.dataset)
+        found = {
+            "test_accuracy": float(accuracies.mean()),
+            "mean_model_test_accuracy": float(scores.accuracy[-1]),
+            "worst_node_test_accuracy": float(accuracies.min()),
+            "test_loss": float(losses.mean()),
+            "mean_model_test_loss": float(scores.loss[-1]),
+            "consensus_distance": _distance((model_of(nodes[name]).values for name in holders), mean),
+            **self._public(mean),
+            **self._of_units(nodes),
+            **self._further(mean),
+        }
+        classes = self.prepared.dataset.classes is not None
+        # Of a model that diverged a figure is not a number, which JSON has no word for.
+        return {
+            name: value if np.isfinite(value) else None
+            for name, value in found.items()
+            if classes or "accuracy" not in name
+        }
+
+    def _public(self, mean: npt.NDArray[np.floating]) -> dict[str, float]:
+        """Figures of the run's model on public examples, if there are some."""
+        if self.prepared.public is None:
+            return {}
+        scores = self.prepared.objective.evaluate(mean[None], self.prepared.public)
+        return {PUBLIC: float(scores.accuracy[0]), "public_loss": float(scores.loss[0])}
+
+    def _further(self, mean: npt.NDArray[np.floating]) -> dict[str, float]:
+        """Figures that the caller measures, if there are some."""
+        if self._measured is not None:
+            found, self._measured = self._measured, None
+            return found
+        return {} if self.measure is None else _figures(self.measure(self.prepared, mean))
+
+    @cached_property
+    def _holders(self) -> tuple[str, ...]:
+        """Nodes whose models are tested."""
+        return self.prepared.cast.holders
+
+    def _of_units(self, nodes: Mapping[str, Node]) -> dict[str, float]:
+        """Deviations of units' models from the best one and from each other, and how good their mean is."""
+        found = self.prepared.algorithm.figures.unit_models(nodes)
+        if not found:
+            return {}
+        models = np.stack(list(found.values()))
+        score = self.prepared.objective.evaluate(models.mean(axis=0, keepdims=True), self.prepared.dataset.test)
+        return {
+            **deviations(models, self._optimum),
+            "centroid_test_accuracy": float(score.accuracy[0]),
+            "centroid_test_loss": float(score.loss[0]),
+        }
+
+    @cached_property
+    def _optimum(self) -> FloatVector | None:
+        return best_model(self.prepared.objective, self.prepared.dataset.train, units_of(self.prepared))
+
+    def _chosen(self, names: list[str]) -> list[str]:
+        limit = self.prepared.experiment.evaluation.nodes
+        if limit is None or limit >= len(names):
+            return names
+        return [names[int(i)] for i in np.linspace(0, len(names) - 1, limit)]
+
+
+_CHANGING = ("seconds_looks", "update_looks", "seen", "last", "fit", "scores", "_measured")
+
+
+def _figures(found: Any) -> dict[str, float]:
+    """Figures that ``measure`` returned, if they are by name."""
+    if not isinstance(found, Mapping):
+        raise CallerError(
+            f"measure: expected figures by name, such as {{'recall': 0.9}}, found {type(found).__name__}; return some"
+        )
+    for name, value in found.items():
+        if not isinstance(name, str):
+            raise CallerError(f"measure: expected texts as names, found {type(name).__name__}; return figures by name")
+        if not isinstance(value, Real) and not (isinstance(value, np.ndarray) and value.ndim == 0):
+            raise CallerError(
+                f"measure: expected a number as {name[:40]!r}, found {type(value).__name__}; return a number, or "
+                "nan where there is none"
+            )
+    return {name: float(value) for name, value in found.items()}
+
+
+def _by_node(
+    names: Sequence[str], losses: npt.NDArray[np.floating], accuracies: npt.NDArray[np.floating] | None
+) -> dict[str, dict[str, float]]:
+    """Finite figures of each node's model."""
+    found: dict[str, dict[str, float]] = {name: {} for name in names}
+    for figure, values in (("test_accuracy", accuracies), ("test_loss", losses)):
+        for name, value in zip(names, [] if values is None else values.tolist(), strict=False):
+            if math.isfinite(value):
+                found[name][figure] = value
+    return found
+
+
+def _distance(models: Iterator[npt.NDArray[np.floating]], mean: npt.NDArray[np.floating]) -> float:
+    """Root of the mean squared distance of the models from their mean."""
+    center = mean.astype(np.float64)
+    squares = [float(np.square(model - center).sum()) for model in models]
+    return float(np.sqrt(np.mean(squares)))

@@ -1,0 +1,259 @@
+"""Summary of a run, as ``summary.json`` has it, and the card of its model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.algorithms.plan import Plan, differing, in_common
+from gossamer.algorithms.table import registered_as
+from gossamer.data.declaration import Declaration
+from gossamer.data.settings import Layout
+from gossamer.errors import counted
+from gossamer.experiment.preparation.planning import problem_of
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.results.observing import Fit, best_model, decisive, deviations, units_of
+from gossamer.experiment.specs.spec import of_others
+from gossamer.trained.card import Card, PartCard
+from gossamer.trained.rebuilding import describe
+
+if TYPE_CHECKING:
+    from gossamer.runtimes.shards import Observed
+
+
+# Runs that come to nothing good: no update, a model that ends worse than it began, gradients that were not finite.
+
+Figures = dict[str, Any]
+
+
+def divergence(prepared: Prepared, rows: Sequence[Mapping[str, Any]], not_finite: int) -> Figures:
+    """Figures of a run that is over, as a summary has them; empty where there is nothing to say.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        Parts that the run is made of.
+    rows : sequence of mapping
+        Rows of metrics, the last of which is of the end. With a server its model counts, and else those of the nodes.
+    not_finite : int
+        Gradients that were not finite. Raw: with noise, or behind masks, they are for the private log alone.
+    """
+    spec, found = prepared.experiment, Figures()
+    name = "mean_model_test_loss" if prepared.cast.servers else "test_loss"
+    if rows[-1]["updates"]:
+        first = rows[0][name] if rows[0]["updates"] == 0 else initial_loss(prepared)
+        found = worse(first, rows[-1][name])
+    if not_finite and not spec.private and not spec.terms.hiding:
+        found["gradients_not_finite"] = not_finite
+    return found
+
+
+def initial_loss(prepared: Prepared) -> float:
+    """Test loss of the model that all nodes start from."""
+    return float(prepared.objective.evaluate(np.asarray(prepared.initial.values)[None], prepared.dataset.test).loss[0])
+
+
+def worse(first: float | None, last: float | None) -> Figures:
+    """Test loss at the start, where the ``last`` is above it, or no number."""
+    finite = last is not None and math.isfinite(last)
+    if first is None or (last is not None and finite and last <= first):
+        return {}
+    return {"ended_worse": {"initial_test_loss": first, "test_loss": last if finite else None}}
+
+
+def troubles(found: Mapping[str, Any], private: bool) -> list[str]:
+    """Figures of a summary on what went wrong, a line each; ``private`` if noise may be what made the model worse.
+
+    Where the algorithm itself stopped because of it, it says more.
+    """
+    lines, remedy = [], "lower the learning rates"
+    if (ended := found.get("ended_worse")) and "diverged" not in found.get("finished", {}).values():
+        last = "no number" if ended["test_loss"] is None else f"{ended['test_loss']:.4g}"
+        what = "the model is worse than before the run" if private else "the run diverged"
+        noise = ", or take less noise (a larger budget, or fewer updates)" if private else ""
+        noise = f", or scale the features (dataset.columns, dataset.scale){noise}"
+        lines.append(
+            f"{what}: the test loss began at {ended['initial_test_loss']:.4g}, and ended at {last}; {remedy}{noise}"
+        )
+    if found.get("updates") == 0 and "shortfall" not in found:
+        lines.append(
+            "the run made no update, so its model is the one that it began with; give its nodes and rounds more time"
+        )
+    if many := found.get("gradients_not_finite"):
+        lines.append(
+            f"{counted(many, 'gradient')} of too large numbers {'was' if many == 1 else 'were'} left out; {remedy}"
+        )
+    return lines
+
+
+def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: str | None = None) -> Card:
+    """Describe the models of a run.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        Run, as it was prepared and planned.
+    owners : tuple of str, optional
+        The parties with data, where everybody in the run knows them.
+    note : str, optional
+        Note that the model's holder must know.
+    """
+    settings, dataset = prepared.experiment.objective, prepared.dataset
+    name = settings.name or ("softmax" if dataset.classes else "squared")
+    module = None if prepared.code else settings.module  # of one that was given from memory there is no name
+    return Card(
+        objective=describe(prepared.objective, None if settings.module else name, module),
+        parts=tuple(PartCard(name=part.name, shape=part.shape) for part in prepared.objective.parts),
+        data=dataset.declaration or _declared(prepared),
+        owners=owners or prepared.owners,
+        note=note,
+    )
+
+
+def _declared(prepared: Prepared) -> Declaration:
+    """The declaration of data that came without one."""
+    dataset = prepared.dataset
+    shape: tuple[int, ...] = tuple(dataset.train.features.shape[1:])
+    layout: Layout = "sparse" if dataset.train.sparse else "dense"
+    classes = None if dataset.labels is None else tuple((label,) for label in dataset.labels)
+    return Declaration.of(prepared.experiment.dataset, None, shape, layout, classes)
+
+
+_COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
+"""Of a row of metrics, what is no metric of a model."""
+
+
+def outcome(prepared: Prepared, simulator: Observed, status: str, last: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
+    """Describe what was run and what became of it, by the ``last`` row of metrics, and the ``fit`` then."""
+    spec = prepared.experiment
+    return {
+        **algorithm_of(prepared),
+        "engine": "sim",
+        "dataset": prepared.dataset.name,
+        "seed": spec.seed,
+        "status": status,
+        **({"stopped_by": decisive(spec)} if status == "accuracy" else {}),
+        "nodes": len(prepared.names),
+        **({"owners": dict(zip(prepared.names, prepared.owners))} if prepared.owners else {}),
+        "parameters": prepared.objective.size,
+        "updates": simulator.counters.updates,
+        "messages": simulator.messages,
+        "bytes": simulator.bytes,
+        "rejected_messages": simulator.counters.rejected,
+        "virtual_seconds": last.get("virtual_seconds", 0.0),
+        "finished": dict(sorted(simulator.finished.items())),
+        "gone": sorted(simulator.gone),
+        "metrics": {name: value for name, value in last.items() if name not in _COUNTS} | fit,
+        **own_figures(prepared, simulator),
+    }
+
+
+def algorithm_of(prepared: Prepared) -> dict[str, Any]:
+    """Name of the algorithm; of one that is not Gossamer's own its distribution and source too."""
+    name = prepared.experiment.algorithm.name
+    others = [
+        {
+            "kind": kind.noun,
+            "name": one.name,
+            "distribution": one.distribution,
+            "version": one.version,
+            "sha256": one.source,
+        }
+        for kind, one in of_others(prepared.experiment)
+    ]
+    more = {"other_code": others} if others else {}
+    if (found := registered_as(name)) is None:
+        return {"algorithm": name, **more}
+    code = {"distribution": found.distribution, "version": found.version, "sha256": found.source}
+    return {"algorithm": name, "algorithm_code": code, **more}
+
+
+def own_figures(prepared: Prepared, simulator: Observed) -> dict[str, Any]:
+    """The algorithm's own figures, if it has any, and how well each unit's model does, if there are units."""
+    models = prepared.algorithm.figures.unit_models(simulator.nodes)
+    found = prepared.algorithm.figures.report(simulator.nodes) | _network(prepared, simulator)
+    found |= _tested(prepared, models) | _deviating(prepared, models) if models else {}
+    return {prepared.experiment.algorithm.name: found} if found else {}
+
+
+def _network(prepared: Prepared, simulator: Observed) -> dict[str, Any]:
+    """Figures of nodes that no server counts for: how slowly they mix, and how stale their updates were."""
+    rho = {} if prepared.rho is None else {"rho": prepared.rho}
+    stale = simulator.activity.computed_stale()
+    return rho if stale is None else {**rho, "staleness_mean": stale[0], "staleness_max": stale[1]}
+
+
+def _tested(prepared: Prepared, models: Mapping[str, npt.NDArray[np.floating[Any]]]) -> dict[str, dict[str, Any]]:
+    """The share of test examples that each unit's model gets wrong; its test loss where there are no classes."""
+    found = prepared.objective.evaluate(np.stack(list(models.values())), prepared.dataset.test)
+    if prepared.dataset.classes is None:
+        name, values = "test_loss", found.loss
+    else:
+        name, values = "test_error", 1 - found.accuracy
+    return {name: {server: _finite(float(value)) for server, value in zip(models, values, strict=True)}}
+
+
+def _deviating(
+    prepared: Prepared, models: Mapping[str, npt.NDArray[np.floating[Any]]]
+) -> dict[str, dict[str, float | None]]:
+    """Squared distance of each unit's model from the best model, where that is known."""
+    best = best_model(prepared.objective, prepared.dataset.train, units_of(prepared))
+    if best is None:
+        return {}
+    return {"msd": {server: _finite(deviations(model[None], best)["centroid_msd"]) for server, model in models.items()}}
+
+
+@dataclass(frozen=True)
+class PrivacyReport:
+    """The section ``privacy`` of a summary; all but the counts of releases is fixed by the plan."""
+
+    prepared: Prepared
+    plan: Plan
+
+    def describe(self, releases: Callable[[str], int]) -> dict[str, Any]:
+        """Plain data, with ``releases(name)`` the releases that a node has been charged."""
+        return {**self._planned, "nodes": {name: self._spent_by(name, releases) for name in self.prepared.names}}
+
+    @cached_property
+    def _planned(self) -> dict[str, Any]:
+        private, algorithm = self.prepared.experiment.private, self.prepared.algorithm
+        claims = algorithm.claims(problem_of(self.prepared), self.plan) if private else []
+        return {
+            **proved(self.plan),
+            **({"secret_schedule": True} if self.plan.hides_schedule else {}),
+            **all_finite(self.plan.figures),
+            "claims": [all_finite(claim.as_dict()) for claim in claims],
+        }
+
+    def _spent_by(self, name: str, releases: Callable[[str], int]) -> dict[str, Any]:
+        """Count what a node has released and may release, with what is proved of that."""
+        laws = self.plan.mechanisms
+        return {
+            "epsilon": _finite(self.plan.epsilons[name]),
+            **({"would_be_epsilon": _finite(self.plan.would_be[name])} if self.plan.would_be else {}),
+            "releases": releases(name),
+            "planned_releases": self.plan.releases[name],
+            **({} if in_common(laws) else laws[name].describe()),
+        }
+
+
+def proved(plan: Plan) -> dict[str, Any]:
+    """Return the guarantee as plain data, and where observers differ, that against each."""
+    others = {observer: guarantee.as_dict() for observer, guarantee in differing(plan.guarantees).items()}
+    return {"guarantee": plan.guarantee.as_dict(), **({"guarantees": others} if others else {})}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def all_finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """With None where there is an infinite number, or none at all: JSON knows no others."""
+    clean = {key: all_finite(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    return {key: _finite(value) if isinstance(value, float) else value for key, value in clean.items()}

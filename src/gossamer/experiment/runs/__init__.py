@@ -1,0 +1,1 @@
+"""Runs under way: started, watched, kept, taken up again, and repeated."""

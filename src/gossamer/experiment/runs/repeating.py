@@ -1,0 +1,431 @@
+"""Repeating a run, from its results folder and with its own noise secret.
+
+A repeat has the noise of the run, so it releases nothing that the run did not, as long as all else is the same too. So
+it is refused where the version, the examples, or the files and the code that the spec names have changed; and at the
+end what came out is compared with what lies in the folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+from threadpoolctl import threadpool_limits
+
+from gossamer.algorithms.plan import Plan
+from gossamer.bounded import MOST_RECORDS, read_file, real_path
+from gossamer.data.memory import Data
+from gossamer.errors import DataError, SpecError, counted
+from gossamer.experiment.preparation.nodes_and_sides import nodes_of
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import FromMemory, prepare
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.secrets import FILE, KeptSecret, mark, secret_seed, test_mark
+from gossamer.experiment.results.observing import Measure
+from gossamer.experiment.results.result import Result
+from gossamer.experiment.results.results_folder import (
+    CHECKPOINT,
+    UNFINISHED,
+    ResultsFolder,
+    read_summary,
+    results_folder,
+)
+from gossamer.experiment.runs.checkpoints import EVERY, check_interval, read_checkpoint
+from gossamer.experiment.runs.progress import NullProgress, Progress
+from gossamer.experiment.runs.running import Run
+from gossamer.experiment.runs.tracing import tracing
+from gossamer.experiment.specs.reading import read_spec
+from gossamer.experiment.specs.spec import Experiment
+from gossamer.privacy import guarantee_card
+from gossamer.protocol.trace import Difference, read_steps, replay
+from gossamer.runtimes.crew import Engine
+from gossamer.runtimes.ray_shards import RayShards
+from gossamer.version import __version__
+
+if TYPE_CHECKING:
+    from gossamer.objectives.models import Given
+
+
+# Replaying a trace through the nodes that a spec describes.
+
+
+def replay_run(experiment: Experiment, trace: str | Path) -> Difference | None:
+    """Feed a recorded run's events to fresh nodes and compare their effects, bit for bit.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        The spec of the run.
+    trace : path
+        Trace that ``run(..., trace=...)`` or ``gossamer run --trace`` wrote.
+
+    Returns
+    -------
+    Difference or None
+        The first step at which the nodes answer differently; None if they never do.
+
+    Raises
+    ------
+    MalformedMessage
+        If the file is cut off or is no trace.
+    """
+    prepared = prepare(experiment)
+    nodes = nodes_of(prepared, plan_run(prepared))
+    with Path(trace).open("rb") as file:
+        return replay(read_steps(file), nodes)
+
+
+# Resuming a run whose process was killed or interrupted, from the checkpoint in its results folder.
+#
+# What it did after the checkpoint happens again, to the same bytes: everything follows from the spec, the examples
+# and the run's noise secret, and each release's noise and sample from the number of its charge. So it is the same
+# release, and the ledger, which is set back to the checkpoint with all else, has it once. Where something that noise
+# follows from is not what it was, nothing is resumed.
+
+
+def resume_run(
+    results: str | Path,
+    *,
+    data: Data | None = None,
+    module: Given | None = None,
+    progress: Progress | None = None,
+    trace: str | Path | None = None,
+    measure: Measure | None = None,
+    checkpoint: float | None = EVERY,
+    engine: Engine | None = None,
+) -> Result:
+    """Go on with the run of a results folder from its checkpoint, to the bytes that it would have had at its end.
+
+    Parameters
+    ----------
+    results : path
+        The results folder of a run that was killed or interrupted; the rest of the results goes there too.
+    data, module, measure
+        Arguments that the run was given, if it was.
+    progress, checkpoint
+        Arguments as for `run`.
+    trace : path, optional
+        The trace of the run, if it writes one: what it has from after the checkpoint is cut off.
+    engine : Engine, optional
+        Engine that has the shards of the run from now on, if it has some, such as another cluster; by default this
+        machine. They are as many as before.
+
+    Raises
+    ------
+    CallerError
+        If there is nothing to resume, or something that the run depends on is not what it was; nothing is lost by it.
+    KeyboardInterrupt
+        If interrupted, as `run`.
+    """
+    check_interval(checkpoint)
+    path = _resumed_folder(results)
+    folder = ResultsFolder(path, overwrite=True)
+    with threadpool_limits(1), folder.held():
+        resumed = read_checkpoint(path)
+        goes_on = _engine_of(path, resumed.origin.shards, engine)
+        experiment = read_spec(path / "spec.yaml")
+        kept = _resumed_secret(path, experiment)
+        prepared = prepare(experiment, FromMemory(data, module))
+        if kept is not None:
+            check_tested(path, kept, prepared)
+        plan = plan_run(prepared)
+        with tracing(trace, prepared, goes_on=True) as watch:
+            return Run(
+                prepared,
+                plan,
+                folder,
+                progress=progress or NullProgress(),
+                watch=watch,
+                secret=None if kept is None else kept.secret,
+                measure=measure,
+                checkpoint=checkpoint,
+                resumed=resumed,
+                engine=goes_on,
+            ).go()
+
+
+def _engine_of(path: Path, shards: int | None, engine: Engine | None) -> Engine | None:
+    """Return where a run goes on that had so many ``shards``."""
+    if shards is None:
+        if engine is not None:
+            raise SpecError(f"{path}: the run is made in one process, found shards to go on with; leave them out")
+        return None
+    if engine is None:
+        return RayShards(shards)
+    if engine.shards not in (None, shards):
+        raise SpecError(
+            f"{path}: the run is made on {counted(shards, 'shard')}, found {engine.shards} to go on with; leave the "
+            "number out"
+        )
+    return engine.of(shards)
+
+
+def _resumed_folder(results: str | Path) -> Path:
+    """Return the folder of a run that can be resumed, as far as the names of its files tell."""
+    path = Path(results)
+    if not str(results) or not path.is_dir():
+        raise DataError(
+            f"expected the results folder of a run to resume, found no folder {str(results)!r}; give another"
+        )
+    if (path / CHECKPOINT).exists():
+        return path
+    if (path / "summary.json").exists() and read_summary(path).get("status") not in UNFINISHED:
+        raise SpecError(f"{path}: this run has ended, so there is nothing to resume; gossamer report {path} shows it")
+    raise DataError(
+        f"{path}: expected a checkpoint, {CHECKPOINT}, found none, so there is nothing to resume; run the spec anew"
+    )
+
+
+def _resumed_secret(path: Path, experiment: Experiment) -> KeptSecret | None:
+    if not experiment.secretive:
+        return None
+    if not (path / FILE).exists():
+        raise DataError(
+            f"{path}: expected the run's noise secret, {FILE}, found none; without it nobody can go on with the run's "
+            "noise: run the spec as a new run"
+        )
+    return KeptSecret.read(path)
+
+
+# Holding a repeat against the results that it repeats: which files say something else, and what that means.
+#
+# Rounding that differs between processors, or between versions of numpy or torch, reaches the model first, and
+# figures through it. So where the model came out the same, byte for byte, and something else did not, that file was
+# changed after the run; and so was a model that differs while every figure of it is the same.
+
+_METRICS, _MODEL, _SUMMARY = "metrics.jsonl", "model.safetensors", "summary.json"
+_LINES = ("metrics.csv", "ledger.jsonl", "private.jsonl", guarantee_card.FILE, "nodes.json")
+"""What a result has only in a folder."""
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Results that lie in a folder.
+
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    rows : list of dict
+        The run's metrics.
+    summary : dict
+        Summary of the run.
+    model : mapping of str to ndarray, or None
+        Model of the run, if it came to its end.
+    """
+
+    path: Path
+    rows: list[dict[str, Any]]
+    summary: dict[str, Any]
+    model: Mapping[str, npt.NDArray[Any]] | None
+
+    @classmethod
+    def read(cls, path: Path) -> Earlier:
+        """The results in ``path``.
+
+        Raises
+        ------
+        DataError
+            If it is not a run's folder, or not whole.
+        """
+        summary = read_summary(path)
+        ended = summary.get("status") not in ("interrupted", "running")
+        return cls(path, _read_rows(path / _METRICS), summary, _read_model(path / _MODEL) if ended else None)
+
+    def check(self, result: Result) -> None:
+        """Raise DataError unless a repeat gave the same; of a run that did not end, as far as it came."""
+        differing = self._differing(result)
+        if not differing:
+            return
+        named, be = " and ".join(differing), "were" if differing[1:] else "was"
+        if self.model is not None and not {_METRICS, _MODEL} <= set(differing):
+            same = "figures" if _MODEL in differing else "model"
+            raise DataError(
+                f"{self.path}: {named} {be} changed since the run, because the repeat gave its {same} again, to the "
+                f"last bit, and something else there; publish one of the two at most"
+            )
+        raise DataError(
+            f"{self.path}: the repeat has the same noise and gave other results than {named}, which {be} changed since "
+            "the run, or rounding is another on this processor or with this version of numpy or torch; publish one of "
+            "the two at most"
+        )
+
+    def _differing(self, result: Result) -> list[str]:
+        """The files that do not say what the repeat gave."""
+        rows = json.loads(json.dumps(result.metrics))
+        if self.model is None:
+            return [] if _alike(self.rows, rows[: len(self.rows)]) else [_METRICS]
+        alike = {
+            _METRICS: _alike(self.rows, rows),
+            _MODEL: _same_model(self.model, result),
+            _SUMMARY: _alike(self.summary, json.loads(json.dumps(result.summary))),
+        }
+        if result.folder is not None:
+            alike.update({name: _bytes(self.path / name) == _bytes(result.folder / name) for name in _LINES})
+        return [name for name, same in alike.items() if not same]
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    """A row a line; one that a killed process did not finish is none."""
+    rows = []
+    for number, line in enumerate(_bytes(path, missing=False).split(b"\n")[:-1], 1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            raise _unreadable(path, f"line {number} is no row of metrics")
+        rows.append(row)
+    return rows
+
+
+def _read_model(path: Path) -> Mapping[str, npt.NDArray[Any]]:
+    try:
+        return load_file(path)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise _unreadable(path, str(error)) from None
+
+
+def _bytes(path: Path, *, missing: bool = True) -> bytes:
+    """The content of a file; nothing where it may be ``missing``."""
+    try:
+        return read_file(path, MOST_RECORDS)
+    except OSError as error:
+        if missing and not path.exists():
+            return b""
+        raise _unreadable(path, error.strerror or str(error)) from None
+
+
+def _unreadable(path: Path, why: str) -> DataError:
+    return DataError(
+        f"{path.parent}: the results cannot be read ({path.name}: {why}), so no repeat can be held against them; bring "
+        "back what the run wrote"
+    )
+
+
+def _alike(earlier: Any, new: Any) -> bool:
+    """The same values; keys that only the earlier ones have were added: measured beside, or by an attack."""
+    if isinstance(earlier, dict) and isinstance(new, dict):
+        return all(key in earlier and _alike(earlier[key], value) for key, value in new.items())
+    if isinstance(earlier, list) and isinstance(new, list):
+        return len(earlier) == len(new) and all(map(_alike, earlier, new))
+    return bool(earlier == new)
+
+
+def _same_model(earlier: Mapping[str, npt.NDArray[Any]], result: Result) -> bool:
+    return earlier.keys() == result.model.keys() and all(
+        part.tobytes() == np.ascontiguousarray(result.model[name]).tobytes() for name, part in earlier.items()
+    )
+
+
+def repeat_run(
+    results: str | Path,
+    out: str | Path | None = None,
+    *,
+    data: Data | None = None,
+    module: Given | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    trace: str | Path | None = None,
+) -> Result:
+    """Run again what lies in a results folder, with the same noise, and check that the same comes out.
+
+    Parameters
+    ----------
+    results : path
+        The results folder of a run with a noise secret. It is left as it is.
+    out : path, optional
+        Another folder, for the results of the repeat; None writes nothing.
+    data, module
+        Arguments that the run was given from memory, if it was.
+    overwrite, progress, trace
+        Arguments as for `run`.
+
+    Raises
+    ------
+    CallerError
+        If the folder or its secret cannot be used, or something that decides gradients is not what it was; nothing has
+        been released.
+    DataError
+        If other results came out than lie in the folder.
+    """
+    path = Path(results)
+    if not str(results) or not path.is_dir():
+        raise DataError(f"expected the results folder of a run, found no folder {str(results)!r}; give another")
+    _check_places(path, out, trace)
+    experiment = read_spec(path / "spec.yaml")
+    kept, earlier = _secret_of(path, experiment), Earlier.read(path)
+    with threadpool_limits(1), results_folder(out, overwrite=overwrite) as folder:
+        prepared = prepare(experiment, FromMemory(data, module))
+        plan = plan_run(prepared)
+        _check_same(path, kept, prepared, plan)
+        with tracing(trace, prepared) as watch:
+            told = progress or NullProgress()
+            result = Run(prepared, plan, folder, progress=told, watch=watch, secret=kept.secret).go()
+    earlier.check(result)
+    return result
+
+
+def _check_places(path: Path, out: str | Path | None, trace: str | Path | None) -> None:
+    """Raise unless nothing is written where the run's own results lie."""
+    kept = real_path(path)
+    for option, place in (("--out", out), ("--trace", trace)):
+        if place is not None and kept in (found := real_path(place), *found.parents):
+            raise SpecError(
+                f"{path}: a repeat leaves the results that it repeats as they are, and {place} is inside; choose "
+                f"another {option}"
+            )
+
+
+def _secret_of(path: Path, experiment: Experiment) -> KeptSecret:
+    if not experiment.secretive:
+        raise SpecError(
+            f"{path}: this run has no noise secret, because its noise is reproducible or it has none; gossamer run "
+            f"{path / 'spec.yaml'} repeats it"
+        )
+    if not (path / FILE).exists():
+        raise DataError(f"{path}: expected the run's noise secret, {FILE}, found none; without it nobody can repeat it")
+    kept = KeptSecret.read(path)
+    if kept.made_by != "run":
+        raise SpecError(
+            f"{path}: expected the results of gossamer run, found those of something else ({kept.made_by}); what made "
+            "them can make them again"
+        )
+    if kept.gossamer != __version__:
+        raise SpecError(
+            f"{path}: made by gossamer {kept.gossamer}, and this is {__version__}, which draws other noise; repeat it "
+            "with that version, or run its spec as a new run"
+        )
+    return kept
+
+
+def _check_same(path: Path, kept: KeptSecret, prepared: Prepared, plan: Plan) -> None:
+    """Raise unless all that decides gradients is what it was, otherwise this is a release of its own; and the test."""
+    if mark(secret_seed(prepared, plan.noise, "run", kept.secret)) != kept.run:
+        raise DataError(
+            f"{path}: the spec, its data, or the files or the code that it names are not what they were, so this would "
+            "be another run; bring them back, or run the spec as a new run"
+        )
+    check_tested(path, kept, prepared)
+
+
+def check_tested(path: Path, kept: KeptSecret, prepared: Prepared) -> None:
+    """Raise unless the test examples are those of the run whose secret was kept.
+
+    Raises
+    ------
+    DataError
+        If they are others.
+    """
+    if kept.tested and kept.tested != test_mark(prepared, kept.secret):
+        raise DataError(
+            f"{path}: the test examples are not what they were, so the run's metrics would not come out again; bring "
+            "them back"
+        )

@@ -1,0 +1,406 @@
+"""Running: from a spec to results. A run is what it is made of, how it begins or goes on, and how it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from threadpoolctl import threadpool_limits
+
+from gossamer.algorithms.plan import Plan
+from gossamer.data.memory import Data
+from gossamer.errors import RunWarning
+from gossamer.experiment.preparation.driving import (
+    INCOMPLETE,
+    NO_KEEPER,
+    STALLED,
+    Keeper,
+    Patience,
+    drive,
+    few_collections,
+    in_words,
+    shortfall,
+    status_of,
+)
+from gossamer.experiment.preparation.nodes_and_sides import Sources, nodes_of, sides_of
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import FromMemory, prepare
+from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.private_scale import Scaled, found_before, scaled
+from gossamer.experiment.preparation.secrets import (
+    KeptSecret,
+    NoiseSecret,
+    chosen_secret,
+    mark,
+    samples_seed,
+    secret_seed,
+    test_mark,
+)
+from gossamer.experiment.results.node_records import FILE as NODES
+from gossamer.experiment.results.node_records import NodeRecords
+from gossamer.experiment.results.observing import Evaluator, Fit, Measure, Row
+from gossamer.experiment.results.personalising import personalised
+from gossamer.experiment.results.records import PrivateRecords, ReceiptRecords, Records
+from gossamer.experiment.results.result import Result
+from gossamer.experiment.results.results_folder import ResultsFolder, results_folder
+from gossamer.experiment.results.summarising import divergence
+from gossamer.experiment.runs.checkpoints import (
+    EVERY,
+    Checkpoint,
+    Checkpoints,
+    Origin,
+    Part,
+    check_interval,
+    restore,
+    spec_digest,
+)
+from gossamer.experiment.runs.progress import NullProgress, Progress, Several, Watched
+from gossamer.experiment.runs.sharding import check_number, drive_shards, reason_against, sharded
+from gossamer.experiment.runs.tracing import Trace, tracing
+from gossamer.experiment.runs.tracking import tracked, trackers_of
+from gossamer.experiment.specs.reading import spec_of, write_spec
+from gossamer.experiment.specs.spec import Experiment, placeless
+from gossamer.protocol.node import Node
+from gossamer.protocol.trace import Step
+from gossamer.runtimes.crew import Engine
+from gossamer.runtimes.shards import Shards
+from gossamer.runtimes.simulator import Simulator
+from gossamer.sides.pool import Pool
+from gossamer.sides.receipts import FILE as RECEIPTS
+from gossamer.sides.receipts import Book
+from gossamer.version import __version__
+
+if TYPE_CHECKING:
+    from gossamer.objectives.models import Given
+
+RUN = "run"
+"""The purpose of all that is no audit."""
+
+
+@dataclass(frozen=True)
+class _Published:
+    """Those that are told of each evaluation. They know nothing of the evaluator: a run is no circle."""
+
+    records: Records
+    nodes: NodeRecords
+    progress: Progress
+
+    def __call__(self, row: Row, fit: Fit) -> None:
+        self.records.add(row, fit)
+        self.nodes.looked(row)
+        self.progress.looked(row)
+
+
+@dataclass
+class Run:
+    """A run of what is prepared and planned already, such as an audit's examples in the place of the spec's own.
+
+    It leaves the number of threads to the caller: sums in BLAS depend on it, and results must not.
+
+    Attributes
+    ----------
+    prepared, plan
+        Run, from `prepare` and `plan_run`.
+    folder : ResultsFolder or None
+        Folder for the results; None writes nothing.
+    progress : Progress
+        Hearer of how the run goes.
+    watch : callable or None
+        Observer of every step of every node, as a trace has it.
+    measure, secret, checkpoint, engine
+        Parameters of `run`; by default there are no checkpoints.
+    purpose : str
+        Purpose that decides gradients beside what is prepared; runs that differ in it share no noise.
+    resumed : Checkpoint or None
+        Checkpoint that the run goes on from, in the same ``folder``.
+    sources : Sources or None
+        Sources of noise and samples, in the place of those that follow from secret, settings and examples.
+    started : float
+        Moment on the machine's clock at which the run was asked for.
+    """
+
+    prepared: Prepared
+    plan: Plan
+    folder: ResultsFolder | None = None
+    progress: Progress = field(default_factory=NullProgress)
+    watch: Callable[[Step], None] | None = None
+    measure: Measure | None = None
+    purpose: str = RUN
+    secret: NoiseSecret | None = None
+    checkpoint: float | None = None
+    resumed: Checkpoint | None = None
+    engine: Engine | None = None
+    sources: Sources | None = None
+    started: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        nodes = nodes_of(self.prepared, self.plan)
+        sources = self.sources or self._own_sources()
+        self.mark = mark(sources.noise)
+        # Of the examples as they were read, which is what a repeat compares: a private scale is found anew by it.
+        self.tested = "" if self.folder is None or self.secret is None else test_mark(self.prepared, self.secret)
+        if self.resumed is not None:
+            self.resumed.check_run(self.mark, self.watch is not None, self.measure is not None)
+        timed = not self.plan.hides_schedule
+        self.book = None if self.folder is None else Book(self.plan.sides, self._name(), timed=timed)
+        sources = replace(sources, book=self.book)
+        found = self._scaled(sources)
+        self.ranges, self.prepared = found.ranges, found.prepared
+        self.private = PrivateRecords(self.folder)
+        self._simulate(nodes, replace(sources, ledgers=found.ledgers))
+        self._observe()
+
+    def _scaled(self, sources: Sources) -> Scaled:
+        """Find a private scale, or take that which was found before, if the run goes on."""
+        ranges = None if self.resumed is None else self.resumed.origin.ranges
+        if ranges is not None:
+            return found_before(self.prepared, ranges)
+        return scaled(self.prepared, self.plan, sources)
+
+    def _simulate(self, nodes: dict[str, Node], sources: Sources) -> None:
+        self.sides = sides_of(self.prepared, self.plan, sources)
+        self.simulator = self._simulator(nodes, self.sides, sources)
+        if self.book is not None:
+            self.book.clock = lambda: self.simulator.elapsed
+
+    def _observe(self) -> None:
+        """Make all that looks at the simulation, and list what has a state."""
+        prepared, plan, simulator, sides = self.prepared, self.plan, self.simulator, self.sides
+        self.node_records = NodeRecords(prepared, plan, simulator)
+        ready = time.perf_counter()
+        self.records = Records(prepared, plan, simulator, sides, self.folder, self.started, ready, self.ranges)
+        self.records.book = self.book
+        publish = _Published(self.records, self.node_records, self.progress)
+        spent = lambda: plan.spent(sides.ledgers)  # noqa: E731
+        self.evaluator = Evaluator(prepared, plan, simulator, spent, publish, self.progress.updated, self.measure)
+        self.parts: dict[str, Part] = {
+            "private": self.private,
+            "records": self.records,
+            "nodes": self.node_records,
+            "evaluator": self.evaluator,
+            **({"receipts": ReceiptRecords(self.folder, self.book)} if self.folder and self.book else {}),
+            "simulator": simulator,
+            **({"trace": self.watch} if isinstance(self.watch, Trace) else {}),
+        }
+
+    def _simulator(self, nodes: dict[str, Node], sides: Pool, sources: Sources) -> Simulator | Shards:
+        prepared, record = self.prepared, self.private.add
+        if self.engine is not None:
+            check_number(self.engine.shards, len(prepared.names))
+            why = "a trace has every event in order" if self.watch is not None else reason_against(prepared)
+            if why is None:
+                return sharded(self.engine, prepared, self.plan, nodes, sides, sources, record)
+            warnings.warn(f"this run is made in one process: {why}", RunWarning, stacklevel=6)
+        return Simulator(
+            nodes,
+            sides,
+            prepared.world,
+            watch=self.watch,
+            record=record,
+            count=prepared.count,
+            staleness=prepared.algorithm.figures.staleness,
+        )
+
+    def _own_sources(self) -> Sources:
+        """Sources that follow from all that decides the run, and from a fresh secret unless one was given."""
+        prepared, purpose = self.prepared, self.purpose
+        self.secret = chosen_secret(prepared.experiment, self.secret)
+        noise = secret_seed(prepared, self.plan.noise, purpose, self.secret)
+        return Sources(noise, samples_seed(prepared.experiment, purpose))
+
+    def _name(self) -> str:
+        """A text that tells the run from others, also of the same spec, and nothing of its secret or its place."""
+        return hashlib.sha256(f"{write_spec(placeless(self.prepared.experiment))}{self.mark}".encode()).hexdigest()
+
+    def go(self) -> Result:
+        with closing(self.simulator):
+            return self._go()
+
+    def _go(self) -> Result:
+        began = self.begin()
+        try:
+            if began is None and self.evaluator.on:
+                self.evaluator.look(0.0)
+            self.records.status = self._drive(began)
+        except KeyboardInterrupt:
+            self.records.status = "interrupted"
+            self.save()
+            raise
+        self.end()
+        return self.records.result(self.secret)
+
+    def _drive(self, began: Patience | None) -> str:
+        stop = self.plan.stop
+        with few_collections(), self.keeper.heard():
+            if isinstance(self.simulator, Shards):
+                return drive_shards(self.simulator, stop, self.evaluator, self.keeper)
+            return drive(self.simulator, stop, self.evaluator, self.keeper, began or Patience())
+
+    def begin(self) -> Patience | None:
+        """Tell what is run, and write down all that is fixed by now, or go on from the checkpoint, if there is one.
+
+        Returns
+        -------
+        Patience or None
+            That of `drive` at the checkpoint; None at the beginning of the run.
+        """
+        self.progress.planned(self.plan)
+        if (remark := self.prepared.objective.computing().remark) is not None:
+            self.progress.remarked(remark)
+        self.evaluator.rehearse()
+        began = None if self.resumed is None else restore(self.resumed, self.parts)
+        if self.resumed is not None and not self.resumed.begun and self.folder is not None:
+            self.folder.cut(RECEIPTS, 0)  # what was charged before is charged anew
+        if self.folder is not None and self.resumed is None:
+            self.folder.clear()
+            self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
+            if self.secret is not None:
+                kept = KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=self.tested)
+                kept.write(self.folder.path)
+        if self.folder is not None:
+            self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe(), self._name())
+        self.keeper = self._keeper()
+        if self.resumed is None:
+            self.keeper.begin()
+        self.progress.began(Watched(self.prepared, self.plan, self.simulator))
+        return began
+
+    def _keeper(self) -> Keeper:
+        if self.folder is None or self.checkpoint is None:
+            return NO_KEEPER
+        path, traced = self.folder.path, self.watch is not None
+        shards = self.simulator.crew.shards if isinstance(self.simulator, Shards) else None
+        origin = Origin(
+            __version__, spec_digest(path), self.mark, traced, self.measure is not None, dict(self.ranges), shards
+        )
+        return Checkpoints(path, origin, self.parts, self.checkpoint)
+
+    def end(self) -> None:
+        """Stop the nodes, evaluate for the last time, and write down what became of the run."""
+        records = self.records
+        records.status = status_of(self.simulator, self.prepared.names, records.status)
+        if records.status in (STALLED, INCOMPLETE):
+            records.shortfall = shortfall(self.simulator, self.prepared.cast.parents)
+        if records.status not in ("finished", INCOMPLETE):
+            self.simulator.stop(records.status)
+        self.remark()
+        ended = self.plan.stop.virtual_seconds if records.status == "virtual_seconds" else None
+        self.evaluator.look(self.simulator.elapsed if ended is None else ended)
+        if self.purpose == RUN:  # what is audited is released, and personal models are not
+            records.personal = personalised(self.prepared, self.simulator.present)
+            records.diverged = divergence(self.prepared, records.rows, self.private.not_finite)
+            if "ended_worse" in records.diverged and records.status not in ("accuracy", STALLED, INCOMPLETE):
+                records.status = "diverged"
+        self.save()
+
+    def save(self) -> None:
+        """Write down what the run came to, and what each node did."""
+        self.records.save()
+        if self.folder is not None and self.book is not None:
+            self.folder.end_receipts(self.book)
+            self.folder.write_json(NODES, self.node_records.as_dict(self.evaluator.scores), indent=None)
+            if self.records.status != "interrupted":
+                self.folder.forget_checkpoint()
+
+    def remark(self) -> None:
+        """Warn of a run that could not go on, and of what the algorithm has to say of its end."""
+        settings, status = self.prepared.experiment.algorithm, self.records.status
+        if found := self.records.shortfall:
+            warnings.warn(in_words(found, status, self.simulator.elapsed, settings), RunWarning, stacklevel=4)
+        if "diverged" in self.simulator.finished.values():
+            self.records.status = "diverged"
+        for line in self.prepared.algorithm.figures.remarks(self.simulator.nodes):
+            warnings.warn(line, RunWarning, stacklevel=4)
+
+
+def run(
+    experiment: Experiment | Mapping[str, Any] | str | Path,
+    out: str | Path | None = None,
+    *,
+    data: Data | None = None,
+    module: Given | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    trace: str | Path | None = None,
+    measure: Measure | None = None,
+    secret: NoiseSecret | None = None,
+    track: str | Sequence[str] = (),
+    track_private: bool = False,
+    checkpoint: float | None = EVERY,
+    engine: Engine | None = None,
+) -> Result:
+    """Run an experiment in the simulator, with noise that nobody can guess.
+
+    Parameters
+    ----------
+    experiment : Experiment, mapping or path
+        Spec to run: an object, plain data, or a YAML file.
+    out : path, optional
+        Folder for the results; None writes nothing.
+    data : Data, optional
+        Examples from memory, in the place of the spec's ``dataset``.
+    module : torch.nn.Module, or a class or function that makes one, optional
+        The network, in the place of the spec's ``objective.module``. It is copied. A module starts from the parameters
+        that it has, which must not come from the private data; what a class or a function makes starts from parameters
+        drawn with the spec's seed, and is called with ``input_shape`` and ``classes`` as far as it takes them.
+    overwrite : bool
+        Whether ``out`` may hold the results of an earlier run, which are then replaced.
+    progress : Progress, optional
+        Is told how the run goes.
+    trace : path, optional
+        File for every event and effect, for `gossamer.protocol.trace.replay`.
+    measure : callable, optional
+        Called with what is run and the run's model [size] at each evaluation; the figures that it returns, by name, are
+        added to the row of metrics.
+    secret : NoiseSecret, optional
+        Secret of an earlier run, to repeat it; by default a fresh one is drawn. The guarantee holds only of one that
+        nobody else knows.
+    track : str or sequence of str
+        Programs that are told of the run: ``tensorboard``, ``mlflow``, ``wandb``, ``trackio``.
+    track_private : bool
+        Whether those that may send figures elsewhere are also told what no guarantee covers, such as scores on test
+        examples.
+    checkpoint : float, optional
+        Seconds of wall time from one checkpoint in ``out`` to the next, from which `resume_run` goes on; more where
+        they would take over 1 % of the run's time. None makes none.
+    engine : Engine, optional
+        Shards that the run's nodes are dealt out to, such as `gossamer.RayShards`; by default there is one process.
+        What comes out has the same bytes, `timing.json` aside. What cannot be sharded runs in one process, and a
+        warning says why.
+
+    Raises
+    ------
+    CallerError
+        If the experiment cannot be run; nothing has been released.
+    KeyboardInterrupt
+        If interrupted; ``out`` then holds the results up to the last evaluation, and a checkpoint of the moment.
+    """
+    check_interval(checkpoint)
+    # Sums in BLAS depend on the number of threads; results must not.
+    with threadpool_limits(1), results_folder(out, overwrite=overwrite) as folder:
+        trackers = trackers_of(track)
+        started = time.perf_counter()
+        prepared = prepare(spec_of(experiment), FromMemory(data, module))
+        plan = plan_run(prepared)
+        secret = chosen_secret(prepared.experiment, secret)
+        place = None if folder is None else folder.path
+        with tracing(trace, prepared) as watch, tracked(trackers, prepared, plan, place, track_private) as tracking:
+            told = Several([progress or NullProgress(), tracking]) if trackers else progress or NullProgress()
+            return Run(
+                prepared,
+                plan,
+                folder,
+                progress=told,
+                watch=watch,
+                measure=measure,
+                secret=secret,
+                checkpoint=checkpoint,
+                engine=engine,
+                started=started,
+            ).go()

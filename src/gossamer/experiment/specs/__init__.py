@@ -1,0 +1,1 @@
+"""Specs: their sections, how a file is read, and what is said of it."""
