@@ -1,1 +1,1 @@
-"""What a run is made of before it starts: data, objective, plan, sides and secrets."""
+"""Preparation of a run: data, objective, plan, sides and secrets, before anything starts."""

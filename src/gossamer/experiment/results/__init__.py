@@ -1,1 +1,1 @@
-"""What a run leaves: records, its folder, and its summary."""
+"""Results of a run: records, its folder, and its summary."""
