@@ -35,6 +35,7 @@ from gossamer.sides.plan import Samples, SidePlan, counts_of
 from gossamer.sides.pool import Pool
 from gossamer.sides.samples import Shard
 from gossamer.sides.sums import InPieces
+from gossamer.sides.unit_plans import smallest_sum
 
 if TYPE_CHECKING:
     from gossamer.sides.masked_side import Signing
@@ -276,9 +277,11 @@ def _drawn(prepared: Prepared, plan: Plan) -> Mapping[str, Drawn]:
         late = max(_poisson_samples(side) for side in sides)
         times = Times(PUBLIC_TIMES, late) if has_deadline(prepared, plan) else Times(OPEN_TIMES)
         most = replace(most, network=network, times=times)
-    # Against other observers nothing is proved, or what agents draw, whose sampler has the exact law.
+    # Against other observers nothing is proved, or by what members of masked sums draw.
+    masked = [side.drawn() for side in sides if smallest_sum(side) is not None]
+    others = max(masked, key=lambda drawn: drawn.numbers, default=Drawn())
     observer = plan.guarantee.observer
-    return {who: most if found.observer == observer else Drawn() for who, found in plan.guarantees.items()}
+    return {who: most if found.observer == observer else others for who, found in plan.guarantees.items()}
 
 
 def _poisson_samples(side: SidePlan) -> int:
