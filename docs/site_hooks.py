@@ -47,19 +47,24 @@ def in_repository(uri: str, files: Files) -> str:
 
 def place_on_site(path: str) -> str:
     """The place on the site of a file of the repository."""
-    if path == "README.md":
-        return "index.md"
-    if (ROOT / path).is_dir():
-        path = f"{path}/README.md"
-    return path.removeprefix("docs/")
+    path = described(path)
+    return "index.md" if path == "README.md" else path.removeprefix("docs/")
+
+
+def described(path: str) -> str:
+    """The page of a folder: its own, or that of the nearest folder above that has one; of a file, itself."""
+    while (ROOT / path).is_dir():
+        page = posixpath.normpath(posixpath.join(path, "README.md"))
+        path = page if (ROOT / page).is_file() else posixpath.dirname(path)
+    return path
 
 
 def outside(text: str, page: str) -> Iterator[str]:
     """Files outside `docs/` that a page, by its path in the repository, links to."""
     for target, _ in LINK.findall(FENCE.sub("", text)):
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
+        path = described(posixpath.normpath(posixpath.join(posixpath.dirname(page), target)))
         if not re.match(r"\w+:", target) and not path.startswith("docs/") and path != "README.md":
-            yield posixpath.normpath(f"{path}/README.md") if (ROOT / path).is_dir() else path
+            yield path
 
 
 def reports(config: MkDocsConfig) -> Iterator[File]:
