@@ -146,6 +146,7 @@ class Apart:
     """The data side of each party as its own process opens it, in each of its lives."""
 
     opened: list[Any]
+    home = None  # each side has its own
 
     def __init__(self, run: SmallRun, ledgers: Ledgers) -> None:
         Killable.reaper = ledgers.reaper
