@@ -17,6 +17,7 @@ from gossamer.objectives.objective import Objective
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.randomness import Stream
 from gossamer.sides.answers import Answer, post_processed
+from gossamer.sides.home import sampled
 from gossamer.sides.round_answers import RoundSum, Turns, amended, rates_of, round_sum
 from gossamer.vectors import Released
 
@@ -94,7 +95,8 @@ class DataSide:
     def batch(self, admitted: Admitted) -> IndexArray:
         """Rows of the training split, [batch]."""
         sampling = admitted.task.query.sampling
-        rows: IndexArray = self.shard[sampling.draw(self._sampling.at(admitted.number), len(self.shard))]
+        # Samples have tests of their own (`tests/unit/test_philox.py`); here they are only those of the same number.
+        rows: IndexArray = self.shard[sampled(self._sampling, admitted.number, sampling, len(self.shard))]
         return rows
 
     def release(self, admitted: Admitted, gradients: Sums, l2: float) -> Answer:

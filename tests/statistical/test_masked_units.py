@@ -18,7 +18,7 @@ from gossamer.privacy.unit_tasks import MASK
 from gossamer.protocol.messages import decode_message
 
 LEVEL = 1e-6
-SIZE = 20_000
+SIZE = 40_000
 
 
 class Constant(ShuffledUnit):
