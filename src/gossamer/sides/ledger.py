@@ -136,8 +136,11 @@ class Charges:
     def refusal(self, counts: Counted, receipt: Receipt) -> str | None:
         """Reason that one more release is not covered, as a clause; None if it is."""
         kind: Any = receipt.kind
+        of_all: Any = counts
         for name in receipt.owners if self.curator else ("",):
-            reason = self._plan.refusal(self._of(counts, name), kind) if self.held else None
+            # Of a curator's counts, which are as many as its clients, only the one that is asked about is looked at.
+            own = {kind: of_all.get((name, kind), 0)} if self.curator else of_all
+            reason = self._plan.refusal(own, kind) if self.held else None
             if reason is not None:
                 return f"{name}{': ' if name else ''}release refused: {reason} ({kind.describe()})"
         return None
