@@ -8,30 +8,24 @@ from dataclasses import dataclass, field
 
 def row(width: int) -> str:
     """Return the loop z += w * x over a row of a kernel."""
-    taps = range(width)
-    weights = "; ".join(f"w{k} = w[wo + U({k})]" for k in taps)
-    terms = " + ".join(f"w{k} * x[q + U({k})]" for k in taps)
-    return f"""
-@in_order
-def row_{width}(z, zo, x, xo, w, wo, n):
-    {weights}
-    for p in range(n):
-        q = xo + p
-        z[zo + p] += {terms}
-"""
+    return _taps(f"row_{width}", range(width))
 
 
 def back(width: int) -> str:
     """Return the same with the kernel turned round."""
-    taps = range(width)
-    weights = "; ".join(f"w{k} = w[wo + U({width - 1 - k})]" for k in taps)
-    terms = " + ".join(f"w{k} * d[q + U({k})]" for k in taps)
+    return _taps(f"back_{width}", range(width)[::-1])
+
+
+def _taps(name: str, places: Sequence[int]) -> str:
+    """Return the loop over a row of a kernel whose weights are at ``places``."""
+    weights = "; ".join(f"w{k} = w[wo + U({place})]" for k, place in enumerate(places))
+    terms = " + ".join(f"w{k} * x[q + U({k})]" for k in range(len(places)))
     return f"""
 @in_order
-def back_{width}(z, zo, d, do, w, wo, n):
+def {name}(z, zo, x, xo, w, wo, n):
     {weights}
     for p in range(n):
-        q = do + p
+        q = xo + p
         z[zo + p] += {terms}
 """
 

@@ -86,13 +86,21 @@ class Residual(nn.Module):
         return y
 
 
+def stage(
+    block: Callable[[int, int, int], nn.Module], inputs: int, outputs: int, depth: int, stride: int
+) -> nn.Sequential:
+    """``depth`` blocks of (inputs, outputs, stride), of which the first alone has the stride and other inputs."""
+    later = (block(outputs, outputs, 1) for _ in range(depth - 1))
+    return nn.Sequential(block(inputs, outputs, stride), *later)
+
+
 def projection(inputs: int, outputs: int, stride: int) -> nn.Module:
     """The shortcut of a residual block: the identity where shapes allow, else a strided 1x1 convolution."""
     return nn.Identity() if inputs == outputs and stride == 1 else conv_norm(inputs, outputs, 1, stride)
 
 
 def inverted_residual(
-    inputs: int, outputs: int, expansion: int, stride: int, activation: Callable[[], nn.Module], *last: nn.Module
+    inputs: int, outputs: int, stride: int, expansion: int, activation: Callable[[], nn.Module], *last: nn.Module
 ) -> nn.Module:
     """1x1 up to ``expansion`` times the channels, 3x3 each channel by itself, 1x1 down (and ``last``).
 

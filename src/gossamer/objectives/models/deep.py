@@ -14,6 +14,7 @@ from gossamer.objectives.models.blocks import (
     image_channels,
     projection,
     scaled,
+    stage,
 )
 
 # ResNeXt-29 with two groups of width 64.
@@ -24,15 +25,15 @@ _GROUPS = 2
 _RESNEXT = ((64, 1), (128, 2), (256, 2))  # width of a group, stride of the first of three blocks
 
 
-def _bottleneck(inputs: int, group: int, stride: int) -> Residual:
+def _bottleneck(inputs: int, outputs: int, stride: int) -> Residual:
     """1x1 down, grouped 3x3, 1x1 up to twice the channels between."""
-    inner = _GROUPS * group
+    inner = outputs // 2
     body = nn.Sequential(
         conv_norm_relu(inputs, inner, 1),
         conv_norm_relu(inner, inner, 3, stride, groups=_GROUPS),
-        conv_norm(inner, 2 * inner, 1),
+        conv_norm(inner, outputs, 1),
     )
-    return Residual(body, projection(inputs, 2 * inner, stride), nn.ReLU())
+    return Residual(body, projection(inputs, outputs, stride), nn.ReLU())
 
 
 class ResNeXt29(ImageNetwork):
@@ -51,10 +52,8 @@ class ResNeXt29(ImageNetwork):
         inputs = scaled(64, width)
         layers: dict[str, nn.Module] = {"stem": conv_norm_relu(image_channels("resnext29", input_shape), inputs, 3)}
         for number, (channels, stride) in enumerate(_RESNEXT, start=1):
-            group = scaled(channels, width)
-            outputs = 2 * _GROUPS * group
-            later = (_bottleneck(outputs, group, 1) for _ in range(2))
-            layers[f"stage{number}"] = nn.Sequential(_bottleneck(inputs, group, stride), *later)
+            outputs = 2 * _GROUPS * scaled(channels, width)
+            layers[f"stage{number}"] = stage(_bottleneck, inputs, outputs, 3, stride)
             inputs = outputs
         super().__init__(layers, inputs, classes)
 
@@ -96,8 +95,7 @@ class ResNet18(ImageNetwork):
         layers: dict[str, nn.Module] = {"stem": conv_norm_relu(image_channels(self.name, input_shape), inputs, 3)}
         for number, (channels, stride) in enumerate(_RESNET, start=1):
             outputs = scaled(channels, width)
-            blocks = self.block(inputs, outputs, stride), self.block(outputs, outputs, 1)
-            layers[f"stage{number}"] = nn.Sequential(*blocks)
+            layers[f"stage{number}"] = stage(self.block, inputs, outputs, 2, stride)
             inputs = outputs
         super().__init__(layers, inputs, classes)
 

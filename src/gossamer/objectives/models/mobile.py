@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +15,7 @@ from gossamer.objectives.models.blocks import (
     image_channels,
     inverted_residual,
     scaled,
+    stage,
 )
 
 # MobileNetV2 for small images.
@@ -49,9 +52,8 @@ class MobileNetV2(ImageNetwork):
         layers: dict[str, nn.Module] = {"stem": nn.Sequential(*stem, nn.ReLU6())}
         for number, (expansion, channels, depth, stride) in enumerate(_MOBILE, start=1):
             outputs = scaled(channels, width)
-            blocks = [inverted_residual(inputs, outputs, expansion, stride, nn.ReLU6)]
-            blocks += [inverted_residual(outputs, outputs, expansion, 1, nn.ReLU6) for _ in range(depth - 1)]
-            layers[f"stage{number}"] = nn.Sequential(*blocks)
+            block = partial(inverted_residual, expansion=expansion, activation=nn.ReLU6)
+            layers[f"stage{number}"] = stage(block, inputs, outputs, depth, stride)
             inputs = outputs
         last = scaled(1280, width)
         layers["last"] = nn.Sequential(*conv_norm(inputs, last, 1), nn.ReLU6())
@@ -77,9 +79,9 @@ _EFFICIENT = (
 _SQUEEZE = 16  # channels per hidden unit, as in SENet
 
 
-def _block(inputs: int, outputs: int, expansion: int, stride: int) -> nn.Module:
+def _block(inputs: int, outputs: int, stride: int, expansion: int) -> nn.Module:
     excite = SqueezeExcite(outputs, max(1, outputs // _SQUEEZE), nn.SiLU())
-    return inverted_residual(inputs, outputs, expansion, stride, nn.SiLU, excite)
+    return inverted_residual(inputs, outputs, stride, expansion, nn.SiLU, excite)
 
 
 class EfficientNetB0(ImageNetwork):
@@ -100,9 +102,7 @@ class EfficientNetB0(ImageNetwork):
         layers: dict[str, nn.Module] = {"stem": nn.Sequential(*stem, nn.SiLU())}
         for number, (expansion, channels, depth, stride) in enumerate(_EFFICIENT, start=1):
             outputs = scaled(channels, width)
-            blocks = [_block(inputs, outputs, expansion, stride)]
-            blocks += [_block(outputs, outputs, expansion, 1) for _ in range(depth - 1)]
-            layers[f"stage{number}"] = nn.Sequential(*blocks)
+            layers[f"stage{number}"] = stage(partial(_block, expansion=expansion), inputs, outputs, depth, stride)
             inputs = outputs
         super().__init__(layers, inputs, classes)
 
