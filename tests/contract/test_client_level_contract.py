@@ -12,7 +12,7 @@ from tests.reference.side_kinds import Kept
 
 from gossamer.data.examples import Split
 from gossamer.faults.hosts import LinkedHosts, Reaper
-from gossamer.faults.schedules import SETTINGS, Schedule
+from gossamer.faults.schedules import SETTINGS, FaultSchedule
 from gossamer.faults.sides import Laboratory, WatchedSides
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
@@ -116,7 +116,7 @@ def killed(run: ClientLevel, world: str, seed: int, machine: Machine = Side) -> 
 
     sides = WatchedSides(open_pool(plans, SHARDS, OBJECTIVE, ZEROS, home, machine), charged, True)
     steps: list[Step] = []
-    schedule = Schedule.seeded(seed, [(*CLIENTS, SERVER)])
+    schedule = FaultSchedule.seeded(seed, [(*CLIENTS, SERVER)])
     for_ever = any(math.isinf(sieve.end) for sieve in schedule.sieves)  # then a round need not end
     hosts = LinkedHosts(
         run.nodes(),

@@ -14,7 +14,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from gossamer.cli import main
 from gossamer.deployment.founding.invitations import read_signed
-from gossamer.deployment.party.agreement import Terms
+from gossamer.deployment.party.agreement import RunTerms
 from gossamer.deployment.party.joining import PartyOptions, accept
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.specs.reading import read_text, write_spec
@@ -81,7 +81,7 @@ def test_another_file_is_refused_before_anything_is_joined() -> None:
     spec = read_text(invitation.spec, ["objective.pretrained.path=/etc/hostname"])
     assert spec.objective.pretrained is not None
     with pytest.raises(SpecError, match=r"objective\.pretrained\.path: this file is on one machine"):
-        Terms.of(replace(invitation, spec=write_spec(spec)))
+        RunTerms.of(replace(invitation, spec=write_spec(spec)))
 
 
 def test_a_file_where_none_was_agreed_on_is_refused() -> None:

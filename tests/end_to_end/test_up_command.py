@@ -162,9 +162,9 @@ def test_it_says_what_is_for_simulations_alone_and_that_a_run_came_to_nothing(
 ) -> None:
     """In one line each, on stderr. No process is started: what comes of a federation is made up."""
     pytest.importorskip("amqtt", reason="needs the extra broker")
-    from gossamer.cli.federation.local_federation import LocalFederation, Together
+    from gossamer.cli.federation.local_federation import LocalFederation, LocalOutcome
 
-    monkeypatch.setattr(LocalFederation, "run", lambda *_, **__: Together({}, {}, {"test_loss": losses}))
+    monkeypatch.setattr(LocalFederation, "run", lambda *_, **__: LocalOutcome({}, {}, {"test_loss": losses}))
     (tmp_path / "spec.yaml").write_text(SPEC % "1.0e-4")
     more = [word for setting in settings for word in ("--set", setting)]
     assert main(["up", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "up"), *more]) == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.reference.linked_nodes import Network, seeded_faults
 from tests.sampling import examples
 
-from gossamer.faults.schedules import Faults, Partition
+from gossamer.faults.schedules import Faults, NetworkPartition
 from gossamer.protocol.chunks import CHUNK_WINDOW
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Received
@@ -41,7 +41,7 @@ TIMES = st.integers(0, 160).map(lambda eighths: eighths / 8)
 DELAYS = st.sampled_from([0.125, 0.25, 1.0, 3.0, 10.0])
 FATES = st.lists(st.lists(DELAYS, max_size=3).map(tuple), max_size=120).map(tuple)
 PARTITIONS = st.lists(
-    st.builds(lambda start, length: Partition(start, start + length, frozenset("a")), TIMES, TIMES), max_size=2
+    st.builds(lambda start, length: NetworkPartition(start, start + length, frozenset("a")), TIMES, TIMES), max_size=2
 ).map(tuple)
 FAULTS = st.builds(Faults, FATES, PARTITIONS, st.just(DELAY))
 SIZES = st.sampled_from([0, 5, 40, 300, 1000])

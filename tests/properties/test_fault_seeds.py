@@ -15,7 +15,7 @@ from tests.sampling import examples
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.faults import hosts
-from gossamer.faults.schedules import Crash, Fate, OldCopy, Partition, Schedule, Sieve, shortened
+from gossamer.faults.schedules import Crash, Fate, FaultSchedule, NetworkPartition, OldCopy, Sieve, shortened
 from gossamer.faults.trials import MOST_EVENTS, Failure, Trial
 
 SAMPLES, UNITS = {"noise_multiplier": 1.0}, {"standard_deviation": 1.0}
@@ -140,7 +140,7 @@ def test_seeds_have_faults_of_every_kind_and_runs_are_small() -> None:
     crashes = [crash for schedule in schedules for crash in schedule.crashes]
     fates = [fault for schedule in schedules for fault in schedule.faults if isinstance(fault, Fate)]
     assert {len(fate.delays) for fate in fates} == {0, 1, 2}
-    assert any(isinstance(fault, Partition) for schedule in schedules for fault in schedule.faults)
+    assert any(isinstance(fault, NetworkPartition) for schedule in schedules for fault in schedule.faults)
     sieves = [sieve for schedule in schedules for sieve in schedule.sieves]
     assert {sieve.loses for sieve in sieves} == {"messages", "acknowledgements", 120}
     assert {math.isinf(sieve.end) for sieve in sieves} == {True, False}
@@ -178,13 +178,13 @@ def test_an_old_copy_that_is_believed_is_found(monkeypatch: pytest.MonkeyPatch) 
 def test_a_party_that_is_heard_and_not_reached_stops_and_goes_on(loses: str | int) -> None:
     """Nothing that counts arrives for 30 seconds: who is alone is charged nothing, and then all goes on."""
     told: list[str] = []
-    assert trial("gossip").problem(Schedule((Sieve(1.0, 31.0, loses),), chunks=False), told.append) is None
+    assert trial("gossip").problem(FaultSchedule((Sieve(1.0, 31.0, loses),), chunks=False), told.append) is None
     assert any("lost" in line for line in told)
 
 
 def test_a_masked_sum_goes_on_after_nobody_was_reached_in_two() -> None:
     """Who was lost in a sum, so not asked in the next, is asked once that cannot do without: else all wait for ever."""
-    unreached = Schedule((Crash(34, 0, 2, 2.0), Sieve(4.29, 22.9, "messages", "server")), variant=1, every=256)
+    unreached = FaultSchedule((Crash(34, 0, 2, 2.0), Sieve(4.29, 22.9, "messages", "server")), variant=1, every=256)
     assert trial("buffers that clients share the noise of").problem(unreached) is None
 
 
@@ -213,21 +213,23 @@ def test_shortening_leaves_out_what_does_not_matter() -> None:
     """A made-up failure: it fails if it loses frame 7 and crashes at event 20."""
     seven, twenty = Fate(7), Crash(20)
 
-    def fails(schedule: Schedule) -> bool:
+    def fails(schedule: FaultSchedule) -> bool:
         return {seven, twenty} <= set(schedule.faults)
 
-    long = Schedule((Fate(1, (2.0,)), seven, *(Fate(n) for n in range(8, 60)), Crash(5), twenty, Crash(40)), busy=0.5)
+    long = FaultSchedule(
+        (Fate(1, (2.0,)), seven, *(Fate(n) for n in range(8, 60)), Crash(5), twenty, Crash(40)), busy=0.5
+    )
     assert fails(long)
-    assert shortened(long, fails) == Schedule((seven, twenty), busy=0.0, every=256)
+    assert shortened(long, fails) == FaultSchedule((seven, twenty), busy=0.0, every=256)
 
 
 def test_shortening_moves_a_crash_that_others_only_put_off() -> None:
     """Made up: each frame lost puts the event at which a crash matters off by one, from event 10 on."""
 
-    def fails(schedule: Schedule) -> bool:
+    def fails(schedule: FaultSchedule) -> bool:
         lost = sum(isinstance(fault, Fate) for fault in schedule.faults)
         return any(crash.event == 10 + lost for crash in schedule.crashes)
 
-    long = Schedule((*(Fate(n) for n in range(12)), Crash(22, instant=4), Crash(40)))
+    long = FaultSchedule((*(Fate(n) for n in range(12)), Crash(22, instant=4), Crash(40)))
     assert fails(long)
     assert shortened(long, fails).faults == (Crash(10, instant=4),)

@@ -15,7 +15,7 @@ from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.faults.checks import Conserved, Delivery
 from gossamer.faults.hosts import LinkedHosts, fresh
-from gossamer.faults.schedules import Crash, Fate, Schedule
+from gossamer.faults.schedules import Crash, Fate, FaultSchedule
 from gossamer.protocol.encoding import encode
 from gossamer.testing.contracts import AlgorithmContract, FixedAnswers
 
@@ -61,7 +61,7 @@ CRASHES = st.lists(
     unique_by=lambda crash: crash.event,
 )
 SCHEDULES = st.builds(
-    lambda fates, crashes, busy, every, skew: Schedule((*fates, *crashes), 0, busy, every, skew=skew),
+    lambda fates, crashes, busy, every, skew: FaultSchedule((*fates, *crashes), 0, busy, every, skew=skew),
     FATES,
     CRASHES,
     st.sampled_from([0.0, 0.3]),
@@ -72,7 +72,7 @@ SCHEDULES = st.builds(
 
 @given(schedule=SCHEDULES)
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
-def test_gossip_conserves_its_models(schedule: Schedule) -> None:
+def test_gossip_conserves_its_models(schedule: FaultSchedule) -> None:
     """Models and halves in flight change by the nodes' own updates alone, after every event."""
     contract, steps = Gossip(), []
     hosts = LinkedHosts(contract.nodes(), FixedAnswers(), schedule, watch=steps.append)
@@ -90,7 +90,7 @@ def test_gossip_conserves_its_models(schedule: Schedule) -> None:
 @pytest.mark.parametrize("contract", [Gossip(), Allreduce(), EdgeCloud(), Units()], ids=lambda c: type(c).__name__)
 @given(schedule=SCHEDULES)
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
-def test_runs_end_and_nobody_is_charged_beyond_lost_work(contract: AlgorithmContract, schedule: Schedule) -> None:
+def test_runs_end_and_nobody_is_charged_beyond_lost_work(contract: AlgorithmContract, schedule: FaultSchedule) -> None:
     """A crash loses at most one open task of its host, which is asked for and charged again."""
     computer: Any = FixedAnswers()
     hosts = LinkedHosts(contract.nodes(), computer, schedule, units=units(contract))
@@ -104,7 +104,7 @@ def test_runs_end_and_nobody_is_charged_beyond_lost_work(contract: AlgorithmCont
 def test_a_host_from_its_journal_is_the_host() -> None:
     """Looked at after every event; `LinkedHosts` looks at every crash."""
     contract = Gossip()
-    hosts = LinkedHosts(contract.nodes(), FixedAnswers(), Schedule(every=5))
+    hosts = LinkedHosts(contract.nodes(), FixedAnswers(), FaultSchedule(every=5))
     same: list[bool] = []
 
     def look() -> None:

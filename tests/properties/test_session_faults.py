@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.reference.linked_nodes import Network, seeded_faults
 from tests.sampling import examples
 
-from gossamer.faults.schedules import Faults, Partition
+from gossamer.faults.schedules import Faults, NetworkPartition
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import PeerDown, PeerUp, Received
 from gossamer.protocol.messages import Message, message
@@ -37,7 +37,7 @@ DELAYS = st.sampled_from([0.125, 0.25, 1.0, 3.0, 10.0])
 FATES = st.lists(st.lists(DELAYS, max_size=3).map(tuple), max_size=60).map(tuple)
 PARTITIONS = st.lists(
     st.builds(
-        lambda start, length, group: Partition(start, start + length, frozenset(group)),
+        lambda start, length, group: NetworkPartition(start, start + length, frozenset(group)),
         TIMES,
         TIMES,
         st.sets(st.sampled_from(NAMES), min_size=1, max_size=2),
@@ -66,7 +66,7 @@ def last_fault(net: Network) -> float:
 @MANY
 @given(SENDS, FAULTS)
 @example([(0.0, "a", "b")] * 30, Faults(((),) * 60, (), DELAY))
-@example([(0.0, "a", "b"), (0.0, "b", "a")], Faults((), (Partition(0.0, 15.0, frozenset("a")),), DELAY))
+@example([(0.0, "a", "b"), (0.0, "b", "a")], Faults((), (NetworkPartition(0.0, 15.0, frozenset("a")),), DELAY))
 def test_exactly_once_in_order_and_soon(sends: list[Send], faults: Faults) -> None:
     net = network(sends, faults)
     net.run()  # ends only when nobody waits for anything

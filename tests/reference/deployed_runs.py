@@ -10,7 +10,7 @@ from tests.reference.deployments import QUICK, Life, check_lives, keep_history, 
 from tests.reference.server_traces import asked
 
 from gossamer.algorithms.clients.messages import SERVER
-from gossamer.cli.federation.local_federation import LocalFederation, Together
+from gossamer.cli.federation.local_federation import LocalFederation, LocalOutcome
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import Step, read_steps
@@ -28,7 +28,7 @@ class Run:
 
     name: str
     federation: LocalFederation
-    found: Together
+    found: LocalOutcome
     lives: dict[str, Life]
     steps: dict[str, list[Step]]
 

@@ -25,7 +25,7 @@ from gossamer.cli.federation.local_federation import DATA, POLICY, STATE, LocalF
 from gossamer.deployment.founding.federation_spec import own_code
 from gossamer.deployment.founding.invitations import parse_invitation
 from gossamer.deployment.owner.policy import read_policy
-from gossamer.deployment.party.agreement import Agreed, Terms
+from gossamer.deployment.party.agreement import Agreed, RunTerms
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.joining import PartyOptions, accept
 from gossamer.deployment.party.state_folder import ENDED, StateFolder
@@ -146,7 +146,7 @@ class Parties:
         identity = Identity.load(place / "identity.key")
         organiser = self.federation.organiser
         content = (place / "invitation.yaml").read_bytes()
-        return Agreed.on(Terms.of(parse_invitation(content, identity, organiser, datetime.now(UTC))))
+        return Agreed.on(RunTerms.of(parse_invitation(content, identity, organiser, datetime.now(UTC))))
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from tests.reference.linked_peers import SETTINGS, Linked
 
 from gossamer.algorithms.gossip.box import Answer, Offer
 from gossamer.deployment.peers.payloads import Heartbeat, encode_content
-from gossamer.deployment.peers.record import Limits
+from gossamer.deployment.peers.record import PeerLimits
 from gossamer.errors import PeerError
 from gossamer.privacy.unit_tasks import MaskingStep
 from gossamer.protocol.encoding import encode
@@ -104,7 +104,7 @@ class Contents:
 
     def __init__(self, seed: int) -> None:
         self.junk, self.tried, self.refused = Junk(seed), 0, 0
-        patient = replace(SETTINGS, limits=Limits(quarantine_after=1 << 60))
+        patient = replace(SETTINGS, limits=PeerLimits(quarantine_after=1 << 60))
         self.pair = Linked("a", "b", settings=patient)
         for _ in range(2):
             self.pair.send("a", "b", FRAMES[1]), self.pair.send("b", "a", FRAMES[1])

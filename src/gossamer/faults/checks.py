@@ -6,7 +6,7 @@
 | `Answers` | what a data side released is applied once at most, and updates are no more than that |
 | `Conserved` | what the algorithm calls invariant changes by the nodes' own updates alone |
 | `Company` | a party of which nobody has acknowledged anything for `ALONE` seconds is charged nothing |
-| `Progress` | some time after the last fault every node that is there, with a peer, has gone on or has finished |
+| `Liveness` | some time after the last fault every node that is there, with a peer, has gone on or has finished |
 
 Each is called after an event, with the steps that became durable in it, and gives what does not hold. That of ledgers
 and noise is in `faults.sides`.
@@ -187,7 +187,7 @@ class Company:
         return self.hosts.now - since if waiting else 0.0
 
 
-class Progress:
+class Liveness:
     """Without faults for `INTERVALS` retry intervals, each node with a live peer updates and exchanges, or finishes.
 
     Nodes without data make no updates. They wait for those that never come back, as long as nobody who is there has

@@ -1,6 +1,6 @@
 """Hosts joined by faulty links, in virtual time, whose processes are killed at any instant and come back.
 
-    hosts = LinkedHosts(nodes, computer, schedule=Schedule((Crash(event=30, instant=1, away=2.0),)))
+    hosts = LinkedHosts(nodes, computer, schedule=FaultSchedule((Crash(event=30, instant=1, away=2.0),)))
     hosts.run()
     assert hosts["a"].node.state...
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from gossamer.faults.schedules import SETTINGS, Crash, OldCopy, Schedule
+from gossamer.faults.schedules import SETTINGS, Crash, FaultSchedule, OldCopy
 from gossamer.protocol.effects import Compute, Finish, Interrupt, Record, Reject, Release, Request, Update
 from gossamer.protocol.encoding import Buffer, decode, encode
 from gossamer.protocol.events import Event
@@ -122,7 +122,7 @@ class LinkedHosts:
         Nodes as an algorithm builds them. They stay as they are: hosts have nodes like them.
     computer : Computer
         The data sides; with a method ``restart(name)`` if they notice that a process came back.
-    schedule : Schedule
+    schedule : FaultSchedule
         Schedule of what goes wrong.
     speeds : Speeds, optional
         Speeds that say how long tasks take; by default a second.
@@ -148,7 +148,7 @@ class LinkedHosts:
         self,
         nodes: Mapping[str, Node],
         computer: Any,
-        schedule: Schedule | None = None,
+        schedule: FaultSchedule | None = None,
         *,
         speeds: Speeds | None = None,
         settings: SessionSettings = SETTINGS,
@@ -160,7 +160,7 @@ class LinkedHosts:
         contacts: Mapping[str, Sequence[str]] | None = None,
         alone_after: float = math.inf,
     ) -> None:
-        self.schedule = schedule = schedule or Schedule()
+        self.schedule = schedule = schedule or FaultSchedule()
         self.prototypes, self.computer, self.settings = nodes, computer, settings
         self.units, self.watch, self.kind, self.tell = units or {}, watch, kind, tell
         self.reaper = reaper or Reaper()

@@ -22,7 +22,7 @@ from gossamer.randomness import stream
 
 
 @dataclass(frozen=True)
-class Partition:
+class NetworkPartition:
     """From ``start`` until ``end`` (seconds), no frame gets from ``group`` to the others or back."""
 
     start: float
@@ -78,14 +78,14 @@ class Faults:
     fates : tuple of tuples of float
         Entry i lists the delays, in seconds, after which the copies of frame i arrive: none for a loss, two for
         a duplicate. Different delays reorder frames.
-    partitions : tuple of Partition
+    partitions : tuple of NetworkPartition
         Partitions that say who cannot reach whom, and when.
     delay : float
         Seconds that every frame after the last of ``fates`` takes.
     """
 
     fates: tuple[tuple[float, ...], ...] = ()
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[NetworkPartition, ...] = ()
     delay: float = 0.1
 
     def delays(self, index: int, sender: str, to: str, now: float) -> tuple[float, ...]:
@@ -163,16 +163,16 @@ class OldCopy:
         return f"{self.at:g} s: a copy of {self.party} as it was at {self.copied:g} s answers"
 
 
-Fault = Fate | Crash | Partition | Sieve | OldCopy
+Fault = Fate | Crash | NetworkPartition | Sieve | OldCopy
 
 
 @dataclass(frozen=True)
-class Schedule:
+class FaultSchedule:
     """All that goes wrong in a run.
 
     Attributes
     ----------
-    faults : tuple of Fate, Crash, Partition, Sieve or OldCopy
+    faults : tuple of Fate, Crash, NetworkPartition, Sieve or OldCopy
         Faults that happen.
     variant : int
         Number of the run of a trial that it happens to.
@@ -201,7 +201,7 @@ class Schedule:
         return replace(
             usual,
             fates=tuple(fates.get(number, (usual.delay,)) for number in range(max(fates, default=-1) + 1)),
-            partitions=tuple(fault for fault in self.faults if isinstance(fault, Partition)),
+            partitions=tuple(fault for fault in self.faults if isinstance(fault, NetworkPartition)),
         )
 
     @property
@@ -220,7 +220,7 @@ class Schedule:
         return tuple(fault for fault in self.faults if isinstance(fault, Crash))
 
     @classmethod
-    def seeded(cls, seed: int, variants: Sequence[Sequence[str]] = ((),)) -> Schedule:
+    def seeded(cls, seed: int, variants: Sequence[Sequence[str]] = ((),)) -> FaultSchedule:
         """Loss, repetition, delay and reordering of frames, partitions, sieves, crashes and old copies.
 
         Parameters
@@ -252,14 +252,14 @@ def _fates(generator: np.random.Generator) -> list[Fate]:
     return found
 
 
-def _partitions(generator: np.random.Generator, names: Sequence[str]) -> list[Partition]:
+def _partitions(generator: np.random.Generator, names: Sequence[str]) -> list[NetworkPartition]:
     """None, or one of any group, a single node or all but one among them."""
     if len(names) < 2 or generator.random() > 0.3:
         return []
     start, lasts = generator.uniform(0, 8), generator.uniform(1, 20)
     group = generator.permutation(len(names))[: generator.integers(1, len(names))]
     apart = frozenset(names[number] for number in group.tolist())
-    return [Partition(round(float(start), 2), round(float(start + lasts), 2), apart)]
+    return [NetworkPartition(round(float(start), 2), round(float(start + lasts), 2), apart)]
 
 
 def _sieves(generator: np.random.Generator, names: Sequence[str]) -> list[Sieve]:
@@ -293,12 +293,12 @@ def _crashes(generator: np.random.Generator) -> list[Crash]:
     return sorted(list(found.values())[: int(generator.integers(0, 5))], key=lambda crash: crash.event)
 
 
-def shortened(schedule: Schedule, fails: Any, variants: int = 1) -> Schedule:
+def shortened(schedule: FaultSchedule, fails: Any, variants: int = 1) -> FaultSchedule:
     """A schedule that still fails, of which nothing can be left out.
 
     Parameters
     ----------
-    schedule : Schedule
+    schedule : FaultSchedule
         One that fails.
     fails : callable
         Whether a schedule does.
@@ -313,7 +313,7 @@ def shortened(schedule: Schedule, fails: Any, variants: int = 1) -> Schedule:
     return found if len(found.faults) <= _FEW else next(filter(fails, _alone(found, variants)), found)
 
 
-def _alone(schedule: Schedule, variants: int) -> Iterator[Schedule]:
+def _alone(schedule: FaultSchedule, variants: int) -> Iterator[FaultSchedule]:
     """Each of its crashes, and nothing else, at each event of each run; and killed late, with nothing staged kept."""
     kinds = [kind for crash in schedule.crashes for kind in (crash, replace(crash, instant=_LATE, kept=0))]
     for variant, event, crash in itertools.product(range(variants), range(1, EVENTS), kinds):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gossamer.experiment.specs.spec import Experiment
-from gossamer.faults.checks import ALONE, Answers, Company, Conserved, Delivery, Progress
+from gossamer.faults.checks import ALONE, Answers, Company, Conserved, Delivery, Liveness
 from gossamer.faults.hosts import LinkedHosts, Reaper
-from gossamer.faults.schedules import SETTINGS, Schedule, shortened
+from gossamer.faults.schedules import SETTINGS, FaultSchedule, shortened
 from gossamer.faults.sides import Laboratory, WatchedSides
 from gossamer.faults.specs import SmallRun, small_runs
 from gossamer.protocol.trace import Step
@@ -42,7 +42,7 @@ class Failure:
         Seed that fails.
     problem : str
         Sentence on what does not hold, with the shortest schedule that still fails.
-    schedule : Schedule
+    schedule : FaultSchedule
         Shortest schedule that still fails.
     nodes : tuple of str
         Nodes of the run.
@@ -52,7 +52,7 @@ class Failure:
 
     seed: int
     problem: str
-    schedule: Schedule
+    schedule: FaultSchedule
     nodes: tuple[str, ...]
     story: tuple[str, ...]
 
@@ -189,11 +189,11 @@ class Trial:
         """Trial of a spec; see `faults.specs.small_runs`."""
         return cls(small_runs(experiment)[0], **bugs)
 
-    def schedule(self, seed: int) -> Schedule:
+    def schedule(self, seed: int) -> FaultSchedule:
         """Schedule of faults for a seed."""
-        return Schedule.seeded(seed, [run.names for run in self.runs])
+        return FaultSchedule.seeded(seed, [run.names for run in self.runs])
 
-    def problem(self, schedule: Schedule, tell: Callable[[str], None] | None = None) -> str | None:
+    def problem(self, schedule: FaultSchedule, tell: Callable[[str], None] | None = None) -> str | None:
         """Find what does not hold in a run with ``schedule``; None if all does.
 
         ``tell`` is called with a line about each fault as it happens.
@@ -216,7 +216,7 @@ class Trial:
             alone_after=self.alone_after,
         )
         algorithm, names = run.prepared.algorithm, run.prepared.names
-        progress = Progress(hosts, names, run.prepared.cast.hub, waits=run.waits)
+        progress = Liveness(hosts, names, run.prepared.cast.hub, waits=run.waits)
         checks: list[Callable[[Sequence[Step]], str | None]] = [
             sides,
             Delivery(hosts),

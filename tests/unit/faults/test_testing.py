@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.reference.linked_nodes import LinkedNodes, Network, seeded_faults
 
-from gossamer.faults.schedules import Faults, Partition
+from gossamer.faults.schedules import Faults, NetworkPartition
 from gossamer.protocol.effects import CancelTimer, Compute, Effect, Finish, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, Event, PeerDown, PeerUp, Received, Started
 from gossamer.protocol.messages import Message, message
@@ -129,7 +129,7 @@ def test_other_effects_go_to_the_answer() -> None:
 def test_partition_is_reported_and_heals() -> None:
     """The first ping leaves at 1; 6 s without an acknowledgement later its peer is down. Retries are at 2, 4, then
     (longest wait 4 s) 8 and 12; the cut ends at 10, so the peer is up at 12 and two delays."""
-    nodes = linked(Faults(partitions=(Partition(0.0, 10.0, frozenset("b")),), delay=0.25))
+    nodes = linked(Faults(partitions=(NetworkPartition(0.0, 10.0, frozenset("b")),), delay=0.25))
     nodes.run(until=9.0)
     assert nodes["a"].state.peer_down
     nodes.run()
@@ -166,7 +166,7 @@ def test_fates_are_used_in_order() -> None:
 
 
 def test_partition_cuts_only_between_the_group_and_the_rest() -> None:
-    partition = Partition(1.0, 2.0, frozenset({"a", "b"}))
+    partition = NetworkPartition(1.0, 2.0, frozenset({"a", "b"}))
     assert partition.cuts("a", "c", 1.0)
     assert partition.cuts("c", "b", 1.9)
     assert not partition.cuts("a", "b", 1.5)

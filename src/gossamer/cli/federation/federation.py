@@ -369,9 +369,9 @@ def _own(invitation: Invitation, start: Path | None) -> Agreed:
 
 def _agreed(invitation: Invitation, modules: Sequence[str], start: Path | None) -> Agreed:
     """Return what all parties will derive from it; an error now rather than at each of them."""
-    from gossamer.deployment.party.agreement import Agreed, Terms
+    from gossamer.deployment.party.agreement import Agreed, RunTerms
 
-    return Agreed.on(Terms.of(invitation, modules, start))
+    return Agreed.on(RunTerms.of(invitation, modules, start))
 
 
 def _parties(options: argparse.Namespace) -> dict[str, int]:

@@ -30,7 +30,7 @@ from gossamer.deployment.founding.federation_spec import check_scale, own_code
 from gossamer.deployment.founding.founding import found
 from gossamer.deployment.founding.invitations import Invitation, read_signed
 from gossamer.deployment.founding.layout import START
-from gossamer.deployment.party.agreement import Agreed, Terms
+from gossamer.deployment.party.agreement import Agreed, RunTerms
 from gossamer.deployment.party.data import shard_settings, write_party_file
 from gossamer.deployment.party.data_side import planned_divergence
 from gossamer.deployment.party.state_folder import StateFolder
@@ -55,7 +55,7 @@ from gossamer.runtimes.storage.store import SqliteStore
 ORDERS = range(2, 129)
 
 
-class Asking(NamedTuple):
+class PartyRequest(NamedTuple):
     """Request to one party: a run as a simulation has it, and its invitation."""
 
     prepared: Prepared
@@ -64,7 +64,7 @@ class Asking(NamedTuple):
     name: str
 
 
-def policy_for(asked: Asking, data: str) -> str:
+def policy_for(asked: PartyRequest, data: str) -> str:
     """Policy of the owner of a party's data, which lie in the file ``data``."""
     spec, plan, name = asked.prepared.experiment, asked.plan, asked.name
     rule = {"path": data, "delta": spec.delta, "relation": str(_relation(asked)), **_budget(asked)}
@@ -91,13 +91,13 @@ def policy_for(asked: Asking, data: str) -> str:
     return "# The owner of this party's data allows one run, and no more.\n" + yaml.safe_dump(rules, sort_keys=False)
 
 
-def _relation(asked: Asking) -> NeighboringRelation:
+def _relation(asked: PartyRequest) -> NeighboringRelation:
     """Relation by which examples are accounted for: those of whole clients take one alone."""
     spec = asked.prepared.experiment
     return NeighboringRelation.REPLACE_ONE if spec.terms.unit == "client" else spec.privacy.relation
 
 
-def _budget(asked: Asking) -> dict[str, float]:
+def _budget(asked: PartyRequest) -> dict[str, float]:
     """An order, and the epsilon that the run's plan takes of a budget that is kept at that order."""
     delta, relation = asked.prepared.experiment.delta, _relation(asked)
     found = [
@@ -117,7 +117,7 @@ _LOOK = 0.2
 
 
 @dataclass(frozen=True)
-class Together:
+class LocalOutcome:
     """Outcome of a federation on one machine.
 
     Attributes
@@ -190,7 +190,7 @@ class LocalFederation:
             own = Split(prepared.dataset.train.features[shard], prepared.dataset.train.targets[shard])
             persons = None if prepared.dataset.persons is None else prepared.dataset.persons[shard]
             write_party_file(folder / name / DATA, own, prepared.dataset, persons=persons)
-            asked = Asking(prepared, plan, founded.invitation, name)
+            asked = PartyRequest(prepared, plan, founded.invitation, name)
             write_own(folder / name / POLICY, policy_for(asked, DATA))
         return federation
 
@@ -226,7 +226,7 @@ class LocalFederation:
         process.start()
         self.processes[name] = process
 
-    def run(self, say: Callable[[str], None], *, more: Mapping[str, Sequence[str]] | None = None) -> Together:
+    def run(self, say: Callable[[str], None], *, more: Mapping[str, Sequence[str]] | None = None) -> LocalOutcome:
         """Start all processes, and wait for their end.
 
         Parameters
@@ -285,7 +285,7 @@ class LocalFederation:
 
     # What came of it
 
-    def outcome(self) -> Together:
+    def outcome(self) -> LocalOutcome:
         """Outcome as the parties' folders tell it."""
         summaries, failed = {}, {}
         for name in self.members:
@@ -299,15 +299,15 @@ class LocalFederation:
             else:
                 failed[name] = status.get("why") or status["state"]
         if failed:
-            return Together(summaries, failed, {})
+            return LocalOutcome(summaries, failed, {})
         model = self.model()
-        return Together(summaries, failed, self.metrics(model), model)
+        return LocalOutcome(summaries, failed, self.metrics(model), model)
 
     def nodes(self) -> dict[str, Node]:
         """The nodes as their stores have them; while no process runs."""
         found = {}
         invitation = read_signed(self.folder / self.members[0] / "invitation.yaml", self.organiser)
-        agreed = Agreed.on(Terms.of(invitation, own_code(self.prepared.experiment), self.start_file))
+        agreed = Agreed.on(RunTerms.of(invitation, own_code(self.prepared.experiment), self.start_file))
         for name in self.members:
             store = SqliteStore(self.folder / name / STATE / "store.sqlite", invitation.run, name)
             try:

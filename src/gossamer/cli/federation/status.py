@@ -17,7 +17,7 @@ from typing import Any
 
 from gossamer.cli.options import FileName, at_least_zero
 from gossamer.cli.printing import print_json, say, table
-from gossamer.deployment.party.health import Level, Limits, level_of, problems
+from gossamer.deployment.party.health import HealthLimits, Severity, level_of, problems
 from gossamer.errors import CallerError
 
 DESCRIPTION = "Say how nodes are, and how they find their peers. Exit code 0: well, 1: warning, 2: critical."
@@ -25,7 +25,7 @@ DESCRIPTION = "Say how nodes are, and how they find their peers. Exit code 0: we
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
-    add, usual = command.add_argument, Limits()
+    add, usual = command.add_argument, HealthLimits()
     add("store", action=FileName, nargs="+", metavar="STORE", help="the state folder of a node")
     add("--json", action="store_true", help="print one JSON document on stdout")
     add(
@@ -59,7 +59,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def status_command(options: argparse.Namespace) -> int:
     """Say how nodes are; the worst of them gives the exit code."""
-    limits, now = Limits(options.warn_days, options.warn_budget), time.time()
+    limits, now = HealthLimits(options.warn_days, options.warn_budget), time.time()
     read, unread = _read(options.store)
     found = read | {store: {"state": "unreadable", "why": str(why), "process": None} for store, why in unread.items()}
     for status in found.values():
@@ -72,10 +72,10 @@ def status_command(options: argparse.Namespace) -> int:
         write_metrics(options.prometheus, {store: read.get(store) for store in found})
     if not read and not options.alive:
         raise next(iter(unread.values()))
-    worst = max(Level[status["level"].upper()] for status in found.values())
+    worst = max(Severity[status["level"].upper()] for status in found.values())
     code = worst
     if options.alive:
-        code = Level.OK if all(_alive(status, now, limits) for status in found.values()) else Level.WARNING
+        code = Severity.OK if all(_alive(status, now, limits) for status in found.values()) else Severity.WARNING
     if options.json:
         print_json(found)
         return code
@@ -83,7 +83,7 @@ def status_command(options: argparse.Namespace) -> int:
         (one["level"].upper(), _name(store, found), one["text"]) for store in found for one in found[store]["problems"]
     ]
     lines = [f"{level}: {name} {text}" for level, name, text in said]
-    print("\n".join(sorted(lines, key=lambda line: not line.startswith(worst.name))) or Level.OK.name)
+    print("\n".join(sorted(lines, key=lambda line: not line.startswith(worst.name))) or Severity.OK.name)
     rows: list[tuple[str, ...]] = [("node", "state", "updates", "releases", "finished", "broker", "peers")]
     print(table([*rows, *(_row(status, _name(store, found)) for store, status in found.items())]))
     for store, status in found.items():
@@ -91,7 +91,7 @@ def status_command(options: argparse.Namespace) -> int:
     return code
 
 
-def _alive(status: Mapping[str, Any], now: float, limits: Limits) -> bool:
+def _alive(status: Mapping[str, Any], now: float, limits: HealthLimits) -> bool:
     """Whether a process runs the node, writes its status and has the broker: one that hangs does not."""
     fresh = now - status.get("written", 0.0) <= limits.silence
     return status["process"] is not None and fresh and bool(status.get("connected"))

@@ -42,11 +42,11 @@ from typing import NamedTuple
 
 from gossamer.deployment.channel.sealed_frames import VERSION, Confirm, Frame, Hello, frame_header, pack, parse
 from gossamer.deployment.channel.session_keys import (
-    Direction,
-    End,
     Ephemeral,
+    FrameCipher,
     MemoryOnly,
     Pieces,
+    SessionEnd,
     Window,
     channel_tag,
     derive,
@@ -89,7 +89,9 @@ class Opened(NamedTuple):
 class _Session(MemoryOnly):
     """Keys that both ends are known to have."""
 
-    def __init__(self, name: bytes, instance: bytes, theirs: bytes, outgoing: Direction, incoming: Direction) -> None:
+    def __init__(
+        self, name: bytes, instance: bytes, theirs: bytes, outgoing: FrameCipher, incoming: FrameCipher
+    ) -> None:
         self.name, self.instance, self.theirs = name, instance, theirs
         self.outgoing, self.incoming = outgoing, incoming
         self.sealed = 0  # the next counter
@@ -268,16 +270,16 @@ class SecureChannel(MemoryOnly):
             pieces.session,
             confirm.instance,
             confirm.ephemeral,
-            outgoing=Direction(ours, self.run, self.me, self.peer),
-            incoming=Direction(theirs, self.run, self.peer, self.me),
+            outgoing=FrameCipher(ours, self.run, self.me, self.peer),
+            incoming=FrameCipher(theirs, self.run, self.peer, self.me),
         )
         self._session.confirm, self._session.accepted = answer, datagram
         self._ephemeral = fresh
 
     def _agree(self, instance: bytes, ephemeral: bytes) -> tuple[bytes, Pieces]:
         """The transcript's digest and the keys that our half and one of the peer's give."""
-        me = End(self.me, self._identity.public_key, self._instance, self._ephemeral.public)
-        peer = End(self.peer, self._peer_key, instance, ephemeral)
+        me = SessionEnd(self.me, self._identity.public_key, self._instance, self._ephemeral.public)
+        peer = SessionEnd(self.peer, self._peer_key, instance, ephemeral)
         digest = transcript(VERSION, self.run, me, peer)
         try:
             return digest, derive(self._ephemeral.agree(ephemeral), digest)

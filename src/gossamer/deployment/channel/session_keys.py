@@ -58,7 +58,7 @@ class Ephemeral(MemoryOnly):
 
 
 @dataclass(frozen=True)
-class End:
+class SessionEnd:
     """One end of a session, as both ends know it."""
 
     name: str
@@ -71,7 +71,7 @@ class End:
         return self.name, self.key.raw, self.instance, self.ephemeral
 
 
-def transcript(version: int, run: str, one: End, other: End) -> bytes:
+def transcript(version: int, run: str, one: SessionEnd, other: SessionEnd) -> bytes:
     """SHA-256 of all that both ends must agree on; the same at both."""
     first, second = sorted((one, other), key=lambda end: end.name)
     return hashlib.sha256(encode((LABEL, version, run, first.fields(), second.fields()))).digest()
@@ -127,7 +127,7 @@ class Window(MemoryOnly):
             self._came |= 1 << -ahead
 
 
-class Direction(MemoryOnly):
+class FrameCipher(MemoryOnly):
     """Frames that go one way under one key."""
 
     def __init__(self, key: bytes, run: str, sender: str, receiver: str) -> None:

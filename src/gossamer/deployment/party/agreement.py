@@ -41,7 +41,7 @@ _ROOM_A_MEMBER = 1 << 12  # keys and shares of secret sums
 
 
 @dataclass(frozen=True)
-class Terms:
+class RunTerms:
     """The public facts of a run.
 
     Attributes
@@ -62,7 +62,7 @@ class Terms:
     servers: tuple[str, ...]
 
     @classmethod
-    def of(cls, invitation: Invitation, modules: Collection[str] = (), start: Path | None = None) -> Terms:
+    def of(cls, invitation: Invitation, modules: Collection[str] = (), start: Path | None = None) -> RunTerms:
         """The terms of a verified invitation.
 
         Parameters
@@ -137,7 +137,7 @@ class Agreed:
 
     Attributes
     ----------
-    terms : Terms
+    terms : RunTerms
         Terms of the run.
     prepared : Prepared
         Run with this party's own examples, if it has any and they were given.
@@ -145,12 +145,12 @@ class Agreed:
         Plan of the whole run: fixed before the first release, and the same at every party.
     """
 
-    terms: Terms
+    terms: RunTerms
     prepared: Prepared
     plan: Plan
 
     @classmethod
-    def on(cls, terms: Terms) -> Agreed:
+    def on(cls, terms: RunTerms) -> Agreed:
         """Work out what the terms come to.
 
         Raises

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.joining import Invited
-from gossamer.deployment.party.reach import Reach
+from gossamer.deployment.party.reach import PeerReach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Peers
 from gossamer.errors import CallerError
@@ -114,7 +114,7 @@ class Gathering:
         Folder of the log.
     clock : callable
         Seconds.
-    reach : Reach
+    reach : PeerReach
         Peers that take what the node sends.
     look : callable
         Called again and again.
@@ -126,7 +126,7 @@ class Gathering:
     transport: MqttTransport
     folder: StateFolder
     clock: Callable[[], float]
-    reach: Reach
+    reach: PeerReach
     look: Callable[[float], object] = field(default=lambda now: None)
     stopping: str = ""
 

@@ -50,7 +50,7 @@ KINDS = (
 """What problems are about, as alarms name them."""
 
 
-class Level(IntEnum):
+class Severity(IntEnum):
     """Level of a problem; its number is the exit code of ``gossamer status``."""
 
     OK = 0
@@ -59,12 +59,12 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True)
-class Problem:
+class Alert:
     """One thing that somebody should look at.
 
     Attributes
     ----------
-    level : Level
+    level : Severity
         Urgency of it.
     text : str
         Text in words, with what to do.
@@ -72,13 +72,13 @@ class Problem:
         Subject, one of `KINDS`.
     """
 
-    level: Level
+    level: Severity
     text: str
     kind: str = ""
 
 
 @dataclass(frozen=True)
-class Limits:
+class HealthLimits:
     """Limits from which something is a problem.
 
     Attributes
@@ -96,7 +96,7 @@ class Limits:
     silence: float = 120.0
 
 
-def problems(status: Mapping[str, Any], now: float, limits: Limits = Limits()) -> list[Problem]:
+def problems(status: Mapping[str, Any], now: float, limits: HealthLimits = HealthLimits()) -> list[Alert]:
     """Return what is wrong with a node, the worst first.
 
     Parameters
@@ -105,13 +105,13 @@ def problems(status: Mapping[str, Any], now: float, limits: Limits = Limits()) -
         The same as `StateFolder.status` gives it.
     now : float
         Seconds since 1970.
-    limits : Limits, optional
+    limits : HealthLimits, optional
         Limits from which something is a problem.
     """
     state, runs = status["state"], status.get("process") is not None
-    found: dict[str, Iterable[Problem]] = {"ledger": _of_ledger(status)}
+    found: dict[str, Iterable[Alert]] = {"ledger": _of_ledger(status)}
     if state == "finished":
-        found["end"] = [Problem(Level.CRITICAL, status["why"])] if status.get("why") else []
+        found["end"] = [Alert(Severity.CRITICAL, status["why"])] if status.get("why") else []
     else:
         found["process"], found["papers"] = _of_process(status), _of_papers(status, now, limits)
         found["budget"], found["receipts"] = _of_budget(status, limits), _of_receipts(status)
@@ -124,66 +124,67 @@ def problems(status: Mapping[str, Any], now: float, limits: Limits = Limits()) -
     return sorted(every, key=lambda problem: -problem.level)
 
 
-def level_of(found: list[Problem]) -> Level:
+def level_of(found: list[Alert]) -> Severity:
     """The worst level."""
-    return max((problem.level for problem in found), default=Level.OK)
+    return max((problem.level for problem in found), default=Severity.OK)
 
 
-def _of_process(status: Mapping[str, Any]) -> Iterator[Problem]:
+def _of_process(status: Mapping[str, Any]) -> Iterator[Alert]:
     state, why = status["state"], status.get("why")
     if state == "killed":
         cause = f"ended, since {why}" if why else "was killed"
-        yield Problem(Level.CRITICAL, f"{cause}; start it again with the same command, and it goes on")
+        yield Alert(Severity.CRITICAL, f"{cause}; start it again with the same command, and it goes on")
     elif state not in ("running", "lingering", "stopped", *_STARTING):
-        yield Problem(Level.CRITICAL, f"{state}{f': {why}' if why else ''}")
+        yield Alert(Severity.CRITICAL, f"{state}{f': {why}' if why else ''}")
     elif state == "stopped":
-        yield Problem(Level.WARNING, "was stopped before its part in the run was over; start it again to go on")
+        yield Alert(Severity.WARNING, "was stopped before its part in the run was over; start it again to go on")
     elif state in _STARTING:
-        yield Problem(Level.WARNING, f"has not begun yet: it is {state}")
+        yield Alert(Severity.WARNING, f"has not begun yet: it is {state}")
 
 
-def _of_papers(status: Mapping[str, Any], now: float, limits: Limits) -> Iterator[Problem]:
+def _of_papers(status: Mapping[str, Any], now: float, limits: HealthLimits) -> Iterator[Alert]:
     for what, text in status.get("expires", {}).items():
         left = (datetime.fromisoformat(text).timestamp() - now) / _DAY
         day = datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
         if left <= 0:
-            yield Problem(
-                Level.CRITICAL, f"its {what} expired at {day}, and it cannot start or connect again; get a new one"
+            yield Alert(
+                Severity.CRITICAL,
+                f"its {what} expired at {day}, and it cannot start or connect again; get a new one",
             )
         elif left <= limits.days:
             days = counted(int(left), "day")
-            yield Problem(Level.WARNING, f"its {what} expires in {days}, at {day}; ask the organiser to renew it")
+            yield Alert(Severity.WARNING, f"its {what} expires in {days}, at {day}; ask the organiser to renew it")
 
 
-def _of_budget(status: Mapping[str, Any], limits: Limits) -> Iterator[Problem]:
+def _of_budget(status: Mapping[str, Any], limits: HealthLimits) -> Iterator[Alert]:
     policy = status.get("policy")
     if status.get("finished"):  # nothing more is charged to it, and the end of what was planned is no fault
         return
     if policy and limits.share <= (share := policy["share_charged"]) and limits.share < 1:
-        yield Problem(
-            Level.WARNING,
+        yield Alert(
+            Severity.WARNING,
             f"has epsilon {policy['epsilon_charged']:.4g} charged to the policy, of {policy['epsilon']:.4g} that it "
             f"allows ({share:.0%} of its budget), so hardly another run will be let in",
         )
 
 
-def _of_ledger(status: Mapping[str, Any]) -> Iterator[Problem]:
+def _of_ledger(status: Mapping[str, Any]) -> Iterator[Alert]:
     said = status.get("why") or ""  # of a start that was refused for it
     if forgotten := [line for line in status.get("forgotten", ()) if line not in said]:
-        yield Problem(
-            Level.CRITICAL,
+        yield Alert(
+            Severity.CRITICAL,
             f"this is not its newest ledger: {'; '.join(forgotten)}; stop the node and put its newest ledger back; if "
             "that is lost, take part in no run with these data until their owner has lowered the policy's epsilon",
         )
 
 
-def _of_receipts(status: Mapping[str, Any]) -> Iterator[Problem]:
+def _of_receipts(status: Mapping[str, Any]) -> Iterator[Alert]:
     for name, peer in status.get("peers", {}).items():
         if why := peer.get("receipts"):
-            yield Problem(Level.WARNING, f"takes nothing of {name}: {why}")
+            yield Alert(Severity.WARNING, f"takes nothing of {name}: {why}")
 
 
-def _of_reach(status: Mapping[str, Any]) -> Iterator[Problem]:
+def _of_reach(status: Mapping[str, Any]) -> Iterator[Alert]:
     peers, late = status.get("peers", {}), status.get("unacknowledged", {})
     if status.get("alone") is not None:
         spends = not (status["state"] in _STARTING or status.get("holds"))
@@ -191,69 +192,69 @@ def _of_reach(status: Mapping[str, Any]) -> Iterator[Problem]:
         if status.get("finished"):
             then = "its part is over, and it waits for them"
         who = "; ".join(f"{name} ({peer['why']})" for name, peer in late.items())
-        yield Problem(Level.CRITICAL, f"no peer has acknowledged anything for {status['alone']:.0f} s: {who}; {then}")
+        yield Alert(Severity.CRITICAL, f"no peer has acknowledged anything for {status['alone']:.0f} s: {who}; {then}")
         return
     for name, peer in late.items():
         if peers.get(name, {}).get("state") == "up":
-            yield Problem(
-                Level.WARNING,
+            yield Alert(
+                Severity.WARNING,
                 f"{name} is heard, and has acknowledged nothing for {peer['seconds']:.0f} s: {peer['why']}",
             )
 
 
-def _of_progress(status: Mapping[str, Any]) -> Iterator[Problem]:
+def _of_progress(status: Mapping[str, Any]) -> Iterator[Alert]:
     if stalled := status.get("stalled"):
         lost = any(status["peers"].get(name, {}).get("state") in LOST for name in stalled["waits_for"])
         since = datetime.fromtimestamp(stalled["since"], UTC).strftime("%H:%M:%S UTC")
-        yield Problem(
-            Level.CRITICAL if lost else Level.WARNING,
+        yield Alert(
+            Severity.CRITICAL if lost else Severity.WARNING,
             f"no progress since {since} ({stalled['seconds']:.0f} s): waits for {', '.join(stalled['waits_for'])}",
         )
     rounds = status.get("rounds") or {}
     if lately := rounds.get("lately"):
-        yield Problem(
-            Level.CRITICAL if lately >= _EMPTY else Level.WARNING,
+        yield Alert(
+            Severity.CRITICAL if lately >= _EMPTY else Severity.WARNING,
             f"the last {counted(lately, 'round')} came to nothing, and {rounds['made']} of {rounds['planned']} are "
             "made: nobody answered, or there was no sum that could be used",
         )
 
 
-def _of_silence(status: Mapping[str, Any], now: float, limits: Limits) -> Iterator[Problem]:
+def _of_silence(status: Mapping[str, Any], now: float, limits: HealthLimits) -> Iterator[Alert]:
     if (silent := now - status.get("written", now)) > limits.silence:
-        yield Problem(Level.WARNING, f"has written no status for {silent:.0f} s; its machine may be too busy")
+        yield Alert(Severity.WARNING, f"has written no status for {silent:.0f} s; its machine may be too busy")
 
 
-def _of_broker(status: Mapping[str, Any]) -> Iterator[Problem]:
+def _of_broker(status: Mapping[str, Any]) -> Iterator[Alert]:
     if not status.get("connected"):
-        yield Problem(Level.WARNING, f"has no broker, and goes on trying: {status.get('broker_says') or 'no answer'}")
+        yield Alert(Severity.WARNING, f"has no broker, and goes on trying: {status.get('broker_says') or 'no answer'}")
 
 
-def _of_peers(status: Mapping[str, Any]) -> Iterator[Problem]:
+def _of_peers(status: Mapping[str, Any]) -> Iterator[Alert]:
     peers = status.get("peers", {})
     lost = {name for name, peer in peers.items() if peer["state"] in LOST and not peer.get("finished")}
     left = {name for name, peer in peers.items() if not peer.get("finished")} - lost
     ended = bool(status.get("finished"))
     stuck = lost and not ended and (bool(lost & set(status.get("needs", ()))) or not left)
     if stuck:
-        yield Problem(
-            Level.CRITICAL,
+        yield Alert(
+            Severity.CRITICAL,
             f"lost {', '.join(sorted(lost))}, and its part in the run cannot end without; it goes on if they come "
             "back, and `gossamer stop --leave` ends it for good",
         )
     for name, peer in peers.items():
         about = f"{name} is {peer['state']} ({peer['seconds']:.0f} s)"
         if name in lost and not stuck:
-            yield Problem(Level.WARNING, f"{about}; the run goes on without it as long as it is away")
+            yield Alert(Severity.WARNING, f"{about}; the run goes on without it as long as it is away")
         elif peer["state"] in ("silent", "never heard") and not peer.get("finished"):
-            yield Problem(Level.WARNING, about)
+            yield Alert(Severity.WARNING, about)
 
 
-def _of_versions(status: Mapping[str, Any]) -> Iterator[Problem]:
+def _of_versions(status: Mapping[str, Any]) -> Iterator[Alert]:
     mine = status.get("version")
     for name, peer in status.get("peers", {}).items():
         if mine and peer.get("version") not in (None, mine):
-            yield Problem(
-                Level.WARNING,
+            yield Alert(
+                Severity.WARNING,
                 f"runs gossamer {mine}, and {name} {peer['version']}; parties of a run need one version, so agree "
                 "on one before the next run",
             )

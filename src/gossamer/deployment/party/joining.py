@@ -12,7 +12,7 @@ from gossamer.bounded import real_path
 from gossamer.deployment.founding.invitations import Invitation, content_of, parse_invitation
 from gossamer.deployment.owner.policy import OwnerPolicy, read_policy
 from gossamer.deployment.owner.policy_rules import Asked, refusals
-from gossamer.deployment.party.agreement import Agreed, Terms
+from gossamer.deployment.party.agreement import Agreed, RunTerms
 from gossamer.errors import CallerError, counted
 from gossamer.keys.errors import InvitationError
 from gossamer.keys.identity import Identity
@@ -154,7 +154,7 @@ def accept(options: PartyOptions, text: bytes | None = None) -> Invited:
     policy = None if options.policy is None else read_policy(options.policy)
     try:
         modules = (*options.modules, *(() if policy is None else policy.modules))
-        terms = Terms.of(_read(text, options, identity, policy), modules, options.start)
+        terms = RunTerms.of(_read(text, options, identity, policy), modules, options.start)
     except InvitationError as error:
         raise InvitationError(f"{options.invitation}: {error}") from None
     if options.pretrained is not None and terms.start is None:

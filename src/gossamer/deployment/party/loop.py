@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.deployment.party.reach import ALONE, Reach, short
+from gossamer.deployment.party.reach import ALONE, PeerReach, short
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.tasks import Worker
 from gossamer.deployment.peers.peers import Peers, PeerState
@@ -43,7 +43,7 @@ class Clock:
 
 
 @dataclass
-class Counts:
+class LoopCounts:
     """Counts of what a node has done since its process began.
 
     Attributes
@@ -90,7 +90,7 @@ class NodeLoop:
         Whether the node has no data, and so nothing to do where those who are left have finished.
     look : callable
         Called after each turn, and once a second or more often.
-    reach : Reach, optional
+    reach : PeerReach, optional
         Peers that take what the node sends; its data side is asked nothing while nobody does.
     stopping : str
         Reason why the loop is to end before the node's part in the run is over.
@@ -106,8 +106,8 @@ class NodeLoop:
     gone_after: float = 300.0
     serves: bool = False
     look: Callable[[], object] = lambda: None
-    reach: Reach | None = None
-    counts: Counts = field(default_factory=Counts)
+    reach: PeerReach | None = None
+    counts: LoopCounts = field(default_factory=LoopCounts)
     began: float = 0.0
     ended: float | None = None
     stopping: str = ""

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gossamer.deployment.party.health import KINDS, Level
+from gossamer.deployment.party.health import KINDS, Severity
 from gossamer.errors import CallerError
 from gossamer.files import replaced
 
@@ -85,18 +85,18 @@ def _peers(status: Status, key: str = "peers") -> Iterator[tuple[str, Status]]:
 def _levels(status: Status) -> Samples:
     """Level of the problems of each kind; 0 for none."""
     for kind in KINDS if "problems" in status else ():
-        ones = [Level[one["level"].upper()] for one in status["problems"] if one["kind"] == kind]
-        yield {"problem": kind}, max(ones, default=Level.OK)
+        ones = [Severity[one["level"].upper()] for one in status["problems"] if one["kind"] == kind]
+        yield {"problem": kind}, max(ones, default=Severity.OK)
 
 
 METRICS = (
     Metric(
         "node_level",
         "gauge",
-        "Level of the node as gossamer status has it: 0 ok, 1 warning, 2 critical.",
-        lambda s: [({}, Level[s["level"].upper()])] if "level" in s else [],
+        "Severity of the node as gossamer status has it: 0 ok, 1 warning, 2 critical.",
+        lambda s: [({}, Severity[s["level"].upper()])] if "level" in s else [],
     ),
-    Metric("node_problem_level", "gauge", "Level of the problems of each kind; 0 if there is none.", _levels),
+    Metric("node_problem_level", "gauge", "Severity of the problems of each kind; 0 if there is none.", _levels),
     Metric(
         "node_process_running", "gauge", "Whether a process runs the node.", lambda s: [({}, s["process"] is not None)]
     ),

@@ -22,11 +22,11 @@ from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.gathering import RECALL, Gathering, check_memory, check_receipts, witnesses_of
 from gossamer.deployment.party.joining import Invited, PartyOptions, accept
 from gossamer.deployment.party.loop import Clock, NodeLoop
-from gossamer.deployment.party.reach import Reach, short
+from gossamer.deployment.party.reach import PeerReach, short
 from gossamer.deployment.party.reporting import Reporter
 from gossamer.deployment.party.results import write_results
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.party.stored import Newer, Stored, check_newer, fitting
+from gossamer.deployment.party.stored import InvitationWatch, StoredNode, check_newer, fitting
 from gossamer.deployment.party.tasks import Tasks, Worker
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import CallerError, GossamerError
@@ -158,7 +158,7 @@ def _take_part(options: PartyOptions, invited: Invited, folder: StateFolder) -> 
 def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter: Reporter, stack: ExitStack) -> str:
     """All that may refuse the start comes first, then the broker and the neighbours; and only then the ledger."""
     agreed, invitation = invited.agreed, invited.agreed.terms.invitation
-    stored = Stored(options, invited, folder, stack)
+    stored = StoredNode(options, invited, folder, stack)
     held = DataHeld(options, invited, folder)
     stack.callback(held.close)
     reporter.connects()
@@ -179,7 +179,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     reporter.begins(host, held)
     worker = Worker(Tasks(invitation.me.name, held.computer), transport.wake)
     stack.callback(worker.stop)
-    newer = Newer(options.invitation, invitation, folder.warn)
+    newer = InvitationWatch(options.invitation, invitation, folder.warn)
     loop = NodeLoop(
         host,
         peers,
@@ -222,7 +222,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
 
 
 def _meet(
-    options: PartyOptions, gathering: Gathering, near: tuple[str, ...], stored: Stored, reporter: Reporter
+    options: PartyOptions, gathering: Gathering, near: tuple[str, ...], stored: StoredNode, reporter: Reporter
 ) -> str:
     """Meet the neighbours, and hear what they know of this node; why the node is to stop, if it is."""
     links = stored.links
@@ -237,11 +237,11 @@ def _meet(
     return gathering.stopping
 
 
-def _reach(peers: Peers, transport: MqttTransport, folder: StateFolder, agreed: Agreed, now: float) -> Reach:
+def _reach(peers: Peers, transport: MqttTransport, folder: StateFolder, agreed: Agreed, now: float) -> PeerReach:
     objective = agreed.prepared.objective
     size = min(objective.size * objective.dtype.itemsize + _BESIDE, LARGEST_FRAME)
     limit = agreed.prepared.experiment.deployment.alone_seconds
-    return Reach(peers, size, limit, transport.refusal, transport.reconnect, folder.warn, folder.say, now)
+    return PeerReach(peers, size, limit, transport.refusal, transport.reconnect, folder.warn, folder.say, now)
 
 
 def _peers(
@@ -250,7 +250,7 @@ def _peers(
     near: tuple[str, ...],
     now: float,
     folder: StateFolder,
-    stored: Stored,
+    stored: StoredNode,
     witnesses: Witnesses | None,
 ) -> Peers:
     invitation, gone = invited.agreed.terms.invitation, options.gone_after

@@ -31,7 +31,7 @@ _KNOWN = 3  # pauses after which paces are known
 
 
 @dataclass
-class Progress:
+class NodeProgress:
     """Progress of one node, by what has changed from look to look.
 
     Attributes
@@ -114,7 +114,7 @@ _RECONNECT, _AGAIN = 12.0, 30.0  # seconds alone until the connection is made an
 
 
 @dataclass
-class Reach:
+class PeerReach:
     """Reach of one node.
 
     Attributes

@@ -15,7 +15,7 @@ from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.health import LOST
 from gossamer.deployment.party.joining import Invited
 from gossamer.deployment.party.loop import NodeLoop
-from gossamer.deployment.party.reach import Progress, Reach
+from gossamer.deployment.party.reach import NodeProgress, PeerReach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Peers, PeerState
 from gossamer.errors import SpecError, counted
@@ -64,14 +64,14 @@ class Reporter:
         self._ledger: Any = None
         self._planned: int | None = None
         self._per_update = 1
-        self._progress = Progress(self._status["needs"], folder.warn, folder.say)
+        self._progress = NodeProgress(self._status["needs"], folder.warn, folder.say)
 
     def connects(self) -> None:
         """The start was let in, and the broker is called."""
         self._status["state"] = "connecting"
         self._folder.publish(self._status)
 
-    def waits(self, peers: Peers, transport: MqttTransport, reach: Reach, now: float) -> None:
+    def waits(self, peers: Peers, transport: MqttTransport, reach: PeerReach, now: float) -> None:
         """Neighbours are waited for; write the status if it is time."""
         if now >= self._next:
             self._next = now + _EVERY

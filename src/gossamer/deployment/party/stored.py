@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gossamer.deployment.founding.federation_spec import own_code
 from gossamer.deployment.founding.invitations import Invitation, content_of, parse_signed
-from gossamer.deployment.party.agreement import Agreed, Terms
+from gossamer.deployment.party.agreement import Agreed, RunTerms
 from gossamer.deployment.party.data_side import FORMAT as SIDE
 from gossamer.deployment.party.data_side import UNIT_LEDGER
 from gossamer.deployment.party.gathering import MEMORY
@@ -130,7 +130,7 @@ def _recorded(folder: StateFolder) -> bytes | None:
 def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
     """Have the store hold a snapshot that the node of the newer invitation can begin from."""
     # Its code is allowed; the spec may not have had other.
-    earlier = Agreed.on(Terms.of(before, own_code(agreed.terms.experiment), agreed.terms.start))
+    earlier = Agreed.on(RunTerms.of(before, own_code(agreed.terms.experiment), agreed.terms.start))
     check_newer(earlier, agreed)
     earlier.host(store).checkpoint()
 
@@ -212,7 +212,7 @@ def _without_nodes(experiment: Experiment) -> dict[str, object]:
     return document
 
 
-class Newer:
+class InvitationWatch:
     """Looks for a newer invitation in the place of the one that a node runs by.
 
     Parameters
@@ -252,7 +252,7 @@ class Newer:
         return status.st_mtime, status.st_size
 
 
-class Stored:
+class StoredNode:
     """The node as its store has it, if there is one; made when the node begins, so that no start that fails leaves one.
 
     Parameters

@@ -23,7 +23,7 @@ from gossamer.vectors import Released
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskDone:
     """The data side's answer, what is for the node's private log, and whether it is an update."""
 
     event: Answer
@@ -54,7 +54,7 @@ class Tasks:
         self._node, self._computer = node, computer
         self._rounds: dict[int, _Waiting] = {}
 
-    def ask(self, request: Request) -> list[Outcome]:
+    def ask(self, request: Request) -> list[TaskDone]:
         """Do what is asked, and what that completes.
 
         Raises
@@ -73,25 +73,25 @@ class Tasks:
                 waiting = self._rounds.get(task)
                 return [] if waiting is None else self._cut(waiting)
 
-    def _compute(self, task: Any) -> list[Outcome]:
+    def _compute(self, task: Any) -> list[TaskDone]:
         return self._admitted(task.id, task, self._begin if task.amendable else self._answer)
 
-    def _admitted(self, number: int, task: Any, go_on: Callable[[int, Any, Any], list[Outcome]]) -> list[Outcome]:
+    def _admitted(self, number: int, task: Any, go_on: Callable[[int, Any, Any], list[TaskDone]]) -> list[TaskDone]:
         try:
             ticket = self._computer.admit(self._node, task)
         except BudgetSpent:
-            return [Outcome(Refused(number, self._computer.releases(self._node)))]
+            return [TaskDone(Refused(number, self._computer.releases(self._node)))]
         return go_on(number, task, ticket)
 
-    def _answer(self, number: int, task: Any, ticket: Any) -> list[Outcome]:
+    def _answer(self, number: int, task: Any, ticket: Any) -> list[TaskDone]:
         (computed,) = self._computer.compute([ticket])
         return [_outcome(number, computed, 1, update=bool(task.steps))]
 
-    def _begin(self, number: int, task: Round, ticket: Any) -> list[Outcome]:
+    def _begin(self, number: int, task: Round, ticket: Any) -> list[TaskDone]:
         self._rounds[number] = waiting = _Waiting(ticket, task)
         return self._complete(waiting) if task.until == task.steps else []
 
-    def _update(self, update: Update) -> list[Outcome]:
+    def _update(self, update: Update) -> list[TaskDone]:
         waiting = self._rounds.get(update.task)
         if waiting is None:
             return []
@@ -99,22 +99,22 @@ class Tasks:
         waiting.task = waiting.task.swapped(before, update.model, max(before, update.until))
         return self._complete(waiting) if waiting.task.until == waiting.task.steps else []
 
-    def _cut(self, waiting: _Waiting) -> list[Outcome]:
+    def _cut(self, waiting: _Waiting) -> list[TaskDone]:
         waiting.task = waiting.task.cut(waiting.task.until)
         return self._complete(waiting)
 
-    def _complete(self, waiting: _Waiting) -> list[Outcome]:
+    def _complete(self, waiting: _Waiting) -> list[TaskDone]:
         task = waiting.task
         del self._rounds[task.id]
         (computed,) = self._computer.compute([self._computer.amended(waiting.ticket, task)])
         return [_outcome(task.id, computed, task.until, update=True)]
 
 
-def _outcome(number: int, computed: Computed, steps: int, *, update: bool) -> Outcome:
+def _outcome(number: int, computed: Computed, steps: int, *, update: bool) -> TaskDone:
     """Outcome that a node is told: `Answered` where there is no receipt. What takes no steps is no update."""
     vector = computed.released
     event = Completed(number, vector, steps) if isinstance(vector, Released) else Answered(number, vector)
-    return Outcome(event, computed.notes, update)
+    return TaskDone(event, computed.notes, update)
 
 
 class Worker:
@@ -131,7 +131,7 @@ class Worker:
     def __init__(self, tasks: Tasks, wake: Callable[[], None]) -> None:
         self._tasks, self._wake = tasks, wake
         self._asked: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[TaskDone | BaseException] = queue.SimpleQueue()
         self._stopping = False
         self.busy = False  # with a task, for however long that takes
         self._thread = threading.Thread(target=self._run, name="data side", daemon=True)
@@ -141,7 +141,7 @@ class Worker:
         """Have ``request`` done."""
         self._asked.put(request)
 
-    def done(self) -> list[Outcome]:
+    def done(self) -> list[TaskDone]:
         """Return what was done since the last time.
 
         Raises

@@ -81,14 +81,14 @@ class Passed:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class PeerProbe:
     """So many zeros, for which the peer has no other use than to say that they came."""
 
     size: int
 
 
 Word = Heartbeat | Counters | Passed
-Content = Frame | Word | Probe
+Content = Frame | Word | PeerProbe
 
 
 def noted(content: bytes, note: Note | None) -> bytes:
@@ -101,7 +101,7 @@ def noted(content: bytes, note: Note | None) -> bytes:
 
 def encode_content(content: Content) -> bytes:
     """Encode what is sealed, without a note."""
-    if isinstance(content, Probe):
+    if isinstance(content, PeerProbe):
         return bytes([PROBE]) + bytes(content.size)
     if isinstance(content, Word):
         return bytes([WORD]) + HEADER + encoding.encode(content)
@@ -138,7 +138,7 @@ def decode_content(sealed: bytes, largest: int) -> Content:
     if kind == bytes([FRAME]):
         return decode_frame(rest, largest)
     if kind == bytes([PROBE]) and len(rest) <= largest:
-        return Probe(len(rest))
+        return PeerProbe(len(rest))
     if kind != bytes([WORD]):
         raise MalformedMessage(f"expected a frame (0), a word (1) or a probe (3), found kind {kind.hex() or 'nothing'}")
     word = encoding.decode(without_header(rest, _LARGEST_WORD), most_values=5)

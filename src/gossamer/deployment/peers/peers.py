@@ -47,7 +47,7 @@ from gossamer.deployment.peers.payloads import (
     Counters,
     Heartbeat,
     Passed,
-    Probe,
+    PeerProbe,
     Word,
     decode_noted,
     encode_content,
@@ -175,7 +175,7 @@ class Peers:
             return []
         peer.probe_at = now + PROBE_EVERY
         peer.probed_at = now if peer.probed_at is None else peer.probed_at
-        return _addressed(name, self._channel(peer).seal(encode_content(Probe(min(size, self.settings.largest)))))
+        return _addressed(name, self._channel(peer).seal(encode_content(PeerProbe(min(size, self.settings.largest)))))
 
     def open(self, sender: str, datagram: bytes, now: float) -> tuple[list[tuple[str, Frame]], Outgoing]:
         """Open a datagram: what it holds for the node, with whom it is from; and what to publish at once.
@@ -331,7 +331,7 @@ class Peers:
         if isinstance(content, Counters):
             peer.counters = content
             return []
-        if isinstance(content, Probe):
+        if isinstance(content, PeerProbe):
             peer.probe_came, peer.heartbeat_at = content.size, -math.inf  # which has the answer, at once
             return []
         if isinstance(content, Passed):

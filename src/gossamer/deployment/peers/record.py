@@ -32,7 +32,7 @@ _LATE = 30.0  # most seconds for which all that comes may be late by the network
 
 
 @dataclass(frozen=True)
-class Limits:
+class PeerLimits:
     """Limits of what is tolerated from each peer.
 
     Attributes
@@ -63,7 +63,7 @@ class Standing:
 
     Attributes
     ----------
-    limits : Limits
+    limits : PeerLimits
         Limits of what is put up with.
     dropped : Counter of str
         Datagrams and messages, by reason.
@@ -73,7 +73,7 @@ class Standing:
         Reason why nothing of it is taken, by its receipts; empty while they are believed.
     """
 
-    limits: Limits
+    limits: PeerLimits
     dropped: Counter[str] = field(default_factory=Counter)
     until: float = -math.inf
     disbelieved: str = ""
@@ -182,7 +182,7 @@ class PeerSettings:
         Least seconds between two hellos to a peer, and most while there is no answer.
     largest : int
         Most bytes of an encoded frame; the same at all nodes.
-    limits : Limits
+    limits : PeerLimits
         Limits of what is put up with from each peer.
     """
 
@@ -192,7 +192,7 @@ class PeerSettings:
     hello_every: float = 3.0
     longest_hello: float = 60.0
     largest: int = 4 << 20
-    limits: Limits = field(default_factory=Limits)
+    limits: PeerLimits = field(default_factory=PeerLimits)
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat < self.silence < self.gone_after:

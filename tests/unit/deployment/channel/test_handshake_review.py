@@ -110,7 +110,7 @@ def test_nobody_talks_to_itself(monkeypatch: pytest.MonkeyPatch, tags: str) -> N
 def test_keys_depend_on_all_that_was_said(part: str) -> None:
     """The transcript is the salt of all keys: two ends that differ in one part of it have no key in common."""
     key = Identity.of_seed(SEEDS["b"]).public_key
-    one = session_keys.End("a", Identity.of_seed(SEEDS["a"]).public_key, bytes(16), bytes(32))
+    one = session_keys.SessionEnd("a", Identity.of_seed(SEEDS["a"]).public_key, bytes(16), bytes(32))
     parts: dict[str, Any] = {"run": RUN, "name": "b", "identity": key, "instance": bytes(16), "half": bytes(32)}
     other = {
         "run": "1" * 32,
@@ -121,7 +121,7 @@ def test_keys_depend_on_all_that_was_said(part: str) -> None:
     }
 
     def pieces(version: int, run: str, name: str, identity: Any, instance: bytes, half: bytes) -> list[bytes]:
-        end = session_keys.End(name, identity, instance, half)
+        end = session_keys.SessionEnd(name, identity, instance, half)
         return list(vars(session_keys.derive(bytes(32), session_keys.transcript(version, run, one, end))).values())
 
     changed = {**parts, part: other[part]} if part in other else parts

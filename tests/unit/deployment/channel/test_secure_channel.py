@@ -18,7 +18,7 @@ from tests.reference.sealed_pairs import RUN, SEEDS, carry, channel, joined, sta
 from gossamer.deployment.channel import secure_channel
 from gossamer.deployment.channel.sealed_frames import OVERHEAD
 from gossamer.deployment.channel.secure_channel import SecureChannel
-from gossamer.deployment.channel.session_keys import WINDOW, Direction, Ephemeral, Window, derive, nonce
+from gossamer.deployment.channel.session_keys import WINDOW, Ephemeral, FrameCipher, Window, derive, nonce
 from gossamer.errors import CallerError, PeerError
 from gossamer.keys.errors import IdentityError, Reason, RefusedDatagram
 from gossamer.keys.identity import Identity
@@ -96,7 +96,7 @@ b3564eea1b422273f548271a0bb2316053fa76991955ebd63159434ecebb4e466dae5a1073a67276
 
 def test_frames_are_chacha20_poly1305() -> None:
     """RFC 8439, appendix A.5. Its nonce is four zero bytes and a number of eight, as ours are."""
-    direction = Direction(
+    direction = FrameCipher(
         bytes.fromhex("1c9240a5eb55d38af333888604f6b5f0473917c1402b80099dca5cbc207075c0"), "run", "a", "b"
     )
     direction._about = b""

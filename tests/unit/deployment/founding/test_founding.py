@@ -22,7 +22,7 @@ from gossamer.deployment.founding.founding import VALID, draft, found
 from gossamer.deployment.founding.invitations import parse_invitation, parse_signed
 from gossamer.deployment.founding.layout import is_loopback
 from gossamer.deployment.founding.roster import ROLES, make_identity, read_keys
-from gossamer.deployment.party.agreement import Terms
+from gossamer.deployment.party.agreement import RunTerms
 from gossamer.errors import CallerError
 from gossamer.experiment.specs.reading import read_spec, read_text, write_spec
 from gossamer.keys.errors import IdentityError, InvitationError
@@ -172,7 +172,7 @@ def test_agents_are_in_units() -> None:
 
 def test_parties_derive_their_terms_from_it() -> None:
     for founded in (drafted(), drafted(spec=GRAPH, parties={"x": 9, "y": 9, "z": 9})):
-        terms = Terms.of(founded.invitation)
+        terms = RunTerms.of(founded.invitation)
         assert terms.names == tuple(m.name for m in founded.invitation.members if m.examples is not None)
 
 

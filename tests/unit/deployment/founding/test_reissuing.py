@@ -21,7 +21,7 @@ from gossamer.cli import main
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.founding import draft_again, found
 from gossamer.deployment.founding.invitations import Invitation, read_signed
-from gossamer.deployment.party.agreement import Terms
+from gossamer.deployment.party.agreement import RunTerms
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.specs.reading import read_text
 from gossamer.keys.errors import IdentityError, InvitationError
@@ -83,7 +83,7 @@ def test_a_party_joins(folder: Path) -> None:
         expected = read_text(before.spec).model_dump()
         expected["algorithm"]["nodes"] = 3
         assert read_text(invitation.spec).model_dump() == expected
-        Terms.of(invitation)
+        RunTerms.of(invitation)
     assert (folder / "broker" / "acl").read_text() == access_list(before.run, ["b", "a", "d", "server"])
     assert mode(folder / "broker" / "acl") == 0o600
     assert (folder / "broker" / "mosquitto.conf").read_bytes() == config

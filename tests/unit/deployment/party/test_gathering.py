@@ -11,7 +11,7 @@ import pytest
 from tests.reference.scripted_transport import Clock, Transport
 
 from gossamer.deployment.party.gathering import Gathering, OlderStore, check_memory
-from gossamer.deployment.party.reach import Reach
+from gossamer.deployment.party.reach import PeerReach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.payloads import Counters
 from gossamer.deployment.peers.peers import PeerState
@@ -60,7 +60,7 @@ def gathering(tmp_path: Path) -> Iterator[Any]:
     folder.take()
     folder.keep()
     peers: Any = Peers()
-    reach = Reach(peers, 5000, 30.0, lambda name: "", lambda why: None, folder.warn, folder.say, clock())
+    reach = PeerReach(peers, 5000, 30.0, lambda name: "", lambda why: None, folder.warn, folder.say, clock())
     yield Gathering(peers, Transport(clock), folder, clock, reach)
     folder.give_back()
 

@@ -15,7 +15,7 @@ from tests.reference.scripted_transport import Clock, Transport
 
 from gossamer.deployment.party.loop import NodeLoop
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.party.tasks import Outcome
+from gossamer.deployment.party.tasks import TaskDone
 from gossamer.deployment.peers.peers import PeerState
 from gossamer.protocol.effects import Finish, Interrupt, Record, Reject
 from gossamer.protocol.events import Refused
@@ -105,13 +105,13 @@ class Peers:
 @dataclass
 class Worker:
     asked: list[Any] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
-    late: list[Outcome] = field(default_factory=list)
+    outcomes: list[TaskDone] = field(default_factory=list)
+    late: list[TaskDone] = field(default_factory=list)
 
     def ask(self, request: Any) -> None:
         self.asked.append(request)
 
-    def done(self) -> list[Outcome]:
+    def done(self) -> list[TaskDone]:
         found, self.outcomes = self.outcomes, []
         return found
 
@@ -133,7 +133,7 @@ class TestTurns:
     def test_all_that_came_is_one_turn(self, loop: Any) -> None:
         loop.transport.inbox += [Datagram("b", b"frame"), Datagram("b", b"junk"), Datagram("c", b"frame")]
         answer = Refused(1, 0)
-        loop.worker.outcomes.append(Outcome(answer, (Record("bad", 1.0),), update=True))
+        loop.worker.outcomes.append(TaskDone(answer, (Record("bad", 1.0),), update=True))
         loop.host.due = loop.clock()
         loop.turn()
         assert loop.host.turns == [[Arrived("b", FRAME), Arrived("c", FRAME), DataSideAnswer(answer), Wake()]]
@@ -151,7 +151,7 @@ class TestTurns:
         """Whether there are any depends on the data, and writing them takes its time."""
         log, there = loop.folder.path / "private.jsonl", []
         loop.peers.seal = lambda to, frame, now: there.append(log.exists()) or [(to, b"sealed")]
-        loop.worker.outcomes.append(Outcome(Refused(1, 0), (Record("gradients_not_finite", 1.0),)))
+        loop.worker.outcomes.append(TaskDone(Refused(1, 0), (Record("gradients_not_finite", 1.0),)))
         loop.host.outcomes.append([Transmit("b", FRAME)])
         loop.turn()
         assert there == [False]
@@ -378,7 +378,7 @@ class TestTheEnd:
 
     def test_what_was_charged_is_not_lost_when_a_node_is_stopped(self, loop: Any) -> None:
         answer = Refused(1, 0)
-        loop.worker.late.append(Outcome(answer, update=True))
+        loop.worker.late.append(TaskDone(answer, update=True))
         loop.host.outcomes.append([Transmit("b", FRAME), Interrupt(1)])  # type: ignore[arg-type]
         loop.settle()
         assert loop.host.turns == [[DataSideAnswer(answer)]]

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
-from gossamer.deployment.party.health import Level, problems
-from gossamer.deployment.party.reach import Progress, short
+from gossamer.deployment.party.health import Severity, problems
+from gossamer.deployment.party.reach import NodeProgress, short
 from gossamer.deployment.peers.peers import PeerState
 from gossamer.protocol.node import Rounds
 
@@ -28,7 +28,7 @@ class Watched:
 
     def __init__(self, **needs: Any) -> None:
         self.lines: list[str] = []
-        self.progress = Progress(needs.get("needs", ()), self.lines.append, self.lines.append)
+        self.progress = NodeProgress(needs.get("needs", ()), self.lines.append, self.lines.append)
         self.now, self.found = 1000.0, dict[str, Any]()
 
     def look(
@@ -110,5 +110,5 @@ def test_each_has_a_level(found: dict[str, Any], level: int, text: str) -> None:
     peers = {"b": {"state": "gone", "seconds": 1.0, "finished": "quota"}, "c": {"state": "up", "seconds": 1.0}}
     status = {"state": "running", "process": 1, "written": 0.0, "connected": True, "peers": peers, **found}
     said = problems(status, 0.0)
-    assert [problem.level for problem in said] == [Level(level)] * bool(level)
+    assert [problem.level for problem in said] == [Severity(level)] * bool(level)
     assert text in "".join(problem.text for problem in said)

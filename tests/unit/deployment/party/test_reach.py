@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gossamer.deployment.party.reach import Reach
+from gossamer.deployment.party.reach import PeerReach
 from gossamer.deployment.peers.peers import PeerState
 from gossamer.protocol.link import Link, RoundTrips
 
@@ -44,7 +44,7 @@ class Node:
         self.lines: list[str] = []
         self.reconnected: list[float] = []
         self.now = 0.0
-        self.reach = Reach(
+        self.reach = PeerReach(
             self.peers,
             100,
             limit,

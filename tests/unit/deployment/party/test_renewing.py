@@ -14,11 +14,11 @@ import pytest
 
 from gossamer.deployment.founding.founding import Founded, draft
 from gossamer.deployment.founding.invitations import Invitation, invite, parse_signed
-from gossamer.deployment.party.agreement import Agreed, Terms
+from gossamer.deployment.party.agreement import Agreed, RunTerms
 from gossamer.deployment.party.data import shard_settings
 from gossamer.deployment.party.joining import Invited, PartyOptions
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.party.stored import RECORD, Newer, check_newer, fitting, open_host
+from gossamer.deployment.party.stored import RECORD, InvitationWatch, check_newer, fitting, open_host
 from gossamer.errors import CallerError
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.reading import parse_spec, write_spec
@@ -54,7 +54,7 @@ class Party:
     def open(self, text: bytes) -> Any:
         """Its node by an invitation; closed again."""
         invitation = parse_signed(text)
-        agreed = Agreed.on(Terms.of(invitation))
+        agreed = Agreed.on(RunTerms.of(invitation))
         store = SqliteStore(self.folder.path / "store.sqlite", invitation.run, invitation.me.name)
         try:
             host = open_host(Invited(text, ORGANISER, agreed, None, None), self.folder, store, None)
@@ -165,7 +165,7 @@ class TestStarting:
         (tmp_path / "party" / "identity.key").chmod(0o600)
         party.folder.write(RECORD, old)
         options = PartyOptions(tmp_path / "party" / "invitation.yaml", organiser=ORGANISER.public_key.fingerprint)
-        invited = Invited(new, IDENTITY, Agreed.on(Terms.of(parse_signed(new))), None, None)
+        invited = Invited(new, IDENTITY, Agreed.on(RunTerms.of(parse_signed(new))), None, None)
         found = fitting(options, invited, party.folder)
         return found.text, (party.folder.path / "node.log").read_text()
 
@@ -192,10 +192,10 @@ class TestStarting:
     def test_what_others_would_release_changes(self) -> None:
         """A budget is met for the party with fewest examples, so one with fewer changes the noise of all."""
         old = self.server(budget={"epsilon": 8, "delta": 1e-4})
-        earlier, later = (Agreed.on(Terms.of(parse_signed(t))) for t in (text_of(old), self.joined(old, 60)))
+        earlier, later = (Agreed.on(RunTerms.of(parse_signed(t))) for t in (text_of(old), self.joined(old, 60)))
         with pytest.raises(CallerError, match="node-0 would release something else than was planned"):
             check_newer(earlier, later, earlier.terms.names)
-        same = Agreed.on(Terms.of(parse_signed(self.joined(old, 600))))
+        same = Agreed.on(RunTerms.of(parse_signed(self.joined(old, 600))))
         check_newer(earlier, same, earlier.terms.names)
 
     @pytest.mark.parametrize("privacy", ["none", {"noise_multiplier": 1.0}])
@@ -203,7 +203,7 @@ class TestStarting:
         """Each party makes fewer of them, with noise or without."""
         algorithm = {"name": "audp", "nodes": 3, "batch_size": 20}
         old = self.server(privacy=privacy, algorithm=algorithm, stop={"updates": 30})
-        earlier, later = (Agreed.on(Terms.of(parse_signed(t))) for t in (text_of(old), self.joined(old, 100)))
+        earlier, later = (Agreed.on(RunTerms.of(parse_signed(t))) for t in (text_of(old), self.joined(old, 100)))
         with pytest.raises(CallerError, match="node-0 would release something else than was planned"):
             check_newer(earlier, later, earlier.terms.names)
 
@@ -224,7 +224,7 @@ class TestLooking:
     def look(self, path: Path, old: Invitation, content: bytes) -> tuple[bool, list[str]]:
         said: list[str] = []
         path.write_bytes(text_of(old))
-        newer = Newer(path, old, said.append)
+        newer = InvitationWatch(path, old, said.append)
         assert not newer.look(10.0)
         path.write_bytes(content)
         os.utime(path, (1, 1))

@@ -12,7 +12,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.oracle.deployed import federation
 
-from gossamer.deployment.party.loop import Counts
+from gossamer.deployment.party.loop import LoopCounts
 from gossamer.deployment.party.reporting import Reporter
 from gossamer.deployment.peers.peers import PeerState
 
@@ -47,7 +47,7 @@ def test_steps_of_an_update_are_no_updates(
         host: Any = SimpleNamespace(begun=False, finished="", node=node)
         reporter.begins(host, held)
         loop: Any = SimpleNamespace(
-            counts=Counts(computations=computed),
+            counts=LoopCounts(computations=computed),
             peers=SimpleNamespace(states=lambda now: {}, forgotten=lambda: []),
             transport=SimpleNamespace(connected=True, reason=""),
             host=host,
@@ -89,7 +89,7 @@ def test_a_server_counts_the_updates_that_it_took(tmp_path: Path) -> None:
         node.state.taken = 5
         reporter.begins(host, found.held["server"])
         node.state.taken = 8
-        assert reporter._updates(SimpleNamespace(host=host, counts=Counts())) == 3
+        assert reporter._updates(SimpleNamespace(host=host, counts=LoopCounts())) == 3
 
 
 def test_the_status_says_what_peers_receipts_and_its_own_contradict(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from gossamer.deployment.channel.sealed_frames import OVERHEAD
 from gossamer.deployment.channel.secure_channel import SecureChannel
 from gossamer.deployment.peers.payloads import LARGEST_NOTE, Counters, Heartbeat, decode_content, encode_content
 from gossamer.deployment.peers.peers import Peers, PeerSettings
-from gossamer.deployment.peers.record import Limits, SparseLog, Standing
+from gossamer.deployment.peers.record import PeerLimits, SparseLog, Standing
 from gossamer.errors import CallerError, MalformedMessage, SpecError
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.frames import Acknowledge, Chunk, decode_frame, encode_frame
@@ -345,7 +345,7 @@ def test_who_goes_on_offending_is_not_looked_at_for_a_while(monkeypatch: pytest.
 
 
 def test_quarantines_double_and_good_behaviour_is_forgotten_and_forgiven() -> None:
-    standing = Standing(Limits(longest_quarantine=200.0))
+    standing = Standing(PeerLimits(longest_quarantine=200.0))
     now, found = 0.0, []
     for _ in range(60):
         seconds = standing.offend(now)
@@ -358,7 +358,7 @@ def test_quarantines_double_and_good_behaviour_is_forgotten_and_forgiven() -> No
 
 
 def test_offences_now_and_then_are_forgiven() -> None:
-    standing = Standing(Limits())
+    standing = Standing(PeerLimits())
     assert {standing.offend(60.0 * i) for i in range(1000)} == {None}
 
 
