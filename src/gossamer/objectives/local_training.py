@@ -22,7 +22,7 @@ from gossamer.objectives.local_updates import finish, mean_gradients
 _Numbers = npt.NDArray[np.float64]
 
 
-class Packed(NamedTuple):
+class PackedTrainings(NamedTuple):
     """Trainings of many clients, one behind the other.
 
     Attributes
@@ -45,7 +45,7 @@ class Packed(NamedTuple):
     proximals: _Numbers
 
     @classmethod
-    def of(cls, trainings: Sequence[Training], count: int) -> Packed:
+    def of(cls, trainings: Sequence[Training], count: int) -> PackedTrainings:
         """Pack ``trainings`` on ``count`` examples.
 
         Raises
@@ -94,7 +94,7 @@ def step_by_step(
     objective: Differentiable, models: FloatArray, data: Split, trainings: Sequence[Training]
 ) -> LocalUpdates:
     """`Objective.local_training` for any objective."""
-    packed, width, limits = Packed.of(trainings, len(data)), len(trainings), np.finfo(objective.dtype)
+    packed, width, limits = PackedTrainings.of(trainings, len(data)), len(trainings), np.finfo(objective.dtype)
     models = np.asarray(models, objective.dtype)
     if models.shape != (width, objective.size):
         raise DataError(f"expected models [{width}, {objective.size}], one a row, found {list(models.shape)}")

@@ -25,7 +25,7 @@ from gossamer.data.columns import Column
 from gossamer.data.declaration import Declaration
 from gossamer.errors import ModelError
 from gossamer.objectives.networks.module import TorchModule
-from gossamer.objectives.networks.network import Loss, scores_of
+from gossamer.objectives.networks.network import NetworkLoss, scores_of
 from gossamer.trained.card import METADATA
 from gossamer.trained.model import Model
 
@@ -138,7 +138,7 @@ class Exported(nn.Module):
         for name in ("filling", "low", "high", "shift", "unit"):
             self.register_buffer(name, torch.tensor(getattr(steps, name)))
         self.linear = model.card.objective.linear
-        self.loss: Loss | None = None
+        self.loss: NetworkLoss | None = None
         if self.linear:
             self.register_buffer("weight", torch.tensor(model["weight"], dtype=torch.float64))
             bias = model["bias"] if "bias" in model else np.zeros(len(model["weight"]))
@@ -197,7 +197,7 @@ def trained_network(model: Model) -> nn.Module:
     return module.requires_grad_(False).eval()
 
 
-def loss_in(model: Model) -> Loss:
+def loss_in(model: Model) -> NetworkLoss:
     """The loss of a network, which says what its outputs mean."""
     assert isinstance(model.objective, TorchModule)
     return model.objective.network.loss

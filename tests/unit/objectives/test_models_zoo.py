@@ -15,7 +15,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import ModelError
 from gossamer.objectives.models import MODELS, build_model
 from gossamer.objectives.models.blocks import scaled
-from gossamer.objectives.models.lstm import LSTM, Direction
+from gossamer.objectives.models.lstm import LSTM, LstmDirection
 from gossamer.objectives.networks.module import TorchModule
 
 FRAMES = (21, 260)
@@ -109,7 +109,7 @@ def test_a_private_step_of_each_network_at_full_size(name: str) -> None:
 
 def test_a_direction_computes_what_torch_does() -> None:
     """`torch.nn.LSTM` orders its gates input, forget, cell, output, as here."""
-    ours = {way: Direction(3, 4, backwards=way == "_reverse").double() for way in ("", "_reverse")}
+    ours = {way: LstmDirection(3, 4, backwards=way == "_reverse").double() for way in ("", "_reverse")}
     theirs = nn.LSTM(3, 4, batch_first=True, bidirectional=True).double()
     for way, direction in ours.items():
         for kind, layer in (("ih", direction.from_input), ("hh", direction.from_state)):

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from gossamer.data.examples import Split  # noqa: E402
 from gossamer.errors import ModelError, SpecError  # noqa: E402
 from gossamer.objectives.asked import NoisyObjective, Normals  # noqa: E402
-from gossamer.objectives.device.device import Device, Limits, chunks, device_of  # noqa: E402  # noqa: E402
+from gossamer.objectives.device.device import Device, DeviceLimits, chunks, device_of  # noqa: E402
 from gossamer.objectives.device.linear import DeviceLinear  # noqa: E402
 from gossamer.objectives.device.network import DeviceNetwork  # noqa: E402
 from gossamer.objectives.linear.model import LinearModel  # noqa: E402
@@ -207,7 +207,7 @@ def test_bfloat16_is_for_passes_and_clips_hold_in_float32() -> None:
 
 def test_every_example_is_in_one_chunk() -> None:
     for lengths in ([9, 9, 4, 4, 1, 0, 0], [30, 2, 1], [5], [0, 0], []):
-        for limits in (Limits(8, 100), Limits(20, 100), Limits(1, 1), Limits(1000, 5)):
+        for limits in (DeviceLimits(8, 100), DeviceLimits(20, 100), DeviceLimits(1, 1), DeviceLimits(1000, 5)):
             seen = [np.zeros(length, int) for length in lengths]
             for chunk in chunks(lengths, limits):
                 padded = (chunk.rows.stop - chunk.rows.start) * (chunk.last - chunk.first)

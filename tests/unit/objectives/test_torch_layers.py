@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gossamer.objectives.networks.layers import Factored, Stored, handles, is_factored
+from gossamer.objectives.networks.layers import Factored, StoredGradients, handles, is_factored
 
 
 def factors(positions: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -27,7 +27,7 @@ def test_factored_is_what_it_stands_for(positions: int) -> None:
         ]
     )
     weights = torch.tensor([0.5, 0.0, 2.0, 1.0], dtype=torch.float64)
-    for held in (Factored(inputs, gradients), Stored(formed)):
+    for held in (Factored(inputs, gradients), StoredGradients(formed)):
         assert torch.allclose(held.square_norms(), formed.flatten(1).square().sum(1), rtol=1e-12)
         assert torch.allclose(held.weighted_sum(weights), (weights @ formed.flatten(1)), rtol=1e-12)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gossamer.data.examples import Split
 from gossamer.objectives.models import build_model
-from gossamer.objectives.networks.layers import Call
+from gossamer.objectives.networks.layers import LayerCall
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import LOSSES, Network, flat_parameters
 from gossamer.objectives.networks.taps import BatchPass, ExamplePass, is_of_torch
@@ -72,8 +72,8 @@ def test_both_passes_find_the_same(name: str) -> None:
     features = torch.from_numpy(generator.standard_normal((6, 1, 16, 16)))
     targets = torch.from_numpy(generator.integers(0, 5, 6))
     parameters = network.parameters(torch.from_numpy(model))
-    one: dict[str, list[Call]] = {}
-    other: dict[str, list[Call]] = {}
+    one: dict[str, list[LayerCall]] = {}
+    other: dict[str, list[LayerCall]] = {}
     for way, found in ((BatchPass, one), (ExamplePass, other)):
         way(network.twin())(parameters, features, targets, found.__setitem__)
     assert list(one) == list(other)[::-1]

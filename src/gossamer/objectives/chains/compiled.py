@@ -48,7 +48,7 @@ CACHE = {cache}
 _ONE_AT_A_TIME = Lock()
 
 
-class Made(NamedTuple):
+class KernelOrigin(NamedTuple):
     """Origin of kernels.
 
     Attributes
@@ -63,7 +63,7 @@ class Made(NamedTuple):
     seconds: float
 
 
-MADE: dict[Any, Made] = {}
+MADE: dict[Any, KernelOrigin] = {}
 """How each ``run`` of this process came about."""
 
 
@@ -96,7 +96,7 @@ def _compiled(text: str, signature: str) -> Any:
     begun = time.perf_counter()
     run, kept = _made(text, signature)
     found = "in memory" if not kept else "compiled" if run.stats.cache_misses else "loaded"
-    MADE[run] = Made(found, time.perf_counter() - begun)
+    MADE[run] = KernelOrigin(found, time.perf_counter() - begun)
     return run
 
 

@@ -42,7 +42,7 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightPlaces:
     """Places in the flat vector where the parameters of a layer begin."""
 
     weight: int = -1
@@ -72,7 +72,7 @@ class Arranged(Layer):
 class Convolution(Layer):
     """A convolution of stride 1; columns of ``after`` behind its width are of no use."""
 
-    weights: Weights
+    weights: WeightPlaces
     height: int
     width: int
 
@@ -105,7 +105,7 @@ class Maximum(Layer):
 
 
 @dataclass(frozen=True)
-class Average(Layer):
+class AveragePool(Layer):
     """Means over windows."""
 
     size: int
@@ -113,10 +113,10 @@ class Average(Layer):
 
 
 @dataclass(frozen=True)
-class Linear(Layer):
+class LinearLayer(Layer):
     """W x + b."""
 
-    weights: Weights
+    weights: WeightPlaces
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,6 @@ class Activation(Layer):
 class Normalisation(Layer):
     """`torch.nn.GroupNorm`."""
 
-    weights: Weights
+    weights: WeightPlaces
     groups: int
     eps: float

@@ -10,7 +10,7 @@ from gossamer.objectives.chains.layers import (
     Activation,
     Convolution,
     Layer,
-    Linear,
+    LinearLayer,
     Normalisation,
     PooledConvolution,
 )
@@ -26,12 +26,12 @@ BLOCK, WIDE_BLOCK = 16, 64
 
 def is_wide(layer: Layer) -> bool:
     """Whether a layer's products are left to BLAS."""
-    return isinstance(layer, Linear) and layer.before.size * layer.after.size >= WIDE
+    return isinstance(layer, LinearLayer) and layer.before.size * layer.after.size >= WIDE
 
 
 def is_flat(chain: Sequence[Layer]) -> bool:
     """Whether the chain is of linear layers and activations behind the first."""
-    return isinstance(chain[0], Linear) and all(isinstance(layer, (Linear, Activation)) for layer in chain)
+    return isinstance(chain[0], LinearLayer) and all(isinstance(layer, (LinearLayer, Activation)) for layer in chain)
 
 
 def write_flat(chain: Sequence[Layer], loss: str, products: bool = True) -> str:
@@ -40,7 +40,7 @@ def write_flat(chain: Sequence[Layer], loss: str, products: bool = True) -> str:
     Parameters
     ----------
     chain : sequence of Layer
-        Linear layers and activations.
+        LinearLayer layers and activations.
     loss : str
         ``cross_entropy`` or ``mse``.
     products : bool
@@ -62,7 +62,7 @@ def write_flat(chain: Sequence[Layer], loss: str, products: bool = True) -> str:
             forward.append(call(layer.name, x, 0, f"rows * U({outputs})"))
             backward.insert(0, call(f"{layer.name}_back", dx, 0, x, 0, f"rows * U({outputs})"))
             continue
-        assert isinstance(layer, Linear)
+        assert isinstance(layer, LinearLayer)
         own = layer.weights
         where, shape = (own.weight, max(own.bias, 0), own.biased), ("rows", outputs, inputs)
         way = "product" if layer in wide else "block"
@@ -144,7 +144,7 @@ def places(chain: Sequence[Layer]) -> Iterator[Place]:
             continue
         a, own = f"a{number}", f"d{number}"
         yield Place(number, x, xo, a, own, d if trained else "")
-        trained = trained or isinstance(layer, (Linear, Convolution, PooledConvolution, Normalisation))
+        trained = trained or isinstance(layer, (LinearLayer, Convolution, PooledConvolution, Normalisation))
         x, xo, d = a, "U(0)", own
 
 

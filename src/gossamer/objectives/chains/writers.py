@@ -22,11 +22,11 @@ from typing import Any
 from gossamer.objectives.chains.layers import (
     Activation,
     Arranged,
-    Average,
+    AveragePool,
     Convolution,
     Image,
     Layer,
-    Linear,
+    LinearLayer,
     Maximum,
     Normalisation,
     PooledConvolution,
@@ -73,7 +73,7 @@ def _arranged(layer: Arranged, at: Place, text: Text) -> None:
         text.backward.append(call("copy_rows", at.dx, MARGIN, *_strides(before), *source, *size))
 
 
-def _linear(layer: Linear, at: Place, text: Text) -> None:
+def _linear(layer: LinearLayer, at: Place, text: Text) -> None:
     outputs, inputs, own = layer.after.size, layer.before.size, layer.weights
     where = (own.weight, max(own.bias, 0), own.biased)
     text.array(at.a, outputs)
@@ -177,7 +177,7 @@ def _maximum(layer: Maximum, at: Place, text: Text) -> None:
         ]
 
 
-def _average(layer: Average, at: Place, text: Text) -> None:
+def _average(layer: AveragePool, at: Place, text: Text) -> None:
     before, after = layer.before, layer.after
     sizes = (after.channels, after.height, after.width, layer.size, layer.stride)
     text.array(at.a, after.size)
@@ -214,11 +214,11 @@ def _normalisation(layer: Normalisation, at: Place, text: Text) -> None:
 
 WRITERS: Mapping[type[Layer], Callable[[Any, Place, Text], None]] = {
     Arranged: _arranged,
-    Linear: _linear,
+    LinearLayer: _linear,
     Convolution: _convolution,
     PooledConvolution: _pooled_convolution,
     Maximum: _maximum,
-    Average: _average,
+    AveragePool: _average,
     Activation: _activation,
     Normalisation: _normalisation,
 }

@@ -36,10 +36,10 @@ from gossamer.errors import ModelError, SpecError
 from gossamer.objectives.asked import Clip, Gradients, Normals, clips_of
 from gossamer.objectives.device.normals import add_normals
 from gossamer.objectives.networks.batching import one_torch_thread
-from gossamer.objectives.networks.gradients import Sums
+from gossamer.objectives.networks.gradients import GradientSums
 
 
-class Limits(NamedTuple):
+class DeviceLimits(NamedTuple):
     """Most that a device holds at once.
 
     Attributes
@@ -47,14 +47,14 @@ class Limits(NamedTuple):
     examples : int
         Number of examples of all nodes together, padding included.
     alone : int
-        Examples of one node that are enough for a device by themselves.
+        PaddedExamples of one node that are enough for a device by themselves.
     """
 
     examples: int
     alone: int
 
 
-class Chunk(NamedTuple):
+class NodeChunk(NamedTuple):
     """Nodes that are computed at once, or a run of one node's examples: ``rows`` are places in the sorted order."""
 
     rows: slice
@@ -62,7 +62,7 @@ class Chunk(NamedTuple):
     last: int
 
 
-class Examples(NamedTuple):
+class PaddedExamples(NamedTuple):
     """Examples of several nodes as places in the data, padded with each node's first one.
 
     Attributes
@@ -76,11 +76,11 @@ class Examples(NamedTuple):
     present: Tensor
 
 
-Method = Callable[[Tensor, Examples, Tensor], Sums]
+Method = Callable[[Tensor, PaddedExamples, Tensor], GradientSums]
 """(models [nodes, size], examples, clips [nodes] of float64) -> sums."""
 
 
-def chunks(lengths: Sequence[int], limits: Limits) -> Iterator[Chunk]:
+def chunks(lengths: Sequence[int], limits: DeviceLimits) -> Iterator[NodeChunk]:
     """Every example of batches of these ``lengths``, longest first, in exactly one chunk."""
     at, filled = 0, sum(length > 0 for length in lengths)
     while at < filled:
@@ -88,18 +88,18 @@ def chunks(lengths: Sequence[int], limits: Limits) -> Iterator[Chunk]:
         runs = -(-longest // limits.examples)
         if runs > 1:
             bounds = [longest * run // runs for run in range(runs + 1)]
-            yield from (Chunk(slice(at, at + 1), *pair) for pair in pairwise(bounds))
+            yield from (NodeChunk(slice(at, at + 1), *pair) for pair in pairwise(bounds))
             at += 1
             continue
         nodes = 1 if longest >= limits.alone else limits.examples // longest
-        yield Chunk(slice(at, min(at + nodes, filled)), 0, longest)
+        yield NodeChunk(slice(at, min(at + nodes, filled)), 0, longest)
         at = min(at + nodes, filled)
 
 
 def summed(
     device: Device,
     method: Method,
-    limits: Limits,
+    limits: DeviceLimits,
     models: FloatArray,
     batches: Sequence[IndexArray],
     clips: npt.NDArray[np.floating],
@@ -134,13 +134,13 @@ def summed(
         return Gradients(device.download(totals[back]), zeroed, unclipped)
 
 
-def _examples(device: Device, batches: Sequence[IndexArray], chunk: Chunk) -> Examples:
+def _examples(device: Device, batches: Sequence[IndexArray], chunk: NodeChunk) -> PaddedExamples:
     runs = [batch[chunk.first : chunk.last] for batch in batches]
     count = np.array([len(run) for run in runs])[:, None]
     present = np.arange(chunk.last - chunk.first) < count
     index = np.repeat(np.array([run[0] for run in runs]), present.shape[1]).reshape(present.shape)
     index[present] = np.concatenate(runs)
-    return Examples(device.upload(index), device.upload(present))
+    return PaddedExamples(device.upload(index), device.upload(present))
 
 
 class SumsThere:

@@ -24,11 +24,11 @@ from torch import Tensor
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.objectives.asked import Computing, Gradients, Normals
-from gossamer.objectives.device.device import Device, Examples, Limits, SumsThere, summed
+from gossamer.objectives.device.device import Device, DeviceLimits, PaddedExamples, SumsThere, summed
 from gossamer.objectives.linear import kernels as glm_kernels
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.networks.batching import check_indices
-from gossamer.objectives.networks.gradients import Sums
+from gossamer.objectives.networks.gradients import GradientSums
 
 
 def _softmax(z: Tensor, y: Tensor) -> Tensor:
@@ -107,7 +107,9 @@ class DeviceLinear(SumsThere, LinearModel):
         # Of an example its features, gathered, and of its node the model, the sum and room to add.
         each = self.dtype.itemsize * (2 * self.features + 4 * self.outputs + 3 * self.size)
         limit = max(1, self.device.memory // each)
-        return summed(self.device, partial(self._method, held), Limits(limit, limit), models, batches, clips, noise)
+        return summed(
+            self.device, partial(self._method, held), DeviceLimits(limit, limit), models, batches, clips, noise
+        )
 
     def _on_device(self, data: Split) -> _Data:
         if (known := self._held.get(data)) is not None:
@@ -123,7 +125,7 @@ class DeviceLinear(SumsThere, LinearModel):
             )
         return self._held.setdefault(data, held)
 
-    def _method(self, data: _Data, models: Tensor, examples: Examples, clips: Tensor) -> Sums:
+    def _method(self, data: _Data, models: Tensor, examples: PaddedExamples, clips: Tensor) -> GradientSums:
         nodes, weights = len(models), self.outputs * self.features
         matrices = models[:, :weights].view(nodes, self.outputs, self.features)
         x = data.features[examples.places]
@@ -144,4 +146,4 @@ class DeviceLinear(SumsThere, LinearModel):
             x = torch.where(counted[..., None], x, 0.0)  # zero times what is not finite is no number
         parts = [(scaled.mT @ x).flatten(1), *([scaled.sum(1)] if self.intercept else [])]
         zeroed = (examples.present & ~sound).sum(1)
-        return Sums(torch.cat(parts, dim=1), zeroed, (counted & within).sum(1))
+        return GradientSums(torch.cat(parts, dim=1), zeroed, (counted & within).sum(1))

@@ -27,13 +27,26 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError
 from gossamer.objectives.asked import Computing, Evaluation, Gradients, Normals
-from gossamer.objectives.device.device import Device, Examples, Limits, SumsThere, summed
+from gossamer.objectives.device.device import Device, DeviceLimits, PaddedExamples, SumsThere, summed
 from gossamer.objectives.networks.batching import check_indices
-from gossamer.objectives.networks.gradients import Batch, ExampleGradients, Sums, clip_weights, within_clip
-from gossamer.objectives.networks.layers import BY_PRODUCTS, Call, Factored, PerExample, Stored, patches_of
+from gossamer.objectives.networks.gradients import (
+    ExampleGradients,
+    GradientSums,
+    PaddedBatch,
+    clip_weights,
+    within_clip,
+)
+from gossamer.objectives.networks.layers import (
+    BY_PRODUCTS,
+    Factored,
+    LayerCall,
+    PerExample,
+    StoredGradients,
+    patches_of,
+)
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import Network
-from gossamer.objectives.networks.plan import Plan
+from gossamer.objectives.networks.plan import NetworkPlan
 from gossamer.objectives.networks.taps import BatchPass, StackedPass, is_of_torch, trainable_layers
 
 Passing = Callable[[], AbstractContextManager[None]]
@@ -63,7 +76,9 @@ class StackedGradients:
         self._alone, self._stacked = BatchPass(alone), StackedPass(stacked)
         self._layers = trainable_layers(network.module)
 
-    def __call__(self, models: Tensor, features: Tensor, targets: Tensor, present: Tensor, clips: Tensor) -> Sums:
+    def __call__(
+        self, models: Tensor, features: Tensor, targets: Tensor, present: Tensor, clips: Tensor
+    ) -> GradientSums:
         """Sums over the examples of each node that are ``present`` [nodes, examples]."""
         parameters = self._network.parameters(models)
         with self._passing():
@@ -83,17 +98,17 @@ class StackedGradients:
             for part in self._network.parts
         )
         within = (counted & within_clip(norms, clips)).sum(1)
-        return Sums(torch.cat(list(sums), dim=1), (present & ~sound).sum(1), within)
+        return GradientSums(torch.cat(list(sums), dim=1), (present & ~sound).sum(1), within)
 
-    def _calls(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> dict[str, list[Call]]:
+    def _calls(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> dict[str, list[LayerCall]]:
         if len(features) > 1:
             return self._stacked(parameters, features, targets)
-        found: dict[str, list[Call]] = {}
+        found: dict[str, list[LayerCall]] = {}
         own = {name: values[0] for name, values in parameters.items()}
         self._alone(own, features[0], targets[0], found.__setitem__)
         return found
 
-    def _by_name(self, name: str, calls: Sequence[Call]) -> list[tuple[str, PerExample]]:
+    def _by_name(self, name: str, calls: Sequence[LayerCall]) -> list[tuple[str, PerExample]]:
         layer, whole = self._layers[name], [_whole(call) for call in calls]
         rule = BY_PRODUCTS[type(layer)](layer, whole)
         return [(f"{name}.{key}".lstrip("."), rule[key]) for key, _ in layer.named_parameters(recurse=False)]
@@ -111,9 +126,11 @@ class StackedExamples:
     def __init__(self, network: Network, passing: Passing) -> None:
         self._gradients, self._passing = ExampleGradients(network, steady=True), passing
 
-    def __call__(self, models: Tensor, features: Tensor, targets: Tensor, present: Tensor, clips: Tensor) -> Sums:
+    def __call__(
+        self, models: Tensor, features: Tensor, targets: Tensor, present: Tensor, clips: Tensor
+    ) -> GradientSums:
         """See `StackedGradients`."""
-        batch = Batch(features, targets, present)
+        batch = PaddedBatch(features, targets, present)
         with self._passing():
             gradients = self._gradients.gradients(models, batch.features, batch.targets)
         return self._gradients.summed([gradient.to(models.dtype) for gradient in gradients], batch, clips, models.dtype)
@@ -122,7 +139,7 @@ class StackedExamples:
 def node_sums(found: PerExample, weights: Tensor) -> Tensor:
     """``sum_n weights[k, n] gradient_kn`` of the examples n of each node k, [nodes, size]."""
     nodes, examples = weights.shape
-    if isinstance(found, Stored):
+    if isinstance(found, StoredGradients):
         gradients = found.gradients.reshape(nodes, examples, -1)
         return (weights[:, None] @ gradients)[:, 0]
     g = torch.unflatten(found.gradients * weights.flatten()[:, None, None, None], 0, (nodes, examples))
@@ -135,16 +152,16 @@ def _where(sound: Tensor, found: PerExample) -> PerExample:
     def kept(values: Tensor) -> Tensor:
         return torch.where(sound.view(-1, *[1] * (values.ndim - 1)), values, 0)
 
-    if isinstance(found, Stored):
-        return Stored(kept(found.gradients))
+    if isinstance(found, StoredGradients):
+        return StoredGradients(kept(found.gradients))
     return Factored(kept(found.inputs), kept(found.gradients))
 
 
-def _whole(call: Call) -> Call:
+def _whole(call: LayerCall) -> LayerCall:
     """The call in float32, if a pass was in something shorter."""
     if call.gradients.dtype == call.inputs.dtype and call.inputs.dtype not in (torch.bfloat16, torch.float16):
         return call
-    return Call(call.inputs.float(), call.gradients.float())
+    return LayerCall(call.inputs.float(), call.gradients.float())
 
 
 def _by_patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
@@ -207,7 +224,7 @@ class _Work(NamedTuple):
 
     method: StackedGradients | StackedExamples
     network: Network
-    limits: Limits
+    limits: DeviceLimits
     rows: int
     strategy: str
 
@@ -280,19 +297,19 @@ class DeviceNetwork(SumsThere, TorchModule):
         check_indices(batches, len(data))
         models = self._rows(models, len(batches))
 
-        def method(some: Tensor, examples: Examples, limit: Tensor) -> Sums:
+        def method(some: Tensor, examples: PaddedExamples, limit: Tensor) -> GradientSums:
             places, present = examples
             with torch.enable_grad():
                 return work.method(some, held.features[places], held.targets[places], present, limit)
 
         return summed(self.device, method, work.limits, models, batches, clips, noise)
 
-    def _way(self, plan: Plan) -> _Work:
+    def _way(self, plan: NetworkPlan) -> _Work:
         if (known := self._work.get(id(plan))) is None:
             known = self._work[id(plan)] = self._made(plan)
         return known
 
-    def _made(self, plan: Plan) -> _Work:
+    def _made(self, plan: NetworkPlan) -> _Work:
         def moved(network: Network) -> Network:
             return replace(network, module=copy.deepcopy(network.module).to(self.device.place))
 
@@ -306,7 +323,7 @@ class DeviceNetwork(SumsThere, TorchModule):
         formed = 0 if stacked else _GRADIENTS * self.size
         each = (_COPIES * plan.put_out + formed) * self.dtype.itemsize
         most = max(1, int(self.device.memory / each))
-        limits = Limits(most, max(1, _ENOUGH // max(1, plan.put_out)))
+        limits = DeviceLimits(most, max(1, _ENOUGH // max(1, plan.put_out)))
         rows = max(1, self.device.memory // (2 * plan.put_out * self.dtype.itemsize))
         return _Work(method, network, limits, rows, "stacked layers" if stacked else "stacked examples")
 

@@ -40,7 +40,7 @@ _squares: Callable[..., None] = kernels.dense_squares
 
 
 @dataclass(frozen=True, eq=False)
-class Examples:
+class LinearExamples:
     """A split that was found valid, as the loops take it.
 
     Attributes
@@ -73,7 +73,7 @@ class Examples:
         return (*self.arrays, frozen(squares))
 
     @classmethod
-    def of(cls, split: Split, features: int, classes: int | None, intercept: bool) -> Examples:
+    def of(cls, split: Split, features: int, classes: int | None, intercept: bool) -> LinearExamples:
         """The examples of ``split``, for models of so many features, with or without an intercept.
 
         Raises
@@ -88,14 +88,14 @@ class Examples:
         return cls(matrix, frozen(targets), LOOPS[sparse], tuple(map(frozen, arrays)), intercept)
 
 
-class Memory(WeakKeyDictionary[Split, Examples]):
+class KnownSplits(WeakKeyDictionary[Split, LinearExamples]):
     """The splits seen so far; copies and pickles of it start empty."""
 
-    def __reduce__(self) -> tuple[type[Memory], tuple[()]]:
-        return Memory, ()
+    def __reduce__(self) -> tuple[type[KnownSplits], tuple[()]]:
+        return KnownSplits, ()
 
-    def __deepcopy__(self, memo: object) -> Memory:
-        return Memory()
+    def __deepcopy__(self, memo: object) -> KnownSplits:
+        return KnownSplits()
 
 
 def _matrix(split: Split, features: int) -> Any:

@@ -33,7 +33,7 @@ TargetArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Loss:
+class LinearLoss:
     """A loss of linear outputs.
 
     Attributes
@@ -109,9 +109,9 @@ def _hinge(z: FloatArray, targets: TargetArray) -> FloatArray:
 
 
 LOSSES = {
-    "logistic": Loss(kernels.LOGISTIC, _logistic, 2, one_output_for_two=True, curvature=0.25),
-    "softmax": Loss(kernels.SOFTMAX, _softmax, math.inf, one_output_for_two=False, curvature=0.5),
-    "squared": Loss(kernels.SQUARED, _squared, 0, one_output_for_two=False, curvature=1.0),
-    "squared_error": Loss(kernels.SQUARED_ERROR, _squared_error, 0, one_output_for_two=False, curvature=2.0),
-    "hinge": Loss(kernels.HINGE, _hinge, math.inf, one_output_for_two=True, curvature=None),
+    "logistic": LinearLoss(kernels.LOGISTIC, _logistic, 2, one_output_for_two=True, curvature=0.25),
+    "softmax": LinearLoss(kernels.SOFTMAX, _softmax, math.inf, one_output_for_two=False, curvature=0.5),
+    "squared": LinearLoss(kernels.SQUARED, _squared, 0, one_output_for_two=False, curvature=1.0),
+    "squared_error": LinearLoss(kernels.SQUARED_ERROR, _squared_error, 0, one_output_for_two=False, curvature=2.0),
+    "hinge": LinearLoss(kernels.HINGE, _hinge, math.inf, one_output_for_two=True, curvature=None),
 }

@@ -27,11 +27,11 @@ from gossamer.objectives.asked import (
     Training,
     clips_of,
 )
-from gossamer.objectives.linear.examples import Examples, Memory, frozen, packed, writable
+from gossamer.objectives.linear.examples import KnownSplits, LinearExamples, frozen, packed, writable
 from gossamer.objectives.linear.losses import LOSSES, TargetArray
 from gossamer.objectives.linear.steps import WRONG
 from gossamer.objectives.local_steps import arrays_of, checked
-from gossamer.objectives.local_training import Packed
+from gossamer.objectives.local_training import PackedTrainings
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part
 
@@ -129,7 +129,7 @@ class LinearModel(Objective):
     DataError
         If the loss is not defined for so many classes.
 
-    Examples
+    LinearExamples
     --------
     >>> LinearModel("softmax", features=784, classes=10).size
     7850
@@ -157,7 +157,7 @@ class LinearModel(Objective):
         bias = (Part("bias", (self.outputs,)),) if intercept else ()
         self.parts = (Part("weight", (self.outputs, features)), *bias)
         self.size = sum(part.size for part in self.parts)
-        self._memory = Memory()
+        self._memory = KnownSplits()
 
     def initial(self, generator: np.random.Generator) -> FloatArray:
         """All zeros, [size]: the losses are convex, so nothing is gained by drawing a start."""
@@ -275,7 +275,7 @@ class LinearModel(Objective):
         DataError
             If the arguments do not fit each other or the model, or a batch has no examples.
         """
-        examples, given = self._examples(data), Packed.of(trainings, len(data))
+        examples, given = self._examples(data), PackedTrainings.of(trainings, len(data))
         models = self._rows(models, len(trainings))
         updates, not_finite = np.empty_like(models), np.empty(len(models), np.int64)
         examples.loops.training(
@@ -390,10 +390,10 @@ class LinearModel(Objective):
         found = z[0] > 0 if self.outputs == 1 else z.argmax(axis=0)
         return np.stack((losses, (found == targets).sum(axis=-1)))
 
-    def _examples(self, split: Split) -> Examples:
+    def _examples(self, split: Split) -> LinearExamples:
         if (known := self._memory.get(split)) is not None:
             return known
-        return self._memory.setdefault(split, Examples.of(split, self.features, self.classes, self.intercept))
+        return self._memory.setdefault(split, LinearExamples.of(split, self.features, self.classes, self.intercept))
 
 
 def _check_settings(loss: str, features: int, classes: int | None, l2: float, dtype: npt.DTypeLike) -> None:

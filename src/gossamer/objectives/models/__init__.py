@@ -40,7 +40,7 @@ Given: TypeAlias = nn.Module | Callable[..., nn.Module]
 """A module, or a class or function that makes one."""
 
 
-class Made(NamedTuple):
+class BuiltModule(NamedTuple):
     """A module for examples of one shape.
 
     Attributes
@@ -64,7 +64,7 @@ def name_of(given: Any) -> str:
     return str(named.__qualname__).rpartition(".")[2]
 
 
-def made(given: Any, input_shape: tuple[int, ...], classes: int) -> Made:
+def made(given: Any, input_shape: tuple[int, ...], classes: int) -> BuiltModule:
     """The module that was ``given``, or made by what was.
 
     Raises
@@ -80,13 +80,13 @@ def made(given: Any, input_shape: tuple[int, ...], classes: int) -> Made:
                 f"module: expected a torch.nn.Module that can be copied, found {type(problem).__name__} when copying "
                 f"{name_of(given)}; give its class, or a function that makes it"
             ) from problem
-        return Made(module, True, digest(module, started=True))
+        return BuiltModule(module, True, digest(module, started=True))
     if not callable(given):
         raise ModelError(
             f"module: expected a torch.nn.Module, or a class or function that makes one, found {type(given).__name__}"
         )
     module = module_of(given, name_of(given), input_shape, classes)
-    return Made(module, False, digest(module, started=False))
+    return BuiltModule(module, False, digest(module, started=False))
 
 
 def digest(module: nn.Module, *, started: bool) -> bytes:

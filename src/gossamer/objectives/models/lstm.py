@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from gossamer.errors import ModelError
 
 
-class Direction(nn.Module):
+class LstmDirection(nn.Module):
     """One LSTM layer that reads a sequence forwards or backwards.
 
     The gates are two linear layers, so that per-example gradients can be taken layer by layer; ``torch.nn.LSTM``
@@ -82,8 +82,8 @@ class LSTM(nn.Module):
         super().__init__()
         self.middle, self.every = input_shape[0] // 2, every
         sizes = [input_shape[1], *[2 * cells] * (layers - 1)]
-        self.forwards = nn.ModuleList(Direction(size, cells, backwards=False) for size in sizes)
-        self.backwards = nn.ModuleList(Direction(size, cells, backwards=True) for size in sizes)
+        self.forwards = nn.ModuleList(LstmDirection(size, cells, backwards=False) for size in sizes)
+        self.backwards = nn.ModuleList(LstmDirection(size, cells, backwards=True) for size in sizes)
         self.projection = nn.Linear(2 * cells, projection)
         self.output = nn.Linear(projection, classes)
 

@@ -20,7 +20,7 @@ from gossamer import threads as shared_threads
 from gossamer.arrays import IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError
-from gossamer.objectives.networks.gradients import Batch
+from gossamer.objectives.networks.gradients import PaddedBatch
 from gossamer.threads import Item, Result
 
 
@@ -38,13 +38,13 @@ class Tensors(NamedTuple):
     dtype: torch.dtype
     classifies: bool
 
-    def batch(self, data: Split, piece: Piece) -> Batch:
+    def batch(self, data: Split, piece: Piece) -> PaddedBatch:
         """Examples of a piece, padded with its first."""
         longest = max(map(len, piece.indices))
         present = np.array([np.arange(longest) < len(indices) for indices in piece.indices])
         index = np.array([np.pad(i, (0, longest - len(i)), constant_values=i[0]) for i in piece.indices])
         features = self.features(data, index.ravel())
-        return Batch(
+        return PaddedBatch(
             torch.unflatten(features, 0, index.shape),
             torch.unflatten(self.targets(data, index.ravel()), 0, index.shape),
             torch.from_numpy(present),

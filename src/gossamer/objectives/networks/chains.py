@@ -10,15 +10,15 @@ from torch import nn
 from gossamer.objectives.chains.layers import (
     Activation,
     Arranged,
-    Average,
+    AveragePool,
     Convolution,
     Image,
     Layer,
-    Linear,
+    LinearLayer,
     Maximum,
     Normalisation,
     PooledConvolution,
-    Weights,
+    WeightPlaces,
 )
 from gossamer.parameters import Part
 
@@ -55,9 +55,9 @@ def chain_of(module: nn.Module, shape: Sequence[int], parts: Sequence[Part]) -> 
     builder = _Builder(shape, parts)
     for name, layer in _leaves(module, ""):
         builder.add(name, layer)
-    if not any(isinstance(each, (Linear, Convolution, PooledConvolution)) for each in builder.layers):
+    if not any(isinstance(each, (LinearLayer, Convolution, PooledConvolution)) for each in builder.layers):
         raise Unknown("no layer has parameters")
-    if not isinstance(builder.layers[-1], Linear):
+    if not isinstance(builder.layers[-1], LinearLayer):
         raise Unknown("the last layer is no Linear")
     return tuple(builder.layers)
 
@@ -103,7 +103,7 @@ class _Builder:
         }
         if type(layer) not in known:
             raise Unknown(f"{where} has no kernel")
-        weights = Weights(*(self.starts.get(f"{name}.{key}".lstrip("."), -1) for key in ("weight", "bias")))
+        weights = WeightPlaces(*(self.starts.get(f"{name}.{key}".lstrip("."), -1) for key in ("weight", "bias")))
         try:
             known[type(layer)](layer, weights)
         except Unknown as problem:
@@ -121,19 +121,19 @@ class _Builder:
         height, width = image.height + 2 * border, image.width + 2 * border
         self.append(Arranged(image, Image.dense(image.channels, height, width), border))
 
-    def flatten(self, layer: nn.Flatten, weights: Weights) -> None:
+    def flatten(self, layer: nn.Flatten, weights: WeightPlaces) -> None:
         if layer.start_dim != 1 or layer.end_dim != -1:
             raise Unknown("flattens other dimensions than those of an example")
         if not self.flat:
             self.arrange()
             self.image, self.flat = Image.dense(self.image.size, 1, 1), True
 
-    def linear(self, layer: nn.Linear, weights: Weights) -> None:
+    def linear(self, layer: nn.Linear, weights: WeightPlaces) -> None:
         if not self.flat:
             raise Unknown("is of images that are not flattened")
-        self.append(Linear(self.image, Image.dense(layer.out_features, 1, 1), weights))
+        self.append(LinearLayer(self.image, Image.dense(layer.out_features, 1, 1), weights))
 
-    def convolution(self, layer: nn.Conv2d, weights: Weights) -> None:
+    def convolution(self, layer: nn.Conv2d, weights: WeightPlaces) -> None:
         self._is_image()
         padding, (height, width) = layer.padding, layer.kernel_size
         if layer.stride != (1, 1) or layer.dilation != (1, 1) or layer.groups != 1 or layer.padding_mode != "zeros":
@@ -147,7 +147,7 @@ class _Builder:
         after = Image(layer.out_channels, rows, columns, image.stride, rows * image.stride)
         self.append(Convolution(image, after, weights, height, width))
 
-    def maximum(self, layer: nn.MaxPool2d, weights: Weights) -> None:
+    def maximum(self, layer: nn.MaxPool2d, weights: WeightPlaces) -> None:
         size, stride = self._window(layer)
         if layer.dilation not in (1, (1, 1)) or layer.return_indices:
             raise Unknown("has a dilation, or returns indices")
@@ -161,13 +161,13 @@ class _Builder:
         if swapped is not None:
             self.append(Activation(after, after, swapped.name))
 
-    def average(self, layer: nn.AvgPool2d, weights: Weights) -> None:
+    def average(self, layer: nn.AvgPool2d, weights: WeightPlaces) -> None:
         size, stride = self._window(layer)
         if layer.divisor_override is not None:
             raise Unknown("divides by another number than that of a window's entries")
-        self.append(Average(self.image, self._pooled(size, stride), size, stride))
+        self.append(AveragePool(self.image, self._pooled(size, stride), size, stride))
 
-    def normalisation(self, layer: nn.GroupNorm, weights: Weights) -> None:
+    def normalisation(self, layer: nn.GroupNorm, weights: WeightPlaces) -> None:
         if layer.affine and not weights.biased:
             raise Unknown("has a weight without a bias")
         if self.flat:
@@ -176,7 +176,7 @@ class _Builder:
         self._own()
         self.append(Normalisation(self.image, self.image, weights, layer.num_groups, layer.eps))
 
-    def activation(self, layer: nn.Module, weights: Weights) -> None:
+    def activation(self, layer: nn.Module, weights: WeightPlaces) -> None:
         self._own()
         self.append(Activation(self.image, self.image, ACTIVATIONS[type(layer)]))
 

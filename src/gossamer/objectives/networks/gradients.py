@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from gossamer.objectives.networks.layers import RULES, Call, PerExample
+from gossamer.objectives.networks.layers import RULES, LayerCall, PerExample
 from gossamer.objectives.networks.network import Network
 from gossamer.objectives.networks.taps import is_of_torch, pass_for, trainable_layers
 
@@ -23,7 +23,7 @@ from gossamer.objectives.networks.taps import is_of_torch, pass_for, trainable_l
 torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
 
 
-class Batch(NamedTuple):
+class PaddedBatch(NamedTuple):
     """Examples of several nodes, padded to one length.
 
     Attributes
@@ -39,13 +39,13 @@ class Batch(NamedTuple):
     present: Tensor
 
 
-class Sums(NamedTuple):
+class GradientSums(NamedTuple):
     """Sums of each node.
 
     Attributes
     ----------
     gradients : Tensor [nodes, size]
-        Sums of clipped gradients.
+        GradientSums of clipped gradients.
     zeroed, unclipped : Tensor [nodes] of int64
         Number of gradients that were not finite, and of those that were finite and within the clip.
     """
@@ -79,11 +79,11 @@ class ExampleGradients:
         found = self._by_node(self.network.parameters(models), features, targets)
         return [gradient.reshape(*gradient.shape[:2], -1) for gradient in found.values()]
 
-    def __call__(self, models: Tensor, batch: Batch, clips: Tensor) -> Sums:
+    def __call__(self, models: Tensor, batch: PaddedBatch, clips: Tensor) -> GradientSums:
         """Sums over each node's examples of gradients scaled to a norm of at most its clip, [nodes] of float64."""
         return self.summed(self.gradients(models, batch.features, batch.targets), batch, clips, models.dtype)
 
-    def summed(self, gradients: list[Tensor], batch: Batch, clips: Tensor, dtype: torch.dtype) -> Sums:
+    def summed(self, gradients: list[Tensor], batch: PaddedBatch, clips: Tensor, dtype: torch.dtype) -> GradientSums:
         """Sums of what `gradients` returned."""
         norms = _squares(gradients).sqrt() if self._steady else _norms(gradients)
         finite = norms.isfinite()
@@ -92,7 +92,7 @@ class ExampleGradients:
             gradients = [torch.where(finite[..., None], gradient, 0) for gradient in gradients]
         weights = torch.where(counted, clip_weights(norms, clips, dtype), 0)[:, None]
         sums = torch.cat([(weights @ gradient)[:, 0] for gradient in gradients], dim=1)
-        return Sums(sums, (batch.present & ~finite).sum(1), (counted & within_clip(norms, clips)).sum(1))
+        return GradientSums(sums, (batch.present & ~finite).sum(1), (counted & within_clip(norms, clips)).sum(1))
 
     def _loss(self, parameters: dict[str, Tensor], features: Tensor, target: Tensor) -> Tensor:
         return self.network.losses(parameters, features[None], target[None])[0]
@@ -169,31 +169,31 @@ class LayerGradients:
         self._sees_batches = is_of_torch(network.module)
         self._run = pass_for(network)
 
-    def __call__(self, models: Tensor, batch: Batch, clips: Tensor) -> Sums:
+    def __call__(self, models: Tensor, batch: PaddedBatch, clips: Tensor) -> GradientSums:
         """Sums over the examples of one node, [1, size], for its clip [1]; the batch has no padding."""
         (model,), (features,), (targets,) = models, batch.features, batch.targets
         if self._sees_batches and not self._steady and clips.isposinf().all():
             total = self._unclipped(model, features, targets)
             if total.isfinite().all():  # so every gradient in it was
                 none = torch.zeros(1, dtype=torch.int64)
-                return Sums(total[None], none, none + len(targets))
+                return GradientSums(total[None], none, none + len(targets))
         found = self.per_example(model, features, targets)
         squares = sum((gradients.square_norms() for gradients in found.values()), torch.zeros(len(targets)))
         sound = squares.isfinite()
         if self._steady and len(targets) == 1:
             total = self.weighted_sum(found, clip_weights(squares.sqrt()[None], clips, model.dtype)[0])
             within = (sound[None] & within_clip(squares.sqrt()[None], clips)).sum(1)
-            return Sums(torch.where(sound, total, 0)[None], (~sound).sum()[None], within)
+            return GradientSums(torch.where(sound, total, 0)[None], (~sound).sum()[None], within)
         if sound.all():
             norms = squares.sqrt()[None]
             total = self.weighted_sum(found, clip_weights(norms, clips, model.dtype)[0])
-            return Sums(total[None], torch.zeros(1, dtype=torch.int64), within_clip(norms, clips).sum(1))
+            return GradientSums(total[None], torch.zeros(1, dtype=torch.int64), within_clip(norms, clips).sum(1))
         # Rare: these overflow or are not finite, which the exact way tells apart.
         apart = [batch_of(features[n : n + 1], targets[n : n + 1]) for n in torch.nonzero(~sound).flatten()]
         parts = [self._exact(models, one, clips) for one in apart]
         if sound.any():
             parts.append(self(models, batch_of(features[sound], targets[sound]), clips))
-        return Sums(*(torch.stack(each).sum(0) for each in zip(*parts)))
+        return GradientSums(*(torch.stack(each).sum(0) for each in zip(*parts)))
 
     def _unclipped(self, model: Tensor, features: Tensor, targets: Tensor) -> Tensor:
         """The sum of gradients as they are, [size]: that of one ordinary backward pass."""
@@ -208,7 +208,7 @@ class LayerGradients:
         """The gradients [examples] by each parameter that the loss depends on."""
         found: dict[str, PerExample] = {}
 
-        def use(name: str, calls: list[Call]) -> None:
+        def use(name: str, calls: list[LayerCall]) -> None:
             layer = self._layers[name]
             rule = RULES[type(layer)](layer, calls)
             found.update((whole, rule[key]) for key, whole in self._own[name])
@@ -226,6 +226,6 @@ class LayerGradients:
         return torch.cat([piece.flatten() for piece in pieces])
 
 
-def batch_of(features: Tensor, targets: Tensor) -> Batch:
+def batch_of(features: Tensor, targets: Tensor) -> PaddedBatch:
     """The examples of one node, all present."""
-    return Batch(features[None], targets[None], torch.ones(1, len(targets), dtype=torch.bool))
+    return PaddedBatch(features[None], targets[None], torch.ones(1, len(targets), dtype=torch.bool))

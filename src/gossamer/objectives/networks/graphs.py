@@ -22,7 +22,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from gossamer.objectives.networks import rules as rules
-from gossamer.objectives.networks.rules import Call, Free, Mixed, Rows, State, is_free
+from gossamer.objectives.networks.rules import ExampleAxis, Free, FunctionCall, Mixed, State, is_free
 
 # A rule says of a function's result which of its axes counts the examples, or raises `Mixed`: for functions without a
 # rule, for arguments it does not know, and wherever a result may take more than one example. Numbers that follow from
@@ -38,8 +38,8 @@ def states_of(target: Any, states: tuple[Any, Any], values: tuple[Any, Any], res
         If it may mix examples.
     """
     name = target if isinstance(target, str) else _NAMES.get(target, "")
-    call = Call(values[0], values[1], states[0], states[1], result)
-    if name == "getattr" and isinstance(call.states[0], Rows):
+    call = FunctionCall(values[0], values[1], states[0], states[1], result)
+    if name == "getattr" and isinstance(call.states[0], ExampleAxis):
         return rules.attribute(call)
     if name == "getitem" and isinstance(call.states[0], list):
         return rules.member(call)
@@ -52,10 +52,10 @@ def states_of(target: Any, states: tuple[Any, Any], values: tuple[Any, Any], res
 
 def after_layer(states: tuple[Any, Any], values: tuple[Any, Any], result: Any) -> State:
     """State of what a layer of torch returns, which takes examples along the first axis."""
-    call = Call(values[0], values[1], states[0], states[1], result)
+    call = FunctionCall(values[0], values[1], states[0], states[1], result)
     if call.axis != 0 or len(call.args) != 1 or call.kwargs or not isinstance(result, Tensor):
         raise Mixed("a layer that takes no batch alone")
-    return Rows(0)
+    return ExampleAxis(0)
 
 
 def _named(names: str, rule: rules.Rule) -> dict[str, rules.Rule]:
@@ -169,7 +169,7 @@ class _Walk(fx.Interpreter):
         if node.op == "placeholder":
             if self._states:
                 raise Mixed("more than one argument")
-            return Rows(0)
+            return ExampleAxis(0)
         if node.op == "get_attr":
             return Free()
         states: Any = fx.map_arg((node.args, node.kwargs), cast(Any, self._states.__getitem__))
@@ -178,7 +178,7 @@ class _Walk(fx.Interpreter):
             state: State = after_layer(states, values, value)
         elif node.op == "output":
             state = states[0][0]
-            if state != Rows(0):
+            if state != ExampleAxis(0):
                 raise Mixed("outputs without examples in front")
         else:
             state = states_of(node.target, states, values, value)
@@ -186,7 +186,7 @@ class _Walk(fx.Interpreter):
         return state
 
     def _check(self, state: State, value: Any) -> None:
-        if isinstance(state, Rows) and (not isinstance(value, Tensor) or value.shape[state.axis] != self._count):
+        if isinstance(state, ExampleAxis) and (not isinstance(value, Tensor) or value.shape[state.axis] != self._count):
             raise Mixed("an axis of another length")
         if isinstance(state, list):
             for each, part in zip(state, value, strict=True):

@@ -16,7 +16,7 @@ from gossamer.data.examples import Split
 from gossamer.objectives.asked import Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates
 from gossamer.objectives.chains.compiled import CLIPPED, SCORED, SUMMED
 from gossamer.objectives.linear.updates import place, round_step, training_step, update_step, write_update
-from gossamer.objectives.local_training import Packed
+from gossamer.objectives.local_training import PackedTrainings
 from gossamer.objectives.local_updates import Ragged
 from gossamer.objectives.networks.batching import Piece, in_order, pieces, without_subnormals
 from gossamer.threads import one_blas_thread
@@ -38,7 +38,9 @@ class _Walk:
         return cls(start, start.copy(), np.empty_like(start), np.empty(size), np.zeros(size))
 
 
-def train(kernel: Kernel, models: FloatArray, data: Split, given: Packed, l2: float, threads: int) -> LocalUpdates:
+def train(
+    kernel: Kernel, models: FloatArray, data: Split, given: PackedTrainings, l2: float, threads: int
+) -> LocalUpdates:
     """See `Objective.local_training`."""
     step_ends = np.cumsum(given.steps)
     example_ends = np.cumsum(given.lengths)

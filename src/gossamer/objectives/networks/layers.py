@@ -39,7 +39,7 @@ _ROUNDING = 1e-4
 taken to be that large: such an example is scaled down a little more than it must be, never less."""
 
 
-class Call(NamedTuple):
+class LayerCall(NamedTuple):
     """One passage of a batch through a layer, both arrays with the examples first."""
 
     inputs: Tensor
@@ -48,7 +48,7 @@ class Call(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredGradients:
     """Per-example gradients as numbers, [examples, *shape]."""
 
     gradients: Tensor
@@ -88,8 +88,8 @@ class Factored:
         return (g.mT @ self.inputs.transpose(0, 1).flatten(1, 2)).flatten()
 
 
-PerExample = Stored | Factored
-Rule = Callable[[Any, Sequence[Call]], dict[str, PerExample]]
+PerExample = StoredGradients | Factored
+Rule = Callable[[Any, Sequence[LayerCall]], dict[str, PerExample]]
 
 
 def is_factored(positions: int, fan_in: int, fan_out: int) -> bool:
@@ -97,12 +97,12 @@ def is_factored(positions: int, fan_in: int, fan_out: int) -> bool:
     return positions**2 * (fan_in + fan_out) < positions * fan_in * fan_out
 
 
-def _linear(layer: nn.Linear, calls: Sequence[Call]) -> dict[str, PerExample]:
+def _linear(layer: nn.Linear, calls: Sequence[LayerCall]) -> dict[str, PerExample]:
     a = torch.cat([_sequence(call.inputs) for call in calls], dim=1)
     g = torch.cat([_sequence(call.gradients) for call in calls], dim=1)
     factored = is_factored(a.shape[1], layer.in_features, layer.out_features)
-    weight = Factored(a[:, None], g[:, None]) if factored else Stored(g.mT @ a)
-    return {"weight": weight, "bias": Stored(g.sum(1))}
+    weight = Factored(a[:, None], g[:, None]) if factored else StoredGradients(g.mT @ a)
+    return {"weight": weight, "bias": StoredGradients(g.sum(1))}
 
 
 def _sequence(values: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ _WEIGHT_GRADIENT: dict[int, Callable[..., Tensor]] = {
 }
 
 
-def _convolution(layer: Convolution, calls: Sequence[Call], products: bool = False) -> dict[str, PerExample]:
+def _convolution(layer: Convolution, calls: Sequence[LayerCall], products: bool = False) -> dict[str, PerExample]:
     """Weight and bias; by ``products`` of matrices alone where a convolution of many groups would be slow."""
     positions = sum(math.prod(call.gradients.shape[2:]) for call in calls)
     fan_in, fan_out = layer.weight[0].numel(), layer.out_channels // layer.groups
@@ -153,8 +153,8 @@ def _by_patches(layer: Convolution) -> bool:
     )
 
 
-def _total(gradients: Iterable[Tensor]) -> Stored:
-    return Stored(reduce(torch.add, gradients))
+def _total(gradients: Iterable[Tensor]) -> StoredGradients:
+    return StoredGradients(reduce(torch.add, gradients))
 
 
 def _over_positions(values: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ def _over_positions(values: Tensor) -> Tensor:
     return values.sum(tuple(range(2, values.ndim))) if values.ndim > 2 else values
 
 
-def _patches(layer: Convolution, call: Call) -> Tensor:
+def _patches(layer: Convolution, call: LayerCall) -> Tensor:
     return patches_of(layer, call.inputs, call.gradients.shape[2:])
 
 
@@ -183,14 +183,14 @@ def patches_of(layer: Convolution, inputs: Tensor, outputs: Sequence[int]) -> Te
     return patches.reshape(examples, layer.groups, fan_in, math.prod(outputs))
 
 
-def _grouped(layer: Convolution, call: Call) -> Tensor:
+def _grouped(layer: Convolution, call: LayerCall) -> Tensor:
     """[examples, groups, fan_out, positions]; without a copy, whether channels or positions come last in memory."""
     g = call.gradients
     g = g.flatten(2) if g.is_contiguous() else g.movedim(1, -1).flatten(1, -2).mT
     return torch.unflatten(g, 1, (layer.groups, -1))
 
 
-def _weight_gradients(layer: Convolution, call: Call) -> Tensor:
+def _weight_gradients(layer: Convolution, call: LayerCall) -> Tensor:
     """All examples at once as the groups of one convolution, [examples, *weight.shape]."""
     examples = len(call.inputs)
     outputs, fan_in, *kernel = layer.weight.shape
@@ -219,12 +219,12 @@ def _numbers(padding: str | tuple[int, ...]) -> tuple[int, ...]:
     return padding
 
 
-def _group_norm(layer: nn.GroupNorm, calls: Sequence[Call]) -> dict[str, PerExample]:
+def _group_norm(layer: nn.GroupNorm, calls: Sequence[LayerCall]) -> dict[str, PerExample]:
     weights, biases = zip(*(_of_group_norm(layer, call) for call in calls))
     return {"weight": _total(weights), "bias": _total(biases)}
 
 
-def _of_group_norm(layer: nn.GroupNorm, call: Call) -> tuple[Tensor, Tensor]:
+def _of_group_norm(layer: nn.GroupNorm, call: LayerCall) -> tuple[Tensor, Tensor]:
     """By weight and bias, each [examples, channels]: torch's own loop, to which examples are further groups."""
     a, g, groups = call.inputs.contiguous(), call.gradients.contiguous(), layer.num_groups
     examples, channels = a.shape[:2]
@@ -244,10 +244,10 @@ def _of_group_norm(layer: nn.GroupNorm, call: Call) -> tuple[Tensor, Tensor]:
     return weight.view(examples, channels), bias.view(examples, channels)
 
 
-def _layer_norm(layer: nn.LayerNorm, calls: Sequence[Call]) -> dict[str, PerExample]:
+def _layer_norm(layer: nn.LayerNorm, calls: Sequence[LayerCall]) -> dict[str, PerExample]:
     shape = layer.normalized_shape
 
-    def normalised(call: Call) -> Tensor:
+    def normalised(call: LayerCall) -> Tensor:
         if call.statistics is None:
             return F.layer_norm(call.inputs, shape, eps=layer.eps)
         mean, scale = call.statistics

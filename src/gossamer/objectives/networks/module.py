@@ -34,7 +34,7 @@ from gossamer.errors import DataError, ModelError, SpecError
 from gossamer.objectives.asked import Computing
 from gossamer.objectives.chains.compiled import MADE
 from gossamer.objectives.local_steps import checked
-from gossamer.objectives.local_training import Packed
+from gossamer.objectives.local_training import PackedTrainings
 from gossamer.objectives.loss_settings import OwnLoss
 from gossamer.objectives.networks import kernel as torch_kernel
 from gossamer.objectives.networks.batching import (
@@ -48,13 +48,13 @@ from gossamer.objectives.networks.batching import (
 )
 from gossamer.objectives.networks.checks import private_copy, reason
 from gossamer.objectives.networks.network import Network, flat_parameters, frozen_digest, loss_of
-from gossamer.objectives.networks.plan import COMPILED, STRATEGIES, Plan, make_plan
+from gossamer.objectives.networks.plan import COMPILED, STRATEGIES, NetworkPlan, make_plan
 from gossamer.objectives.networks.stand_ins import check_embedded, embeddings
 from gossamer.objectives.objective import Objective
 from gossamer.threads import available_cores
 
 
-def evaluation(plan: Plan, models: FloatArray, data: Split, tensors: Tensors, threads: int) -> Evaluation:
+def evaluation(plan: NetworkPlan, models: FloatArray, data: Split, tensors: Tensors, threads: int) -> Evaluation:
     """Mean loss and accuracy of each of ``models`` [width, size]; equal models are computed once."""
     models, which = _different(models)
     if plan.kernel is not None:
@@ -79,7 +79,7 @@ def evaluation(plan: Plan, models: FloatArray, data: Split, tensors: Tensors, th
 
 
 def example_losses(
-    plan: Plan, models: FloatArray, data: Split, tensors: Tensors, threads: int
+    plan: NetworkPlan, models: FloatArray, data: Split, tensors: Tensors, threads: int
 ) -> npt.NDArray[np.float64]:
     """Loss of each example under each of ``models``, [width, examples]."""
     if plan.kernel is not None:
@@ -94,7 +94,7 @@ def example_losses(
     return found
 
 
-def scores(plan: Plan, model: FloatArray, features: Features, tensors: Tensors) -> npt.NDArray[np.float64]:
+def scores(plan: NetworkPlan, model: FloatArray, features: Features, tensors: Tensors) -> npt.NDArray[np.float64]:
     """Scores of each example, [examples, outputs], computed in the module's own type."""
     count = int(features.shape[0])
     data, found = Split(features, np.zeros(count, np.int64)), np.empty((count, plan.classes or 1))
@@ -217,8 +217,8 @@ class TorchModule(Objective):
         self._network = Network(own, self.parts, known, given)
         self._tensors = Tensors(torch.from_numpy(self._given).dtype, known.classifies)
         self._steady, self._kernels = False, True
-        self._plans: dict[tuple[int, ...], Plan] = {}
-        self._checked: WeakKeyDictionary[Split, Plan] = WeakKeyDictionary()
+        self._plans: dict[tuple[int, ...], NetworkPlan] = {}
+        self._checked: WeakKeyDictionary[Split, NetworkPlan] = WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
         # Plans hold hooks and weak references: a copy in another place makes its own.
@@ -370,7 +370,7 @@ class TorchModule(Objective):
         """See `Objective.local_training`; one client a thread, where there are kernels."""
         if (kernel := self.plan(data).kernel) is None:
             return super().local_training(models, data, trainings)
-        given = Packed.of(trainings, len(data))
+        given = PackedTrainings.of(trainings, len(data))
         return torch_kernel.train(kernel, self._rows(models, len(trainings)), data, given, self.l2, self.threads)
 
     def computing(self) -> Computing:
@@ -395,7 +395,7 @@ class TorchModule(Objective):
         """The module as a function of its parameters; a copy of its structure, for one thread."""
         return self._network.twin()
 
-    def plan(self, data: Split) -> Plan:
+    def plan(self, data: Split) -> NetworkPlan:
         """Plan of how gradients on ``data`` are computed; the data is checked the first time."""
         if (known := self._checked.get(data)) is not None:
             return known
@@ -416,7 +416,7 @@ class TorchModule(Objective):
         self._check_taken(data, self._plans[shape])
         return self._checked.setdefault(data, self._plans[shape])
 
-    def _check_taken(self, data: Split, plan: Plan) -> None:
+    def _check_taken(self, data: Split, plan: NetworkPlan) -> None:
         """Raise DataError for examples that the module cannot take; later nobody looks at single ones."""
         if not plan.choosy and not embeddings(self._network.module):
             return

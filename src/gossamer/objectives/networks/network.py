@@ -28,7 +28,7 @@ _ROWS = 8
 """Made-up examples that a loss is tried on."""
 
 
-def loss_of(given: str | OwnLoss, classes: int | None) -> Loss:
+def loss_of(given: str | OwnLoss, classes: int | None) -> NetworkLoss:
     """The loss that is ``given`` by its name or as settings, for so many ``classes``; None for real targets.
 
     Raises
@@ -52,7 +52,7 @@ def _named(own: OwnLoss) -> str:
     return str(getattr(own, "name", type(own).__name__))
 
 
-def _own(own: OwnLoss, classes: int | None) -> Loss:
+def _own(own: OwnLoss, classes: int | None) -> NetworkLoss:
     task = getattr(type(own), "task", None)
     if task not in ("classification", "regression"):
         raise ModelError(f"objective.loss: {_named(own)} must have a task, classification or regression, found {task}")
@@ -66,7 +66,7 @@ def _own(own: OwnLoss, classes: int | None) -> Loss:
     if type(wanted) is not int or wanted < 1:
         raise ModelError(f"objective.loss: {_named(own)} must need 1 output or more, found {wanted!r}")
     scores = None if type(own).scores is OwnLoss.scores else partial(_scores, own)
-    return Loss(partial(_values, own), classes is not None, scores, wanted)
+    return NetworkLoss(partial(_values, own), classes is not None, scores, wanted)
 
 
 def _rows(outputs: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ def _scores(own: OwnLoss, outputs: Tensor) -> Tensor:
     return found.reshape(found.shape[0], -1)
 
 
-def _problem(own: OwnLoss, loss: Loss, classes: int | None) -> str | None:
+def _problem(own: OwnLoss, loss: NetworkLoss, classes: int | None) -> str | None:
     """Reason that a loss cannot be used, by what it does with made-up outputs and targets; None if nothing is found."""
     assert loss.wanted is not None
     generator = torch.Generator().manual_seed(0)
@@ -103,7 +103,7 @@ def _problem(own: OwnLoss, loss: Loss, classes: int | None) -> str | None:
         return f"cannot be computed one example at a time: {_line(error)}{hint}"
 
 
-def _values_problem(own: OwnLoss, loss: Loss, outputs: Tensor, targets: Tensor) -> str | None:
+def _values_problem(own: OwnLoss, loss: NetworkLoss, outputs: Tensor, targets: Tensor) -> str | None:
     """Reason that losses cannot be used for what they are: not finite, or not of one example alone."""
     values = loss.values(outputs, targets)
     if not values.isfinite().all():
@@ -134,7 +134,7 @@ def _line(error: Exception) -> str:
 
 
 @dataclass(frozen=True)
-class Loss:
+class NetworkLoss:
     """A loss of one example, as a function of the module's outputs.
 
     Attributes
@@ -183,9 +183,9 @@ def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs.reshape(targets.shape) - targets).square()
 
 
-LOSSES: Mapping[str, Loss] = {
-    "cross_entropy": Loss(_cross_entropy, classifies=True),
-    "mse": Loss(_squared_error, classifies=False),
+LOSSES: Mapping[str, NetworkLoss] = {
+    "cross_entropy": NetworkLoss(_cross_entropy, classifies=True),
+    "mse": NetworkLoss(_squared_error, classifies=False),
 }
 
 
@@ -214,14 +214,14 @@ class Network:
         Module in evaluation mode. Its own parameters that are named in ``parts`` are only shapes.
     parts : tuple of Part
         The trainable parameters in a flat vector, in order.
-    loss : Loss
+    loss : NetworkLoss
     training : tuple of str
         Names of the layers that were in training mode when the module was given.
     """
 
     module: nn.Module
     parts: tuple[Part, ...]
-    loss: Loss
+    loss: NetworkLoss
     training: tuple[str, ...] = ()
 
     @property

@@ -39,11 +39,17 @@ from gossamer.objectives.chains.compiled import has_products, kernel_of
 from gossamer.objectives.networks.batching import activations, one_torch_thread
 from gossamer.objectives.networks.chains import Unknown, chain_of
 from gossamer.objectives.networks.checks import Probed, check_alone, kernel_problem, moved, probe, tried_on
-from gossamer.objectives.networks.gradients import Batch, ExampleGradients, LayerGradients, LoopedGradients, Sums
+from gossamer.objectives.networks.gradients import (
+    ExampleGradients,
+    GradientSums,
+    LayerGradients,
+    LoopedGradients,
+    PaddedBatch,
+)
 from gossamer.objectives.networks.kernel import Kernel
 from gossamer.objectives.networks.network import LOSSES, Network
 
-Method = Callable[[Tensor, Batch, Tensor], Sums]
+Method = Callable[[Tensor, PaddedBatch, Tensor], GradientSums]
 Owned = TypeVar("Owned")
 
 
@@ -96,7 +102,7 @@ _LOOPED = (
 _FORWARD = Strategy(ExampleGradients, examples=512, nodes=1, copies=1, gradients=0)
 
 
-class Pool(Generic[Owned]):
+class Lending(Generic[Owned]):
     """Things that one thread at a time may use, made when all others are lent."""
 
     def __init__(self, make: Callable[[], Owned]) -> None:
@@ -117,7 +123,7 @@ class Pool(Generic[Owned]):
 
 
 @dataclass(frozen=True)
-class Plan:
+class NetworkPlan:
     """Decisions for examples of one shape.
 
     Attributes
@@ -126,7 +132,7 @@ class Plan:
         The row of `STRATEGIES`, or ``compiled``; never ``auto``.
     kernel : Kernel or None
         Compiled, of a chain.
-    methods, networks : Pool
+    methods, networks : Lending
         Methods for gradients, and networks for outputs alone, each lent to one thread at a time.
     examples, rows : int
         The most in one call for gradients, and for outputs alone.
@@ -146,8 +152,8 @@ class Plan:
 
     strategy: str
     kernel: Kernel | None
-    methods: Pool[Method]
-    networks: Pool[Network]
+    methods: Lending[Method]
+    networks: Lending[Network]
     examples: int
     rows: int
     nodes: int
@@ -196,7 +202,7 @@ def make_plan(
     steady: bool = False,
     exact: bool = False,
     kernels: bool = True,
-) -> Plan:
+) -> NetworkPlan:
     """Try the network at ``model`` on made-up examples of ``shape``, and decide.
 
     Parameters
@@ -249,11 +255,11 @@ def make_plan(
         chosen = COMPILED if kernel else "loop" if looped else "threads" if layers else "layers"
     row = STRATEGIES["threads" if kernel else chosen]
     taken = batched if chosen == "layers" else network
-    return Plan(
+    return NetworkPlan(
         chosen,
         kernel,
-        Pool(lambda: row.method(taken.twin(), steady)),
-        Pool(network.twin),
+        Lending(lambda: row.method(taken.twin(), steady)),
+        Lending(network.twin),
         1 if exact else row.limit(memory, put_out, network.size, model.itemsize),
         _FORWARD.limit(memory, put_out, network.size, model.itemsize),
         row.nodes,

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from gossamer.objectives.networks.graphs import ExampleWise, example_wise
-from gossamer.objectives.networks.layers import Call
+from gossamer.objectives.networks.layers import LayerCall
 from gossamer.objectives.networks.network import Network
 
-Use = Callable[[str, list[Call]], None]
+Use = Callable[[str, list[LayerCall]], None]
 """Takes a layer's name, and its calls in the order of the forward pass."""
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -115,18 +115,18 @@ class _Tap:
         self._statistics = statistics
         self.gradient: Tensor | None = None
 
-    def taken(self) -> Call | None:
+    def taken(self) -> LayerCall | None:
         """The call, if its outputs mattered. The graph of the pass keeps the tap, which therefore keeps nothing."""
         inputs, gradient, statistics = self._inputs, self.gradient, self._statistics
         self._inputs = self.gradient = self._statistics = None
-        return None if inputs is None or gradient is None else Call(inputs, gradient, statistics)
+        return None if inputs is None or gradient is None else LayerCall(inputs, gradient, statistics)
 
 
-def _calls(taps: list[_Tap]) -> list[Call]:
+def _calls(taps: list[_Tap]) -> list[LayerCall]:
     return [call for tap in taps if (call := tap.taken()) is not None]
 
 
-def _keep_nothing(_name: str, _calls: list[Call]) -> None:
+def _keep_nothing(_name: str, _calls: list[LayerCall]) -> None:
     """Outside of a pass."""
 
 
@@ -159,7 +159,9 @@ class StackedPass:
         for name, layer in trainable_layers(network.module).items():
             layer.register_forward_hook(partial(self._tap, name))
 
-    def __call__(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> dict[str, list[Call]]:
+    def __call__(
+        self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor
+    ) -> dict[str, list[LayerCall]]:
         """All calls of each layer, for ``parameters`` [nodes, ...] and ``features`` [nodes, examples, ...].
 
         Examples of a call are those of all nodes, one node after the other.
@@ -170,9 +172,9 @@ class StackedPass:
         count = features.shape[1]
         zeros = [features.new_zeros(()).expand(count, *shape) for _, shape in self._shapes]
         gradients, inputs = self._backward(zeros, dict(parameters), features, targets)
-        calls: dict[str, list[Call]] = {}
+        calls: dict[str, list[LayerCall]] = {}
         for (name, _), given, gradient in zip(self._shapes, inputs, gradients, strict=True):
-            calls.setdefault(name, []).append(Call(given.flatten(0, 1), gradient.flatten(0, 1)))
+            calls.setdefault(name, []).append(LayerCall(given.flatten(0, 1), gradient.flatten(0, 1)))
         return calls
 
     def _loss(
@@ -216,10 +218,10 @@ class ExamplePass:
             with torch.no_grad():
                 self._network.outputs(parameters, features[:1])
         gradients, inputs = self._backward(self._zeros, dict(parameters), features, targets)
-        calls: dict[str, list[Call]] = {}
+        calls: dict[str, list[LayerCall]] = {}
         for name, both in zip(self._names, zip(inputs, gradients)):
             # The layer saw a batch of one example; or of several, if the module makes several out of one.
-            calls.setdefault(name, []).extend(Call(a, g) for a, g in zip(*(values.unbind(1) for values in both)))
+            calls.setdefault(name, []).extend(LayerCall(a, g) for a, g in zip(*(values.unbind(1) for values in both)))
         for name, each in calls.items():
             use(name, each)
 
