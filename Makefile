@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-deployment test-deployment-again fault-seeds drill lint \
+.PHONY: help demo test test-costs test-slow test-deployment test-deployment-again fault-seeds drill lint \
 	types docs check bench bench-peers experiments experiments-again sbom audit wheel constraints-hashed nightly clean
 
 help: ## list the commands
@@ -25,12 +25,15 @@ demo: $(READY) ## eight nodes learn digits without a server, one of them ten tim
 	@$(BIN)/gossamer run examples/digits-gossip.yaml --out runs/demo --overwrite
 
 # A worker for each core: more threads in each of them would wait for one another.
-test test-slow test-deployment test-deployment-again: export OMP_NUM_THREADS = 1
+test test-costs test-slow test-deployment test-deployment-again: export OMP_NUM_THREADS = 1
 # Commands that tests start find modules compiled, also where the environment asks Python to write none.
-test test-slow test-deployment test-deployment-again fault-seeds drill: export PYTHONDONTWRITEBYTECODE =
+test test-costs test-slow test-deployment test-deployment-again fault-seeds drill: export PYTHONDONTWRITEBYTECODE =
 
 test: $(READY) ## run the tests (what CI runs)
-	@$(BIN)/python -m pytest -n auto --dist worksteal
+	@$(BIN)/python -m pytest -n auto --dist worksteal --day
+
+test-costs: $(READY) ## run those that take long as well, and measure which do (tests/costs.tsv; before a release)
+	@$(BIN)/python -m pytest -n auto --dist worksteal --costs
 
 test-slow: $(READY) ## also run statistical, parity and full-size tests, and all cases of every test (nightly)
 	@$(BIN)/python -m pytest -n auto --dist worksteal --slow

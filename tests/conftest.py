@@ -12,16 +12,20 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import sampling
+from tests import costs, sampling
 
 from gossamer.experiment.preparation import secrets as run_secrets
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run statistical, parity and full-size tests")
+    parser.addoption("--day", action="store_true", help="leave out what takes long (tests/costs.py)")
+    parser.addoption("--costs", action="store_true", help="measure how long each test takes, for --day")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--costs"):
+        config.pluginmanager.register(costs.Meter())
     sampling.decide(whole=config.getoption("--slow"))
     # How long an example takes is no matter of tests.
     settings.register_profile("gossamer", deadline=None, max_examples=sampling.examples(100))
@@ -32,6 +36,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--slow"):
         return
     kept = sampling.sampled(items)
+    if config.getoption("--day"):
+        by_day = costs.affordable((item.nodeid for item in kept), costs.known())
+        kept = [item for item in kept if item.nodeid in by_day]
     left_out = {*items} - {*kept}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = kept
