@@ -20,7 +20,7 @@ _CHOICE = re.compile(r"invalid choice: '([^']*)' (\(choose from .*\))")
 
 
 @dataclass(frozen=True)
-class Entry:
+class Listed:
     """A command.
 
     Attributes
@@ -35,32 +35,32 @@ class Entry:
     help: str
 
 
-COMMANDS: Mapping[str, Entry] = {
-    "run": Entry("runs.run", "run an experiment"),
-    "new": Entry("runs.new", "write a first spec for one's own table"),
-    "check": Entry("runs.check", "say what a run would do and guarantee, without running it"),
-    "predict": Entry("runs.predict", "predict for the rows of a file with a run's model"),
-    "evaluate": Entry("runs.evaluate", "test a run's model on rows that have their targets"),
-    "export": Entry("runs.export", "write a run's model for PyTorch, ONNX Runtime or scikit-learn"),
-    "report": Entry("runs.report", "write a page with figures of one or several runs"),
-    "sweep": Entry("runs.sweep", "run every combination of settings with several seeds, and compare"),
-    "price": Entry("runs.price", "say what privacy and distance cost: runs without noise, alone and in one place"),
-    "account": Entry("audit.account", "epsilon of a number of noisy releases"),
-    "calibrate": Entry("audit.calibrate", "the least noise for a budget"),
-    "plan": Entry("runs.plan", "what a run would be made of, such as MAPA's stages"),
-    "audit": Entry("audit.audit", "check what a guarantee rests on"),
-    "verify": Entry("audit.verify", "check a guarantee from receipts, by a second implementation"),
-    "attack": Entry("audit.attack", "attack what a run releases, and audit its guarantee"),
-    "algorithms": Entry("data.algorithms", "list known algorithms, and the code of those that others register"),
-    "datasets": Entry("data.datasets", "list known datasets and where their files are looked for"),
-    "federation": Entry("federation.federation", "found a federation: keys, invitations, the broker's configuration"),
-    "data": Entry("data.data", "what a data owner's data have spent, over all runs"),
-    "node": Entry("federation.node", "run a party of a federation"),
-    "status": Entry("federation.status", "how a party's node is"),
-    "stop": Entry("federation.stop", "end a party's node"),
-    "up": Entry("federation.up", "run a whole federation on this machine, a process for each party"),
-    "average": Entry("runs.average", "average the models that parties of a run have saved"),
-    "simulate-faults": Entry("runs.simulate_faults", "drive an algorithm's nodes through generated faults"),
+COMMANDS: Mapping[str, Listed] = {
+    "run": Listed("runs.run", "run an experiment"),
+    "new": Listed("runs.new", "write a first spec for one's own table"),
+    "check": Listed("runs.check", "say what a run would do and guarantee, without running it"),
+    "predict": Listed("runs.predict", "predict for the rows of a file with a run's model"),
+    "evaluate": Listed("runs.evaluate", "test a run's model on rows that have their targets"),
+    "export": Listed("runs.export", "write a run's model for PyTorch, ONNX Runtime or scikit-learn"),
+    "report": Listed("runs.report", "write a page with figures of one or several runs"),
+    "sweep": Listed("runs.sweep", "run every combination of settings with several seeds, and compare"),
+    "price": Listed("runs.price", "say what privacy and distance cost: runs without noise, alone and in one place"),
+    "account": Listed("audit.account", "epsilon of a number of noisy releases"),
+    "calibrate": Listed("audit.calibrate", "the least noise for a budget"),
+    "plan": Listed("runs.plan", "what a run would be made of, such as MAPA's stages"),
+    "audit": Listed("audit.audit", "check what a guarantee rests on"),
+    "verify": Listed("audit.verify", "check a guarantee from receipts, by a second implementation"),
+    "attack": Listed("audit.attack", "attack what a run releases, and audit its guarantee"),
+    "algorithms": Listed("data.algorithms", "list known algorithms, and the code of those that others register"),
+    "datasets": Listed("data.datasets", "list known datasets and where their files are looked for"),
+    "federation": Listed("federation.federation", "found a federation: keys, invitations, the broker's configuration"),
+    "data": Listed("data.data", "what a data owner's data have spent, over all runs"),
+    "node": Listed("federation.node", "run a party of a federation"),
+    "status": Listed("federation.status", "how a party's node is"),
+    "stop": Listed("federation.stop", "end a party's node"),
+    "up": Listed("federation.up", "run a whole federation on this machine, a process for each party"),
+    "average": Listed("runs.average", "average the models that parties of a run have saved"),
+    "simulate-faults": Listed("runs.simulate_faults", "drive an algorithm's nodes through generated faults"),
 }
 
 
@@ -119,7 +119,7 @@ def _number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"expected a number, found {shortened(text)}") from None
 
 
-def add_commands(parser: CommandParser, title: str, metavar: str, table: Mapping[str, Entry]) -> None:
+def add_commands(parser: CommandParser, title: str, metavar: str, table: Mapping[str, Listed]) -> None:
     """Add the commands of a table below a parser."""
     below = parser.add_subparsers(title=title, metavar=metavar, required=True)
     for name, entry in table.items():

@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gossamer.cli.printing import Lines, figure, score
+from gossamer.cli.printing import PlainProgress, figure, score
 from gossamer.privacy.guarantees import rounded_up
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Terminal(Console):
         return False
 
 
-class Display(Lines):
+class Display(PlainProgress):
     """Progress as a few lines that are drawn anew.
 
     Parameters

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.cli.options import port
-from gossamer.cli.printing import Lines, say
+from gossamer.cli.printing import PlainProgress, say
 from gossamer.errors import CallerError
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from gossamer.report.serving import Door
 
 
-def progress(*, lines: bool = False) -> Lines:
+def progress(*, lines: bool = False) -> PlainProgress:
     """Return a display in a terminal that can move its cursor, and plain lines elsewhere, or where ``lines`` asks."""
     if lines or not moving():
-        return Lines()
+        return PlainProgress()
     from gossamer.cli.live import Display
 
     return Display()

@@ -67,7 +67,7 @@ def wrapped(text: str, most: int = 100) -> str:
     return "\n".join(lines)
 
 
-class Lines:
+class PlainProgress:
     """Progress as plain lines."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ _NOT_YET = "0" * 32
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """End of a run.
 
     Attributes
@@ -71,11 +71,11 @@ class StudyRun:
     folder: Path
     number: int
 
-    def __call__(self) -> Outcome:
+    def __call__(self) -> RunOutcome:
         """Make the run."""
         return self.make(self._begun_with())
 
-    def make(self, secret: NoiseSecret | None) -> Outcome:
+    def make(self, secret: NoiseSecret | None) -> RunOutcome:
         """Make the run with a noise secret, or with a fresh one."""
         began, error = time.perf_counter(), ""
         try:
@@ -87,7 +87,7 @@ class StudyRun:
             error = str(problem)
         except Exception as problem:
             error = f"{type(problem).__name__}: {problem}"
-        return Outcome(self.number, " ".join(error.split()), time.perf_counter() - began)
+        return RunOutcome(self.number, " ".join(error.split()), time.perf_counter() - began)
 
     def _resumed(self) -> bool:
         """Whether the run went on from its checkpoint; otherwise, as with other data or code by now, it begins anew."""

@@ -16,7 +16,7 @@ from gossamer.experiment.preparation.secrets import NoiseSecret
 from gossamer.experiment.results.results_folder import packed, unpack
 from gossamer.processes import results
 from gossamer.runtimes.ray_extra import ENDED, UNGUARDED, connected
-from gossamer.studies.runs import Outcome, StudyRun
+from gossamer.studies.runs import RunOutcome, StudyRun
 from gossamer.version import __version__
 
 # Runs as tasks of a Ray cluster, whose machines need not share any files.
@@ -54,7 +54,7 @@ class RayTasks:
         """Runs that there are processors for, and that may be asked for."""
         return self._jobs or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
-    def outcomes(self, runs: Sequence[StudyRun], tell: Callable[[str], None]) -> Iterator[Outcome]:
+    def outcomes(self, runs: Sequence[StudyRun], tell: Callable[[str], None]) -> Iterator[RunOutcome]:
         """Make the runs, and write what comes back to their folders.
 
         Raises
@@ -77,24 +77,24 @@ class RayTasks:
                     tell(f"{one.setting}, seed {one.seed}: its worker was lost, and it is taken up again")
                     waiting.appendleft(one)
                 else:
-                    yield found or Outcome(one.number, _LOST, 0.0)
+                    yield found or RunOutcome(one.number, _LOST, 0.0)
         finally:
             self._leave([*asked])
 
-    def _found(self, task: Any, one: StudyRun) -> Outcome | None:
+    def _found(self, task: Any, one: StudyRun) -> RunOutcome | None:
         """Return the outcome of a task that is done, with its files written; None if its worker was lost."""
         errors = self._ray.exceptions
         try:
             outcome, files = self._ray.get(task)
         except errors.RayTaskError as error:
-            return Outcome(one.number, _refused(error), 0.0)
+            return RunOutcome(one.number, _refused(error), 0.0)
         except (errors.LocalRayletDiedError, errors.RaySystemError):
             raise CallerError(f"{ENDED}; the same command goes on with what is left") from None
         except errors.RayError:
             return None
         if files:
             unpack(files, one.folder)
-        return cast("Outcome", outcome)
+        return cast("RunOutcome", outcome)
 
     def _leave(self, asked: list[Any]) -> None:
         """Have tasks that nobody waits for any longer end, and take away the folders that they work in."""
@@ -109,12 +109,12 @@ def _asked_for(one: StudyRun) -> dict[str, Any]:
     return {"name": f"run {one.folder.name}", "num_gpus": int(one.experiment.compute.device == "cuda")}
 
 
-def made_there(one: StudyRun, secret: NoiseSecret | None, version: str) -> tuple[Outcome, dict[str, bytes]]:
+def made_there(one: StudyRun, secret: NoiseSecret | None, version: str) -> tuple[RunOutcome, dict[str, bytes]]:
     """Make a run at a worker; return its outcome, and the files of its results folder by name."""
     host = platform.node()
     if version != __version__:
         error = f"{host} has gossamer {__version__}, expected {version} as here; install the same on every machine"
-        return Outcome(one.number, error, 0.0), {}
+        return RunOutcome(one.number, error, 0.0), {}
     with TemporaryDirectory(prefix="gossamer-") as place:
         there = replace(one, folder=Path(place) / "run")
         outcome = there.make(secret)
@@ -148,7 +148,7 @@ class Workers(Protocol):
     def remarks(self) -> Sequence[str]:
         """Lines that people should know before the first run."""
 
-    def outcomes(self, runs: Sequence[StudyRun], tell: Tell) -> Iterator[Outcome]:
+    def outcomes(self, runs: Sequence[StudyRun], tell: Tell) -> Iterator[RunOutcome]:
         """Make the runs, begun in their order, and yield the outcome of each as it is done."""
 
 
@@ -167,7 +167,7 @@ class Processes:
     at_once: int = 1
     remarks: Sequence[str] = ()
 
-    def outcomes(self, runs: Sequence[StudyRun], tell: Tell) -> Iterator[Outcome]:
+    def outcomes(self, runs: Sequence[StudyRun], tell: Tell) -> Iterator[RunOutcome]:
         """Make the runs."""
         return results(runs, self.at_once, in_order=False)
 

@@ -15,7 +15,7 @@ import gossamer as gs
 from gossamer.cli import printing
 from gossamer.cli.live import Display, Terminal, chosen
 from gossamer.cli.pages import progress
-from gossamer.cli.printing import Lines
+from gossamer.cli.printing import PlainProgress
 from gossamer.experiment.runs.progress import Party
 
 SPEC: dict[str, Any] = {
@@ -160,13 +160,13 @@ class Tty(io.StringIO):
     ("terminal", "kind", "lines", "expected"),
     [
         (True, "xterm-256color", False, Display),
-        (True, "xterm-256color", True, Lines),
-        (True, "dumb", False, Lines),
-        (False, "xterm-256color", False, Lines),
+        (True, "xterm-256color", True, PlainProgress),
+        (True, "dumb", False, PlainProgress),
+        (False, "xterm-256color", False, PlainProgress),
     ],
 )
 def test_elsewhere_there_are_plain_lines(
-    monkeypatch: pytest.MonkeyPatch, terminal: bool, kind: str, lines: bool, expected: type[Lines]
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, kind: str, lines: bool, expected: type[PlainProgress]
 ) -> None:
     monkeypatch.setattr(sys, "stderr", Tty() if terminal else io.StringIO())
     monkeypatch.setenv("TERM", kind)

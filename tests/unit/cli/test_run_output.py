@@ -14,7 +14,7 @@ import yaml
 
 from gossamer.algorithms.plan import Words
 from gossamer.cli import main
-from gossamer.cli.printing import Lines, describe_row, guarantees, node_table
+from gossamer.cli.printing import PlainProgress, describe_row, guarantees, node_table
 from gossamer.privacy.guarantees import Guarantee, planned, reproducible
 from gossamer.privacy.mechanisms import NeighboringRelation
 
@@ -143,7 +143,7 @@ def test_an_evaluation_is_said_once(capsys: pytest.CaptureFixture[str], tmp_path
 
 
 def test_a_look_without_another_update_is_no_other_line(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines()
+    lines = PlainProgress()
     lines.total, lines.words = 5, Words("client", "masked sum", "server")
     for seconds in (1.0, 1.5):
         lines.looked({**ROW, "virtual_seconds": seconds})

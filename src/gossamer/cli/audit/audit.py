@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gossamer.cli.commands import CommandParser, Entry, add_commands
+from gossamer.cli.commands import CommandParser, Listed, add_commands
 
 DESCRIPTION = "Check what a guarantee rests on, by running a spec on data sets that it says nobody can tell apart."
 
 AUDITS = {
-    "leak": Entry("audit.leak", "run pairs of neighbouring data sets with equal coins, and look for what differs"),
+    "leak": Listed("audit.leak", "run pairs of neighbouring data sets with equal coins, and look for what differs"),
 }
 
 

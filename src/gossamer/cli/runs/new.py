@@ -75,7 +75,7 @@ def _add_columns(command: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Apart:
+class RoleColumns:
     """Columns that are no features, and how many rows a person may have."""
 
     target: str
@@ -187,7 +187,7 @@ def _look(options: argparse.Namespace, asked: bool, whose: Sequence[str] = ()) -
         raise CallerError(f"--csv{where}: {problem_said(error.errors()[0])}") from None
 
 
-def _apart(options: argparse.Namespace, looked: Looked, found: Declaring, asked: bool) -> Apart:
+def _apart(options: argparse.Namespace, looked: Looked, found: Declaring, asked: bool) -> RoleColumns:
     """The columns of the target, the owner and the person."""
     from gossamer.cli.runs.asking import ask_column, ask_count, introduce
     from gossamer.cli.runs.declaring import flag
@@ -227,7 +227,7 @@ def _apart(options: argparse.Namespace, looked: Looked, found: Declaring, asked:
     for what in ("owner", "person"):
         if given[what] == given["target"]:
             raise CallerError(f"--{what} {given[what]}: this is the target's column; name another")
-    return Apart(str(given["target"]), given["owner"], given["person"], 1 if rows is None else rows)
+    return RoleColumns(str(given["target"]), given["owner"], given["person"], 1 if rows is None else rows)
 
 
 def _may_be_persons(name: str, column: LookedAt, found: Declaring) -> bool:
@@ -240,7 +240,7 @@ def _may_be_persons(name: str, column: LookedAt, found: Declaring) -> bool:
 
 
 def _declared(
-    options: argparse.Namespace, looked: Looked, apart: Apart, asked: bool
+    options: argparse.Namespace, looked: Looked, apart: RoleColumns, asked: bool
 ) -> tuple[Declaring, list[str | int]]:
     """Declarations of columns, and the classes; asked for where flags lack it and somebody is there to answer."""
     from gossamer.cli.runs.asking import ask_columns, ask_labels, ask_target_range
@@ -276,7 +276,7 @@ def _declared(
     return found, labels or []
 
 
-def _check_apart(found: Declaring, apart: Apart) -> None:
+def _check_apart(found: Declaring, apart: RoleColumns) -> None:
     for what in ("target", "owner", "person"):
         name = getattr(apart, what)
         if name in found.columns or name in found.dropped or name in found.missing or name in found.marks:
@@ -311,7 +311,7 @@ def _draft(
     looked: Looked,
     found: Declaring,
     labels: list[str | int],
-    apart: Apart,
+    apart: RoleColumns,
     out: Path,
 ) -> Draft:
     from gossamer.experiment.specs.drafting import Draft

@@ -21,7 +21,7 @@ from gossamer.cli.options import (
 )
 from gossamer.cli.pages import add_live, door_for, live, progress
 from gossamer.cli.printing import (
-    Lines,
+    PlainProgress,
     below,
     describe_row,
     epsilon,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Run an experiment."
 
-Start = tuple[Path, Callable[[Lines], "Result"]]
+Start = tuple[Path, Callable[[PlainProgress], "Result"]]
 """The folder for results, and a function that makes them."""
 
 

@@ -34,7 +34,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _SeedRange:
     """Seeds of a spec, as another process can take them."""
 
     experiment: Experiment
@@ -69,7 +69,7 @@ def simulate_faults(options: argparse.Namespace) -> int:
     chunks = [range(start, min(start + _CHUNK, last)) for start in range(options.first, last, _CHUNK)]
     began, done, failing = time.perf_counter(), 0, None
     with patience("running seeds") as now:
-        for chunk, failing in zip(chunks, results([_Work(experiment, chunk) for chunk in chunks], options.jobs)):
+        for chunk, failing in zip(chunks, results([_SeedRange(experiment, chunk) for chunk in chunks], options.jobs)):
             done += len(chunk)
             now(f"running seeds, {done} of {options.seeds} are done")
             if failing is not None:

@@ -29,7 +29,7 @@ _NO_CLIP = 1.0
 
 
 @dataclass(frozen=True)
-class Level:
+class NoiseLevel:
     """Examples that came back at one level of noise.
 
     Attributes
@@ -81,7 +81,7 @@ class Inversion:
         Example of each batch that the noise-free recovery is most like.
     low, high : float
         Range of the features.
-    levels : tuple of Level
+    levels : tuple of NoiseLevel
         The first is without noise.
     """
 
@@ -91,7 +91,7 @@ class Inversion:
     originals: FloatArray
     low: float
     high: float
-    levels: tuple[Level, ...]
+    levels: tuple[NoiseLevel, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -167,7 +167,7 @@ def invert(
             prepared.objective, prepared.dataset.train, list(batches), prepared.initial, mechanism, seed
         )
         recovered = np.stack([attack(one, mechanism) for one in released])
-        levels.append(Level(name, mechanism, recovered.reshape(examples, *shape), *compare(originals, recovered)))
+        levels.append(NoiseLevel(name, mechanism, recovered.reshape(examples, *shape), *compare(originals, recovered)))
     best = _most_alike(originals, levels[0].recovered.reshape(examples, -1))
     shown = originals[np.arange(examples), best].reshape(examples, *shape)
     return Inversion(chosen, node, batch_size, shown, low, high, tuple(levels))

@@ -27,7 +27,7 @@ from gossamer.algorithms.problem import EXAMPLE
 from gossamer.attacks.leak import Neighbours, NoiseScale, neighbours, worst_cases
 from gossamer.data.examples import Split
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.audits.outside_view import Seen
+from gossamer.experiment.audits.outside_view import HeldView
 from gossamer.experiment.audits.replayed_sides import (
     Leak,
     Recording,
@@ -168,7 +168,7 @@ class _Audit:
         if number:
             train = self._worst(generator, int(generator.integers(4)))
         recording = Recording(self._plan.sides, self._relation, self._prepared.shard_sizes)
-        base = _Base(self._with(train), recording, derive(self._seed, "coins", number), Seen(recording))
+        base = _Base(self._with(train), recording, derive(self._seed, "coins", number), HeldView(recording))
         self._run(base.prepared, base.coins(recording.record), base.seen, "first" if number == 0 else "")
         if number == 0:
             self._check_repeat(base)
@@ -190,7 +190,7 @@ class _Audit:
         train, shards = base.prepared.dataset.train, [rows for rows in self._prepared.shards if len(rows)]
         return neighbours(train, shards, self._relation, self._classes, generator, clients=self._clients)
 
-    def _run(self, prepared: Prepared, coins: Sources, seen: Seen, folder: str = "") -> None:
+    def _run(self, prepared: Prepared, coins: Sources, seen: HeldView, folder: str = "") -> None:
         """Run, and see what there is to see; with what is written into a ``folder``, if one is named."""
         place = self._folder / folder if folder else None
         results = None if place is None else ResultsFolder(place, overwrite=True)
@@ -271,11 +271,11 @@ class _Base:
     prepared: Prepared
     recording: Recording
     seed: int
-    seen: Seen
+    seen: HeldView
 
-    def held(self) -> Seen:
+    def held(self) -> HeldView:
         """View of another run, held against that of this one."""
-        return Seen(self.recording, self.seen)
+        return HeldView(self.recording, self.seen)
 
     def coins(self, machine: Machine = Side) -> Sources:
         """Coins of all runs that are held against it."""

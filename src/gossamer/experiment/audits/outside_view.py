@@ -36,11 +36,11 @@ class SeenStep(NamedTuple):
 
 
 @dataclass
-class Seen(NullProgress):
+class HeldView(NullProgress):
     """Outside view of a run; held against that of the ``first``, if there is one."""
 
     recording: Recording
-    first: Seen | None = None
+    first: HeldView | None = None
     steps: list[SeenStep] = field(default_factory=list)
     left: list[dict[str, bytes]] = field(default_factory=list)
     view: OutsideView | None = None

@@ -37,7 +37,7 @@ class Leak(Exception):
     """Something outside of data sides that tells two neighbouring data sets apart; ``str`` says what, in a line."""
 
 
-class Noise(NamedTuple):
+class NoiseDifference(NamedTuple):
     """Difference of two draws of a release's noise, with its law: in units of that, if it is no matter of others."""
 
     side: str
@@ -99,7 +99,7 @@ class Replay:
         Recording whose answers are handed over.
     compare : callable
         (this replay, ticket, answer of the first run, own answer) -> nothing; raises `Leak`.
-    noises : list of Noise
+    noises : list of NoiseDifference
         Findings, where noise is drawn anew.
     compared, differing, largest
         Number of releases held against the first run's, number of them that differ, and the furthest that one was away,
@@ -108,7 +108,7 @@ class Replay:
 
     recording: Recording
     compare: Callable[[Replay, Ticket, Answer, Answer], None]
-    noises: list[Noise] = field(default_factory=list)
+    noises: list[NoiseDifference] = field(default_factory=list)
     given: dict[str, int] = field(default_factory=dict)
     moved: dict[str, float] = field(default_factory=dict)
     compared: int = 0
@@ -217,16 +217,16 @@ def other_noise(replay: Replay, ticket: Ticket, first: Answer, own: Answer) -> N
     difference = _measured(other, apart) - _measured(one, apart)
     law = None if apart.query is None else apart.query.mechanism
     name = ticket.side.name
-    replay.noises.append(Noise(name, replay.given[name], difference, law, _unit_roundoff(one)))
+    replay.noises.append(NoiseDifference(name, replay.given[name], difference, law, _unit_roundoff(one)))
 
 
-def check_noise(noises: Sequence[Noise], scale: NoiseScale) -> None:
+def check_noise(noises: Sequence[NoiseDifference], scale: NoiseScale) -> None:
     """Look for noise that is missing, or comes twice, or is of another standard deviation than is charged.
 
     Parameters
     ----------
-    noises : sequence of Noise
-        Noise of one run.
+    noises : sequence of NoiseDifference
+        Differences of noise, of one run.
     scale : NoiseScale
         Knowledge of standard deviations from other runs, to which these are added.
 
@@ -235,7 +235,7 @@ def check_noise(noises: Sequence[Noise], scale: NoiseScale) -> None:
     Leak
         If there is such.
     """
-    by_size: dict[int, list[Noise]] = {}
+    by_size: dict[int, list[NoiseDifference]] = {}
     for one in noises:
         if not one.difference.any():
             raise Leak(f"{one.side}: release {one.number} has no noise")

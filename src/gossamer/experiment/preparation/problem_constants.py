@@ -44,7 +44,7 @@ _Gradient = Callable[[_Vector], _Vector]
 
 
 @dataclass(frozen=True)
-class Estimates:
+class SampledConstants:
     """Guesses of a problem's constants, to be printed and recorded with whatever is computed from them.
 
     Attributes
@@ -72,7 +72,7 @@ class Estimates:
         return asdict(self)
 
 
-def estimate_problem(objective: Objective, sample: Split, initial: FloatArray, seed: int) -> Estimates:
+def estimate_problem(objective: Objective, sample: Split, initial: FloatArray, seed: int) -> SampledConstants:
     """Estimate s, L and D_F on a public or synthetic sample.
 
     Parameters
@@ -108,7 +108,7 @@ def estimate_problem(objective: Objective, sample: Split, initial: FloatArray, s
         if not 0 < value < math.inf:
             why = flaw if value == 0 else "gradients or losses are not finite"
             raise DataError(f"{name} cannot be estimated from this sample, as {why}; give {name} itself")
-    return Estimates(spread, smoothness, gap, len(sample), how)
+    return SampledConstants(spread, smoothness, gap, len(sample), how)
 
 
 def _gradient_sd(objective: Objective, sample: Split, model: FloatArray) -> float:

@@ -93,7 +93,7 @@ class ReceiptRecords:
 
 
 @dataclass
-class Records:
+class RunRecords:
     """Records of a run, which are valid at every moment of it.
 
     Attributes

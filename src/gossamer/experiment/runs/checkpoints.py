@@ -58,7 +58,7 @@ def check_interval(seconds: float | None) -> None:
         raise SpecError(f"checkpoint: expected a finite number of seconds, 0 or more, or None, found {seconds!r}")
 
 
-class Part(Protocol):
+class Stateful(Protocol):
     """Part of a run that has a state."""
 
     def snapshot(self) -> Any:
@@ -79,13 +79,13 @@ class Checkpoints(Keeper):
         Folder of the results.
     origin : Origin
         Origin of the run, with the ranges that were found before its first event.
-    parts : mapping of str to Part
+    parts : mapping of str to Stateful
         All that has a state; the order is that in which it is restored.
     every : float
         Seconds from one checkpoint to the next; more where they would take too much of the run's time.
     """
 
-    def __init__(self, folder: Path, origin: Origin, parts: Mapping[str, Part], every: float = EVERY) -> None:
+    def __init__(self, folder: Path, origin: Origin, parts: Mapping[str, Stateful], every: float = EVERY) -> None:
         self._folder, self._origin, self._parts, self._every = folder, origin, parts, every
         self._before: dict[int, Any] = {}
         self._signal: int | None = None
@@ -144,7 +144,7 @@ class Checkpoints(Keeper):
             self._before[number](number, sys._getframe())
 
 
-def restore(checkpoint: Checkpoint, parts: Mapping[str, Part]) -> Patience | None:
+def restore(checkpoint: Checkpoint, parts: Mapping[str, Stateful]) -> Patience | None:
     """Bring the parts of a run to where they were; return the patience of `drive` then, or None before the first event.
 
     Raises

@@ -46,7 +46,7 @@ from gossamer.experiment.results.node_records import FILE as NODES
 from gossamer.experiment.results.node_records import NodeRecords
 from gossamer.experiment.results.observing import Evaluator, Fit, Measure, Row
 from gossamer.experiment.results.personalising import personalised
-from gossamer.experiment.results.records import PrivateRecords, ReceiptRecords, Records
+from gossamer.experiment.results.records import PrivateRecords, ReceiptRecords, RunRecords
 from gossamer.experiment.results.result import Result
 from gossamer.experiment.results.results_folder import ResultsFolder, results_folder
 from gossamer.experiment.results.summarising import divergence
@@ -55,14 +55,14 @@ from gossamer.experiment.runs.checkpoints import (
     Checkpoint,
     Checkpoints,
     Origin,
-    Part,
+    Stateful,
     check_interval,
     restore,
     spec_digest,
 )
 from gossamer.experiment.runs.progress import NullProgress, Progress, Several, Watched
 from gossamer.experiment.runs.sharding import check_number, drive_shards, reason_against, sharded
-from gossamer.experiment.runs.tracing import Trace, tracing
+from gossamer.experiment.runs.tracing import TraceFile, tracing
 from gossamer.experiment.runs.tracking import tracked, trackers_of
 from gossamer.experiment.specs.reading import spec_of, write_spec
 from gossamer.experiment.specs.spec import Experiment, placeless
@@ -87,7 +87,7 @@ RUN = "run"
 class _Published:
     """Those that are told of each evaluation. They know nothing of the evaluator: a run is no circle."""
 
-    records: Records
+    records: RunRecords
     nodes: NodeRecords
     progress: Progress
 
@@ -174,19 +174,19 @@ class Run:
         prepared, plan, simulator, sides = self.prepared, self.plan, self.simulator, self.sides
         self.node_records = NodeRecords(prepared, plan, simulator)
         ready = time.perf_counter()
-        self.records = Records(prepared, plan, simulator, sides, self.folder, self.started, ready, self.ranges)
+        self.records = RunRecords(prepared, plan, simulator, sides, self.folder, self.started, ready, self.ranges)
         self.records.book = self.book
         publish = _Published(self.records, self.node_records, self.progress)
         spent = lambda: plan.spent(sides.ledgers)  # noqa: E731
         self.evaluator = Evaluator(prepared, plan, simulator, spent, publish, self.progress.updated, self.measure)
-        self.parts: dict[str, Part] = {
+        self.parts: dict[str, Stateful] = {
             "private": self.private,
             "records": self.records,
             "nodes": self.node_records,
             "evaluator": self.evaluator,
             **({"receipts": ReceiptRecords(self.folder, self.book)} if self.folder and self.book else {}),
             "simulator": simulator,
-            **({"trace": self.watch} if isinstance(self.watch, Trace) else {}),
+            **({"trace": self.watch} if isinstance(self.watch, TraceFile) else {}),
         }
 
     def _simulator(self, nodes: dict[str, Node], sides: Pool, sources: Sources) -> Simulator | Shards:

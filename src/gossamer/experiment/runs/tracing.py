@@ -15,7 +15,7 @@ from gossamer.files import for_owner, named
 from gossamer.protocol.trace import Step, check_is_trace, write_step
 
 
-class Trace:
+class TraceFile:
     """A file that a simulator's steps are written to; calling it adds one.
 
     Parameters
@@ -61,7 +61,7 @@ class Trace:
 
 
 @contextmanager
-def tracing(path: str | Path | None, prepared: Prepared, *, goes_on: bool = False) -> Iterator[Trace | None]:
+def tracing(path: str | Path | None, prepared: Prepared, *, goes_on: bool = False) -> Iterator[TraceFile | None]:
     """A function for a simulator's steps, which writes them to ``path``; None without one.
 
     A trace that ``goes_on`` keeps what is in it, until it is told how much of that is to stay.
@@ -80,7 +80,7 @@ def tracing(path: str | Path | None, prepared: Prepared, *, goes_on: bool = Fals
         if prepared.cast.trust:
             warning = f"{path} will hold raw models of units: keep it as private as the data"
             warnings.warn(warning, RunWarning, stacklevel=4)
-        yield Trace(place, file)
+        yield TraceFile(place, file)
     finally:
         with named(place):
             file.close()
