@@ -6,16 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.topology import (
-    DroppedEdges,
-    Graph,
-    bipartite_split,
-    check_connected,
-    check_doubly_stochastic,
-    metropolis,
-    pairwise_expectation,
-    rho,
-)
+from gossamer.topology.graphs import DroppedEdges, Graph, bipartite_split
+from gossamer.topology.mixing import check_connected, check_doubly_stochastic, metropolis, pairwise_expectation, rho
 
 
 @st.composite

@@ -60,7 +60,7 @@ _WEAKEST, _STRONGEST = 2.0**-10, 2.0**10
 
 
 @dataclass(frozen=True)
-class Family:
+class HypothesisFamily:
     """Hypotheses about what one coin changes, by strength.
 
     Attributes
@@ -75,7 +75,7 @@ class Family:
     name: str
 
     @classmethod
-    def of_epsilon(cls, delta: float) -> Family:
+    def of_epsilon(cls, delta: float) -> HypothesisFamily:
         """(epsilon, ``delta``)-differential privacy and nothing else; the strength is epsilon."""
         return cls(
             lambda epsilon: PrivacyProfile.of_points([(min(epsilon, HIGHEST_LOSS), delta)]),
@@ -129,7 +129,7 @@ def epsilon_one_run(
     delta: float,
     relation: NeighboringRelation,
     confidence: float = REPORTED,
-    family: Family | None = None,
+    family: HypothesisFamily | None = None,
 ) -> LowerBound:
     """The largest epsilon that one run with randomly included canaries rejects.
 
@@ -147,7 +147,7 @@ def epsilon_one_run(
         Relation of the two outcomes of one coin.
     confidence : float
         Confidence level, in (0, 1).
-    family : Family, optional
+    family : HypothesisFamily, optional
         The hypotheses; by default (epsilon, delta)-differential privacy alone.
 
     Returns
@@ -161,7 +161,7 @@ def epsilon_one_run(
         If a number is out of range.
     """
     check_level(delta, confidence)
-    family = Family.of_epsilon(delta) if family is None else family
+    family = HypothesisFamily.of_epsilon(delta) if family is None else family
 
     def rejected(strength: float) -> bool:
         return rejects(canaries, guesses, correct, family.member(strength), 1 - confidence)

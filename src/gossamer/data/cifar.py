@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.compression import read_bytes, variant
-from gossamer.data.examples import Examples, Pair
+from gossamer.data.examples import Labelled, Pair
 from gossamer.errors import DataError
 
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -49,7 +49,7 @@ def read_cifar10(path: Path) -> Pair:
 
     Returns
     -------
-    pair of Examples
+    pair of Labelled
         Features [n, 3, 32, 32], pixels in 0..255; labels are the names of the classes. Batches are in their order.
 
     Raises
@@ -188,7 +188,7 @@ def _pickled(content: bytes) -> _Batch:
     return _Batch(pixels, np.array(labels, np.int64))
 
 
-def _examples(batches: list[_Batch]) -> Examples:
+def _examples(batches: list[_Batch]) -> Labelled:
     pixels = np.concatenate([batch.pixels for batch in batches]).astype(np.float32)
     classes = np.concatenate([batch.classes for batch in batches])
-    return Examples(pixels.reshape(-1, *_SHAPE), np.array(NAMES)[classes])
+    return Labelled(pixels.reshape(-1, *_SHAPE), np.array(NAMES)[classes])

@@ -96,7 +96,7 @@ Marks = Annotated[tuple[str, ...] | None, BeforeValidator(_marks)]
 """Texts of cells that say nothing, beside the usual ones."""
 
 
-class Constants(Section):
+class ScaleConstants(Section):
     """Public numbers that features are scaled by.
 
     Attributes
@@ -112,7 +112,7 @@ class Constants(Section):
     deviation: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
 
     @model_validator(mode="after")
-    def _one_pair(self) -> Constants:
+    def _one_pair(self) -> ScaleConstants:
         if self.range is not None and (self.mean, self.deviation) != (None, None):
             raise ValueError("give a range, or a mean and a deviation, found both")
         if self.range is not None and not self.range[0] < self.range[1]:
@@ -142,7 +142,7 @@ class Constants(Section):
         return (0.0, 1.0) if self.mean is None or self.deviation is None else (self.mean, self.deviation)
 
 
-class Column(Constants):
+class Column(ScaleConstants):
     """A column that is a feature: a number, a text of several, or true or false.
 
     A list is short for its ``range`` (two numbers) or its ``categories`` (texts), and a kind for itself: ``[0, 120]``,

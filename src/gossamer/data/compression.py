@@ -96,14 +96,14 @@ def opened(path: Path) -> Iterator[BinaryIO]:
                 return
             try:
                 with _READERS[path.suffix](file) as stream:
-                    yield io.BufferedReader(_Bounded(str(path), stream, file), _PIECE)
+                    yield io.BufferedReader(_BoundedStream(str(path), stream, file), _PIECE)
             except _DAMAGED as error:
                 raise _damaged(path, error) from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-class _Bounded(io.RawIOBase):
+class _BoundedStream(io.RawIOBase):
     """A stream that grows no further than `check_growth` allows."""
 
     def __init__(self, what: str, stream: BinaryIO, file: BinaryIO) -> None:

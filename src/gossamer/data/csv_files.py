@@ -12,7 +12,7 @@ from pathlib import Path
 from gossamer.data.columns import CsvSettings
 from gossamer.data.compression import opened
 from gossamer.data.meaning import is_value
-from gossamer.data.table import Table, in_blocks, of_dialect
+from gossamer.data.table import NamedRows, in_blocks, of_dialect
 from gossamer.errors import DataError
 
 _USUAL = (";", "\t", "|", ",", " ")
@@ -42,7 +42,7 @@ class WrongHeader(DataError):
         return cls(f"{problem}; {'save it with their names' if told else remedy}", problem)
 
 
-def csv_table(path: Path, settings: CsvSettings | None = None, *, least: int = 2, trained: bool = False) -> Table:
+def csv_table(path: Path, settings: CsvSettings | None = None, *, least: int = 2, trained: bool = False) -> NamedRows:
     """A CSV file as a table; its rows are read as they are asked for.
 
     Parameters
@@ -78,7 +78,7 @@ def csv_table(path: Path, settings: CsvSettings | None = None, *, least: int = 2
         _check_names(path, names, dialect, least, told)
         rest = rows
     blocks = in_blocks(_even(path, rest, len(names), dialect, told), len(names))
-    return Table(str(path), names, blocks, csv=dialect, numbered=dialect.header is False)
+    return NamedRows(str(path), names, blocks, csv=dialect, numbered=dialect.header is False)
 
 
 def _even(

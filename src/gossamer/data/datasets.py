@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from gossamer.data.catalogue import KNOWN, KnownDataset
 from gossamer.data.catalogue import search_path as search_path
 from gossamer.data.declaration import Declaration
-from gossamer.data.examples import Examples, Features, Labels, Owners, Split, as_float32
+from gossamer.data.examples import Features, Labelled, Labels, Owners, Split, as_float32
 from gossamer.data.formats import infer_format, read_files
 from gossamer.data.persons import warn_of_shared_persons
 from gossamer.data.preparing import Classes, Treatment, choose_layout, classes_of, held_out, targets_of, without_last
@@ -168,7 +168,7 @@ def _no_rows(form: Form) -> Features:
     return np.zeros((0, *form.shape), np.float32)
 
 
-def graph_regression(settings: SyntheticSettings) -> tuple[Examples, Examples]:
+def graph_regression(settings: SyntheticSettings) -> tuple[Labelled, Labelled]:
     """Examples of ``d = u'w + v`` of many owners: one w, but features and noise of laws of their own.
 
     Owner k has features u ~ N(0, R_k), where R_k has axes turned at random and variances along them uniform in
@@ -181,9 +181,9 @@ def graph_regression(settings: SyntheticSettings) -> tuple[Examples, Examples]:
 
     Returns
     -------
-    train : Examples
+    train : Labelled
         ``owners * examples`` of them, owner by owner, whose numbers are 0, 1, ... as int64.
-    test : Examples
+    test : Labelled
         Of owners that are evenly spaced, without owners.
 
     Notes
@@ -204,15 +204,15 @@ def graph_regression(settings: SyntheticSettings) -> tuple[Examples, Examples]:
     low, high = settings.noise_variance
     spreads = np.sqrt(laws.uniform(low, high, size=owners))
 
-    def drawn(part: str, owner: npt.NDArray[np.int64], each: int) -> Examples:
+    def drawn(part: str, owner: npt.NDArray[np.int64], each: int) -> Labelled:
         generator = stream(settings.seed, "graph regression", part)
         u = as_float32(generator.normal(size=(len(owner), each, features)) @ roots[owner]).reshape(-1, features)
         noise = generator.normal(size=(len(owner), each)) * spreads[owner, None]
-        return Examples(u, u @ weights + noise.ravel(), np.repeat(owner, each))
+        return Labelled(u, u @ weights + noise.ravel(), np.repeat(owner, each))
 
     train = drawn("training", np.arange(owners), settings.examples)
     test = drawn("test", np.arange(settings.test_examples) * owners // settings.test_examples, 1)
-    return train, Examples(test.features, test.labels)
+    return train, Labelled(test.features, test.labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,7 +343,7 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
     return _dataset(settings, origin.format, train, own_test, origin.train, _described(origin))
 
 
-def dataset_of(settings: DatasetSettings, train: Examples, test: Examples | None, where: Path, source: str) -> Dataset:
+def dataset_of(settings: DatasetSettings, train: Labelled, test: Labelled | None, where: Path, source: str) -> Dataset:
     """Make a data set of examples that are in memory; ``where`` they are, for errors.
 
     Raises
@@ -355,14 +355,19 @@ def dataset_of(settings: DatasetSettings, train: Examples, test: Examples | None
 
 
 def _dataset(
-    settings: DatasetSettings, form: Format | None, train: Examples, own_test: Examples | None, where: Path, source: str
+    settings: DatasetSettings,
+    form: Format | None,
+    train: Labelled,
+    own_test: Labelled | None,
+    where: Path,
+    source: str,
 ) -> Dataset:
     found = classes_of(train.labels, settings)
     train, test = _hold_out(train, settings) if own_test is None else (train, own_test)
     warn_of_shared_persons(settings.name, train.persons, test.persons)
     treatment = Treatment.of(settings, form or "npz", settings.layout or choose_layout(train.features))
 
-    def split(examples: Examples, which: str) -> Split:
+    def split(examples: Labelled, which: str) -> Split:
         features = treatment.apply(examples.features, where)
         return Split(features, targets_of(examples.labels, found, which, examples.places, settings.target_scale))
 
@@ -431,7 +436,7 @@ def _at(path: Path, name: str, known: KnownDataset | None) -> tuple[Path, Path |
     return known.locate([path]) if known and path.is_dir() else (path, None)
 
 
-def _hold_out(examples: Examples, settings: DatasetSettings) -> tuple[Examples, Examples]:
+def _hold_out(examples: Labelled, settings: DatasetSettings) -> tuple[Labelled, Labelled]:
     labels = examples.labels
     strata = labels if settings.task == "classification" else np.zeros(len(labels))
     tested = held_out(strata, settings.test_fraction, examples.persons)
@@ -446,7 +451,7 @@ def _hold_out(examples: Examples, settings: DatasetSettings) -> tuple[Examples, 
     return _take(examples, ~tested), _take(examples, tested)
 
 
-def _take(examples: Examples, chosen: npt.NDArray[np.bool_]) -> Examples:
+def _take(examples: Labelled, chosen: npt.NDArray[np.bool_]) -> Labelled:
     owners, persons = (None if who is None else who[chosen] for who in (examples.owners, examples.persons))
     features, labels = examples.features[chosen], examples.labels[chosen]
     places = None if examples.places is None else examples.places.take(chosen)

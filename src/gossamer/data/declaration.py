@@ -17,7 +17,7 @@ from gossamer.data.columns import Column, Columns, CsvSettings, Marks, feature_n
 from gossamer.data.examples import Features, Labels, Places
 from gossamer.data.preparing import Treatment, in_words
 from gossamer.data.settings import DatasetSettings, Format, Layout, NoScale, ScaleSettings
-from gossamer.data.table import Rows, Table, Wanted, read_rows
+from gossamer.data.table import NamedRows, Rows, Wanted, read_rows
 from gossamer.data.targets import TargetRange, are_numbers, written
 from gossamer.errors import DataError
 from gossamer.section import Section
@@ -134,12 +134,12 @@ class Declaration(Section):
         """Whether further rows can be read from a table."""
         return self.columns is not None
 
-    def read(self, table: Table, *, labelled: bool = False) -> Rows:
+    def read(self, table: NamedRows, *, labelled: bool = False) -> Rows:
         """Further rows as those before them, but for what `prepare` does.
 
         Parameters
         ----------
-        table : Table
+        table : NamedRows
             Rows from a file or from memory. The table may have columns that nobody asked for.
         labelled : bool
             Whether the target has to be there; otherwise it is not looked at, so it may be missing, or empty.

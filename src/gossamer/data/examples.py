@@ -75,7 +75,7 @@ class Places:
 
 
 @dataclass(frozen=True, eq=False)
-class Examples:
+class Labelled:
     """Examples as a file gives them.
 
     Attributes
@@ -108,7 +108,7 @@ class Examples:
     places: Places | None = None
 
 
-Pair = tuple[Examples, Examples | None]
+Pair = tuple[Labelled, Labelled | None]
 """Training examples, and test examples where the files have some."""
 
 

@@ -12,13 +12,13 @@ from gossamer.data.cifar import BINARY, PYTHON, read_cifar10
 from gossamer.data.columns import Column
 from gossamer.data.compression import COMPRESSIONS, variant
 from gossamer.data.csv_files import csv_table
-from gossamer.data.examples import Examples, Pair
+from gossamer.data.examples import Labelled, Pair
 from gossamer.data.idx import read_idx_folder
 from gossamer.data.images import read_images
 from gossamer.data.libsvm import read_libsvm
 from gossamer.data.npz import read_npz
 from gossamer.data.settings import TABLES, DatasetSettings, Format, NoScale
-from gossamer.data.table import Table, Wanted, read_rows
+from gossamer.data.table import NamedRows, Wanted, read_rows
 from gossamer.data.targets import are_numbers
 from gossamer.errors import DataError, SpecError
 
@@ -39,7 +39,7 @@ _SUFFIXES: dict[str, Format] = {
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _FormatReader:
     """Reader of a format.
 
     Attributes
@@ -94,12 +94,12 @@ def _parquet(path: Path, settings: DatasetSettings) -> Pair:
     return _examples(parquet_table(path), settings), None
 
 
-def _examples(table: Table, settings: DatasetSettings) -> Examples:
+def _examples(table: NamedRows, settings: DatasetSettings) -> Labelled:
     rows = read_rows(table, wanted_of(settings))
     if rows.labels is None:
         raise AssertionError("rows to train on were read without their target")
     whose = rows.owners, rows.persons
-    return Examples(rows.features, rows.labels, *whose, rows.names, tuple(rows.columns), rows.target, rows.places)
+    return Labelled(rows.features, rows.labels, *whose, rows.names, tuple(rows.columns), rows.target, rows.places)
 
 
 def _libsvm(path: Path, settings: DatasetSettings) -> Pair:
@@ -111,14 +111,14 @@ def _libsvm(path: Path, settings: DatasetSettings) -> Pair:
 _OF_TABLES = frozenset({"target", "owner", "person", "ignore", "columns", "csv", "missing_marks"})
 """Parquet files have no dialect, but parties with files of either format share a spec."""
 
-_READERS: dict[Format, _Reader] = {
-    "idx": _Reader(lambda path, settings: read_idx_folder(path), divisor=255.0),
-    "images": _Reader(lambda path, settings: read_images(path), divisor=255.0),
-    "cifar10": _Reader(lambda path, settings: read_cifar10(path), divisor=255.0),
-    "npz": _Reader(lambda path, settings: read_npz(path)),
-    "csv": _Reader(_csv, _OF_TABLES),
-    "parquet": _Reader(_parquet, _OF_TABLES),
-    "libsvm": _Reader(_libsvm, frozenset({"first_index"})),
+_READERS: dict[Format, _FormatReader] = {
+    "idx": _FormatReader(lambda path, settings: read_idx_folder(path), divisor=255.0),
+    "images": _FormatReader(lambda path, settings: read_images(path), divisor=255.0),
+    "cifar10": _FormatReader(lambda path, settings: read_cifar10(path), divisor=255.0),
+    "npz": _FormatReader(lambda path, settings: read_npz(path)),
+    "csv": _FormatReader(_csv, _OF_TABLES),
+    "parquet": _FormatReader(_parquet, _OF_TABLES),
+    "libsvm": _FormatReader(_libsvm, frozenset({"first_index"})),
 }
 
 
@@ -173,7 +173,7 @@ def read_files(form: Format, train: Path, test: Path | None, settings: DatasetSe
     return examples, own_test
 
 
-def _check_options(form: Format, reader: _Reader, settings: DatasetSettings) -> None:
+def _check_options(form: Format, reader: _FormatReader, settings: DatasetSettings) -> None:
     if settings.named is not None and form not in TABLES:
         raise DataError(
             f"data set {settings.name!r}: 'features' names columns, which {' and '.join(TABLES)} files have, but this "
@@ -188,7 +188,7 @@ def _check_options(form: Format, reader: _Reader, settings: DatasetSettings) -> 
             )
 
 
-def _check_shapes(path: Path, train: Examples, test: Examples | None) -> None:
+def _check_shapes(path: Path, train: Labelled, test: Labelled | None) -> None:
     shape = train.features.shape[1:]
     if 0 in train.features.shape or (test and 0 in test.features.shape):
         raise DataError(f"{path}: expected at least one example with one feature, found none")
@@ -205,7 +205,7 @@ def _check_shapes(path: Path, train: Examples, test: Examples | None) -> None:
         )
 
 
-def _widen(train: Examples, test: Examples) -> None:
+def _widen(train: Labelled, test: Labelled) -> None:
     """Give both as many columns as the wider one: a file ends at the largest index that occurs in it."""
     width = max(train.features.shape[1], test.features.shape[1])
     for examples in (train, test):

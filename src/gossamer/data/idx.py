@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.compression import read_bytes, variant
-from gossamer.data.examples import Examples, Pair
+from gossamer.data.examples import Labelled, Pair
 from gossamer.errors import DataError
 
 TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
@@ -71,7 +71,7 @@ def read_idx_folder(folder: Path) -> Pair:
     return splits[0], splits[1] if len(splits) == 2 else None
 
 
-def _read_split(images: Path, labels: Path) -> Examples:
+def _read_split(images: Path, labels: Path) -> Labelled:
     pixels, numbers = read_idx(images), read_idx(labels)
     if pixels.dtype != np.uint8 or pixels.ndim != 3:
         raise DataError(
@@ -79,4 +79,4 @@ def _read_split(images: Path, labels: Path) -> Examples:
         )
     if numbers.ndim != 1 or len(numbers) != len(pixels):
         raise DataError(f"{labels}: expected {len(pixels)} labels, found an array {list(numbers.shape)}")
-    return Examples(pixels[:, np.newaxis].astype(np.float32), numbers.astype(np.float64))
+    return Labelled(pixels[:, np.newaxis].astype(np.float32), numbers.astype(np.float64))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gossamer.bounded import read_file
 from gossamer.data.compression import MOST_DATA, archive
-from gossamer.data.examples import Examples, Pair
+from gossamer.data.examples import Labelled, Pair
 from gossamer.errors import DataError
 from gossamer.extras import install_line
 
@@ -38,7 +38,7 @@ def read_images(path: Path) -> Pair:
 
     Returns
     -------
-    pair of Examples
+    pair of Labelled
         Features [n, channels, height, width], pixels in 0..255; grey pictures have one channel, all others
         three (RGB). Labels are the folders' names. Pictures are in order of their names.
 
@@ -82,7 +82,7 @@ def _read_both(path: Path, entries: list[_Entry], image_module: Any) -> Pair:
     return train, _read_split(path, splits["test"], image_module) if splits["test"] else None
 
 
-def _read_split(path: Path, entries: list[_Entry], image_module: Any) -> Examples:
+def _read_split(path: Path, entries: list[_Entry], image_module: Any) -> Labelled:
     first = _pixels(path, entries[0], image_module, "")
     mode = "L" if first.ndim == 2 else "RGB"
     pixels = np.empty((len(entries), *first.shape), np.float32)
@@ -96,7 +96,7 @@ def _read_split(path: Path, entries: list[_Entry], image_module: Any) -> Example
         pixels[row] = picture
     channels_first = pixels[:, np.newaxis] if first.ndim == 2 else pixels.transpose(0, 3, 1, 2)
     labels = np.array([name.parts[1] for name, _ in entries])
-    return Examples(np.ascontiguousarray(channels_first), labels)
+    return Labelled(np.ascontiguousarray(channels_first), labels)
 
 
 def _pixels(path: Path, entry: _Entry, image_module: Any, mode: str) -> npt.NDArray[np.uint8]:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from gossamer.data.compression import read_bytes
-from gossamer.data.examples import Examples, Places, as_float32, require_finite
+from gossamer.data.examples import Labelled, Places, as_float32, require_finite
 from gossamer.errors import DataError
 
 # Possessive quantifiers: a malformed line is refused in one pass. Underscores would pass float() and int();
@@ -30,7 +30,7 @@ _LINE = re.compile(rb"\s*+[^\s:_]++(?:\s++" + _PAIR + rb")*+\s*+")
 _TOKEN = re.compile(_PAIR)
 
 
-def read_libsvm(path: Path, features: int | None = None, first: int | None = None) -> Examples:
+def read_libsvm(path: Path, features: int | None = None, first: int | None = None) -> Labelled:
     """Read a LIBSVM file, plain or compressed.
 
     Parameters
@@ -44,7 +44,7 @@ def read_libsvm(path: Path, features: int | None = None, first: int | None = Non
 
     Returns
     -------
-    Examples
+    Labelled
         With CSR features and labels as written, both as numbers.
 
     Raises
@@ -63,7 +63,7 @@ def read_libsvm(path: Path, features: int | None = None, first: int | None = Non
     require_finite(rows, lambda row, column: f"{path}, line {lines[row]}, index {column + start}")
     _check_labels(path, labels, lines)
     rows.eliminate_zeros()
-    return Examples(rows, labels, places=Places(str(path), np.array(lines, np.int64)))
+    return Labelled(rows, labels, places=Places(str(path), np.array(lines, np.int64)))
 
 
 def _parse(

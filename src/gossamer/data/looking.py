@@ -24,7 +24,7 @@ from gossamer.data.compression import opened
 from gossamer.data.csv_files import SEP, WrongHeader, csv_table
 from gossamer.data.formats import infer_format
 from gossamer.data.settings import TABLES
-from gossamer.data.table import Table
+from gossamer.data.table import NamedRows
 from gossamer.errors import DataError
 
 _SEPARATORS = (",", ";", "\t", "|")
@@ -183,7 +183,7 @@ def _other(path: Path) -> str:
     return "a folder" if path.is_dir() else f"a name that ends in {path.suffix or 'nothing'}"
 
 
-def _look(path: Path, table: Table, csv: CsvSettings | None, whose: Collection[str]) -> Looked:
+def _look(path: Path, table: NamedRows, csv: CsvSettings | None, whose: Collection[str]) -> Looked:
     columns = {name: LookedAt() for name in table.names}
     rows = 0
     for block in table.blocks:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from gossamer.data.columns import Column
 from gossamer.data.datasets import Dataset, dataset_of
-from gossamer.data.examples import Examples, Features, Labels, Owners, Places, as_float32, with_entries
+from gossamer.data.examples import Features, Labelled, Labels, Owners, Places, as_float32, with_entries
 from gossamer.data.meaning import Codes, doubts
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.data.targets import NoTargetRange, TargetRange, range_given
@@ -89,7 +89,7 @@ class Data:
         features = _features(x, "x")
         if feature_names is None and isinstance(features, np.ndarray):
             _check_columns(_columns(x) or [], features)
-        self.train = Examples(
+        self.train = Labelled(
             features,
             _labels(y, "y", features),
             _who(owners, "owners", features),
@@ -308,7 +308,7 @@ def _of_length(array: npt.NDArray[Any], name: str, features: Features) -> npt.ND
     return array
 
 
-def _tested(x: Any, y: Any, train: Features) -> Examples | None:
+def _tested(x: Any, y: Any, train: Features) -> Labelled | None:
     if x is None and y is None:
         return None
     if x is None or y is None:
@@ -321,7 +321,7 @@ def _tested(x: Any, y: Any, train: Features) -> Examples | None:
         )
     if sp.issparse(features) != sp.issparse(train):
         raise DataError("x_test: expected a sparse array where x is one, and no other, found one of each")
-    return Examples(features, _labels(y, "y_test", features), places=_rows("y_test", features))
+    return Labelled(features, _labels(y, "y_test", features), places=_rows("y_test", features))
 
 
 def _rows(name: str, features: Features) -> Places:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from gossamer.data.compression import archive, read_bytes
-from gossamer.data.examples import Examples, Labels, Pair, as_float32, require_finite, with_entries
+from gossamer.data.examples import Labelled, Labels, Pair, as_float32, require_finite, with_entries
 from gossamer.errors import DataError
 
 
@@ -38,7 +38,7 @@ def read_npz(path: Path) -> Pair:
     return train, _from_arrays(path, arrays, "test_") if "test_" in prefixes else None
 
 
-def _from_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]], prefix: str) -> Examples:
+def _from_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]], prefix: str) -> Labelled:
     names = [prefix + "features", prefix + "targets"]
     features = arrays.get(names[0], _sparse(path, arrays, names[0]))
     labels, owners, persons = (arrays.get(prefix + name) for name in ("targets", "owners", "persons"))
@@ -64,7 +64,7 @@ def _from_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]], pref
     )
     require_finite(converted, lambda row, column: f"{path}, {names[0]}, row {row + 1}, column {column + 1}")
     kept: Labels = labels.astype(np.str_) if labels.dtype.kind == "U" else labels.astype(np.float64)
-    return Examples(
+    return Labelled(
         converted,
         kept,
         None if owners is None else owners.astype(np.str_),

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from gossamer.data.cells import Cells
-from gossamer.data.table import BLOCK, Block, Table
+from gossamer.data.table import BLOCK, Block, NamedRows
 from gossamer.errors import DataError
 from gossamer.extras import install_line
 
 
-def parquet_table(path: Path) -> Table:
+def parquet_table(path: Path) -> NamedRows:
     """A Parquet file as a table; its rows are read as they are asked for.
 
     Raises
@@ -39,7 +39,7 @@ def parquet_table(path: Path) -> Table:
     names = tuple(map(str, file.schema_arrow.names))
     if len(set(names)) < len(names):
         raise DataError(f"{path}: expected columns of different names, found {', '.join(names)}")
-    return Table(str(path), names, _blocks(path, file, pa), unit="row")
+    return NamedRows(str(path), names, _blocks(path, file, pa), unit="row")
 
 
 def _blocks(path: Path, file: Any, pa: Any) -> Iterator[Block]:

@@ -19,7 +19,7 @@ Held = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Holdings:
+class PersonHoldings:
     """Distribution of persons' training examples over nodes.
 
     Attributes
@@ -31,7 +31,7 @@ class Holdings:
     held: frozenset[Held]
 
     @classmethod
-    def of(cls, persons: Owners, shards: Sequence[IndexArray]) -> Holdings:
+    def of(cls, persons: Owners, shards: Sequence[IndexArray]) -> PersonHoldings:
         """Those of examples of ``persons`` [n], of which each node has a shard."""
         _, number = np.unique(persons, return_inverse=True)
         nodes = np.repeat(np.arange(len(shards)), [len(shard) for shard in shards])

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from gossamer.data.catalogue import KNOWN
-from gossamer.data.columns import Constants
+from gossamer.data.columns import ScaleConstants
 from gossamer.data.examples import Features, Labels, Owners, Places, with_entries
 from gossamer.data.formats import default_divisor
 from gossamer.data.settings import ConstantScale, DatasetSettings, Format, Layout
@@ -54,7 +54,7 @@ def divided(features: Features, divisor: float) -> Features:
         return features if divisor == 1 else features / np.float32(divisor)
 
 
-def by_constants(features: Features, constants: Constants) -> Features:
+def by_constants(features: Features, constants: ScaleConstants) -> Features:
     """Features [n, ...] clipped and scaled by the same constants; whether they are finite is for the caller to check.
 
     Raises

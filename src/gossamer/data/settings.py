@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from gossamer.data.columns import Constants, CsvSettings, DeclaredColumns, Marks, feature_names, read_columns
+from gossamer.data.columns import CsvSettings, DeclaredColumns, Marks, ScaleConstants, feature_names, read_columns
 from gossamer.data.targets import TargetRange, TargetSettings
 from gossamer.errors import SpecError
 from gossamer.section import Section, place, said
@@ -28,7 +28,7 @@ class NoScale(Section):
     name: Literal["none"] = "none"
 
 
-class ConstantScale(Constants):
+class ConstantScale(ScaleConstants):
     """All features are scaled by the same public constants."""
 
     name: Literal["constant"] = "constant"

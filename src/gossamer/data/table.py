@@ -111,7 +111,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Table:
+class NamedRows:
     """Rows with named columns.
 
     Attributes
@@ -156,7 +156,7 @@ def in_blocks(rows: Iterable[tuple[int, Sequence[str]]], columns: int) -> Iterat
         yield Block([place for place, _ in some], list(zip(*(row for _, row in some))) or [()] * columns)
 
 
-def table_of(rows: Sequence[Mapping[str, Any]]) -> Table:
+def table_of(rows: Sequence[Mapping[str, Any]]) -> NamedRows:
     """A table of rows from memory, each a mapping of columns to numbers, texts, truth values or None.
 
     Raises
@@ -170,7 +170,7 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> Table:
             other = sorted(map(str, row.keys() ^ set(names)))[0]
             raise DataError(f"row {number}: expected the columns of the first row, found a difference in {other!r}")
     texts = ((number, [_written(row[name]) for name in names]) for number, row in enumerate(rows, 1))
-    return Table("", tuple(map(str, names)), in_blocks(texts, len(names)), unit="row")
+    return NamedRows("", tuple(map(str, names)), in_blocks(texts, len(names)), unit="row")
 
 
 def _written(value: Any) -> str:
@@ -265,7 +265,7 @@ class Rows:
     places: Places | None = None
 
 
-def read_rows(table: Table, wanted: Wanted) -> Rows:
+def read_rows(table: NamedRows, wanted: Wanted) -> Rows:
     """The rows of a table.
 
     Raises
@@ -279,7 +279,7 @@ def read_rows(table: Table, wanted: Wanted) -> Rows:
     features: list[npt.NDArray[np.float32]] = []
     texts: dict[str, list[Labels]] = {what: [] for what, name in whose if name is not None}
     counts = dict.fromkeys(columns, 0)
-    reader = _Reader(table, columns, {name: table.names.index(name) for name in columns}, wanted, counts)
+    reader = _RowReader(table, columns, {name: table.names.index(name) for name in columns}, wanted, counts)
     places: list[npt.NDArray[np.int64]] = []
     for block in table.blocks:
         places.append(np.asarray(block.places, np.int64))
@@ -314,7 +314,7 @@ def read_rows(table: Table, wanted: Wanted) -> Rows:
     )
 
 
-def _target(table: Table, wanted: Wanted) -> str | None:
+def _target(table: NamedRows, wanted: Wanted) -> str | None:
     names, target = table.names, wanted.target
     if isinstance(target, int):
         if -len(names) <= target < len(names):
@@ -327,14 +327,14 @@ def _target(table: Table, wanted: Wanted) -> str | None:
     return target if target in names else None
 
 
-def _absent(table: Table, name: str, wanted: Wanted) -> DataError:
+def _absent(table: NamedRows, name: str, wanted: Wanted) -> DataError:
     shown = ", ".join(table.names)
     near = did_you_mean(name, table.names) if len(shown) > 500 else ""
     letters = of_letters(name, table.names, table.csv, trained=wanted.trained)
     return DataError(f"{table.at()}: no column {name!r}; its columns are {shown[:500]}{letters or near}")
 
 
-def _columns(table: Table, wanted: Wanted, target: str | None) -> Columns:
+def _columns(table: NamedRows, wanted: Wanted, target: str | None) -> Columns:
     names, whose = table.names, (wanted.owner, wanted.person)
     apart = [*filter(None, (target, *whose)), *wanted.ignore]
     absent = [name for name in [*apart, *(wanted.columns or ())] if name not in names]
@@ -361,8 +361,8 @@ def _columns(table: Table, wanted: Wanted, target: str | None) -> Columns:
 
 
 @dataclass(frozen=True)
-class _Reader:
-    table: Table
+class _RowReader:
+    table: NamedRows
     columns: Columns
     positions: Mapping[str, int]
     wanted: Wanted
@@ -402,7 +402,7 @@ class _Reader:
                 raise CellError(row, f"expected a finite number that fits float32, found {values[row]}")
 
 
-def _reals(table: Table, block: Block, name: str, wanted: Wanted) -> npt.NDArray[np.float64]:
+def _reals(table: NamedRows, block: Block, name: str, wanted: Wanted) -> npt.NDArray[np.float64]:
     """Targets of a regression."""
     column = Column(missing_marks=tuple(wanted.marks))
     try:
@@ -412,7 +412,7 @@ def _reals(table: Table, block: Block, name: str, wanted: Wanted) -> npt.NDArray
         raise DataError(f"{place}: {error}; a regression needs a number as the target of each row") from None
 
 
-def _texts(table: Table, block: Block, what: str, name: str, wanted: Wanted) -> npt.NDArray[np.str_]:
+def _texts(table: NamedRows, block: Block, what: str, name: str, wanted: Wanted) -> npt.NDArray[np.str_]:
     cells = block.cells[table.names.index(name)]
     texts = [cell.strip() for cell in cells] if not isinstance(cells, np.ndarray) else _numbers_as_texts(cells)
     known = wanted.classes if what == "target" else ()
@@ -428,7 +428,7 @@ def _numbers_as_texts(cells: npt.NDArray[np.float64]) -> list[str]:
     return ["" if cell != cell else str(int(cell)) if cell.is_integer() else str(cell) for cell in cells.tolist()]
 
 
-def _labels(found: Labels, table: Table, wanted: Wanted) -> Labels:
+def _labels(found: Labels, table: NamedRows, wanted: Wanted) -> Labels:
     """Labels as numbers if all of them are, and nobody said that they are names."""
     if wanted.names or wanted.real:
         return found

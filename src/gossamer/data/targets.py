@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Discriminator, Tag, ValidationError, model_validator
 
-from gossamer.data.columns import Constants
+from gossamer.data.columns import ScaleConstants
 from gossamer.data.examples import Labels, Places
 from gossamer.errors import DataError
 from gossamer.section import said
@@ -21,7 +21,7 @@ from gossamer.section import said
 Floats = npt.NDArray[np.float64]
 
 
-class TargetRange(Constants):
+class TargetRange(ScaleConstants):
     """Constants that targets of a regression are scaled by; a list of two numbers is short for its ``range``.
 
     Attributes

@@ -13,7 +13,15 @@ from gossamer.arrays import IndexArray
 from gossamer.bounded import read_text
 from gossamer.errors import TopologyError
 from gossamer.topology.graphs import Graph, Names, require_connected
-from gossamer.topology.settings import ErdosRenyi, Grid, OwnTopology, Regular, SmallWorld, Topology, parse_topology
+from gossamer.topology.settings import (
+    ErdosRenyi,
+    GridTopology,
+    OwnTopology,
+    Regular,
+    SmallWorld,
+    Topology,
+    parse_topology,
+)
 
 
 def read_edges(path: Path, nodes: int, names: Names = None) -> IndexArray:
@@ -163,7 +171,7 @@ def _powers_of_two_below(nodes: int) -> list[int]:
     return [1 << k for k in range((nodes - 1).bit_length())]
 
 
-def _grid(settings: Grid, nodes: int) -> IndexArray:
+def _grid(settings: GridTopology, nodes: int) -> IndexArray:
     rows = settings.rows or _most_square(nodes)
     if nodes % rows:
         raise TopologyError(f"a grid of {rows} rows needs a multiple of {rows} nodes, found {nodes}")

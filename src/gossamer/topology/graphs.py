@@ -146,7 +146,7 @@ class DroppedEdges(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class BipartiteSplit:
     """A graph's nodes in two parts.
 
     Attributes
@@ -165,7 +165,7 @@ class Split:
     dropped: IndexArray
 
 
-def bipartite_split(graph: Graph, names: Names = None) -> Split:
+def bipartite_split(graph: Graph, names: Names = None) -> BipartiteSplit:
     """Senders and receivers, keeping all edges of a bipartite graph and at least half of any other's.
 
     Nodes are visited breadth first from node 0. Each joins the part in which it has fewer neighbours so far,
@@ -200,7 +200,7 @@ def bipartite_split(graph: Graph, names: Names = None) -> Split:
     dropped = graph.edges[inside]
     if len(dropped):
         warnings.warn(_describe(dropped, names), DroppedEdges, stacklevel=2)
-    return Split(
+    return BipartiteSplit(
         senders=frozenset(np.flatnonzero(sender).tolist()),
         receivers=frozenset(np.flatnonzero(~sender).tolist()),
         kept=Graph(graph.nodes, graph.edges[~inside]),

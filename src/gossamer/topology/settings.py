@@ -24,7 +24,7 @@ class Ring(Section):
     name: Literal["ring"] = "ring"
 
 
-class Line(Section):
+class LineTopology(Section):
     """Node i is joined to i - 1 and i + 1, where they exist."""
 
     name: Literal["line"] = "line"
@@ -48,7 +48,7 @@ class Exponential(Section):
     name: Literal["exponential"] = "exponential"
 
 
-class Grid(Section):
+class GridTopology(Section):
     """Nodes in rows and columns, numbered row by row, each joined to those beside, above and below.
 
     Attributes
@@ -123,10 +123,10 @@ KIND = Kind(
     "a",
     "gossamer.topologies",
     OwnTopology,
-    (Ring, Line, Star, Complete, Exponential, Grid, Regular, SmallWorld, ErdosRenyi, EdgeList),
+    (Ring, LineTopology, Star, Complete, Exponential, GridTopology, Regular, SmallWorld, ErdosRenyi, EdgeList),
 )
 Topology = Annotated[
-    Ring | Line | Star | Complete | Exponential | Grid | Regular | SmallWorld | ErdosRenyi | EdgeList,
+    Ring | LineTopology | Star | Complete | Exponential | GridTopology | Regular | SmallWorld | ErdosRenyi | EdgeList,
     Field(discriminator="name"),
     WrapValidator(KIND.known),
     SerializeAsAny(),

@@ -18,7 +18,7 @@ from gossamer.data.formats import infer_format, read_files
 from gossamer.data.npz import read_arrays
 from gossamer.data.preparing import in_words
 from gossamer.data.settings import TABLES, DatasetSettings, Format
-from gossamer.data.table import Table, table_of
+from gossamer.data.table import NamedRows, table_of
 from gossamer.errors import DataError, counted
 
 
@@ -93,13 +93,13 @@ def _labels(targets: Any) -> Labels:
     return array.astype(np.str_) if array.dtype.kind in "OU" else array.astype(np.float64)
 
 
-def _of_table(data: Declaration, table: Table, labelled: bool) -> Read:
+def _of_table(data: Declaration, table: NamedRows, labelled: bool) -> Read:
     found, source = data.read(table, labelled=labelled), table.source or "the rows"
     targets = None if found.labels is None else data.targets(found.labels, source, found.places)
     return Read(data.prepare(found.features, source), targets, found.outside)
 
 
-def _table(data: Declaration, rows: Any, labelled: bool) -> Table:
+def _table(data: Declaration, rows: Any, labelled: bool) -> NamedRows:
     """The rows as a table; those without names have the declared columns, and then the target if that is wanted."""
     if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # pandas' frames, and others like them
         rows = rows.to_dict("records")
@@ -197,7 +197,7 @@ def _wanted(data: Declaration) -> str:
     return f"this model reads rows of {in_words(data.shape)} without names (NPZ, LIBSVM, IDX or pictures)"
 
 
-def _table_file(data: Declaration, path: Path, form: Format, labelled: bool) -> Table:
+def _table_file(data: Declaration, path: Path, form: Format, labelled: bool) -> NamedRows:
     if form == "parquet":
         from gossamer.data.parquet import parquet_table
 

@@ -9,13 +9,20 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import binom
 
-from gossamer.attacks.one_run import Family, best_guesses, epsilon_of, epsilon_one_run, one_run_p_value, rejects
+from gossamer.attacks.one_run import (
+    HypothesisFamily,
+    best_guesses,
+    epsilon_of,
+    epsilon_one_run,
+    one_run_p_value,
+    rejects,
+)
 from gossamer.errors import SpecError
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.profile import NOTHING, PrivacyProfile
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
-GAUSSIAN = Family(PrivacyProfile.gaussian, "Gaussian differential privacy")
+GAUSSIAN = HypothesisFamily(PrivacyProfile.gaussian, "Gaussian differential privacy")
 PROFILES = {
     "nothing": NOTHING,
     "pure": PrivacyProfile.of_points([(1.0, 0.0)]),

@@ -26,7 +26,7 @@ TREE = """
 from typing import Literal
 import numpy as np
 from pydantic import Field
-from gossamer.topology import OwnTopology
+from gossamer.topology.settings import OwnTopology
 
 class Tree(OwnTopology):
     name: Literal["tree"] = "tree"

@@ -10,18 +10,18 @@ from pydantic import BaseModel
 from scipy.stats import binom, chi2
 
 from gossamer.errors import SpecError, TopologyError
-from gossamer.topology import (
+from gossamer.topology.builders import build_graph
+from gossamer.topology.settings import (
     Complete,
     ErdosRenyi,
     Exponential,
-    Grid,
-    Line,
+    GridTopology,
+    LineTopology,
     Regular,
     Ring,
     SmallWorld,
     Star,
     Topology,
-    build_graph,
     parse_topology,
 )
 
@@ -73,20 +73,20 @@ def test_a_grid_is_as_square_as_can_be_and_joins_places_one_apart(nodes, rows, c
         for i, j in pairs(nodes)
         if apart(i // columns, j // columns, rows) + apart(i % columns, j % columns, columns) == 1
     }
-    assert edges_of(build(Grid(torus=torus), nodes)) == expected
+    assert edges_of(build(GridTopology(torus=torus), nodes)) == expected
 
 
 def test_a_grid_takes_the_number_of_rows_it_is_given():
-    assert build(Grid(rows=1), 7) == build(Line(), 7)
-    assert build(Grid(rows=1, torus=True), 7) == build(Ring(), 7)
-    assert build(Grid(rows=2), 12).degrees.tolist() == [2, 3, 3, 3, 3, 2] * 2
+    assert build(GridTopology(rows=1), 7) == build(LineTopology(), 7)
+    assert build(GridTopology(rows=1, torus=True), 7) == build(Ring(), 7)
+    assert build(GridTopology(rows=2), 12).degrees.tolist() == [2, 3, 3, 3, 3, 2] * 2
 
 
 def test_a_grid_that_would_be_a_line_or_does_not_divide_is_refused():
     with pytest.raises(TopologyError, match=r"prime number.*use 6 or 8 nodes"):
         build("grid", 7)
     with pytest.raises(TopologyError, match="3 rows needs a multiple of 3 nodes, found 8"):
-        build(Grid(rows=3), 8)
+        build(GridTopology(rows=3), 8)
 
 
 @pytest.mark.parametrize(("nodes", "degree"), [(2, 1), (4, 3), (6, 3), (7, 2), (9, 4), (12, 11), (40, 6), (60, 31)])
@@ -188,7 +188,7 @@ def test_random_topologies_follow_the_generator_alone(settings):
     assert len({build(settings, 20, seed=seed) for seed in range(5)}) == 5
 
 
-@pytest.mark.parametrize("settings", [Ring(), Line(), Star(), Complete(), Exponential(), Grid()])
+@pytest.mark.parametrize("settings", [Ring(), LineTopology(), Star(), Complete(), Exponential(), GridTopology()])
 def test_fixed_topologies_draw_nothing(settings):
     generator = np.random.default_rng(5)
     build_graph(settings, 9, generator)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from gossamer.errors import TopologyError
-from gossamer.topology import EdgeList, build_graph
+from gossamer.topology.builders import build_graph
+from gossamer.topology.settings import EdgeList
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gossamer.errors import TopologyError
-from gossamer.topology import Graph, require_connected
+from gossamer.topology.graphs import Graph, require_connected
 
 
 def graph(nodes, *edges):

@@ -8,11 +8,9 @@ import scipy.sparse as sp
 from scipy.sparse import linalg
 
 from gossamer.errors import TopologyError
-from gossamer.topology import (
-    Graph,
-    Grid,
-    bipartite_split,
-    build_graph,
+from gossamer.topology.builders import build_graph
+from gossamer.topology.graphs import Graph, bipartite_split
+from gossamer.topology.mixing import (
     check_connected,
     check_doubly_stochastic,
     metropolis,
@@ -20,6 +18,7 @@ from gossamer.topology import (
     rho,
     spectral_gap,
 )
+from gossamer.topology.settings import GridTopology
 
 
 def build(settings, nodes):
@@ -84,7 +83,7 @@ def test_a_large_graph_that_mixes_in_one_step_has_gap_one():
 
 def test_the_gap_of_a_torus_is_that_of_its_sides():
     """Weights 1/5: eigenvalues 1/5 + 2/5 (cos(2 pi a/s) + cos(2 pi b/s)), so lambda_2 has a = 1, b = 0."""
-    assert spectral_gap(metropolis(build(Grid(torus=True), 30 * 30))) == pytest.approx(
+    assert spectral_gap(metropolis(build(GridTopology(torus=True), 30 * 30))) == pytest.approx(
         2 / 5 * (1 - cosine(1, 30)), rel=1e-6
     )
 

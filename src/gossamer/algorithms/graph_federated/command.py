@@ -31,8 +31,8 @@ from gossamer.errors import CallerError, DataError
 from gossamer.privacy.guarantees import Guarantee, remarks
 from gossamer.privacy.streams.correlated_noise import Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
-from gossamer.topology import build_graph, metropolis
-from gossamer.topology.mixing import Matrix, rho
+from gossamer.topology.builders import build_graph
+from gossamer.topology.mixing import Matrix, metropolis, rho
 
 _DESCRIPTION = """Choose the noise of graph federated learning from public constants. No data is read. For (epsilon,
 delta) of all rounds together, every correlation over rounds (independent, random_walk, banded, sqrt_toeplitz) gets the

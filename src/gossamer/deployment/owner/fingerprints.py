@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from gossamer.bounded import read_file
 from gossamer.data.compression import MOST_DATA, archive, opened, read_bytes
-from gossamer.data.examples import Examples, Split
+from gossamer.data.examples import Labelled, Split
 from gossamer.data.formats import infer_format, read_files
 from gossamer.data.images import SUFFIXES
 from gossamer.data.libsvm import read_libsvm
@@ -180,7 +180,7 @@ def _libsvm(path: Path) -> Iterator[bytes]:
     return _of_examples(examples)
 
 
-def _of_examples(examples: Examples) -> Iterator[bytes]:
+def _of_examples(examples: Labelled) -> Iterator[bytes]:
     return _of_arrays(examples.features, examples.labels)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.datasets import Dataset, declared, declared_form
-from gossamer.data.examples import Examples, Features, Owners, Split
+from gossamer.data.examples import Features, Labelled, Owners, Split
 from gossamer.data.formats import infer_format, read_files
 from gossamer.data.persons import check_persons
 from gossamer.data.preparing import Classes, Treatment, classes_of, targets_of
@@ -87,7 +87,7 @@ def load_party_split(
     )
 
 
-def _declared_ones(train: Examples, number: int, path: Path, say: Callable[[str], object]) -> Examples:
+def _declared_ones(train: Labelled, number: int, path: Path, say: Callable[[str], object]) -> Labelled:
     """The examples that a party has declared, without those that came later."""
     found = len(train.labels)
     if found == number:
@@ -107,7 +107,7 @@ def _declared_ones(train: Examples, number: int, path: Path, say: Callable[[str]
 
 
 def _split(
-    examples: Examples,
+    examples: Labelled,
     classes: Classes | None,
     treatment: Treatment,
     path: Path,

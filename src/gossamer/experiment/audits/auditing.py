@@ -21,7 +21,7 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.attacks.audit import REPORTED, LowerBound, check_level
 from gossamer.attacks.canaries import Canaries, Sum, choose_canaries, correct_guesses, plant
 from gossamer.attacks.membership import membership
-from gossamer.attacks.one_run import Family, best_guesses, epsilon_one_run, rejects
+from gossamer.attacks.one_run import HypothesisFamily, best_guesses, epsilon_one_run, rejects
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation.planning import plan_run
@@ -383,20 +383,20 @@ def _losses(prepared: Prepared, canaries: Canaries, result: Result) -> npt.NDArr
     return -losses
 
 
-def family_of(prepared: Prepared, plan: Plan) -> Family:
+def family_of(prepared: Prepared, plan: Plan) -> HypothesisFamily:
     """Hypotheses for an audit: what the plan releases, with more or less noise; or, if that cannot be said, any
     epsilon."""
     spec = prepared.experiment
     counted = [counts_of(plan.side(name)) for name in prepared.names]
     if not all(counts is not None and all(map(_scalable, counts)) for counts in counted):
-        return Family.of_epsilon(spec.delta)
+        return HypothesisFamily.of_epsilon(spec.delta)
     different = {frozenset(counts.items()) for counts in counted if counts}
 
     def member(strength: float) -> PrivacyProfile:
         many = [[({_louder(kind, strength): count for kind, count in counts}, 1)] for counts in different]
         return worst_profile(many, spec.privacy.relation, (math.inf, spec.delta))
 
-    return Family(member, "the plan's releases, with more or less noise")
+    return HypothesisFamily(member, "the plan's releases, with more or less noise")
 
 
 _STRENGTHS: Mapping[type, tuple[str, int]] = {

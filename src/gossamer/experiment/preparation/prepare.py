@@ -15,7 +15,7 @@ from gossamer.data.datasets import Dataset, load_dataset
 from gossamer.data.examples import Split
 from gossamer.data.memory import Data
 from gossamer.data.partition import partition
-from gossamer.data.persons import Holdings, check_persons
+from gossamer.data.persons import PersonHoldings, check_persons
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.data.unscaled import undeclared_labels, unlearnable, unscaled
 from gossamer.errors import DataError, RunWarning, SpecError
@@ -186,14 +186,16 @@ def _of_one_class(dataset: Dataset) -> list[str]:
     ]
 
 
-def _holdings(experiment: Experiment, dataset: Dataset, shards: Sequence[npt.NDArray[np.int64]]) -> Holdings | None:
+def _holdings(
+    experiment: Experiment, dataset: Dataset, shards: Sequence[npt.NDArray[np.int64]]
+) -> PersonHoldings | None:
     """Find how persons' examples lie at nodes; nobody may have more than the budget says."""
     if dataset.persons is None:
         return None
     if experiment.budget is not None and experiment.budget.rows_per_person is not None:
         dealt = dataset.persons[np.concatenate(shards)]
         check_persons(dealt, experiment.rows_per_person, dataset.name)
-    return Holdings.of(dataset.persons, shards)
+    return PersonHoldings.of(dataset.persons, shards)
 
 
 def assemble(

@@ -18,7 +18,7 @@ from gossamer.arrays import IndexArray
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.data.partition import Natural
-from gossamer.data.persons import Holdings
+from gossamer.data.persons import PersonHoldings
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping
@@ -59,7 +59,7 @@ class Prepared:
         Constants guessed from public or synthetic examples, because the spec does not say them.
     run : str
         Name of the deployed run, whose parties have identities; empty in a simulation.
-    holdings : Holdings or None
+    holdings : PersonHoldings or None
         Places of persons' examples, where the data say whose they are. Of other parties' data nobody knows.
     pretrained : Public or None
         The model of ``objective.pretrained``, if there is one.
@@ -80,7 +80,7 @@ class Prepared:
     graph: Graph
     estimates: Estimated | None = None
     run: str = ""
-    holdings: Holdings | None = None
+    holdings: PersonHoldings | None = None
     pretrained: Public | None = field(default=None, repr=False)
     public: Split | None = field(default=None, repr=False)
     code: bytes = b""

@@ -19,7 +19,8 @@ from gossamer.errors import SpecError, TopologyError
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, RandomNoise
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise
-from gossamer.topology import Graph, metropolis
+from gossamer.topology.graphs import Graph
+from gossamer.topology.mixing import metropolis
 
 HIDDEN, RELEASED = GradientAt.HIDDEN, GradientAt.RELEASED
 PATH = np.array([[0.75, 0.25, 0.0], [0.25, 0.5, 0.25], [0.0, 0.25, 0.75]])

@@ -28,7 +28,8 @@ from gossamer.privacy.streams.graph_bounds import (
     laplace_epsilon_of,
 )
 from gossamer.privacy.streams.noise_streams import NoiseLaw
-from gossamer.topology import Graph, metropolis
+from gossamer.topology.graphs import Graph
+from gossamer.topology.mixing import metropolis
 
 HIDDEN, RELEASED = GradientAt.HIDDEN, GradientAt.RELEASED
 

@@ -32,7 +32,7 @@ from gossamer.runtimes.world import World
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.builders import build_graph
 from gossamer.topology.mixing import metropolis
-from gossamer.topology.settings import Complete, Line, Ring, Star
+from gossamer.topology.settings import Complete, LineTopology, Ring, Star
 from gossamer.vectors import Public, Released
 
 SIZE, ETA = 7, 0.25
@@ -147,7 +147,7 @@ def test_without_noise_digits_are_learnt_as_by_the_loop(algorithm: dict[str, Any
     assert np.abs(expected).max() > 0.05  # or nothing was learnt
 
 
-@pytest.mark.parametrize("topology", [Ring(), Line(), Star(), Complete()])
+@pytest.mark.parametrize("topology", [Ring(), LineTopology(), Star(), Complete()])
 def test_rows_are_those_of_the_matrix(topology: Any) -> None:
     names = tuple("abcdefg")
     graph = build_graph(topology, len(names), stream(1), names)
@@ -160,7 +160,7 @@ def test_rows_are_those_of_the_matrix(topology: Any) -> None:
         assert found[name].momentum == pytest.approx(second_order_weight(matrix), rel=1e-12)
 
 
-@pytest.mark.parametrize("topology", [Ring(), Line()])
+@pytest.mark.parametrize("topology", [Ring(), LineTopology()])
 def test_acceleration_brings_models_together_faster(topology: Any) -> None:
     """And leaves their mean where it is."""
     w = metropolis_weights(build_graph(topology, 16, stream(1), tuple(map(str, range(16)))))
