@@ -32,8 +32,7 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
 from gossamer.testing.contracts import FixedAnswers
-from gossamer.topology.builders import build_graph
-from gossamer.topology.settings import Ring
+from gossamer.topology.builders import Ring, build_graph
 from gossamer.vectors import Public, Released, spread
 
 SIZE = 7

@@ -24,8 +24,7 @@ from gossamer.randomness import stream
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.world import World
 from gossamer.sides.answers import Answer
-from gossamer.topology.builders import build_graph
-from gossamer.topology.settings import parse_topology
+from gossamer.topology.builders import build_graph, parse_topology
 from gossamer.vectors import Public, Released
 
 Weights = npt.NDArray[np.float64]

@@ -27,9 +27,9 @@ from gossamer.protocol.node import Node
 from gossamer.registering import Registered as AnyRegistered
 from gossamer.registering import clash as clash
 from gossamer.registering import one_of, registered_in
+from gossamer.topology.builders import Ring, Topology
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import Matrix
-from gossamer.topology.settings import Ring, Topology
 from gossamer.vectors import Confined, Model
 
 S = TypeVar("S")

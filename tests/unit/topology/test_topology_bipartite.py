@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from gossamer.errors import TopologyError
-from gossamer.topology.builders import build_graph
+from gossamer.topology.builders import Regular, build_graph
 from gossamer.topology.graphs import DroppedEdges, Graph, bipartite_split
-from gossamer.topology.settings import Regular
 
 
 def build(settings, nodes):

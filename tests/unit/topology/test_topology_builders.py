@@ -10,8 +10,7 @@ from pydantic import BaseModel
 from scipy.stats import binom, chi2
 
 from gossamer.errors import SpecError, TopologyError
-from gossamer.topology.builders import build_graph
-from gossamer.topology.settings import (
+from gossamer.topology.builders import (
     Complete,
     ErdosRenyi,
     Exponential,
@@ -22,6 +21,7 @@ from gossamer.topology.settings import (
     SmallWorld,
     Star,
     Topology,
+    build_graph,
     parse_topology,
 )
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from gossamer.errors import TopologyError
-from gossamer.topology.builders import build_graph
-from gossamer.topology.settings import EdgeList
+from gossamer.topology.builders import EdgeList, build_graph
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from scipy.sparse import linalg
 
 from gossamer.errors import TopologyError
-from gossamer.topology.builders import build_graph
+from gossamer.topology.builders import GridTopology, build_graph
 from gossamer.topology.graphs import Graph, bipartite_split
 from gossamer.topology.mixing import (
     check_connected,
@@ -18,7 +18,6 @@ from gossamer.topology.mixing import (
     rho,
     spectral_gap,
 )
-from gossamer.topology.settings import GridTopology
 
 
 def build(settings, nodes):

@@ -58,9 +58,9 @@ from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refus
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import Hand, Stream
 from gossamer.section import Composite
+from gossamer.topology.builders import Ring, Topology
 from gossamer.topology.graphs import DroppedEdges, Graph, bipartite_split
 from gossamer.topology.mixing import Matrix, pairwise_expectation
-from gossamer.topology.settings import Ring, Topology
 from gossamer.vectors import Model
 
 

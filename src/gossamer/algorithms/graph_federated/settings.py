@@ -24,9 +24,9 @@ from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.unit_tasks import LocalQuery
 from gossamer.randomness import Stream, stream
 from gossamer.section import Composite, bare
+from gossamer.topology.builders import Ring, Topology
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import check_connected, check_doubly_stochastic, metropolis
-from gossamer.topology.settings import Ring, Topology
 
 
 class Masking(SecureSums):

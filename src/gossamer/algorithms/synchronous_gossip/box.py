@@ -41,9 +41,9 @@ from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.algorithms.synchronous_gossip.node import SynchronousNode, rows
 from gossamer.protocol.node import Node
 from gossamer.section import Composite
+from gossamer.topology.builders import Ring, Topology
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import Matrix, metropolis
-from gossamer.topology.settings import Ring, Topology
 from gossamer.vectors import Model
 
 

@@ -34,7 +34,7 @@ from gossamer.registering import Kind, Registered, used
 from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.section import Section, bare
-from gossamer.topology.settings import KIND as TOPOLOGIES
+from gossamer.topology.builders import KIND as TOPOLOGIES
 
 _LONGEST = 86400
 

@@ -30,9 +30,8 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
 from gossamer.testing.contracts import FixedAnswers
-from gossamer.topology.builders import build_graph
+from gossamer.topology.builders import Complete, LineTopology, Ring, Star, build_graph
 from gossamer.topology.mixing import metropolis
-from gossamer.topology.settings import Complete, LineTopology, Ring, Star
 from gossamer.vectors import Public, Released
 
 SIZE, ETA = 7, 0.25
