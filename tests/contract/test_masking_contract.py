@@ -10,7 +10,7 @@ import pytest
 from tests.contract.test_algorithms_contract import _Units, units
 from tests.reference.masked_sides import MaskedAnswers, client_sides, masked_sides
 
-from gossamer.algorithms.clients.rounds import MaskedRounds
+from gossamer.algorithms.clients.planning import MaskedRounds
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedbuff import box as fedbuff

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gossamer.algorithms.clients.rounds import public_cohorts
+from gossamer.algorithms.fedavg.settings import public_cohorts
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem
 from gossamer.experiment.preparation.planning import plan_run, problem_of

@@ -9,7 +9,7 @@ import numpy as np
 from tests.reference.agent_sides import AdmittedStep, ChargingMaskedSide
 from tests.reference.ledgers import AgentLedger
 
-from gossamer.algorithms.clients.rounds import MaskedRounds, masked_unit
+from gossamer.algorithms.clients.planning import MaskedRounds, masked_unit
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.graph_federated.box import local_queries

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gossamer.algorithms.edge_cloud.claims import mapa_claims
+from gossamer.algorithms.edge_cloud.box import mapa_claims
 from gossamer.errors import SpecError
 
 

@@ -158,7 +158,7 @@ def test_a_server_goes_by_all_edges_anyway() -> None:
     for clock in ({}, {"clock": "global"}):
         settings = edge_cloud.Settings(nodes=2, batch_size=4, learning_rate={**RATE, **clock})
         course = edge_cloud.server_of(edge_cloud.build(settings, context(8, 40))).course
-        assert [course.at(t).learning_rate for t in (11, 12)] == [0.5, pytest.approx(0.05)]
+        assert [course(t).learning_rate for t in (11, 12)] == [0.5, pytest.approx(0.05)]
     with pytest.raises(SpecError, match=r"counts the updates of all edges, which is global, found own; leave it out"):
         spec("audp", clock="own")
 

@@ -14,8 +14,8 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.end_to_end.test_deployed_sides import ledger_of, own, signing_of
 from tests.reference.asked_apart import Party, added
 
-from gossamer.algorithms.clients import parts
-from gossamer.algorithms.clients.rounds import public_cohorts
+from gossamer.algorithms.fedavg import box as fedavg
+from gossamer.algorithms.fedavg.settings import public_cohorts
 from gossamer.deployment.party.computing import deployed_computer
 from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import BudgetSpent
@@ -201,7 +201,7 @@ def test_the_cohort_of_a_round_is_drawn_once_for_a_plan(monkeypatch: pytest.Monk
         cohort = public_cohorts(*given)
         return lambda round: drawn.append(round) or cohort(round)  # type: ignore[func-returns-value]
 
-    monkeypatch.setattr(parts, "public_cohorts", counting)
+    monkeypatch.setattr(fedavg, "public_cohorts", counting)
     changes = {"clients_per_round": 4, "rounds": 8, "masking": {"name": "secure", "honest": 0.75}}
     plan = plan_run(clients(**changes))
     for _ in range(3):

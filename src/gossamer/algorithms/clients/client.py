@@ -1,4 +1,4 @@
-"""A client: it asks for a model, trains on its own data, and pushes the update, clipped as a whole.
+"""A client, and its messages: it asks for a model, trains on its own data, and pushes the update, clipped as a whole.
 
 Its data side clips, and adds noise where the client does that itself: then nothing that is raw ever comes to the node.
 Otherwise the update is `Confined` to the client and its server.
@@ -10,19 +10,77 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, NewestAtClip, Push
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.nodes import Words, WorkerNode, WorkerState
 from gossamer.algorithms.optimizer import Memory, Momentum, step
-from gossamer.privacy.clipping import bound_of
+from gossamer.errors import PeerError
 from gossamer.privacy.tasks import Gradient
-from gossamer.privacy.unit_tasks import ClippedUpdate, LocalUpdate, TrainingQuery
-from gossamer.protocol.effects import Compute
+from gossamer.privacy.unit_tasks import LocalUpdate, TrainingQuery
+from gossamer.protocol.effects import Compute, Task
 from gossamer.protocol.encoding import register
 from gossamer.protocol.events import Answered, Completed, Resumed, Started
-from gossamer.protocol.messages import check_model, check_sender
+from gossamer.protocol.messages import Message, check_model, check_sender, message
 from gossamer.protocol.node import Effects, on
-from gossamer.vectors import Confined, Model, Released
+from gossamer.vectors import Confined, Model, Public, Released
+
+SERVER = "server"
+
+
+@message("client.fetch")
+@dataclass(frozen=True)
+class Fetch(Message):
+    """The sender is there, and wants a model, as its ``request``: the newest, or one to train from once it is drawn."""
+
+    request: int
+
+
+@message("client.newest")
+@dataclass(frozen=True)
+class Newest(Message):
+    """The model after ``version`` steps of the server."""
+
+    request: int
+    version: int
+    model: Public | Released
+
+
+@message("client.newest_at_clip")
+@dataclass(frozen=True)
+class NewestAtClip(Message):
+    """`Newest`, and the logarithm [1] of the clip to use for the update from this model."""
+
+    request: int
+    version: int
+    log_clip: Public | Released
+    model: Public | Released
+
+
+@message("client.push")
+@dataclass(frozen=True)
+class Push(Message):
+    """The update of a local training from the model of ``version``; it asks for a model too.
+
+    The update is `Released` where the client added noise itself, and `Confined` where its server is trusted with it.
+    """
+
+    request: int
+    version: int
+    update: Released | Confined
+
+
+@message("client.leave")
+@dataclass(frozen=True)
+class Leave(Message):
+    """The sender makes no more updates."""
+
+
+@message("client.halt")
+@dataclass(frozen=True)
+class Halt(Message):
+    """The run is over, and this is its model, after ``version`` steps of the server."""
+
+    version: int
+    model: Public | Released
 
 
 @register("task.noised_update")
@@ -58,61 +116,62 @@ class TrainingNode(WorkerNode):
         yield from self.halted(sender, halt)
 
 
-class ShowingNode(TrainingNode):
-    """A client that trains at its data side, and may show its server what comes of it."""
-
-    def __init__(self, name: str, context: Context, query: TrainingQuery, makes: Pushed = update_itself) -> None:
-        super().__init__(name, context, makes)
-        self.query = query
-
-    @on(Answered)
-    def show(self, done: Answered, now: float) -> Effects:
-        """Push an update without noise, which only the server may see."""
-        if isinstance(done.vector, Confined):
-            yield from self.pushed(done.id, done.vector)
-
-
-class ClientNode(ShowingNode):
-    """A client whose clip stays what it is."""
-
-    def __init__(
-        self, name: str, context: Context, query: TrainingQuery, task: type[LocalUpdate], makes: Pushed = update_itself
-    ) -> None:
-        super().__init__(name, context, query, makes)
-        self.task = task
-
-    @on(Newest)
-    def train(self, sender: str, newest: Newest, now: float) -> Effects:
-        """Train from the model that came, at the data side."""
-        check_sender(sender, SERVER)
-        check_model(newest.model, self.state.w)
-        if self.takes(newest.request, newest):
-            yield Compute(self.task(self.state.task, self.state.w, self.query))
-
-
 # A clip that follows a quantile of the norms of clients' updates, which a server that adds the noise has counted, goes
 # with the model to the clients of a round, so all updates of one sum were clipped alike. The server's data side tells
 # from the norm of each whether it was shorter than the clip, and counts these as one more coordinate of the sum: one
 # release, charged as every other (`privacy.clipping`; Andrew et al., NeurIPS 2021, algorithm 1). Clients that add noise
 # themselves, or mask, are not followed, and neither are updates that may be of an older clip.
 
+Asks = Callable[[int, Model, Any], Task]
+"""Function of a task's number, the model that came, and the logarithm of the clip with it, if any: the task."""
 
-class FollowingClient(ShowingNode):
-    """A client that clips each update to what goes with its model, and shows it to the server."""
 
-    def __init__(self, name: str, context: Context, query: TrainingQuery) -> None:
-        super().__init__(name, context, query)
-        self.log_clip = context.clipping.initial(context.initial)
+class ClientNode(TrainingNode):
+    """A client that has its data side work at each model that comes, and may show its server what comes of it.
 
-    @on(NewestAtClip)
-    def train(self, sender: str, newest: NewestAtClip, now: float) -> Effects:
+    Parameters
+    ----------
+    name : str
+        Name of the client.
+    context : Context
+        Context of the run.
+    asks : callable
+        Function that says what the data side is asked for.
+    makes : callable
+        Function that says what is pushed.
+    follows : bool
+        Whether a clip comes with each model.
+    """
+
+    def __init__(
+        self, name: str, context: Context, asks: Asks, makes: Pushed = update_itself, *, follows: bool = False
+    ) -> None:
+        super().__init__(name, context, makes)
+        self.asks = asks
+        self.log_clip = context.clipping.initial(context.initial) if follows else None
+
+    @on(Newest, NewestAtClip)
+    def train(self, sender: str, newest: Newest | NewestAtClip, now: float) -> Effects:
         """Train from the model that came, at the data side."""
         check_sender(sender, SERVER)
         check_model(newest.model, self.state.w)
-        check_model(newest.log_clip, self.log_clip)
+        log_clip = newest.log_clip if isinstance(newest, NewestAtClip) else None
+        if (log_clip is None) != (self.log_clip is None):
+            raise PeerError(f"{self.name} expects no {type(newest).__name__}")
+        if log_clip is not None and self.log_clip is not None:
+            check_model(log_clip, self.log_clip)
         if self.takes(newest.request, newest):
-            bound = bound_of(newest.log_clip)
-            yield Compute(ClippedUpdate(self.state.task, self.state.w, self.query, bound))
+            yield from self.begin(log_clip)
+
+    def begin(self, log_clip: Model | None) -> Effects:
+        """Begin with the model that came, at the clip that came with it."""
+        yield Compute(self.asks(self.state.task, self.state.w, log_clip))
+
+    @on(Answered)
+    def show(self, done: Answered, now: float) -> Effects:
+        """Push an update without noise, which only the server may see."""
+        if isinstance(done.vector, Confined):
+            yield from self.pushed(done.id, done.vector)
 
 
 # A client whose single examples are protected: each step of its local training is a noisy gradient of its data side.
@@ -141,7 +200,7 @@ class SteppingState(WorkerState):
     memory: Memory | None = None
 
 
-class SteppingClient(TrainingNode):
+class SteppingClient(ClientNode):
     """A client that trains in steps which are released one by one.
 
     Parameters
@@ -159,9 +218,9 @@ class SteppingClient(TrainingNode):
     state: SteppingState
 
     def __init__(self, name: str, context: Context, training: TrainingQuery, makes: Pushed = update_itself) -> None:
-        super().__init__(name, context, makes)
-        self.state = SteppingState(context.initial)
-        self.training, self.query = training, context.queries[name]
+        query = context.queries[name]
+        super().__init__(name, context, lambda task, model, log_clip: Gradient(task, model, query), makes)
+        self.state, self.training = SteppingState(context.initial), training
         self.optimizer = Momentum(momentum=training.momentum) if training.momentum else None
 
     @on(Started, Resumed)
@@ -173,19 +232,14 @@ class SteppingClient(TrainingNode):
             self.state.task += 1
             yield from self.ask(self.state.local)
 
-    @on(Newest)
-    def train(self, sender: str, newest: Newest, now: float) -> Effects:
-        """Begin a training from the model that came."""
+    def begin(self, log_clip: Model | None) -> Effects:
         s = self.state
-        check_sender(sender, SERVER)
-        check_model(newest.model, s.w)
-        if self.takes(newest.request, newest):
-            s.local, s.steps, s.memory = s.w, 0, None
-            yield from self.ask(s.local)
+        s.local, s.steps, s.memory = s.w, 0, None
+        yield from self.ask(s.local)
 
     def ask(self, model: Model) -> Effects:
         """Have the data side compute the next step's gradient."""
-        yield Compute(Gradient(self.state.task, model, self.query))
+        yield Compute(self.asks(self.state.task, model, None))
 
     @on(Completed)
     def take_step(self, done: Completed, now: float) -> Effects:

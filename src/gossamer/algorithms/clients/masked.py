@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from gossamer.algorithms.clients.client import TrainingNode
-from gossamer.algorithms.clients.messages import SERVER, Leave, Newest, Push
-from gossamer.algorithms.clients.rounds import MaskedRounds
-from gossamer.algorithms.clients.server import ClientServer, ServerState
+from gossamer.algorithms.clients.client import SERVER, Leave, Newest, Push, TrainingNode
+from gossamer.algorithms.clients.planning import MaskedRounds
+from gossamer.algorithms.clients.server import CohortServer, CohortState
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMember, SumState
@@ -26,18 +25,15 @@ from gossamer.privacy.masking import Group, MaskedSum, Step
 from gossamer.privacy.masking.server import start_sum
 from gossamer.privacy.unit_tasks import TrainingQuery
 from gossamer.protocol.effects import CancelTimer, Record, Send
-from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started
+from gossamer.protocol.events import Resumed, Started
 from gossamer.protocol.messages import check_count, check_model, check_sender
 from gossamer.protocol.node import Effects, Rounds, on
 from gossamer.sides.secure_unit import SecureUnit
 from gossamer.vectors import Blank, Released
 
-STEP = "step"
-"""Name of the timer."""
-
 
 @dataclass(kw_only=True)
-class MaskedState(SumState, ServerState):
+class MaskedState(SumState, CohortState):
     """State of the server.
 
     Attributes
@@ -48,8 +44,6 @@ class MaskedState(SumState, ServerState):
         Updates in all sums.
     sums_out_of_range : int
         Sums that are longer than honest clients can make them, which changed nothing.
-    late : dict of str to bool, or None
-        Clients that a step ended without, and whether they were heard of since; None where rounds wait for these too.
     unasked : set of str
         Late clients that the round under way was drawn without, and that were not asked for an update since.
     """
@@ -57,11 +51,10 @@ class MaskedState(SumState, ServerState):
     there: dict[str, int] = field(default_factory=dict)
     summed: int = 0
     sums_out_of_range: int = 0
-    late: dict[str, bool] | None = None
     unasked: set[str] = field(default_factory=set)
 
 
-class MaskedServer(MaskedRound, ClientServer):
+class MaskedServer(MaskedRound, CohortServer):
     """The server: the model, and the sum under way.
 
     Parameters
@@ -75,11 +68,11 @@ class MaskedServer(MaskedRound, ClientServer):
     """
 
     state: MaskedState
+    timer = "step"
 
     def __init__(self, context: Context, settings: ClientSettings, rounds: MaskedRounds, unit: SecureUnit) -> None:
-        self.rounds, self.unit, self.asks = rounds, unit, rounds.timeout is None
-        late: dict[str, bool] | None = {} if rounds.skips or self.asks else None
-        super().__init__(MaskedState(x=context.initial, late=late), context, settings)
+        self.rounds, self.unit = rounds, unit
+        super().__init__(MaskedState(x=context.initial), context, settings, rounds.waiting)
 
     @property
     def awaited(self) -> Set[str]:
@@ -129,8 +122,7 @@ class MaskedServer(MaskedRound, ClientServer):
     def draw(self) -> Effects:
         """Begin the next round of which a sum can come, if there is one."""
         s = self.state
-        if s.late is not None:
-            s.late = {client: False for client, heard in s.late.items() if not heard}
+        self.forget_heard()
         while True:
             if s.t == self.rounds.count:
                 yield from self.halt("rounds")
@@ -202,38 +194,16 @@ class MaskedServer(MaskedRound, ClientServer):
         yield from self.lost(sender)
         yield from self.ask_joining()
 
-    @on(Elapsed)
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
-        if event.timer != STEP:
-            yield from self.halt("deadline")
-        elif self.asks and not self.state.finished:
-            yield from self.probe()
-            yield from self.wait(None, self.rounds.patience, STEP)
-        elif not self.state.finished:
-            if self.state.late is not None:
-                self.state.late |= dict.fromkeys(self.state.waiting - self.skipped, False)
-            self.state.waiting = set()
-            yield from self.heard()
+    def time_is_up(self) -> Effects:
+        if self.state.late is not None:
+            self.state.late |= dict.fromkeys(self.state.waiting - self.skipped, False)
+        self.state.waiting = set()
+        yield from self.heard()
 
-    @on(PeerDown)
-    def peer_down(self, event: PeerDown, now: float) -> Effects:
-        """Wait no longer for a client that the session has lost, unless a timeout decides."""
-        s = self.state
-        if self.asks and s.late is not None and not s.finished:
-            s.late[event.peer] = False
-            if s.sum is not None and s.sum.step != Step.ANNOUNCE:
-                s.waiting.discard(event.peer)
-            yield from self.close_if_whole()
-            yield from self.ask_joining()
-
-    @on(PeerUp)
-    def peer_up(self, event: PeerUp, now: float) -> Effects:
-        self.hear(event.peer)
-        yield from self.close_if_whole()
-
-    def set_timers(self) -> Effects:
-        self.state.probes = 0
-        yield from self.wait(self.rounds.timeout, self.rounds.patience, STEP)
+    def lost_client(self, client: str) -> Effects:
+        if self.state.sum is not None and self.state.sum.step != Step.ANNOUNCE:
+            self.state.waiting.discard(client)
+        yield from ()
 
     def unmasked(self, total: MaskedSum | None, updates: int) -> Effects:
         """Take a step with the sum, unless somebody's vector in it was none that an honest client sends."""
@@ -263,7 +233,7 @@ class MaskedServer(MaskedRound, ClientServer):
     def go_on(self) -> Effects:
         """On to the next round, if there is one."""
         s = self.state
-        yield CancelTimer(STEP)
+        yield CancelTimer(self.timer)
         if s.taken == self.last:
             yield from self.halt("updates")
         else:

@@ -6,22 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from gossamer.algorithms.clients.client import (
+    SERVER,
+    Asks,
     ClientNode,
-    FollowingClient,
     NoisedUpdate,
+    Push,
     Pushed,
     SteppingClient,
     update_itself,
 )
-from gossamer.algorithms.clients.messages import SERVER, Push
-from gossamer.algorithms.clients.rounds import MaskedRounds, RoundSettings, masked_unit, public_cohorts
-from gossamer.algorithms.clients.settings import CLIENT, PATIENCE, ClientSettings
+from gossamer.algorithms.clients.planning import MaskedRounds, masked_unit
+from gossamer.algorithms.clients.server import CohortServer
+from gossamer.algorithms.clients.settings import CLIENT, ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Cast, SmallRuns, Terms
 from gossamer.errors import counted
-from gossamer.privacy.clipping import QuantileClip
+from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.privacy.unit_tasks import ClippedUpdate, LocalUpdate, TrainingQuery
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
 
@@ -58,10 +60,19 @@ def clients(settings: ClientSettings, context: Context, makes: Pushed = update_i
     trainings = {name: settings.query(context.shard_sizes[name]) for name in context.names}
     if settings.stepwise:
         return {name: SteppingClient(name, context, training, makes) for name, training in trainings.items()}
-    if isinstance(context.clipping.policy, QuantileClip):
-        return {name: FollowingClient(name, context, training) for name, training in trainings.items()}
-    task = LocalUpdate if settings.curated else NoisedUpdate
-    return {name: ClientNode(name, context, training, task, makes) for name, training in trainings.items()}
+    follows = isinstance(context.clipping.policy, QuantileClip)
+    return {
+        name: ClientNode(name, context, _asks(settings, training, follows), makes, follows=follows)
+        for name, training in trainings.items()
+    }
+
+
+def _asks(settings: ClientSettings, training: TrainingQuery, follows: bool) -> Asks:
+    """Function that says what a client's data side is asked for."""
+    if follows:
+        return lambda task, model, log_clip: ClippedUpdate(task, model, training, bound_of(log_clip))
+    kind = LocalUpdate if settings.curated else NoisedUpdate
+    return lambda task, model, log_clip: kind(task, model, training)
 
 
 def advice(settings: ClientSettings, context: Context, updates: int) -> list[str]:
@@ -85,26 +96,9 @@ def asks(settings: Any) -> tuple[str, ...]:
     return ("patience",) if settings.timeout is None and not secret else ()
 
 
-def lost(server: Any) -> list[str]:
-    """Remark for a user on clients that were waited for until the session had lost them."""
-    if not getattr(server, "asks", False) or not server.state.late:
-        return []
-    return [
-        f"a round waited for {', '.join(sorted(server.state.late))} until links.silence was over, and the run went on "
-        "without; algorithm.timeout bounds how long a round waits"
-    ]
-
-
 def staleness(server: Node, message: Message) -> int | None:
     """Count the steps of the server that an update is behind when it comes."""
     return None if not isinstance(message, Push) or server.state.finished else int(server.state.t - message.version)
-
-
-def masked_rounds(settings: RoundSettings, seed: int, names: tuple[str, ...]) -> MaskedRounds:
-    """The rounds of clients that mask."""
-    cohorts, skips = public_cohorts(settings, seed, names), settings.late == "skipped"
-    patience = settings.patience or PATIENCE
-    return MaskedRounds(cohorts, settings.drawn, settings.rounds, settings.timeout, patience, skips=skips)
 
 
 def masked_nodes(settings: ClientSettings, context: Context, rounds: MaskedRounds) -> dict[str, Node]:
@@ -130,15 +124,20 @@ def sums_counted(server: Any) -> dict[str, int]:
     return {"masked_sums_refused": state.empty, **({"masked_sums_out_of_range": outside} if outside else {})}
 
 
-def sums_remarked(server: Any) -> list[str]:
-    """Remarks for a user on sums that cannot be of honest clients alone."""
-    outside = sums_counted(server).get("masked_sums_out_of_range", 0)
-    if not outside:
-        return []
-    return [
-        f"{counted(outside, 'masked sum')} were longer than honest clients can make them and changed nothing: a client "
-        "of each sends false updates, and masks hide which; look for one that is in all of their rounds"
-    ]
+def remarks(nodes: Mapping[str, Node]) -> list[str]:
+    """Remarks for a user on clients that were lost, and on sums that cannot be of honest clients alone."""
+    server, said = nodes[SERVER], []
+    if isinstance(server, CohortServer) and server.asks and server.state.late:
+        said.append(
+            f"a round waited for {', '.join(sorted(server.state.late))} until links.silence was over, and the run went "
+            "on without; algorithm.timeout bounds how long a round waits"
+        )
+    if outside := sums_counted(server).get("masked_sums_out_of_range", 0):
+        said.append(
+            f"{counted(outside, 'masked sum')} were longer than honest clients can make them and changed nothing: a "
+            "client of each sends false updates, and masks hide which; look for one that is in all of their rounds"
+        )
+    return said
 
 
 def masked_runs(settings: Any, fitting: Mapping[str, Any], sizes: tuple[Mapping[str, Any], ...]) -> SmallRuns:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from gossamer.algorithms.clients.messages import SERVER
-from gossamer.algorithms.clients.settings import ClientSettings
+from gossamer.algorithms.clients.client import SERVER
+from gossamer.algorithms.clients.server import Waiting
+from gossamer.algorithms.clients.settings import ClientSettings, Masking
 from gossamer.algorithms.plan import EVERYBODY, Plan, Words, in_common, noise_of
 from gossamer.algorithms.problem import Problem, Spec, StopSettings
 from gossamer.algorithms.sample_noise import Schedule, asked, check_budget, choose_mechanisms
 from gossamer.algorithms.sample_planning import check_samples, epsilon_so_far, plan_schedules, quotas_of
 from gossamer.algorithms.sample_planning import stop_of as stop_of
-from gossamer.errors import SpecError, counted
+from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy.accounting.accountants import epsilon, worst_profile
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.guarantees import EXAMPLES, Guarantee, remarks
@@ -24,8 +26,20 @@ from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.section import says
-from gossamer.sides.client_guarantees import CURATOR, OTHERS, curated_guarantees, noised_guarantee
-from gossamer.sides.plan import WHOLE, ClientUpdate, Curator
+from gossamer.sides.client_guarantees import (
+    CURATOR,
+    OTHERS,
+    Sharing,
+    curated_guarantees,
+    masked_guarantee,
+    no_masked_guarantee,
+    noised_guarantee,
+)
+from gossamer.sides.client_guarantees import SERVER as TOWARDS_SERVER
+from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, MaskedMember
+
+if TYPE_CHECKING:
+    from gossamer.sides.secure_unit import SecureUnit
 
 S = TypeVar("S", bound=ClientSettings)
 
@@ -352,3 +366,161 @@ def remarked(guarantee: Guarantee, clients: int) -> Guarantee:
     if guarantee.delta > 1 / clients:
         found.append(f"delta {guarantee.delta:g} is above 1/{clients}, one over the number of clients")
     return replace(guarantee, remarks=tuple(found))
+
+
+# Clients that share the noise of masked sums: how much each adds, and what is proved of the sums. The law that is
+# planned is that of the noise which is counted: of h honest clients together, whom every sum has for certain. Each
+# client adds 1/h of its variance, and so do all others in a sum; what they add beyond is not counted.
+#
+# Masks need cryptography, which is optional, so what does is imported only where masks are wanted.
+
+ALONE = "all_others"
+"""The observer against whom nobody's noise but a client's own is counted."""
+_MORE, _TRIES = 1.001, 10
+
+
+@dataclass(frozen=True)
+class MaskedRounds:
+    """Masked sums of a run.
+
+    Attributes
+    ----------
+    cohort : callable
+        The clients of a round, by public coins: they mask together, and are fixed before they do.
+    clients : int
+        L, how many these are.
+    count : int
+        T, rounds.
+    waiting : Waiting
+        Time that the server gives clients at each step of a sum.
+    divisor : int, optional
+        Number that each sum is divided by, however many updates are in it; by how many are where it is left out.
+    """
+
+    cohort: Callable[[int], tuple[str, ...]]
+    clients: int
+    count: int
+    waiting: Waiting
+    divisor: int | None = None
+
+
+def masked_unit(masking: Masking, clients: int, law: Mechanism, size: int, run: str) -> SecureUnit:
+    """Masking of updates of ``size`` numbers among so many clients.
+
+    Each adds 1/sqrt(h) of the standard deviation of ``law``, so that the h honest ones that every sum has for certain
+    add up to it (`Masking.counted`). They sign their keys for the deployed ``run``, if it has a name.
+
+    Raises
+    ------
+    SpecError
+        If clip, clients and the settings of `Masking` do not fit together.
+    """
+    from gossamer.sides.secure_unit import secure_unit
+
+    if not math.isfinite(law.clip):
+        raise SpecError("algorithm.masking: masks add integers of a range, so updates need a bound: give privacy.clip")
+    noise = 0.0 if law.normal is None else law.normal.noise_multiplier / math.sqrt(masking.counted(clients))
+    try:
+        return secure_unit(SERVER, law.clip, clients, size, **masking.parameters, agent_noise=noise, run=run)
+    except SpecError as error:
+        raise SpecError(f"algorithm.masking: {error}") from None
+
+
+def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -> Plan:
+    """The plan of clients whose updates are masked in the rounds that public coins draw them for: never amplified.
+
+    Raises
+    ------
+    CallerError
+        If a value is out of its range, cryptography is missing, or persons have examples at several clients.
+    BudgetUnreachable
+        If no noise meets the budget, or the noise asked for does not.
+    """
+    from gossamer.sides.secure_unit import RoundTerms
+
+    settings, names = problem.settings, problem.names
+    assert settings.masking is not None
+    check_persons(problem)
+    cohorts = Counter(map(rounds.cohort, range(rounds.count)))
+    drawn: Counter[str] = Counter()
+    for cohort, times in cohorts.items():
+        drawn.update(dict.fromkeys(cohort, times))
+    most = max(drawn.values())
+    schedules: dict[str, Schedule] = {name: {WHOLE: most} for name in names}
+    law = one_law(choose_mechanisms(problem, schedules), "clients of a masked sum share its noise")
+    masking, honest = settings.masking, settings.masking.counted(rounds.clients)
+    sharing = Sharing(rounds.clients, masking.colluders(rounds.clients), honest, bool(problem.run))
+    law, unit = _meeting(problem, law, sharing, most)
+    problem.check(dict.fromkeys(names, law))
+    queries = {name: settings.query(problem.shard_sizes[name]) for name in names}
+    terms = RoundTerms(problem.agreed, queries, rounds.count, float("inf"))
+    groups = frozenset(cohorts if honest > 1 else ())
+    members = {
+        name: MaskedMember(unit, rounds.cohort, terms, 0 if unit.noise is None else drawn[name], honest, groups)
+        for name in names
+    }
+    proved = cache(lambda sums: _proved(problem, unit, sums, sharing))
+    epsilons = {name: proved(drawn[name]).epsilon for name in names}
+    check_budget(problem, {name: {WHOLE: drawn[name]} for name in names}, epsilons, None)
+    guarantee = remarked(proved(most), len(names))
+    guarantees = {EVERYBODY: guarantee}
+    if honest > 1 and unit.noise is not None:
+        guarantee = replace(guarantee, remarks=(*guarantee.remarks, *masking.remarks(rounds.clients)))
+        alone = remarked(_proved(problem, unit, most, replace(sharing, honest=1)), len(names))
+        # Another client knows its own noise, so what counts others' does not hold against everybody.
+        guarantees = {TOWARDS_SERVER: guarantee, ALONE: alone}
+    updates = rounds.count if stop.updates is None else min(rounds.count, stop.updates)
+    shared = f" by {counted(honest, 'honest client')}" if unit.noise is not None else ""
+    line = f"{counted(updates, 'masked sum')} of {counted(rounds.clients, 'client')}, {law.words}{shared}"
+    laws = dict.fromkeys(names, law)
+    return Plan(
+        stop=stop,
+        quotas=quotas_of(problem, stop),
+        mechanisms=laws,
+        epsilons=epsilons,
+        guarantees=guarantees,
+        sides={**members},
+        releases={name: member.sums for name, member in members.items()},
+        updates=updates,
+        noise=[{"mechanism": "none"} if unit.noise is None else unit.noise.describe()] * len(members),
+        figures={
+            "mechanism": noise_of(laws, "client"),
+            "masked_sums_of": rounds.clients,
+            "honest_clients_counted": honest,
+        },
+        words=Words("client", "masked sum", plan=line),
+        spent=partial(_sums_so_far, problem, unit, sharing),
+    )
+
+
+def _sums_so_far(problem: Problem[S], unit: SecureUnit, sharing: Sharing, ledgers: Iterable[Any]) -> float | None:
+    """Epsilon of the sums so far, of the client that was in most of them."""
+    if unit.noise is None or problem.spec.reproducible:
+        return None
+    most = max((ledger.releases for ledger in ledgers), default=0)
+    return masked_guarantee(unit.noise, most, problem.spec.delta, sharing).epsilon
+
+
+def _proved(problem: Problem[S], unit: SecureUnit, sums: int, sharing: Sharing) -> Guarantee:
+    if unit.noise is None:
+        return no_masked_guarantee()
+    return in_run(masked_guarantee(unit.noise, sums, problem.spec.delta, sharing))
+
+
+def _meeting(problem: Problem[S], law: Mechanism, sharing: Sharing, sums: int) -> tuple[Mechanism, SecureUnit]:
+    """``law`` and what each client adds of it; a little more, where noise of whole steps needs it for the budget."""
+    masking, spec = problem.settings.masking, problem.spec
+    assert masking is not None
+    unit = masked_unit(masking, sharing.clients, law, problem.size, problem.run)
+    if spec.budget is None or spec.privacy.level is not None or (normal := law.normal) is None:
+        return law, unit
+    # One number: laws are the same for all.
+    most = spec.budget.epsilon if isinstance(spec.budget.epsilon, float) else min(spec.budget.epsilon)
+    for _ in range(_TRIES):
+        if _proved(problem, unit, sums, sharing).epsilon <= most:
+            return normal, unit
+        normal = replace(normal, noise_multiplier=_MORE * normal.noise_multiplier)
+        unit = masked_unit(masking, sharing.clients, normal, problem.size, problem.run)
+    raise BudgetUnreachable(
+        f"noise of the few steps that masking.bits {masking.bits} leave needs more than epsilon {most:g}; use 64 bits"
+    )

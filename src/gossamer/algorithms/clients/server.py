@@ -1,12 +1,15 @@
-"""A server of clients: it holds the model and no data, gives the model out, and ends the run for all."""
+"""A server of clients: it holds the model and no data, gives the model out, and ends the run for all.
+
+What becomes of updates is each algorithm's own: they are taken at once, or in rounds of cohorts that are waited for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, Newest, NewestAtClip, Push
-from gossamer.algorithms.clients.settings import ClientSettings
+from gossamer.algorithms.clients.client import SERVER, Fetch, Halt, Leave, Newest, NewestAtClip, Push
+from gossamer.algorithms.clients.settings import PATIENCE, ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.nodes import EndingNode, Probe
 from gossamer.algorithms.optimizer import Memory, step
@@ -14,8 +17,8 @@ from gossamer.errors import PeerError
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
-from gossamer.protocol.effects import Finish, Send, SetTimer
-from gossamer.protocol.events import Elapsed, Refused, Resumed, Started, Stop
+from gossamer.protocol.effects import Finish, Record, Send, SetTimer
+from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
 from gossamer.protocol.node import Effects, on
 from gossamer.sides.plan import WHOLE
@@ -132,17 +135,6 @@ class ModelServer(EndingNode):
         if s.left >= self.clients:
             yield from self.halt(self.nobody)
 
-    def wait(self, timeout: float | None, patience: float, timer: str) -> Effects:
-        """Have a timer ring when the timeout is over; without one, when it is time to see who is there."""
-        doublings = min(self.state.probes, MOST_DOUBLINGS)
-        yield SetTimer(patience * 2**doublings if timeout is None else timeout, timer)
-
-    def probe(self) -> Effects:
-        """Have the session find out who of those that are waited for is lost: it learns how long to give each."""
-        self.state.probes += 1
-        for client in sorted(self.awaited):
-            yield Send(client, Probe())
-
     def check_member(self, sender: str) -> None:
         """Refuse what a stranger sends."""
         if sender not in self.clients:
@@ -218,6 +210,120 @@ class AtOnceServer(ClientServer):
 
     def take(self, update: Released | Confined, stale: int) -> None:
         """Have an update become part of the model."""
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class CohortState(ServerState):
+    """State of a server that waits for the clients of a round.
+
+    Attributes
+    ----------
+    late : dict of str to bool, or None
+        Clients that a round ended without, or that are lost where there is no timeout, and whether they were heard of
+        since; None where rounds wait for these too.
+    """
+
+    late: dict[str, bool] | None = None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Time that a server gives the clients of a round.
+
+    Attributes
+    ----------
+    timeout : float or None
+        Seconds after which it goes on without those who have not answered.
+    patience : float or None
+        Seconds without a timeout after which they are asked whether they are there; by default `PATIENCE`.
+    skips : bool
+        Whether later rounds do not wait for clients that were late and not heard of since.
+    asks : bool
+        Whether clients are waited for until the session has lost them.
+    """
+
+    timeout: float | None
+    patience: float | None
+    skips: bool
+    asks: bool
+
+
+class CohortServer(ClientServer):
+    """Base of servers that wait for the clients of a round; a subclass says who is waited for, and what ends one."""
+
+    state: CohortState
+    timer = "round"
+    """Name of the timer."""
+
+    def __init__(self, state: CohortState, context: Context, settings: ClientSettings, waiting: Waiting) -> None:
+        super().__init__(state, context, settings)
+        self.waiting, self.asks = waiting, waiting.asks
+        state.late = {} if waiting.skips or self.asks else None
+
+    def set_timers(self) -> Effects:
+        """Set the timer of a round that begins to wait, if it has one."""
+        self.state.probes = 0
+        if self.asks or self.waiting.timeout is not None:
+            yield from self.wait()
+
+    def wait(self) -> Effects:
+        """Have a timer ring when the timeout is over; without one, when it is time to see who is there."""
+        timeout, patience = self.waiting.timeout, self.waiting.patience or PATIENCE
+        doublings = min(self.state.probes, MOST_DOUBLINGS)
+        yield SetTimer(patience * 2**doublings if timeout is None else timeout, self.timer)
+
+    @on(Elapsed)
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        """Go on without the late; or have the session find out who of the awaited is lost, by how long each takes."""
+        s = self.state
+        if event.timer != self.timer:
+            yield from self.halt("deadline")
+        elif self.asks and not s.finished:
+            s.probes += 1
+            for client in sorted(self.awaited):
+                yield Send(client, Probe())
+            yield from self.wait()
+        elif not s.finished:
+            yield from self.time_is_up()
+
+    def time_is_up(self) -> Effects:
+        """Go on without the clients that are late."""
+        raise NotImplementedError
+
+    def forget_heard(self) -> None:
+        """Wait again, from this round on, for late clients that were heard of."""
+        if self.state.late is not None:
+            self.state.late = {client: False for client, heard in self.state.late.items() if not heard}
+
+    @on(PeerDown)
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        """Wait no longer for a client that the session has lost, unless a timeout decides."""
+        s = self.state
+        if self.asks and s.late is not None and not s.finished:
+            s.late[event.peer] = False  # also where it waits for a model: that it asked for before it was lost
+            yield from self.lost_client(event.peer)
+            yield from self.close_if_whole()
+            yield from self.ask_joining()
+
+    def lost_client(self, client: str) -> Effects:
+        """Note that the session has lost a client."""
+        yield Record("client_lost", 1.0)
+
+    @on(PeerUp)
+    def peer_up(self, event: PeerUp, now: float) -> Effects:
+        self.hear(event.peer)
+        yield from self.close_if_whole()
+
+    def hear(self, client: str) -> None:
+        """Note that a client is there."""
+
+    def close_if_whole(self) -> Effects:
+        """End what nobody is waited for any more."""
+        raise NotImplementedError
+
+    def ask_joining(self) -> Effects:
+        """Ask late clients, once too few others are left."""
         raise NotImplementedError
 
 

@@ -8,7 +8,13 @@ Edge k, for ever:                                       Cloud server, for ever:
 4. g~ = g + noise                                       3. answer at once with x_{t+1} (and the clip)
 5. push g~                                              4. after T updates send Halt to all
 
-(2 to 4 of an edge happen at its data side.) The nodes themselves are in `edge_cloud.nodes`.
+(2 to 4 of an edge happen at its data side.) An edge joins by asking for the model, at any time, and may leave or die at
+any time. The clip comes with the model, and an edge calibrates its noise to the clip it *uses*, so a server that lies
+about it harms the model, not the edge's examples.
+
+The server applies gradients first-in first-out, answers at once, and holds no data. What it does at update t (learning
+rate, clip) is its *course*; `mapa` differs in nothing else. It waits for nobody, unless it keeps a bound on the
+staleness, and then not for edges that are known to be away.
 
 | name | is |
 |---|---|
@@ -32,20 +38,18 @@ MAPA paper, section 5 (AUDP, from the theory of Agarwal and Duchi, "Distributed 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.clients.messages import SERVER
+from gossamer.algorithms.clients.client import SERVER, Asks, ClientNode, Leave, Push
+from gossamer.algorithms.clients.server import ModelServer, ServerState
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.edge_cloud.claims import mapa_claims
-from gossamer.algorithms.edge_cloud.nodes import Course, EdgeNode, ServerNode, StalenessSettings
-from gossamer.algorithms.edge_cloud.nodes import Step as Step
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
-from gossamer.algorithms.nodes import model_of, output
+from gossamer.algorithms.nodes import Probe, model_of, output
 from gossamer.algorithms.optimizer import (
     ConstantRate,
     CosineRate,
@@ -56,14 +60,90 @@ from gossamer.algorithms.optimizer import (
     WarmupAnnealRate,
     from_number,
 )
+from gossamer.algorithms.optimizer import step as optimized
 from gossamer.algorithms.plan import Plan, least_noise
 from gossamer.algorithms.problem import Problem
+from gossamer.numbers import require_fraction, require_positive
+from gossamer.privacy.accounting.pure_composition import advanced, simple
 from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
 from gossamer.privacy.paper_noise import PaperNoise
-from gossamer.protocol.node import Node
-from gossamer.section import Composite
+from gossamer.privacy.tasks import Gradient
+from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
+from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started
+from gossamer.protocol.node import Effects, Node, on
+from gossamer.section import Composite, Section
+from gossamer.vectors import Blank, Model, Public, Released
+
+# Limits on how old a gradient may be when it is applied.
+#
+# A gradient that was computed at version v of a model and is applied as update t (from 0) has staleness t - v: so many
+# updates of others came between.
+#
+# A bound tau can be kept in two ways: gradients that are older are dropped, or updates *wait* for the oldest work under
+# way. Waiting must not end in a deadlock. With at most tau + 1 pieces of work under way at once, at versions
+# v_0 <= v_1 <= ..., all of them can still be applied in time, in this order, exactly if
+#
+#     v_i >= t + i - tau        for every i.
+#
+# Update t may be made with one of them if this holds of the others at t + 1. It always may with the oldest: then
+# v_{i+1} >= t + i + 1 - tau is what is left to hold, and it did before. And whoever is given version t + 1 then comes
+# last, as one of at most tau + 1.
+#
+# There may be more when somebody comes back who was given up. Then not all can be applied in time: the oldest goes
+# first, and what gets too old meanwhile is dropped.
+
+
+class StalenessSettings(Section):
+    """Treatment of stale gradients by a server.
+
+    Attributes
+    ----------
+    bound : int, optional
+        The most staleness of an applied gradient.
+    on_stale : {"apply", "drop", "wait"}
+        ``apply``: apply it all the same, and count it. ``drop``: do not apply it; its release stays charged.
+        ``wait``: hold back other updates, and models, so that no gradient gets too old; those of edges that were lost
+        and come back late are dropped.
+    exponent : float
+        a >= 0: the learning rate is divided by (staleness + 1)^a.
+    patience : float
+        Seconds after which edges that others wait for are asked whether they are alive.
+    """
+
+    bound: int | None = Field(default=None, ge=0)
+    on_stale: Literal["apply", "drop", "wait"] = "apply"
+    exponent: float = Field(default=0.0, ge=0, le=10)
+    patience: float = Field(default=10.0, ge=1e-3)
+
+    @model_validator(mode="after")
+    def _bound_is_given(self) -> StalenessSettings:
+        if self.on_stale != "apply" and self.bound is None:
+            raise ValueError(f"on_stale: {self.on_stale} needs a bound; give staleness.bound")
+        return self
+
+    @property
+    def enforced(self) -> int | None:
+        """The bound, where it is more than a figure to compare with."""
+        return self.bound if self.on_stale != "apply" else None
+
+    @property
+    def most_under_way(self) -> int | None:
+        """Number of edges that may work at once; None is all."""
+        return self.bound + 1 if self.on_stale == "wait" and self.bound is not None else None
+
+    def may_apply(self, version: int, others: Iterable[int], update: int) -> bool:
+        """Whether a gradient of ``version`` may be applied now, as ``update``, with ``others`` under way."""
+        if self.bound is None or update - version > self.bound:
+            return True  # what is too old is not waited for
+        rest = [other for other in others if update - other <= self.bound]
+        return feasible(rest, update + 1, self.bound) or version <= min(rest)
+
+
+def feasible(versions: Collection[int], update: int, bound: int) -> bool:
+    """Whether work at ``versions`` can all be applied, from ``update`` on, with a staleness of at most ``bound``."""
+    return all(version >= update + i - bound for i, version in enumerate(sorted(versions)))
 
 
 class AgarwalDuchiRate(RateSchedule):
@@ -149,13 +229,9 @@ class Settings(Composite):
         return {"nodes": 1, **values} if isinstance(values, dict) and values.get("name") == "csgd" else values
 
     @model_validator(mode="after")
-    def _centralised_has_one_node(self) -> Settings:
+    def _one_node_or_a_server_that_counts_all(self) -> Settings:
         if self.name == "csgd" and self.nodes != 1:
             raise ValueError(f"csgd is centralised, so nodes must be 1, found {self.nodes}; or take asgd")
-        return self
-
-    @model_validator(mode="after")
-    def _the_server_counts_all(self) -> Settings:
         if isinstance(self.learning_rate, EpochRate) and self.learning_rate.clock == "own":
             raise ValueError(
                 f"learning_rate.clock: the server of {self.name} counts the updates of all edges, which is global, "
@@ -165,19 +241,202 @@ class Settings(Composite):
 
 
 @dataclass(frozen=True)
-class AudpCourse:
-    """Fixed clip, and a learning rate by the clock of updates."""
+class Step:
+    """Part of a course that holds for one update.
 
-    rate: ConstantRate | StepRate | WarmupAnnealRate | CosineRate | AgarwalDuchiRate
-    nodes: int
-    batch_size: int
-    updates_per_epoch: float
-    noise: float
+    Attributes
+    ----------
+    learning_rate : float
+        eta_t, for the mean gradient.
+    stage : int
+        Number of the stage.
+    clip : float or None
+        Clip of the stage; None where something else decides it.
+    values : mapping of str to float
+        Values that the stage follows from, to be recorded when it begins.
+    """
 
-    def at(self, update: int) -> Step:
-        if isinstance(self.rate, AgarwalDuchiRate):
-            return Step(self.rate.at_update(update, self.nodes, self.batch_size, self.noise))
-        return Step(self.rate.at(update / self.updates_per_epoch))
+    learning_rate: float
+    stage: int = 0
+    clip: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+Course = Callable[[int], Step]
+"""Function of an update (from 0): what holds for it. It is pure, of public constants."""
+
+
+@dataclass(kw_only=True)
+class CloudState(ServerState):
+    """State of the server.
+
+    ``working`` has the version that each edge computes at; ``held`` has gradients that came and wait to be applied, and
+    ``queue`` requests that wait for a model, both in order of arrival. Those of edges that are ``away`` wait on.
+    """
+
+    log_clip: Model
+    stage: int = -1
+    working: dict[str, int] = field(default_factory=dict)
+    held: dict[str, tuple[int, int, Any]] = field(default_factory=dict)
+    queue: dict[str, int] = field(default_factory=dict)
+    away: set[str] = field(default_factory=set)
+    dropped: int = 0
+    probing: bool = False
+
+
+class ServerNode(ModelServer):
+    """The cloud server: the model x_t, and who works at which version of it."""
+
+    state: CloudState
+    called, nobody = "edge", "all edges left"
+
+    def __init__(
+        self, context: Context, course: Course, staleness: StalenessSettings, optimizer: Optimizer = None
+    ) -> None:
+        clip = context.clipping.initial(context.initial)
+        super().__init__(CloudState(x=context.initial, log_clip=clip), context)
+        self.course, self.staleness, self.optimizer = course, staleness, optimizer
+        counted = isinstance(self.clipping.policy, QuantileClip)
+        self.expected = Public(Blank(context.initial.size + counted, context.initial.values.dtype))
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        yield from super().start(event, now)
+        yield from self.enter()
+
+    def answer(self, edge: str, request: int) -> Effects:
+        """Have an edge that comes, or comes back, wait for a model: what it was computing is lost."""
+        s = self.state
+        s.working.pop(edge, None)
+        s.queue[edge] = request
+        yield from self.go_on()
+
+    def go_on(self) -> Effects:
+        """Apply, first-in first-out, what may be applied, and answer who waits for a model."""
+        yield from self.serve()
+        while (edge := next(filter(self.due, self.state.held), None)) is not None and not self.state.finished:
+            yield from self.take(edge)
+            yield from self.serve()
+        yield from self.watch()
+
+    def serve(self) -> Effects:
+        """Answer who waits for a model, as far as the bound on the staleness permits."""
+        s = self.state
+        most = self.staleness.most_under_way
+        for edge, request in list(s.queue.items()):
+            if edge in s.away:
+                continue
+            if not s.finished:
+                if most is not None and len(s.working) + len(s.held) >= most:
+                    return
+                s.working[edge] = s.t
+            yield from super().answer(edge, request)
+            del s.queue[edge]
+
+    @on(Push)
+    def pushed(self, sender: str, push: Push, now: float) -> Effects:
+        s = self.state
+        self.checked(sender, push)
+        if s.finished:
+            return  # it has been told
+        s.working.pop(sender, None)
+        s.held[sender] = (push.request, push.version, push.update)
+        yield from self.go_on()
+
+    def take(self, edge: str) -> Effects:
+        """Apply what ``edge`` pushed, or drop it; either way the edge is to get another model."""
+        s = self.state
+        request, version, gradient = s.held.pop(edge)
+        bound, stale = self.staleness.enforced, s.t - version
+        if bound is not None and stale > bound:
+            s.dropped += 1
+            yield Record("dropped_staleness", float(stale))
+        else:
+            yield from self.apply(gradient, stale)
+        if edge not in s.working and edge not in s.queue and edge not in s.left:
+            s.queue[edge] = request
+
+    def due(self, edge: str) -> bool:
+        s = self.state
+        if self.staleness.on_stale != "wait":
+            return True
+        others = [*s.working.values(), *(version for other, (_, version, _) in s.held.items() if other != edge)]
+        return self.staleness.may_apply(s.held[edge][1], others, s.t)
+
+    def apply(self, gradient: Released, stale: int) -> Effects:
+        """x_{t+1} = x_t - eta_t g~, with g~ a gradient at x_{t - stale}, or the optimizer's move."""
+        s = self.state
+        s.log_clip, step = self.clipping.moved(s.log_clip, gradient)
+        s.memory, move = optimized(self.optimizer, s.memory, step)
+        rate = self.course(s.t).learning_rate / (stale + 1) ** self.staleness.exponent
+        s.x = (s.x - rate * move).within()
+        s.t += 1
+        s.note(stale)
+        yield from self.enter()
+        if s.t == self.last:
+            yield from self.halt("updates")
+
+    def enter(self) -> Effects:
+        """Begin the stage of update t, if it is another one."""
+        s = self.state
+        step = self.course(s.t)
+        if step.stage == s.stage:
+            return
+        s.stage = step.stage
+        if step.clip is not None:
+            s.log_clip = self.clipping.initial(s.x, step.clip)
+        for name, value in step.values.items():
+            yield Record(f"stage.{name}", value)
+
+    @on(Leave)
+    def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
+        self.check_member(sender)
+        self.state.left.add(sender)
+        self.state.queue.pop(sender, None)
+        yield from self.forget(sender)
+        yield from super().leaves(sender, leave, now)
+
+    @on(PeerDown)
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        """Nobody waits for it. If it waits for a model itself, it gets one when it is back."""
+        self.state.away.add(event.peer)
+        yield from self.forget(event.peer)
+
+    @on(PeerUp)
+    def peer_up(self, event: PeerUp, now: float) -> Effects:
+        self.state.away.discard(event.peer)
+        yield from self.go_on()
+
+    def forget(self, edge: str) -> Effects:
+        """Wait for ``edge`` no longer. What it pushed is still applied."""
+        self.state.working.pop(edge, None)
+        yield from self.go_on()
+
+    def watch(self) -> Effects:
+        """Find out after a while, where edges wait for others, whether those are alive."""
+        s = self.state
+        blocked = bool(s.held or s.queue.keys() - s.away) and not s.finished
+        if blocked and not s.probing:
+            yield SetTimer(self.staleness.patience, "probe")
+        elif s.probing and not blocked:
+            yield CancelTimer("probe")
+        s.probing = blocked
+
+    @on(Elapsed)
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        if event.timer == "deadline":
+            yield from self.halt("deadline")
+            return
+        self.state.probing = False
+        for edge in sorted(self.state.working):
+            yield Send(edge, Probe())
+        yield from self.watch()
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        self.state.probing = False
+        yield from super().resume(event, now)
+        yield from self.watch()
 
 
 def noise_on_mean(context: Context, clip: float | None = None) -> float:
@@ -203,8 +462,14 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     policy = context.clipping.policy
     # A clip that moves: no step is noisier than with its bound.
     clip = policy.step_bound if isinstance(policy, QuantileClip) else None
-    noise = noise_on_mean(context, clip)
-    course = AudpCourse(settings.learning_rate, settings.nodes, settings.batch_size, per_epoch, noise)
+    noise, rate = noise_on_mean(context, clip), settings.learning_rate
+
+    def course(update: int) -> Step:
+        """A fixed clip, or one that follows a quantile, and a learning rate by the clock of updates."""
+        if isinstance(rate, AgarwalDuchiRate):
+            return Step(rate.at_update(update, settings.nodes, settings.batch_size, noise))
+        return Step(rate.at(update / per_epoch))
+
     return built(context, course, settings.staleness, settings.optimizer)
 
 
@@ -212,8 +477,14 @@ def built(
     context: Context, course: Course, staleness: StalenessSettings, optimizer: Optimizer = None
 ) -> dict[str, Node]:
     """The edges by name, and a server that takes the steps of ``course``."""
-    edges: dict[str, Node] = {name: EdgeNode(name, context) for name in context.names}
+    edges = {name: ClientNode(name, context, _asks(context, name), follows=True) for name in context.names}
     return {**edges, SERVER: ServerNode(context, course, staleness, optimizer)}
+
+
+def _asks(context: Context, name: str) -> Asks:
+    """Function that says what an edge's data side is asked for: lines 2 to 4, at what is the clip now."""
+    query, clipping = context.queries[name], context.clipping
+    return lambda task, x, log_clip: Gradient(task, x, clipping.query(query, log_clip))
 
 
 def server_of(nodes: Mapping[str, Node]) -> ServerNode:
@@ -238,6 +509,86 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
         "staleness_max": state.staleness_most,
         "last_clip": bound_of(state.log_clip),
     }
+
+
+# Privacy claims of MAPA: Remark 4 and the composition that follows it.
+#
+# | symbol | here |
+# |---|---|
+# | epsilon | ``epsilon_per_release``: sensitivity over the scale of the noise's norm, on a batch |
+# | T | ``releases`` |
+#
+# **What holds.** One iteration is epsilon-DP if every *per-example* gradient is clipped, if the noise's norm is drawn
+# from Gamma(d), and if epsilon is relative to the sensitivity of the relation that is meant: 2 G/b under replace-one.
+# Then both figures are true, and loose:
+#
+# - An example is at one edge server, which makes some of the T releases; T epsilon charges it for all of them.
+# - Batches are samples, which amplifies; the paper does not use it.
+# - A per-release epsilon is a poor description of the noise in d dimensions: its own privacy loss is close to that of
+#   Gaussian noise with mu = epsilon/sqrt(d) (`gossamer.privacy.l2_laplace`).
+#
+# **What does not hold.**
+#
+# - The paper writes that noise "with the norm's density" exp(-epsilon |n|/S) is drawn. An *exponential* norm is not
+#   epsilon-DP for d > 1: it is the vector's density that has this form, and its norm is Gamma(d, S/epsilon).
+# - Its experiments noise the gradient of the first convolution only and call the rest post-processing. The other
+#   layers' gradients come from the same data, so nothing at all is guaranteed then.
+# - Clipping the batch's *mean* to G, with one example moving it by 2 G/b, is no bound: a clipped mean moves by up to
+#   2 G.
+# - Moments accounting of Gaussian noise, which the paper names next to advanced composition, is about another
+#   mechanism.
+#
+# References
+# ----------
+# "Asynchronous Federated Learning with Differential Privacy for Edge Intelligence" (MAPA), Section 4, Remark 4 and the
+# paragraph after it. Advanced composition: Dwork and Roth, "The algorithmic foundations of differential privacy", 2014,
+# Theorem 3.20, which the paper cites.
+
+REMARK4 = "MAPA, Remark 4"
+SIMPLE = "MAPA, Remark 4, simple composition"
+ADVANCED = "MAPA, Remark 4, advanced composition"
+
+
+def mapa_claims(
+    epsilon_per_release: float, releases: int, delta: float, *, conditions_hold: bool = True
+) -> list[Claim]:
+    """Claims of the paper for ``releases`` iterations, each with noise for ``epsilon_per_release``.
+
+    Parameters
+    ----------
+    epsilon_per_release : float
+        Epsilon of the noise on one batch.
+    releases : int
+        The number T of iterations; nothing is claimed of none.
+    delta : float
+        Delta at which advanced composition is stated. The other two have delta 0.
+    conditions_hold : bool
+        Whether the noise is what the statement is about: of a Gamma norm, on all coordinates.
+
+    Returns
+    -------
+    list of Claim
+        Each iteration; all of them by simple composition; all of them by advanced composition.
+
+    Raises
+    ------
+    SpecError
+        epsilon_per_release is not positive, or delta is not in (0, 1).
+    """
+    require_positive(epsilon_per_release=epsilon_per_release)
+    require_fraction(delta=delta)
+    if releases == 0:
+        return []
+    single, total = epsilon_per_release, simple(epsilon_per_release, releases)
+    sublinear = advanced(single, releases, delta)
+    failing, otherwise = ("", "") if conditions_hold else (", which it is not here", ", if one were private")
+    once = f"of one iteration, if each per-example gradient is clipped and the noise's norm is Gamma(d){failing}"
+    order = f"{'below' if sublinear < total else 'not below'} the sum of {releases} iterations, {total:.4g}{otherwise}"
+    return [
+        Claim(REMARK4, single, 0.0, conditions_hold, once),
+        Claim(SIMPLE, total, 0.0, conditions_hold, f"{releases} iterations add up{otherwise}"),
+        Claim(ADVANCED, sublinear, delta, conditions_hold, order),
+    ]
 
 
 def claims(problem: Problem[Any], plan: Plan) -> list[Claim]:

@@ -42,7 +42,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.clients.messages import SERVER
+from gossamer.algorithms.clients.client import SERVER
 from gossamer.algorithms.clients.planning import check, participation_by_quota, plan_clients, stop_of
 from gossamer.algorithms.clients.server import AtOnceServer, ServerState
 from gossamer.algorithms.clients.settings import ClientSettings, workload

@@ -26,7 +26,7 @@ it, by m, which is public. Whoever answers after `Settings.timeout` is left out,
 first m where more are asked (`Settings.over_selection`). Clients that wait for a round of theirs are asked in it; one
 that was asked and came late is asked again when it is drawn again.
 
-The server is in `fedavg.server`, and clients are in `algorithms.clients`.
+Clients are in `algorithms.clients`.
 
 References
 ----------
@@ -40,42 +40,278 @@ selected than a round needs).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
 
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.clients.masked_planning import plan_masked
-from gossamer.algorithms.clients.messages import SERVER
-from gossamer.algorithms.clients.parts import (
-    masked_nodes,
-    masked_rounds,
-    masked_runs,
-    sums_counted,
-    sums_remarked,
+from gossamer.algorithms.clients.client import SERVER, Leave, Push
+from gossamer.algorithms.clients.planning import (
+    MaskedRounds,
+    Participation,
+    participation_in_updates,
+    plan_clients,
+    plan_masked,
+    stop_of,
 )
 from gossamer.algorithms.clients.planning import check as check_clients
-from gossamer.algorithms.clients.planning import plan_clients, stop_of
-from gossamer.algorithms.clients.rounds import RoundSettings, check_followed, final_clip, participation_in_rounds, shown
+from gossamer.algorithms.clients.server import CohortServer, CohortState, sum_query
 from gossamer.algorithms.clients.settings import workload
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.fedavg.server import RoundServer
+from gossamer.algorithms.fedavg.settings import Settings as Settings
+from gossamer.algorithms.fedavg.settings import check_followed, public_cohorts, shown, weights_of
 from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
 from gossamer.algorithms.nodes import model_of, output
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
-from gossamer.protocol.node import Node
+from gossamer.privacy.clipping import bound_of
+from gossamer.privacy.unit_tasks import Cohort, CuratedSum
+from gossamer.protocol.effects import CancelTimer, Compute, Send
+from gossamer.protocol.events import Answered, Completed, Resumed, Started
+from gossamer.protocol.node import Effects, Node, Rounds, on
+from gossamer.vectors import Blank, Confined, Released
 
 
-class Settings(RoundSettings):
-    """Settings of `fedavg`, which are those of rounds of clients."""
+@dataclass(kw_only=True)
+class RoundState(CohortState):
+    """State of the server.
 
-    name: Literal["fedavg"] = "fedavg"
+    Attributes
+    ----------
+    task : int
+        Newest question to the data side of a server that adds the noise.
+    cohort : tuple of str or None
+        The clients of the round under way; None while they are drawn, and between its end and the next one.
+    drawn : int
+        The task that drew them in secret.
+    updates : dict of str to vector
+        Those that have come.
+    waiting : dict of str to int
+        Request of each client that waits for a model.
+    """
+
+    task: int = 0
+    cohort: tuple[str, ...] | None = None
+    drawn: int = 0
+    updates: dict[str, Released | Confined] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
+
+
+class RoundServer(CohortServer):
+    """The server: the model, and the round under way."""
+
+    state: RoundState
+    settings: Settings
+
+    def __init__(self, context: Context, settings: Settings) -> None:
+        super().__init__(RoundState(x=context.initial), context, settings, settings.waiting)
+        self.names, self.public = context.names, public_cohorts(settings, context.seed, context.names)
+        self.weights = weights_of(context.shard_sizes, settings.weights == "declared")
+        # As many as are expected of the sum of weights: m, where all are 1.
+        mean_weight = 1.0 if self.weights is None else sum(self.weights.values()) / len(self.weights)
+        self.query = sum_query(context, settings.drawn * mean_weight, settings.sampling)
+
+    @property
+    def awaited(self) -> Set[str]:
+        s = self.state
+        if s.finished or s.cohort is None or self.settings.secret:  # whom it waits for would show who was drawn
+            return frozenset()
+        return set(s.cohort) - s.left - s.updates.keys() - self.skipped
+
+    @property
+    def skipped(self) -> Set[str]:
+        """Late clients whom nobody waits for. All of them late, and nobody heard, may be a server that is cut off."""
+        s = self.state
+        heard = s.updates or (self.asks and self.clients - s.left - (s.late or {}).keys())
+        return s.late.keys() if s.late and heard else frozenset()
+
+    @property
+    def rounds_made(self) -> Rounds:
+        return Rounds(self.state.t - self.state.empty, self.state.empty, self.settings.rounds)
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        yield from super().start(event, now)
+        yield from self.draw()
+        yield from self.close_if_whole()
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        """Timers are gone, and so is what the data side was asked for: it is asked again, and charged again."""
+        s = self.state
+        yield from super().resume(event, now)
+        if s.finished:
+            return
+        if s.cohort is None or self.settings.secret:  # the data side has forgotten who was drawn
+            yield from self.draw()
+        else:
+            yield from self.set_timers()
+        yield from self.close_if_whole()
+
+    def draw(self) -> Effects:
+        """Line 1."""
+        s = self.state
+        s.cohort, s.updates = None, {}
+        if not self.settings.secret:
+            yield from self.open(self.public(s.t))
+            return
+        s.task += 1
+        s.drawn = s.task
+        yield Compute(Cohort(s.task, s.x, len(self.names), self.at_clip(self.query)))
+
+    @on(Answered)
+    def was_drawn(self, done: Answered, now: float) -> Effects:
+        s = self.state
+        if done.id != s.task or s.finished:
+            return
+        chosen = done.vector.values
+        if isinstance(chosen, Blank):  # a run without data: as many as are expected
+            yield from self.open(self.names[: self.settings.drawn])
+        else:
+            yield from self.open(tuple(name for name, is_in in zip(self.names, chosen, strict=True) if is_in > 0.5))
+        yield from self.close_if_whole()
+
+    def open(self, cohort: tuple[str, ...]) -> Effects:
+        """Line 2, for those of the cohort who are there."""
+        s = self.state
+        s.cohort = cohort
+        self.forget_heard()
+        for client in cohort:
+            if client in s.waiting:
+                yield self.give(client)
+        yield from self.set_timers()
+
+    def give(self, client: str) -> Send:
+        return Send(client, self.newest(self.state.waiting.pop(client)))
+
+    def answer(self, client: str, request: int) -> Effects:
+        """Give a model to whoever is in the round and has not answered; all others wait for a round of theirs."""
+        s = self.state
+        if s.finished:
+            yield from super().answer(client, request)
+            return
+        s.waiting[client] = request
+        self.hear(client)
+        if s.cohort is not None and client in s.cohort and client not in s.updates and not self.joins_later(client):
+            yield self.give(client)
+
+    def hear(self, client: str) -> None:
+        """Note that a late client is there again, and waits for a model: it joins with the next round at the latest."""
+        late = self.state.late
+        if late and client in late and client in self.state.waiting:
+            late[client] = True
+
+    def joins_later(self, client: str) -> bool:
+        """Whether a client was late, and others are at work: asked now, it would hold up a second round."""
+        s = self.state
+        if s.late is None or client not in s.late:
+            return False
+        if self.at_work:
+            return True
+        del s.late[client]
+        return False
+
+    @property
+    def at_work(self) -> Set[str]:
+        """Clients of the round that were not late and have not answered."""
+        s = self.state
+        return set(s.cohort or ()) - s.left - (s.late or {}).keys() - s.updates.keys()
+
+    def ask_joining(self) -> Effects:
+        """Ask late clients that were to join later, once nobody else is at work: they are waited for in this round.
+
+        They stay late, as they may be lost again: the round goes on with the first that answers.
+        """
+        if not self.at_work:
+            for client in sorted(self.awaited & self.state.waiting.keys()):
+                yield self.give(client)
+
+    @on(Push)
+    def pushed(self, sender: str, push: Push, now: float) -> Effects:
+        """Line 3; what comes after its round is left out."""
+        s = self.state
+        stale = self.checked(sender, push)
+        if s.finished:
+            return  # it has been told
+        if stale == 0 and s.cohort is not None and sender in s.cohort and sender not in s.updates:
+            s.updates[sender] = push.update
+        yield from self.answer(sender, push.request)
+        yield from self.close_if_whole()
+
+    @on(Leave)
+    def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
+        self.state.waiting.pop(sender, None)
+        yield from super().leaves(sender, leave, now)
+        yield from self.close_if_whole()
+        yield from self.ask_joining()
+
+    def close_if_whole(self) -> Effects:
+        """End the round if nothing is left to wait for, and so with each round that begins by that."""
+        while self.is_whole():
+            yield from self.close()
+
+    def is_whole(self) -> bool:
+        """Whether as many have answered as are wanted, or nobody is left to wait for."""
+        s = self.state
+        if s.cohort is None or s.finished:
+            return False
+        # Of a secret cohort all are waited for: who is cut off would show who was drawn before.
+        enough = not self.settings.secret and len(s.updates) >= self.settings.drawn
+        return enough or s.left.union(s.updates, self.skipped).issuperset(s.cohort)
+
+    def time_is_up(self) -> Effects:
+        s = self.state
+        if s.cohort is not None:
+            if s.late is not None:
+                s.late |= dict.fromkeys(set(s.cohort) - s.updates.keys() - s.waiting.keys(), False)
+            yield from self.close()
+            yield from self.close_if_whole()
+
+    def close(self) -> Effects:
+        """Lines 4 and 5: of those who have answered."""
+        s = self.state
+        if self.asks or self.waiting.timeout is not None:
+            yield CancelTimer(self.timer)
+        updates, s.updates, s.cohort = tuple(sorted(s.updates.items())), {}, None
+        divisor = float(len(updates))
+        if self.weights is not None:
+            divisor = sum(self.weights[name] for name, _ in updates)
+            updates = tuple((name, self.weights[name] * update) for name, update in updates)
+        if self.settings.curated and (updates or self.settings.secret):
+            s.task += 1
+            query, drawn = self.at_clip(self.query), s.drawn if self.settings.secret else None
+            yield Compute(CuratedSum(s.task, s.x, updates, query, drawn))
+            return
+        s.empty += not updates
+        s.taken += len(updates)
+        total = 0.0 * s.x
+        for _, update in updates:
+            total = total + update
+        yield from self.advance(total / (divisor or 1.0))
+
+    @on(Completed)
+    def summed(self, done: Completed, now: float) -> Effects:
+        if done.id == self.state.task and not self.state.finished:
+            self.state.taken += 1
+            yield from self.advance(done.released)
+            yield from self.close_if_whole()
+
+    def advance(self, mean: Released) -> Effects:
+        """Line 5, and on to the next round."""
+        self.move(mean.within())
+        if self.state.t == self.settings.rounds:
+            yield from self.halt("rounds")
+        elif self.last is not None and self.state.taken >= self.last:
+            yield from self.halt("updates")
+        else:
+            yield from self.draw()
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, and the server."""
     if settings.masking is not None:
-        return masked_nodes(settings, context, masked_rounds(settings, context.seed, context.names))
+        return parts.masked_nodes(settings, context, masked_rounds(settings, context.seed, context.names))
     return {**parts.clients(settings, context), SERVER: RoundServer(context, settings)}
 
 
@@ -85,6 +321,22 @@ def check(settings: Settings, spec: Spec) -> Iterator[str]:
     yield from check_followed(settings, spec)
     if settings.secret and spec.private:
         yield from shown(spec, settings.timeout)
+
+
+def participation_in_rounds(problem: Problem[Settings]) -> Participation:
+    """Return the rounds that clients are asked in, known before the run, or all rounds where that is secret."""
+    settings, names = problem.settings, problem.names
+    if settings.secret:
+        return Participation(dict.fromkeys(names, settings.rounds), settings.rounds, settings.sampling, len(names))
+    draw = public_cohorts(settings, problem.seed, names)
+    rounds = Counter(name for round in range(settings.rounds) for name in draw(round))
+    most = {name: rounds[name] for name in names}
+    return participation_in_updates(problem, most, settings.rounds, settings.drawn)
+
+
+def masked_rounds(settings: Settings, seed: int, names: tuple[str, ...]) -> MaskedRounds:
+    """The rounds of clients that mask."""
+    return MaskedRounds(public_cohorts(settings, seed, names), settings.drawn, settings.rounds, settings.waiting)
 
 
 def plan(problem: Problem[Settings]) -> Plan:
@@ -98,7 +350,9 @@ def plan(problem: Problem[Settings]) -> Plan:
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Rounds; how many clients were in them may be secret."""
     server = nodes[SERVER]
-    return {"steps": server.state.t, **sums_counted(server), **final_clip(server.state)}
+    log_clip = server.state.log_clip
+    clip = {} if log_clip is None else {"clip": bound_of(log_clip)}  # it follows from what was released
+    return {"steps": server.state.t, **parts.sums_counted(server), **clip}
 
 
 def small_runs(settings: Settings) -> SmallRuns:
@@ -109,7 +363,7 @@ def small_runs(settings: Settings) -> SmallRuns:
             {"nodes": 4, "rounds": 2, "clients_per_round": None},
             {"nodes": 5, "rounds": 2, "clients_per_round": 3},
         )
-        return masked_runs(settings, fitting, masked)
+        return parts.masked_runs(settings, fitting, masked)
     over = None if settings.over_selection is None else 1.5
     waits = settings.cohorts == "secret"
     sizes = (
@@ -134,7 +388,7 @@ ALGORITHM = Algorithm(
     figures=Figures(
         count=parts.count,
         report=report,
-        remarks=lambda nodes: [*parts.lost(nodes[SERVER]), *sums_remarked(nodes[SERVER])],
+        remarks=parts.remarks,
         advice=parts.advice,
     ),
     clips=Clips(("fixed", "quantile"), laws=parts.LAWS),

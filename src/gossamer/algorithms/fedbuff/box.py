@@ -11,8 +11,7 @@ Client c, for ever:                                     Server, with the model x
 
 (2 to 4 of a client happen at its data side, which shuffles the client's examples and takes them in turn; steps may have
 momentum, and FedProx's term.) Nobody waits: a client that comes by gets what is there, and with noise of its own may be
-in one buffer several times. The paper's u has the other sign. The server is in `fedbuff.server`, and clients are in
-`algorithms.clients`.
+in one buffer several times. The paper's u has the other sign. Clients are in `algorithms.clients`.
 
 | symbol | here |
 |---|---|
@@ -29,7 +28,7 @@ Every noised update is a Gaussian release of all that its client has (`gossamer.
 the updates of its quota.
 
 **A trusted server.** Where the server adds the noise, clients leave out their line 4, and line 3 of the server is
-x = x + eta_g (sum of the buffer + noise)/K, summed at its data side (`fedbuff.server`). The noise hides one update of
+x = x + eta_g (sum of the buffer + noise)/K, summed at its data side (`TrustedServer`). The noise hides one update of
 length C, so the K updates are those of K clients: a second one of a client waits for the next buffer, while the client
 goes on. Weights are at most 1, and so keep updates within C. What is left at the end is dropped. Who is in a buffer is
 public: nothing is amplified, and each client is charged for the buffers that it is in.
@@ -42,39 +41,423 @@ References
 ----------
 J. Nguyen, K. Malik, H. Zhan, A. Yousefpour, M. Rabbat, M. Malek and D. Huba, "Federated learning with buffered
 asynchronous aggregation", AISTATS 2022: Algorithm 1 (server), Algorithm 2 (client), section 5.1 for s. The paper's
-privacy is a trusted server's, by `noise_by: server`; by default nobody is trusted with an update.
+privacy is a trusted server's, by `noise_by: server`; by default nobody is trusted with an update. `Settings.steady`:
+S. Levin and R. May, "A note on difference-delay equations", Theoretical Population Biology 9, 1976.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.clients.masked_planning import plan_masked
-from gossamer.algorithms.clients.messages import SERVER
-from gossamer.algorithms.clients.parts import masked_nodes, masked_runs, sums_counted, sums_remarked
+from gossamer.algorithms.clients.client import SERVER, Leave, Push
+from gossamer.algorithms.clients.planning import (
+    MaskedRounds,
+    participation_by_quota,
+    participation_in_sums,
+    plan_clients,
+    plan_masked,
+    stop_of,
+)
 from gossamer.algorithms.clients.planning import check as check_clients
-from gossamer.algorithms.clients.planning import participation_by_quota, participation_in_sums, plan_clients, stop_of
-from gossamer.algorithms.clients.rounds import MaskedRounds
-from gossamer.algorithms.clients.settings import PATIENCE, workload
+from gossamer.algorithms.clients.server import AtOnceServer, ClientServer, ServerState, Waiting, sum_query
+from gossamer.algorithms.clients.settings import ClientSettings, workload
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.fedbuff.server import BufferServer, TrustedServer, left_over
-from gossamer.algorithms.fedbuff.settings import Settings as Settings
-from gossamer.algorithms.fedbuff.settings import draw_turns
 from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
 from gossamer.algorithms.nodes import model_of, output
+from gossamer.algorithms.optimizer import OneRate
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem, Spec
 from gossamer.algorithms.sample_planning import quotas_of
-from gossamer.protocol.node import Node
+from gossamer.arrays import IntArray
+from gossamer.errors import SpecError, counted
+from gossamer.privacy.unit_tasks import CuratedSum
+from gossamer.protocol.effects import Compute
+from gossamer.protocol.events import Completed, Resumed
+from gossamer.protocol.node import Effects, Node, Rounds, on
 from gossamer.randomness import Stream
+from gossamer.vectors import Confined, Model
+
+STALENESS = 0.5
+_MARGIN = 0.7
+"""Share of the largest steady rate that the default takes."""
+
+
+class Settings(ClientSettings):
+    """Settings of `fedbuff`, beside those of clients.
+
+    Attributes
+    ----------
+    buffer : int
+        K, updates that the server waits for before it takes a step; of K clients where the server adds the noise,
+        or clients mask.
+    learning_rate : float
+        Learning rate of the server, for the mean update. By default 1; where the server adds the noise and takes
+        updates as they are, 0.7 of the largest with which updates as old as nodes/buffer makes them cannot swing, and
+        at most 1.
+    staleness_exponent : float, optional
+        a >= 0: an update that is tau steps of the server old counts (1 + tau)^-a. With ``masking`` none is old. By
+        default 0.5, as in the paper, and 0 where the server adds noise, which weights would not make smaller.
+    timeout : float, optional
+        Seconds, with ``masking``, after which each of the five steps of a sum goes on without those who have not
+        answered. Without it all are waited for but those that are lost, as in `fedavg`.
+    patience : float, optional
+        Seconds, with ``masking`` and without ``timeout``, after which those that are waited for are asked whether they
+        are there; 30 by default, then twice as long each time.
+    """
+
+    name: Literal["fedbuff"] = "fedbuff"
+    buffer: int = Field(default=5, ge=1, le=1_000_000)
+    learning_rate: OneRate = Field(default=1.0, gt=0, le=1e6)
+    staleness_exponent: float | None = Field(default=None, ge=0, le=10)
+    timeout: PositiveFloat | None = None
+    patience: PositiveFloat | None = None
+
+    def weight(self, stale: int) -> float:
+        """s, at most 1, of an update that is so many steps old."""
+        exponent = STALENESS if self.staleness_exponent is None else self.staleness_exponent
+        return float((1 + stale) ** -exponent)
+
+    def decided(self, private: bool) -> Self:
+        """Fill in the defaults that depend on who adds noise, and on whether there is any."""
+        found: dict[str, float] = {}
+        if self.staleness_exponent is None:
+            found["staleness_exponent"] = 0.0 if self.curated and private else STALENESS
+        if self.curated and self.server_optimizer is None and "learning_rate" not in self.model_fields_set:
+            found["learning_rate"] = min(1.0, float(f"{_MARGIN * self.steady:.2g}"))
+        return self.model_copy(update=found) if found else self
+
+    @property
+    def steady(self) -> float:
+        """Largest rate, of updates that all count in full, with which a run is steady.
+
+        Where all clients are as fast as each other an update is tau = nodes/K - 1 steps old, rounded up. Were local
+        training to reach its optimum x*, the server's model would be x_t+1 = x_t - eta_g (x_t-tau - x*), which tends to
+        x* if and only if eta_g < 2 cos(pi tau/(2 tau + 1)) (Levin and May). Training that goes less far allows more.
+        """
+        age = -(-self.nodes // self.buffer) - 1
+        return round(2 * math.cos(math.pi * age / (2 * age + 1)), 12)
+
+    def wrong(self) -> Iterator[str]:
+        yield from super().wrong()
+        if self.buffer > self.nodes:
+            yield f"algorithm.buffer: expected at most the {self.nodes} clients that there are, found {self.buffer}"
+        if self.patience is not None and self.timeout is not None:
+            yield "algorithm.patience: sums with a timeout ask nobody; leave it out"
+        if self.masking is None:
+            for name in ("timeout", "patience"):
+                if getattr(self, name) is not None:
+                    yield (
+                        f"algorithm.{name}: only clients that mask are waited for; leave it out, or say masking: secure"
+                    )
+            return
+        yield from self.masking.wrong(self.buffer)
+        if self.staleness_exponent not in (None, STALENESS):
+            yield (
+                "algorithm.staleness_exponent: updates that are masked together are all made at the newest model, so "
+                "none is old; leave it out"
+            )
+
+
+# Cohorts in turn: drawn before the run by public coins, as even as can be, and nobody beyond its quota.
+#
+# Public coins hide nobody, so a client pays for each cohort that it is in, and the noise of all is planned for the one
+# that is in most. So T cohorts of K clients are drawn such that this is as few as can be. With quotas q_1, ..., q_N
+#
+# - there are at most as many as the largest T with sum_i min(q_i, T) >= K T, since a client is in each of them once at
+#   most;
+# - somebody is in R or more, the smallest number with sum_i min(q_i, R) >= K T: fewer do not fill the cohorts.
+#
+# Each cohort takes those who have most left of l_i = min(q_i, R), and coins decide among equals. That comes to the end,
+# and nobody is in more than R: with r cohorts to go, sum_i min(l_i, r) >= K r, at first because R <= T. So K clients or
+# more have something left. Where K or more have l_i >= r they have r - 1 or more afterwards, so the sum with r - 1 is
+# K (r - 1) at least. Where fewer have, all of them are taken, and of each that is taken min(l_i, r) falls by one to
+# min(l_i - 1, r - 1), while the others have less than r, and so keep theirs: the sum falls by K.
+
+MOST = 100_000
+"""Cohorts of a run, which are all known before it."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Cohorts of a run.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The clients.
+    drawn : array
+        Places of the drawn in ``names``, rising, [cohorts, clients of one].
+    """
+
+    names: tuple[str, ...]
+    drawn: IntArray = field(repr=False)
+
+    def __call__(self, round: int) -> tuple[str, ...]:
+        """The clients of one cohort; nobody where there is none."""
+        if not 0 <= round < len(self.drawn):
+            return ()
+        return tuple(self.names[place] for place in self.drawn[round].tolist())
+
+
+def draw_turns(coins: Stream, quotas: Mapping[str, int], clients: int, most: int | None = None) -> Turns:
+    """As many cohorts of so many ``clients`` as the ``quotas`` of these allow, ``most`` if they allow more.
+
+    Raises
+    ------
+    SpecError
+        If there are more than can be drawn before a run.
+    """
+    several = np.array(list(quotas.values()), np.int64)
+
+    def places(level: int) -> int:
+        return int(np.minimum(several, level).sum())
+
+    def too_many(sums: int) -> bool:
+        return places(sums) < clients * sums
+
+    # Once there are too few places there always are: they are concave in the level.
+    count = bisect_left(range(1, int(several.sum()) // clients + 1), True, key=too_many)
+    count = count if most is None else min(count, most)
+    if count > MOST:
+        raise SpecError(
+            f"algorithm.masking: at most {MOST} masked sums are drawn before a run, found {count}; lower "
+            "updates_per_node or stop, or raise buffer"
+        )
+    level = 1 + bisect_left(range(1, count + 1), clients * count, key=places)
+    left = np.minimum(several, level)
+    drawn = np.empty((count, clients), np.int64)
+    for round in range(count):
+        order = np.lexsort((coins.at(round).random(left.size), -left))
+        drawn[round] = np.sort(order[:clients])
+        left[drawn[round]] -= 1
+    return Turns(tuple(quotas), drawn)
+
+
+@dataclass(kw_only=True)
+class BufferState(ServerState):
+    """State of the server.
+
+    Attributes
+    ----------
+    total : Public or Released
+        The weighted sum of the ``held`` updates in the buffer.
+    """
+
+    total: Model
+    held: int = 0
+
+
+class BufferServer(AtOnceServer):
+    """The server: the model, and a buffer of updates."""
+
+    state: BufferState
+    settings: Settings
+
+    def __init__(self, context: Context, settings: Settings) -> None:
+        self.empty: Model = 0.0 * context.initial
+        super().__init__(BufferState(x=context.initial, total=self.empty), context, settings)
+
+    @property
+    def updates(self) -> int:
+        """Updates that were put into the buffer."""
+        return self.state.taken
+
+    def take(self, update: Any, stale: int) -> None:
+        """Lines 2 and 3."""
+        s = self.state
+        s.total, s.held = (s.total + self.settings.weight(stale) * update).within(), s.held + 1
+        if s.held == self.settings.buffer:
+            self.apply()
+
+    def apply(self) -> None:
+        """Take a step with the mean of the buffer, over K however many are in it, and empty it."""
+        self.move(self.state.total / self.settings.buffer)
+        self.state.total, self.state.held = self.empty, 0
+
+    def halt(self, reason: str) -> Effects:
+        """End the run, with what is left in the buffer."""
+        if self.state.held and not self.state.finished:
+            self.apply()
+        yield from super().halt(reason)
+
+
+@dataclass(kw_only=True)
+class SummingState(ServerState):
+    """State of a server that adds the noise.
+
+    Attributes
+    ----------
+    held : list of (str, int, vector)
+        Updates that are in no sum yet, in the order in which they came: client, version and the raw update.
+    task : int
+        Newest sum that the data side was asked for.
+    summing : bool
+        Whether it is under way.
+    owed : dict of str to int
+        Request of each client that came meanwhile.
+    summed : int
+        Updates that were put into sums.
+    able : int or None
+        Number of clients, where updates were too few for another sum, that had, or would have made, another update.
+    """
+
+    held: list[tuple[str, int, Confined]] = field(default_factory=list)
+    task: int = 0
+    summing: bool = False
+    owed: dict[str, int] = field(default_factory=dict)
+    summed: int = 0
+    able: int | None = None
+
+
+MOST_HELD = 1000
+"""Updates of a client that wait for a sum, where neither a quota nor the number of sums says how many there may be."""
+
+
+class TrustedServer(ClientServer):
+    """The server that adds the noise itself: whenever it has updates of K clients, its data side adds these up.
+
+    The noise hides one update of length C, so a client is in a sum once: a second update of it stays here, for a later
+    sum. Nobody waits for that, nor for anybody else: a client goes on at once from the newest model, which it is given
+    a moment later where the data side is just computing that. Who is in a sum is public, so nothing is amplified.
+    """
+
+    state: SummingState
+    settings: Settings
+
+    def __init__(self, context: Context, settings: Settings) -> None:
+        super().__init__(SummingState(x=context.initial), context, settings)
+        self.buffer, self.quotas = settings.buffer, context.quotas
+        self.query = sum_query(context, settings.buffer)
+
+    @property
+    def updates(self) -> int:
+        """Updates that were put into sums."""
+        return self.state.summed
+
+    @property
+    def rounds_made(self) -> Rounds | None:
+        """Sums, of as many as there can be of all clients' updates."""
+        most = [] if self.last is None else [self.last]
+        most += [] if self.quotas is None else [sum(self.quotas.values()) // self.buffer]
+        return Rounds(self.state.taken, 0, min(most)) if most else None
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        """A sum that was under way is lost: it may be charged, and nobody is to be in a sum with one update twice."""
+        self.state.summing = False
+        yield from super().resume(event, now)
+        yield from self.go_on()
+
+    @on(Push)
+    def pushed(self, sender: str, push: Push, now: float) -> Effects:
+        """Keep an update until the data side is handed K."""
+        s = self.state
+        self.checked(sender, push)
+        if s.finished:
+            return  # it has been told
+        assert isinstance(push.update, Confined)
+        if sum(client == sender for client, _, _ in s.held) < self.room(sender):
+            s.held.append((sender, push.version, push.update))
+        s.owed[sender] = push.request
+        yield from self.go_on()
+
+    def room(self, client: str) -> int:
+        """Most updates of a client that may wait: no more than it makes, or than there will be sums."""
+        quota = MOST_HELD if self.quotas is None else self.quotas[client]
+        return quota if self.last is None else min(quota, self.last - self.state.taken)
+
+    @on(Leave)
+    def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
+        self.check_member(sender)
+        self.state.left.add(sender)
+        yield from self.go_on()
+
+    def answer(self, client: str, request: int) -> Effects:
+        """Give the newest model; while the data side computes it, once that is done."""
+        if self.state.summing and not self.state.finished:
+            self.state.owed[client] = request
+        else:
+            yield from super().answer(client, request)
+
+    def go_on(self) -> Effects:
+        """Ask for the next sum, or end a run that can have none, or answer those who wait; none of it during a sum."""
+        s = self.state
+        if s.finished or s.summing:
+            return
+        first: dict[str, tuple[int, Confined]] = {}
+        for client, version, update in s.held:
+            first.setdefault(client, (version, update))
+        able = len(self.clients) - len(s.left - first.keys())
+        if len(first) >= self.buffer:
+            yield from self.ask(dict(islice(first.items(), self.buffer)))
+        elif able < self.buffer:
+            s.able = able
+            yield from self.halt("all clients left" if s.left >= self.clients else "too few clients left")
+        else:
+            owed, s.owed = s.owed, {}
+            for client, request in owed.items():
+                yield from self.answer(client, request)
+
+    def ask(self, buffer: dict[str, tuple[int, Confined]]) -> Effects:
+        """Hand a buffer to the data side: from here on it is in no other sum, whatever becomes of this one."""
+        s, weighted, kept = self.state, [], []
+        for client, (version, update) in buffer.items():
+            stale = s.t - version
+            s.note(stale)
+            weighted.append((client, self.settings.weight(stale) * update))
+        for one in s.held:
+            if buffer.pop(one[0], None) is None:  # the first of each client in it goes
+                kept.append(one)
+        s.held, s.summed = kept, s.summed + len(weighted)
+        s.task, s.summing = s.task + 1, True
+        yield Compute(CuratedSum(s.task, s.x, tuple(weighted), self.query))
+
+    @on(Completed)
+    def step(self, done: Completed, now: float) -> Effects:
+        """Take a step with the sum."""
+        s = self.state
+        if done.id != s.task or not s.summing or s.finished:
+            return
+        s.summing, s.taken = False, s.taken + 1
+        self.move(done.released.within())
+        if s.taken == self.last:
+            yield from self.halt("updates")
+        yield from self.go_on()
+
+    def halt(self, reason: str) -> Effects:
+        """End the run, without what is left: the noise for K updates would drown fewer of them, at the same price."""
+        self.state.held, self.state.owed = [], {}
+        yield from super().halt(reason)
+
+
+def left_over(server: Node) -> list[str]:
+    """Reason for fewer sums than clients' quotas are enough for, where too few of them were left for another."""
+    state = server.state
+    if not isinstance(server, TrustedServer) or server.quotas is None or not state.able:
+        return []
+    enough = sum(server.quotas.values()) // server.buffer
+    if state.taken >= enough:
+        return []
+    return [
+        f"{server.settings.name}: with noise_by: server each client is in a sum once, and {state.taken} sums were made "
+        f"of the {enough} that all updates are enough for: only {counted(state.able, 'client')} had updates left, and "
+        f"a sum takes {server.buffer}; a smaller buffer leaves fewer"
+    ]
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, and the server."""
     if settings.masking is not None:
-        return masked_nodes(
+        return parts.masked_nodes(
             settings, context, masked_rounds(settings, context.seed, context.names, context.quotas, context.updates)
         )
     server = TrustedServer if settings.curated else BufferServer
@@ -88,8 +471,8 @@ def masked_rounds(
     if quotas is None:  # a client may be in each; there is neither where nodes are built to be looked at alone
         quotas = dict.fromkeys(names, updates or 1)
     turns = draw_turns(Stream(seed, settings.name, "cohorts"), quotas, settings.buffer, updates)
-    patience = settings.patience or PATIENCE
-    return MaskedRounds(turns, settings.buffer, len(turns.drawn), settings.timeout, patience, settings.buffer)
+    waiting = Waiting(settings.timeout, settings.patience, skips=False, asks=settings.timeout is None)
+    return MaskedRounds(turns, settings.buffer, len(turns.drawn), waiting, settings.buffer)
 
 
 def check(settings: Settings, spec: Spec) -> Iterator[str]:
@@ -139,7 +522,7 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     server: Any = nodes[SERVER]
     state = server.state
     if hasattr(state, "sums_out_of_range"):
-        return {"steps": state.taken, "updates_taken": state.summed, **sums_counted(server)}
+        return {"steps": state.taken, "updates_taken": state.summed, **parts.sums_counted(server)}
     updates = server.updates
     left = {"clients_left_over": state.able or 0} if isinstance(server, TrustedServer) else {}
     return {
@@ -159,7 +542,7 @@ def small_runs(settings: Settings) -> SmallRuns:
             {"nodes": 4, "updates_per_node": 2, "buffer": 4},
             {"nodes": 5, "updates_per_node": 2, "buffer": 3, "stop": {"updates": 2}},
         )
-        return masked_runs(settings, fitting, masked)
+        return parts.masked_runs(settings, fitting, masked)
     sizes = (
         {"nodes": 3, "updates_per_node": 3, "buffer": 2},
         {"nodes": 5, "updates_per_node": 2, "buffer": 3},
@@ -184,7 +567,7 @@ ALGORITHM = Algorithm(
         count=parts.count,
         staleness=parts.staleness,
         report=report,
-        remarks=lambda nodes: [*parts.lost(nodes[SERVER]), *left_over(nodes[SERVER]), *sums_remarked(nodes[SERVER])],
+        remarks=lambda nodes: [*parts.remarks(nodes), *left_over(nodes[SERVER])],
         advice=advice,
     ),
     grows=True,

@@ -38,7 +38,7 @@ from gossamer.algorithms.clients import parts
 from gossamer.algorithms.command import Command
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
-from gossamer.algorithms.edge_cloud.nodes import StalenessSettings
+from gossamer.algorithms.edge_cloud.box import StalenessSettings
 from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, Figures, SmallRuns
 from gossamer.algorithms.mapa.stages import Problem, Schedule, initial_clip
 from gossamer.algorithms.nodes import model_of, output
@@ -112,7 +112,7 @@ class MapaCourse:
 
     schedule: Schedule
 
-    def at(self, update: int) -> edge_cloud.Step:
+    def __call__(self, update: int) -> edge_cloud.Step:
         number, stage = self.schedule.at(update)
         values = {"number": float(number), **{name: float(value) for name, value in asdict(stage).items()}}
         return edge_cloud.Step(stage.learning_rate, number, stage.clip, values)

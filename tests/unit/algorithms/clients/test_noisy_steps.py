@@ -13,8 +13,8 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDp
 from dp_accounting.pld import PLDAccountant
 from tests.reference import client_specs
 
-from gossamer.algorithms.clients.messages import SERVER, Fetch, Leave, Newest, Push
-from gossamer.algorithms.clients.rounds import public_cohorts
+from gossamer.algorithms.clients.client import SERVER, Fetch, Leave, Newest, Push
+from gossamer.algorithms.fedavg.settings import public_cohorts
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli import main

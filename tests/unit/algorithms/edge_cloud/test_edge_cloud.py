@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from gossamer.algorithms.clients.messages import SERVER, Fetch, Halt, Leave, NewestAtClip, Push
+from gossamer.algorithms.clients.client import SERVER, Fetch, Halt, Leave, NewestAtClip, Push
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
-from gossamer.algorithms.edge_cloud.box import AgarwalDuchiRate, Settings
-from gossamer.algorithms.edge_cloud.nodes import StalenessSettings, feasible
+from gossamer.algorithms.edge_cloud.box import AgarwalDuchiRate, Settings, StalenessSettings, feasible
 from gossamer.algorithms.mapa import box as mapa
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, StageClip

@@ -18,8 +18,8 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.reference.masked_messages import check_masked
 from tests.reference.masked_sides import MaskedAnswers, client_sides
 
-from gossamer.algorithms.clients.masked_planning import ALONE
-from gossamer.algorithms.clients.messages import SERVER, Fetch, Leave
+from gossamer.algorithms.clients.client import SERVER, Fetch, Leave
+from gossamer.algorithms.clients.planning import ALONE
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.masked_round import MaskingReply

@@ -10,7 +10,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from gossamer.algorithms.fedbuff.settings import MOST, Turns, draw_turns
+from gossamer.algorithms.fedbuff.box import MOST, Turns, draw_turns
 from gossamer.errors import SpecError
 from gossamer.randomness import Stream
 

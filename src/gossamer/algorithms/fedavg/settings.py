@@ -1,37 +1,27 @@
-"""Rounds of cohorts: who is asked in one, when it goes on, and how often a client may be in one."""
+"""Settings of `fedavg`, what no run is made of, and what follows from settings alone: cohorts and weights."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat
 
-from gossamer.algorithms.clients.messages import SERVER
-from gossamer.algorithms.clients.planning import Participation, participation_in_updates
-from gossamer.algorithms.clients.settings import PATIENCE, ClientSettings, Masking
-from gossamer.algorithms.problem import Problem, Spec
-from gossamer.errors import SpecError
-from gossamer.privacy.clipping import QuantileClip, bound_of
-from gossamer.privacy.mechanisms import Mechanism
+from gossamer.algorithms.clients.server import Waiting
+from gossamer.algorithms.clients.settings import ClientSettings, Masking
+from gossamer.algorithms.problem import Spec
+from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.sampling import Poisson
 from gossamer.randomness import Stream
 from gossamer.sides.plan import WHOLE
-
-if TYPE_CHECKING:
-    from gossamer.sides.secure_unit import SecureUnit
-
-S = TypeVar("S", bound="RoundSettings")
 
 Draw = Callable[[int], tuple[str, ...]]
 """Round -> the clients that are asked in it."""
 
 
-class RoundSettings(ClientSettings):
-    """Settings of rounds, beside those of clients.
+class Settings(ClientSettings):
+    """Settings of `fedavg`, beside those of clients.
 
     Attributes
     ----------
@@ -63,6 +53,7 @@ class RoundSettings(ClientSettings):
         declared to be public by this.
     """
 
+    name: Literal["fedavg"] = "fedavg"
     rounds: int = Field(default=20, ge=1, le=1_000_000)
     clients_per_round: int | None = Field(default=None, ge=1, le=1_000_000)
     cohorts: Literal["public", "secret"] = "public"
@@ -86,6 +77,12 @@ class RoundSettings(ClientSettings):
     def secret(self) -> bool:
         """Whether the server draws the clients of a round in secret."""
         return self.cohorts == "secret" and self.drawn < self.nodes
+
+    @property
+    def waiting(self) -> Waiting:
+        """Time that the server gives the clients of a round; how long a secret cohort takes is not to show."""
+        asks = self.timeout is None and not self.secret
+        return Waiting(self.timeout, self.patience, self.late == "skipped", asks)
 
     @property
     def unseen(self) -> str:
@@ -154,7 +151,7 @@ class RoundSettings(ClientSettings):
         yield from masking.wrong(self.drawn)
 
 
-def public_cohorts(settings: RoundSettings, seed: int, names: tuple[str, ...]) -> Draw:
+def public_cohorts(settings: Settings, seed: int, names: tuple[str, ...]) -> Draw:
     """The clients of each round by public coins: everyone can follow the draws, which depend on no data."""
     coins, asked = Stream(seed, settings.name, "cohorts"), settings.asked
 
@@ -165,73 +162,6 @@ def public_cohorts(settings: RoundSettings, seed: int, names: tuple[str, ...]) -
         return tuple(names[number] for number in sorted(found.tolist()))
 
     return draw
-
-
-def participation_in_rounds(problem: Problem[S]) -> Participation:
-    """Return the rounds that clients are asked in, known before the run, or all rounds where that is secret."""
-    settings, names = problem.settings, problem.names
-    if settings.secret:
-        return Participation(dict.fromkeys(names, settings.rounds), settings.rounds, settings.sampling, len(names))
-    draw = public_cohorts(settings, problem.seed, names)
-    rounds = Counter(name for round in range(settings.rounds) for name in draw(round))
-    most = {name: rounds[name] for name in names}
-    return participation_in_updates(problem, most, settings.rounds, settings.drawn)
-
-
-# Masks need cryptography, which is optional, so what does is imported only where masks are wanted.
-
-
-@dataclass(frozen=True)
-class MaskedRounds:
-    """Masked sums of a run.
-
-    Attributes
-    ----------
-    cohort : callable
-        The clients of a round, by public coins: they mask together, and are fixed before they do.
-    clients : int
-        L, how many these are.
-    count : int
-        T, rounds.
-    timeout : float, optional
-        Seconds after which a step of a sum goes on without those who have not answered.
-    patience : float
-        Seconds without a timeout after which they are asked whether they are there.
-    divisor : int, optional
-        Number that each sum is divided by, however many updates are in it; by how many are where it is left out.
-    skips : bool
-        Whether a round does not wait for clients that were late and not heard of before it.
-    """
-
-    cohort: Callable[[int], tuple[str, ...]]
-    clients: int
-    count: int
-    timeout: float | None = None
-    patience: float = PATIENCE
-    divisor: int | None = None
-    skips: bool = False
-
-
-def masked_unit(masking: Masking, clients: int, law: Mechanism, size: int, run: str) -> SecureUnit:
-    """Masking of updates of ``size`` numbers among so many clients.
-
-    Each adds 1/sqrt(h) of the standard deviation of ``law``, so that the h honest ones that every sum has for certain
-    add up to it (`Masking.counted`). They sign their keys for the deployed ``run``, if it has a name.
-
-    Raises
-    ------
-    SpecError
-        If clip, clients and the settings of `Masking` do not fit together.
-    """
-    from gossamer.sides.secure_unit import secure_unit
-
-    if not math.isfinite(law.clip):
-        raise SpecError("algorithm.masking: masks add integers of a range, so updates need a bound: give privacy.clip")
-    noise = 0.0 if law.normal is None else law.normal.noise_multiplier / math.sqrt(masking.counted(clients))
-    try:
-        return secure_unit(SERVER, law.clip, clients, size, **masking.parameters, agent_noise=noise, run=run)
-    except SpecError as error:
-        raise SpecError(f"algorithm.masking: {error}") from None
 
 
 # Weights of clients' updates: alike, or by numbers of examples that are public.
@@ -302,7 +232,7 @@ def shown(spec: Spec, timeout: float | None) -> Iterator[str]:
         )
 
 
-def check_followed(settings: RoundSettings, spec: Spec) -> Iterator[str]:
+def check_followed(settings: Settings, spec: Spec) -> Iterator[str]:
     """The rules that a clip which follows a quantile breaks, a line each."""
     if not isinstance(spec.privacy.clip, QuantileClip):
         return
@@ -318,8 +248,3 @@ def check_followed(settings: RoundSettings, spec: Spec) -> Iterator[str]:
         )
     if settings.weights == "declared":
         yield "privacy.clip.policy: quantile counts updates that are alike; take weights: equal, or fixed"
-
-
-def final_clip(state: Any) -> dict[str, float]:
-    """The clip that a run ended with, where it moved: it follows from what was released."""
-    return {} if state.log_clip is None else {"clip": bound_of(state.log_clip)}
