@@ -33,7 +33,7 @@ from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
-from gossamer.sides import answers as data_side
+from gossamer.sides import machine as data_side
 from gossamer.topology.builders import build_graph, parse_topology
 from gossamer.vectors import Public, Released
 

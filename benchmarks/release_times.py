@@ -43,13 +43,12 @@ from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute
-from gossamer.sides.answers import Computer
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import Filled, TimedPool
 from gossamer.sides.ledger import MemoryLedger
-from gossamer.sides.machine import Ticket
-from gossamer.sides.making import open_pool
+from gossamer.sides.machine import Computer, Ticket
 from gossamer.sides.plan import Samples
+from gossamer.sides.pool import open_pool
 from gossamer.sides.samples import Shard
 from gossamer.sides.sums import InPieces
 from gossamer.vectors import Public

@@ -23,14 +23,12 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
 from gossamer.runtimes.world import World
 from gossamer.sides.deployed import Deployed
-from gossamer.sides.home import Home
+from gossamer.sides.home import Home, Simulated
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Side
-from gossamer.sides.making import Machine, open_pool
 from gossamer.sides.plan import SidePlan, Trust
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import Machine, Pool, open_pool
 from gossamer.sides.samples import Shard
-from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Confined, Released
 
 CLIENTS, SIZE, ROUNDS, BOUND = ("a", "b", "c"), 4, 3, 0.5

@@ -35,9 +35,8 @@ from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.tasks import StepSizes
 from gossamer.randomness import Stream
 from gossamer.sides.machine import Side
-from gossamer.sides.making import open_pool
 from gossamer.sides.plan import ClientUpdate
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import Pool, open_pool
 from gossamer.vectors import Confined, Masked, Public, Released
 
 CHARGED = [case for case in CASES if KINDS[case[0]].charged]

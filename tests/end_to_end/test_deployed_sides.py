@@ -34,13 +34,12 @@ from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.storage.file import IN_MEMORY
-from gossamer.sides.answers import Computer
 from gossamer.sides.client import steps_of
-from gossamer.sides.deployed_guarantee import Drawn, Times
 from gossamer.sides.filled import TimedPool
 from gossamer.sides.ledger import MemoryLedger, Receipt
+from gossamer.sides.machine import Computer
 from gossamer.sides.masked_side import Signing
-from gossamer.sides.plan import Nothing
+from gossamer.sides.plan import Drawn, Nothing, Times
 from gossamer.vectors import Confined
 
 pytestmark = pytest.mark.filterwarnings("ignore:fedbuff. with noise_by:gossamer.errors.RunWarning")
@@ -285,7 +284,7 @@ def test_agents_draw_what_nobody_can_repeat(name: str) -> None:
         side = computer.sides["node-0"]
         masked = name == "units masked"
         of = (side.rule._shard, side.rule._sampling) if masked else (side.rule.shard, side.rule._sampling)
-        drawn = [steps_of(side.admit(task), *of).rows for _ in range(2)]
+        drawn = [steps_of(side.admit(task), *of).drawn for _ in range(2)]
         batches |= {rows.tobytes() for rows in drawn}
         secrets |= {side.rule._talk._secret(0) for _ in range(2)} if masked else set(range(4))
     assert len(batches) == len(secrets) == 4

@@ -12,7 +12,7 @@ import yaml
 from tests.reference.planted_leaks import BUGS
 
 from gossamer.cli.main import main
-from gossamer.sides.answers import Answer
+from gossamer.sides.machine import Answer
 from gossamer.sides.samples import SampleRule
 from gossamer.vectors import Released
 

@@ -31,12 +31,11 @@ from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
-from gossamer.sides.making import open_pool
+from gossamer.sides.home import Simulated
 from gossamer.sides.plan import ClientUpdate, SidePlan
 from gossamer.sides.plan import Stream as SideStream
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import Pool, open_pool
 from gossamer.sides.samples import Shard
-from gossamer.sides.simulated import Simulated
 from gossamer.topology.builders import build_graph
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public

@@ -32,11 +32,11 @@ from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.randomness import derive
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import Filled
+from gossamer.sides.home import Simulated
 from gossamer.sides.ledger import MemoryLedger
-from gossamer.sides.making import open_pool
 from gossamer.sides.plan import Samples
+from gossamer.sides.pool import open_pool
 from gossamer.sides.samples import Shard
-from gossamer.sides.simulated import Simulated
 from gossamer.sides.sums import InPieces
 from gossamer.vectors import Coordinates, Public
 

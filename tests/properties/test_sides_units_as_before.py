@@ -39,12 +39,12 @@ from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, Maskin
 from gossamer.protocol.effects import Release
 from gossamer.randomness import derive
 from gossamer.sides.deployed import Deployed
+from gossamer.sides.home import Simulated
 from gossamer.sides.ledger import MemoryLedger
-from gossamer.sides.making import open_pool
 from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, Stream
+from gossamer.sides.pool import open_pool
 from gossamer.sides.samples import Shard
 from gossamer.sides.secure_unit import RoundTerms
-from gossamer.sides.simulated import Simulated
 from gossamer.vectors import LARGEST_VALUE, Confined, Masked, Public
 
 SOME = settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])

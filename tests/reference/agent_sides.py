@@ -11,8 +11,8 @@ from tests.reference.ledgers import AgentLedger
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.errors import DataError
 from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep
-from gossamer.sides.answers import Answer
 from gossamer.sides.home import RoundMark, numbers_of
+from gossamer.sides.machine import Answer
 from gossamer.sides.masked_side import MaskedSide, Members, Signing
 from gossamer.sides.secure_unit import RoundTerms, SecureUnit
 from gossamer.vectors import Confined

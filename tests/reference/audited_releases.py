@@ -28,10 +28,10 @@ from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query
-from gossamer.sides.making import open_pool
+from gossamer.sides.home import Simulated
 from gossamer.sides.plan import Samples
+from gossamer.sides.pool import open_pool
 from gossamer.sides.samples import Shard
-from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Public
 
 Statistic = Literal["projection", "distance"]

@@ -16,9 +16,9 @@ from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.randomness import Stream
-from gossamer.sides.answers import Answer, post_processed
 from gossamer.sides.home import sampled
-from gossamer.sides.round_answers import RoundSum, Turns, amended, rates_of, round_sum
+from gossamer.sides.machine import Answer, post_processed
+from gossamer.sides.sums import RoundSum, Turns, amended, rates_of, round_sum
 from gossamer.vectors import Released
 
 

@@ -21,10 +21,10 @@ from gossamer.privacy.streams.noise_streams import Record, Records
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.protocol.effects import Release
-from gossamer.sides.answers import Answer, post_processed
 from gossamer.sides.filled import nobody_like
-from gossamer.sides.round_answers import RoundSum, Turns, amended, rates_of, round_sum
+from gossamer.sides.machine import Answer, post_processed
 from gossamer.sides.sum_rounding import GridQuery, Rounding
+from gossamer.sides.sums import RoundSum, Turns, amended, rates_of, round_sum
 from gossamer.vectors import Released
 
 

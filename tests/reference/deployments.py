@@ -44,8 +44,7 @@ from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Host, Input
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.store import SqliteStore
-from gossamer.sides.plan import counts_of
-from gossamer.sides.unit_plans import MaskedMember
+from gossamer.sides.plan import MaskedMember, counts_of
 from gossamer.vectors import Masked
 
 LONG = 120.0

@@ -23,7 +23,7 @@ from gossamer.protocol.node import Node
 from gossamer.randomness import stream
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.world import World
-from gossamer.sides.answers import Answer
+from gossamer.sides.machine import Answer
 from gossamer.topology.builders import build_graph, parse_topology
 from gossamer.vectors import Public, Released
 

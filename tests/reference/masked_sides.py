@@ -17,7 +17,7 @@ from gossamer.algorithms.graph_federated.masking import unit_of
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, units_of
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.unit_tasks import LocalUpdate, MaskingStep
-from gossamer.sides.answers import Answer
+from gossamer.sides.machine import Answer
 from gossamer.sides.secure_unit import RoundTerms
 from gossamer.vectors import LARGEST_VALUE, Sendable
 

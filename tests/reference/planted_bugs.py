@@ -12,10 +12,9 @@ from gossamer.protocol.events import Completed
 from gossamer.protocol.frames import Data
 from gossamer.protocol.session import Deliver
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Resume
-from gossamer.sides.answers import Answer
 from gossamer.sides.home import numbers_of
 from gossamer.sides.ledger import Receipt
-from gossamer.sides.machine import Side, Ticket
+from gossamer.sides.machine import Answer, Side, Ticket
 
 
 class DeliversTwice(Host):

@@ -23,16 +23,14 @@ from gossamer.experiment.runs import running
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.runtimes import computations
 from gossamer.runtimes.computations import Computations
-from gossamer.sides import client, curator, round_answers, samples, simulated
-from gossamer.sides.answers import Answer
+from gossamer.sides import client, home, samples, servers, sums
 from gossamer.sides.client import NoisedRule, UpdateRule
-from gossamer.sides.home import Home, numbers_in
+from gossamer.sides.home import FloatNoise, Home, numbers_in
 from gossamer.sides.ledger import MemoryLedger
-from gossamer.sides.machine import Side
+from gossamer.sides.machine import Answer, Side
 from gossamer.sides.masked_side import MemberRule
 from gossamer.sides.samples import SampleRule
 from gossamer.sides.secure_unit import SecureUnit
-from gossamer.sides.simulated import FloatNoise
 from gossamer.vectors import Released
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -108,8 +106,8 @@ def whole_clip(patch: pytest.MonkeyPatch) -> None:
         query = replace(task.query, mechanism=task.query.mechanism.with_clip(2 * task.query.mechanism.clip))
         return original(replace(task, query=query), taken, objective, data)
 
-    original = round_answers._SUMS["clipped_sum"]
-    patch.setitem(round_answers._SUMS, "clipped_sum", clipped_sum)  # type: ignore[arg-type]
+    original = sums._SUMS["clipped_sum"]
+    patch.setitem(sums._SUMS, "clipped_sum", clipped_sum)  # type: ignore[arg-type]
 
 
 @bug("fedavg")
@@ -121,7 +119,7 @@ def client_does_not_clip(patch: pytest.MonkeyPatch) -> None:
 @bug("fedavg-trusted")
 def curator_believes(patch: pytest.MonkeyPatch) -> None:
     """A trusted server believes clients that they clip, and they do not."""
-    patch.setattr(curator, "checked", lambda update, bound: update.astype(np.float64))
+    patch.setattr(servers, "checked", lambda update, bound: update.astype(np.float64))
     patch.setattr(UpdateRule, "release", lambda self, ticket, raw: Answer(client.Confined(100.0 * raw.update)))
 
 
@@ -358,7 +356,7 @@ def noise_of_all(patch: pytest.MonkeyPatch) -> None:
     def common(home: Home, owner: str, purpose: str) -> Any:
         return numbers_in(home, "everybody" if purpose == "noise" else owner, purpose)
 
-    for module in (samples, simulated):
+    for module in (samples, home):
         patch.setattr(module, "numbers_in", common)
 
 
@@ -369,7 +367,7 @@ def noise_by_data(patch: pytest.MonkeyPatch) -> None:
 
     def seeded(self: Any, total: Any, centred: Any, query: Any, provided: Any, numbers: Any, number: int) -> Any:
         generator = np.random.default_rng([number, *np.abs(total).view(np.uint64) % 2**32])
-        patch.setattr(simulated, "generator_of", lambda numbers, number: generator)
+        patch.setattr(home, "generator_of", lambda numbers, number: generator)
         return noisy(self, total, centred, query, provided, numbers, number)
 
     patch.setattr(FloatNoise, "noisy", seeded)
@@ -415,4 +413,4 @@ def half_the_noise(patch: pytest.MonkeyPatch) -> None:
 @bug("fedavg-quantile")
 def count_as_it_is(patch: pytest.MonkeyPatch) -> None:
     """The vote of a client is as much as all that noise hides of it."""
-    patch.setattr(curator, "vote", lambda update, bound: 50.0 * float(np.linalg.norm(update) < bound))
+    patch.setattr(servers, "vote", lambda update, bound: 50.0 * float(np.linalg.norm(update) < bound))

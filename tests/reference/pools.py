@@ -13,12 +13,11 @@ from gossamer.privacy.accounting.ledger import Plan
 from gossamer.privacy.tasks import Query
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import Filled, TimedPool
+from gossamer.sides.home import Simulated
 from gossamer.sides.ledger import MemoryLedger
-from gossamer.sides.making import open_pool
 from gossamer.sides.plan import Samples
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import Pool, open_pool
 from gossamer.sides.samples import Shard
-from gossamer.sides.simulated import Simulated
 
 
 def samples(policy: Plan | None = None, queries: Iterable[Query] = ()) -> Samples:

@@ -33,9 +33,8 @@ from gossamer.privacy.unit_tasks import (
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
 from gossamer.sides.deployed import Deployed
-from gossamer.sides.home import Home
+from gossamer.sides.home import Home, Simulated
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.making import open_pool
 from gossamer.sides.plan import (
     WHOLE,
     ClientUpdate,
@@ -47,10 +46,9 @@ from gossamer.sides.plan import (
     Stream,
     Trust,
 )
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import Pool, open_pool
 from gossamer.sides.samples import Shard
 from gossamer.sides.secure_unit import RoundTerms, SecureUnit, secure_unit
-from gossamer.sides.simulated import Simulated
 from gossamer.vectors import LARGEST_VALUE, Confined, Masked, Public, Released
 
 SIZE, MOST, BOUND = 3, 3, 0.5

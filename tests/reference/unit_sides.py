@@ -17,7 +17,7 @@ from gossamer.objectives.objective import Objective
 from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream
 from gossamer.protocol.effects import Release
 from gossamer.randomness import Stream
-from gossamer.sides.answers import Answer
+from gossamer.sides.machine import Answer
 from gossamer.vectors import Released
 
 

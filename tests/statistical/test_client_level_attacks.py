@@ -36,11 +36,11 @@ from gossamer.protocol.effects import Send
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.world import World
-from gossamer.sides.client_guarantees import OTHERS, curated_guarantees, noised_guarantee
-from gossamer.sides.making import open_pool
+from gossamer.sides.guarantees import OTHERS, curated_guarantees, noised_guarantee
+from gossamer.sides.home import Simulated
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, Samples, SidePlan
+from gossamer.sides.pool import open_pool
 from gossamer.sides.samples import Shard
-from gossamer.sides.simulated import Simulated
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public
 

@@ -128,10 +128,9 @@ HOMES = {
 LABELLERS = {
     "sides/secure_unit.py",  # the sum that masks were taken off, for a unit alone
     "sides/client.py",  # after the charge and the noise; what is raw, for its trust scope alone
-    "sides/curator.py",  # after the charge and the noise
     "sides/pool.py",  # blanks, which hold nothing
     "sides/samples.py",  # after the charge and the noise
-    "sides/stream.py",  # after the charge and the noise
+    "sides/servers.py",  # after the charge and the noise
     "privacy/masking/agent.py",  # after the masks were added
     "vectors.py",
     "protocol/encoding.py",  # what a peer labelled

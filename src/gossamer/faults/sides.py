@@ -15,12 +15,11 @@ import numpy as np
 from gossamer.faults.hosts import Killed
 from gossamer.protocol.trace import Step
 from gossamer.randomness import derive
-from gossamer.sides.answers import Answer
-from gossamer.sides.home import DRAWING
+from gossamer.sides.home import DRAWING, Simulated
 from gossamer.sides.ledger import Ledger
+from gossamer.sides.machine import Answer
 from gossamer.sides.plan import SidePlan
 from gossamer.sides.pool import Pool
-from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Confined, Masked, Public, Released
 
 # The home of data sides whose processes are killed: durable ledgers, other numbers in every life, and a reaper.

@@ -32,9 +32,8 @@ from gossamer.protocol.node import Node
 from gossamer.protocol.session import SessionSettings
 from gossamer.runtimes.speeds import Speeds
 from gossamer.sides.home import Home
-from gossamer.sides.making import Machine, open_pool
 from gossamer.sides.plan import SidePlan
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import Machine, Pool, open_pool
 from gossamer.sides.samples import Shard
 
 MOST_NODES = 6

@@ -18,8 +18,8 @@ from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledg
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.machine import Side
-from gossamer.sides.making import Machine
 from gossamer.sides.plan import SidePlan, Trust
+from gossamer.sides.pool import Machine
 
 # Seeds of faults: the first that fails, shortened, and how to run it again.
 #

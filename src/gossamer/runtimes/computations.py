@@ -23,7 +23,7 @@ from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.mail import Action
 from gossamer.runtimes.speeds import Speeds
-from gossamer.sides.answers import Answer, Computer, restorable
+from gossamer.sides.machine import Answer, Computer, restorable
 from gossamer.vectors import Released
 
 _ROUNDING = 1e-9  # of a step: so that a step that ends now counts as done, whatever the clock's last bits are

@@ -34,7 +34,7 @@ from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.mail import Action, Post
 from gossamer.runtimes.speeds import Speeds
 from gossamer.runtimes.world import Absences, World, clock_start
-from gossamer.sides.answers import Computer, restorable
+from gossamer.sides.machine import Computer, restorable
 
 # Timers of nodes in a simulation: each rings once, unless it is cancelled or set anew before.
 

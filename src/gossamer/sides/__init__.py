@@ -8,7 +8,7 @@ Three facts that were one are kept apart:
 | *world* | simulation, deployment, a laboratory of faults | `home` |
 | *trust scope* | who may hear what is raw | `plan.SidePlan.scope` |
 
-A `plan.SidePlan` is data. `making.open_pool` opens a `pool.Pool` of data sides from plans and a `home.Home`. Each side
+A `plan.SidePlan` is data. `pool.open_pool` opens a `pool.Pool` of data sides from plans and a `home.Home`. Each side
 is one `machine.Side`, which charges, draws and answers, in this order; what differs from kind to kind is a
 `machine.Rule`, and what differs from world to world is the `Home`.
 """

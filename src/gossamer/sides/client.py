@@ -1,9 +1,6 @@
 """A client's own updates, as they leave it: raw inside its trust scope, or clipped and noised.
 
-How they are made, by each kind of question, is in `updates`.
-
-Raw updates of clients: which of its rows each takes, and all of a call computed together.
-
+Of raw updates: which of its rows each takes, and all of a call computed together.
 A kind of question has a line in `WORK`: how its rows are drawn, from coins of the side's own, and what computes it.
 """
 
@@ -21,22 +18,14 @@ from gossamer.objectives.asked import LocalUpdates, Minibatches, Training
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import ClippedUpdate, LocalQuery, LocalUpdate, TrainingQuery
-from gossamer.sides.answers import Answer
 from gossamer.sides.home import Home, Numbers, numbers_in
 from gossamer.sides.ledger import Receipt
-from gossamer.sides.machine import NOTHING_PROVIDED, Due, Rule, Ticket, Together
+from gossamer.sides.machine import Answer, Due, Rule, Together
 from gossamer.sides.plan import WHOLE, ClientUpdate
 from gossamer.sides.samples import Shard
-from gossamer.sides.sum_rounding import Rounding
-from gossamer.sides.sums import Provided
+from gossamer.sides.sum_rounding import NOTHING_PROVIDED, Provided, Rounding
+from gossamer.sides.sums import Inputs, Ticket
 from gossamer.vectors import Confined, Released
-
-
-class Steps(NamedTuple):
-    """A ticket with the rows that its local steps take: [steps, batch], or mini-batches of different lengths."""
-
-    ticket: Ticket
-    rows: Any
 
 
 class Update(NamedTuple):
@@ -109,10 +98,10 @@ def check_query(name: str, query: Any) -> None:
         raise SpecError(f"{name} makes updates by {kinds}, found {type(query).__name__}")
 
 
-def steps_of(ticket: Ticket, shard: Shard, sampling: Numbers) -> Steps:
+def steps_of(ticket: Ticket, shard: Shard, sampling: Numbers) -> Inputs:
     """The rows of the training split for each local step, the same again for the same number."""
     query = ticket.task.query
-    return Steps(ticket, WORK[type(query)].draw(query, shard.rows, sampling.at(ticket.number)))
+    return Inputs(ticket, WORK[type(query)].draw(query, shard.rows, sampling.at(ticket.number)))
 
 
 class Updates:
@@ -121,14 +110,14 @@ class Updates:
     def __init__(self, objective: Objective, data: Split) -> None:
         self.objective, self._data = objective, data
 
-    def compute(self, asked: Sequence[Steps]) -> list[Update]:
+    def compute(self, asked: Sequence[Inputs]) -> list[Update]:
         """One update for each."""
         places: dict[type, list[int]] = {}
         for place, item in enumerate(asked):
             places.setdefault(type(item.ticket.task.query), []).append(place)
         found: dict[int, Update] = {}
         for kind, those in places.items():
-            tasks, rows = [asked[place].ticket.task for place in those], [asked[place].rows for place in those]
+            tasks, rows = [asked[place].ticket.task for place in those], [asked[place].drawn for place in those]
             made = WORK[kind].compute(self.objective, self._data, tasks, rows)
             updates = map(Update, made.updates, made.not_finite.tolist())
             found.update(zip(those, updates, strict=True))
@@ -167,10 +156,7 @@ class UpdateRule(Rule):
     def number(self, task: LocalUpdate, charged: int) -> int:
         return task.id
 
-    def amended(self, task: Any, became: Any) -> Any:
-        raise SpecError(f"agents of a unit run no rounds, found {type(became).__name__}")
-
-    def draw(self, ticket: Ticket) -> Steps:
+    def draw(self, ticket: Ticket) -> Inputs:
         return steps_of(ticket, self.shard, self._sampling)
 
     def together(self, task: LocalUpdate) -> Together:

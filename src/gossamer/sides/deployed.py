@@ -22,12 +22,12 @@ from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.streams.noise_streams import Record
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Query
-from gossamer.sides.home import Home, Kept, Noise, Numbers, StreamNoise
+from gossamer.sides.home import FloatNoise, FloatStream, Home, Kept, Numbers
 from gossamer.sides.ledger import Ledger, Receipt
 from gossamer.sides.plan import SidePlan, Stream
 from gossamer.sides.receipts import Noting
-from gossamer.sides.sum_rounding import GridQuery, Rounding
-from gossamer.sides.sums import InPieces, Provided, Sums
+from gossamer.sides.sum_rounding import GridQuery, Provided, Rounding
+from gossamer.sides.sums import InPieces, Sums
 
 
 class Receipts(Noting, Protocol):
@@ -38,7 +38,7 @@ class Receipts(Noting, Protocol):
         ...
 
 
-class GridNoise(Noise):
+class GridNoise(FloatNoise):
     """Gaussian noise on a grid; other laws in floating point. Nothing can be drawn again."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Deployed(Home):
         return self._signing
 
 
-class GridStream(StreamNoise):
+class GridStream(FloatStream):
     """Correlated noise that a restart does not lose, drawn on a grid; see `streams.records`.
 
     Raises

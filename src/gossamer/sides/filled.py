@@ -20,12 +20,10 @@ from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.sampling import provided_for
 from gossamer.privacy.tasks import Gradient, Round, Swap
-from gossamer.sides.answers import Answer, post_processed
 from gossamer.sides.home import Home, numbers_in
-from gossamer.sides.machine import Ticket
+from gossamer.sides.machine import Answer, post_processed
 from gossamer.sides.pool import Pool
-from gossamer.sides.round_answers import RoundSum, Turns
-from gossamer.sides.sums import Charged, InPieces, Total
+from gossamer.sides.sums import InPieces, RoundSum, Ticket, Total, Turns
 
 
 class Filled(InPieces):
@@ -45,23 +43,23 @@ class Filled(InPieces):
         super().__init__(objective.steady(), data)
         self._count, self._nobody = count, nobody_like(data)
 
-    def provided_for(self, ticket: Charged) -> int:
+    def provided_for(self, ticket: Ticket) -> int:
         """Number of examples that the answer to ``ticket`` is computed on, unless more are sampled."""
         task = ticket.task
         until, steps = (task.until, task.steps) if isinstance(task, Round) else (1, 1)
         return provided_for(task.query.sampling, self._count, until, steps)
 
-    def gradient(self, ticket: Charged, rows: IndexArray, data: Split) -> Total:
+    def gradient(self, ticket: Ticket, rows: IndexArray, data: Split) -> Total:
         found = super().gradient(ticket, rows, data)
         self.fill(ticket, self.provided_for(ticket) - len(rows))
         return found
 
-    def round(self, ticket: Charged, turns: Turns, data: Split) -> RoundSum:
+    def round(self, ticket: Ticket, turns: Turns, data: Split) -> RoundSum:
         found = super().round(ticket, turns, data)
         self.fill(ticket, self.provided_for(ticket) - int(np.count_nonzero(turns.slots < ticket.task.until)))
         return found
 
-    def of_nobody(self, ticket: Charged, count: int) -> Any:
+    def of_nobody(self, ticket: Ticket, count: int) -> Any:
         """The sum over no examples, and as long as over ``count``; what comes of these is dropped."""
         nothing = np.empty(0, np.int64)
         if isinstance(ticket.task, Gradient):
@@ -71,7 +69,7 @@ class Filled(InPieces):
         self.fill(ticket, count)
         return total
 
-    def fill(self, ticket: Charged, count: int) -> None:
+    def fill(self, ticket: Ticket, count: int) -> None:
         """Compute on ``count`` examples more, if that is any."""
         if count <= 0:
             return

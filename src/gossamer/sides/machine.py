@@ -10,13 +10,86 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy.typing as npt
+
 from gossamer.errors import SpecError
-from gossamer.sides.answers import Answer
+from gossamer.privacy.tasks import Gradient
+from gossamer.protocol.effects import Record
 from gossamer.sides.home import CHARGING, Home
 from gossamer.sides.ledger import Ledger, MemoryLedger, Receipt
-from gossamer.sides.sums import Provided
+from gossamer.sides.sum_rounding import NOTHING_PROVIDED, Provided
+from gossamer.sides.sums import Ticket
+from gossamer.vectors import Sendable
 
-NOTHING_PROVIDED = Provided()
+
+class Answer(NamedTuple):
+    """Answer to a task.
+
+    Attributes
+    ----------
+    released : Released
+        Answer for the node; where there is no receipt, what it may hand on inside its unit.
+    not_finite : int
+        Per-example gradients that were not finite and counted as zero. Raw: for the node's private log only.
+    too_long : int
+        Updates of clients that were longer than a curator's noise hides, or not finite, and counted as zero. Raw, too.
+    """
+
+    released: Sendable
+    not_finite: int = 0
+    too_long: int = 0
+
+    @property
+    def notes(self) -> tuple[Record, ...]:
+        """Records for the node's private log."""
+        if not (self.not_finite or self.too_long):
+            return ()
+        found = {"gradients_not_finite": self.not_finite, "updates_too_long": self.too_long}
+        return tuple(Record(name, float(number)) for name, number in found.items() if number)
+
+
+def post_processed(answer: npt.NDArray[Any], task: Gradient, l2: float) -> npt.NDArray[Any]:
+    """Return what a node gets in place of noisy sums: means, and the regulariser's gradient."""
+    size = task.model.size
+    answer /= task.query.normaliser
+    if task.query.unit != 1:
+        answer[:size] /= task.query.unit
+    if l2:
+        answer[:size] += l2 * task.model.values  # the model is public or released
+    return answer
+
+
+class Computer(Protocol):
+    """Part of a runtime that computes its nodes' tasks."""
+
+    def admit(self, node: str, task: Any) -> Any:
+        """Charge a task and give it a ticket, or raise `BudgetSpent`."""
+        ...
+
+    def amended(self, ticket: Any, task: Any) -> Any:
+        """The ticket of a round that was admitted and has become ``task``; called right before it is computed."""
+        ...
+
+    def compute(self, tickets: Sequence[Any]) -> list[Answer]:
+        """The answers to ``tickets``, in order."""
+        ...
+
+    def releases(self, node: str) -> int:
+        """Number of releases that ``node`` has been charged."""
+        ...
+
+
+def restorable(computer: Computer) -> Any:
+    """Return ``computer``, if its state can be kept, and given to another one of the same run, as `Pool`'s can.
+
+    Raises
+    ------
+    SpecError
+        If it cannot.
+    """
+    if not hasattr(computer, "ticket_snapshot"):
+        raise SpecError(f"the state of {type(computer).__name__} cannot be kept; run without checkpoints")
+    return computer
 
 
 class Due(NamedTuple):
@@ -35,30 +108,6 @@ class Due(NamedTuple):
     receipt: Receipt | None
     once: bool = False
     provided: Provided = NOTHING_PROVIDED
-
-
-class Ticket(NamedTuple):
-    """A task that will be answered; if it costs anything, it is charged.
-
-    Attributes
-    ----------
-    side : Side
-        Side of the party.
-    task : task
-        Task that is answered, as it is by now.
-    number : int
-        Number that its randomness is keyed by: of the charge, or the task's own where there is none.
-    provided : Provided
-        Provisions for its noise.
-    opened : int or None
-        Number among those that are answered once.
-    """
-
-    side: Side
-    task: Any
-    number: int
-    provided: Provided
-    opened: int | None
 
 
 Together = Callable[[Sequence[Any]], Sequence[Any]]
@@ -101,7 +150,7 @@ class Rule(Protocol):
         SpecError
             If it cannot.
         """
-        ...
+        raise SpecError(f"this data side runs no rounds, found {type(became).__name__}")
 
     def draw(self, ticket: Ticket) -> Any:
         """Draw what the raw answer needs, such as a batch."""

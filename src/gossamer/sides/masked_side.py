@@ -18,14 +18,14 @@ from gossamer.keys.identity import Identity, PublicKey
 from gossamer.privacy.masking import Identities, MaskingAgent, Step, UintArray, packed, reproducible_secret, unpacked
 from gossamer.privacy.masking.messages import REQUESTS, check_identities
 from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep
-from gossamer.sides.answers import Answer
-from gossamer.sides.client import SLACK, Steps, Update, Updates, clipped, steps_of
+from gossamer.sides.client import SLACK, Update, Updates, clipped, steps_of
 from gossamer.sides.home import Home, MarkInMemory, RoundMark, numbers_in, numbers_of
 from gossamer.sides.ledger import Ledger, Receipt
-from gossamer.sides.machine import Due, Rule, Ticket, Together
+from gossamer.sides.machine import Answer, Due, Rule, Together
 from gossamer.sides.plan import MaskedMember
 from gossamer.sides.samples import Shard
 from gossamer.sides.secure_unit import RoundTerms, SecureUnit, inputs_digest
+from gossamer.sides.sums import Inputs, Ticket
 from gossamer.vectors import Public, Sendable
 
 Members = Callable[[int], Sequence[str]]
@@ -260,10 +260,7 @@ class MemberRule(Rule):
     def number(self, task: Any, charged: int) -> int:
         return int(task.id)
 
-    def amended(self, task: Any, became: Any) -> Any:
-        raise SpecError(f"agents of a unit run no rounds, found {type(became).__name__}")
-
-    def draw(self, ticket: Ticket) -> Steps | None:
+    def draw(self, ticket: Ticket) -> Inputs | None:
         """Rows of the local steps; a message of a sum draws nothing from the data."""
         if self.together(ticket.task) is None:
             return None

@@ -1,22 +1,29 @@
 """A pool of data sides, which compute together: the whole of a runtime's call at once.
 
-Answers of a party without data, and data sides of a run of which only the schedule is wanted.
+`open_pool` opens them: the one place that looks at a plan's kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from gossamer.data.examples import Split
 from gossamer.errors import SpecError
+from gossamer.objectives.objective import Objective
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.privacy.unit_tasks import MaskingStep
-from gossamer.sides.answers import Answer
+from gossamer.protocol.messages import confidants
+from gossamer.sides.client import NoisedRule, UpdateRule, Updates
 from gossamer.sides.home import DRAWING, Home
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.machine import NOTHING_PROVIDED, Due, Rule, Side, Ticket, Together
-from gossamer.sides.round_answers import amended
+from gossamer.sides.machine import Answer, Due, Rule, Side, Together
+from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember, Nothing, Samples, SidePlan, Stream
+from gossamer.sides.samples import SampleRule, Shard
+from gossamer.sides.servers import CuratorRule, StreamRule
+from gossamer.sides.sums import Sums, Ticket, amended
 from gossamer.vectors import Blank, Sendable
 
 
@@ -28,9 +35,6 @@ class NothingRule(Rule):
 
     def due(self, task: Any, charged: int) -> Due:
         raise SpecError(f"{self._name} has no data in this run, found a task for them: {type(task).__name__}")
-
-    def amended(self, task: Any, became: Any) -> Any:
-        return self.due(became, 0)
 
     def release(self, ticket: Ticket, raw: Any) -> Answer:
         raise AssertionError("nothing is ever admitted")
@@ -80,7 +84,7 @@ def _blank(task: Any) -> Sendable:
 
 
 class Pool:
-    """The data sides of one process, a `gossamer.sides.answers.Computer`.
+    """The data sides of one process, a `gossamer.sides.machine.Computer`.
 
     Attributes
     ----------
@@ -124,7 +128,8 @@ class Pool:
 
     def amended(self, ticket: Ticket, task: Any) -> Ticket:
         """The ticket of a round that was admitted and has become ``task``; called right before it is computed."""
-        return ticket.side.amended(ticket, task)
+        found: Ticket = ticket.side.amended(ticket, task)
+        return found
 
     def compute(self, tickets: Sequence[Ticket]) -> list[Answer]:
         """The answers to ``tickets``, in order.
@@ -157,7 +162,8 @@ class Pool:
 
     def release(self, ticket: Ticket, raw: Any) -> Answer:
         """The answer to a ticket of what it comes to without noise."""
-        return ticket.side.release(ticket, raw)
+        found: Answer = ticket.side.release(ticket, raw)
+        return found
 
     def releases(self, node: str) -> int:
         """Number of charged releases with the data of ``node``."""
@@ -188,9 +194,100 @@ class Pool:
     def ticket_of(self, snapshot: tuple[Any, ...]) -> Ticket:
         """Return the ticket whose `ticket_snapshot` this is."""
         name, task, number, opened = snapshot
-        return Ticket(self.sides[name], task, number, NOTHING_PROVIDED, opened)
+        return Ticket(self.sides[name], task, number, opened=opened)
 
     def renew(self, name: str) -> None:
         """Open the data side of ``name`` again, as its process does that was started again."""
         if name in self._opened:
             self.sides[name] = self._opened[name]()
+
+
+Machine = Callable[[str, Rule, Ledger | None, Home], Side]
+
+
+def open_pool(
+    plans: Mapping[str, SidePlan],
+    shards: Mapping[str, Shard],
+    objective: Objective,
+    data: Split,
+    home: Home,
+    machine: Machine = Side,
+    trust: Mapping[str, str] | None = None,
+) -> Pool:
+    """The data sides of one process: of all parties in a simulation, of one in a deployment.
+
+    Parameters
+    ----------
+    plans : mapping of str to SidePlan
+        Plan of each party.
+    shards : mapping of str to Shard
+        Shard of each party with examples.
+    objective : Objective
+        Common to all.
+    data : Split
+        The training split that all shards are rows of.
+    home : Home
+        The world.
+    machine : callable
+        Function that makes a side; another one has a bug that tests are to find.
+    trust : mapping of str to str, optional
+        The trust scope of each party that is in one, to hold those of the plans against.
+
+    Raises
+    ------
+    SpecError
+        If the noise of a plan cannot be drawn in this world, or a plan's scope is no trust scope of the run.
+    """
+    if trust is not None:
+        _check_scopes(plans, trust)
+    sums, updates = home.sums(objective, data), Updates(objective, data)
+
+    def opened(name: str, plan: SidePlan) -> Side:
+        ledger = None if plan.charges() is None else home.ledger(name, plan)
+        return machine(name, _rule(name, plan, shards.get(name), sums, updates, home, ledger), ledger, home)
+
+    charged = {name: plan.charges() for name, plan in plans.items()}
+    counted_by = {owner: name for name, charges in charged.items() if charges is not None for owner in charges.owners}
+    return Pool(home, {name: partial(opened, name, plan) for name, plan in plans.items()}, counted_by)
+
+
+def _check_scopes(plans: Mapping[str, SidePlan], trust: Mapping[str, str]) -> None:
+    """Refuse plans by which others hear what is raw than those whom the party trusts."""
+    for name, plan in plans.items():
+        trusted = confidants(trust, name)
+        if (scope := plan.trusted.scope) and scope != trusted:
+            raise SpecError(
+                f"what is raw of {name} stays with {', '.join(sorted(trusted))}, and its plan shows it to "
+                f"{', '.join(sorted(scope))}"
+            )
+
+
+def _rule(
+    name: str,
+    plan: SidePlan,
+    shard: Shard | None,
+    sums: Sums,
+    updates: Updates,
+    home: Home,
+    ledger: Ledger | None,
+) -> Rule:
+    if shard is None and isinstance(plan, Samples | ClientUpdate | MaskedMember):
+        raise SpecError(f"{name} needs examples for what is planned, and has none")
+    held: Any = shard
+    match plan:
+        case Samples():
+            return SampleRule(name, plan, held, sums, home)
+        case ClientUpdate():
+            return (UpdateRule if plan.noise is None else NoisedRule)(name, plan, held, updates, home)
+        case MaskedMember():
+            # Masks need cryptography, which is optional, so it is imported only here.
+            from gossamer.sides.masked_side import MemberRule
+
+            return MemberRule(name, plan, held, updates, home, ledger)
+        case Stream():
+            return StreamRule(name, plan, home)
+        case Curator():
+            return CuratorRule(name, plan, updates.objective, home)
+        case Nothing():
+            return NothingRule(name)
+    raise SpecError(f"no data side is known for the plan of {name}, found {type(plan).__name__}")

@@ -10,14 +10,12 @@ import numpy as np
 from gossamer.arrays import IndexArray
 from gossamer.errors import SpecError
 from gossamer.privacy.tasks import Gradient, Query, Round
-from gossamer.sides.answers import Answer, post_processed
 from gossamer.sides.home import Home, numbers_in, sampled
 from gossamer.sides.ledger import Receipt
-from gossamer.sides.machine import Due, Rule, Ticket, Together
+from gossamer.sides.machine import Answer, Due, Rule, Together, post_processed
 from gossamer.sides.plan import Samples
-from gossamer.sides.round_answers import RoundSum, Turns, amended, rates_of
-from gossamer.sides.sum_rounding import Rounding
-from gossamer.sides.sums import Batch, Noisy, Provided, Run, Sums, Total
+from gossamer.sides.sum_rounding import Provided, Rounding
+from gossamer.sides.sums import Inputs, Noisy, RoundSum, Sums, Ticket, Total, Turns, amended, rates_of
 from gossamer.vectors import Released
 
 
@@ -77,23 +75,22 @@ class SampleRule(Rule):
             raise SpecError(f"only rounds are amended, found {type(task).__name__}")
         return amended(task, became)
 
-    def draw(self, ticket: Ticket) -> Batch | Run:
+    def draw(self, ticket: Ticket) -> Inputs:
         """The examples of a release; of a round, with the step at which each takes its turn."""
         rows, sampling = self.shard.rows, ticket.task.query.sampling
         if isinstance(ticket.task, Gradient):
-            return Batch(ticket, self._held(rows[sampled(self._sampling, ticket.number, sampling, len(rows))]))
+            drawn = rows[sampled(self._sampling, ticket.number, sampling, len(rows))]
+            return Inputs(ticket, drawn[self._held(drawn)])
         generator = self._sampling.at(ticket.number)
-        drawn: IndexArray = sampling.draw(generator, len(rows))
+        drawn = sampling.draw(generator, len(rows))
         slots = sampling.slots(generator, len(drawn), ticket.task.steps)
         rows = rows[drawn]
-        held = ~np.isin(rows, self.shard.blank) if self.shard.blank.size else slice(None)
-        return Run(ticket, Turns(rows[held], slots[held]))
+        held = self._held(rows)
+        return Inputs(ticket, Turns(rows[held], slots[held]))
 
-    def _held(self, rows: IndexArray) -> IndexArray:
-        if not self.shard.blank.size:
-            return rows
-        found: IndexArray = rows[~np.isin(rows, self.shard.blank)]
-        return found
+    def _held(self, rows: IndexArray) -> Any:
+        """Index of those of ``rows`` that hold something."""
+        return ~np.isin(rows, self.shard.blank) if self.shard.blank.size else slice(None)
 
     def together(self, task: Gradient | Round) -> Together:
         return self.sums.gradients if isinstance(task, Gradient) else self.sums.rounds

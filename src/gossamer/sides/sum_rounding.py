@@ -232,3 +232,22 @@ class GridQuery:
     def vector(self, total: npt.NDArray[np.floating], count: float) -> npt.NDArray[np.floating]:
         """Return the vector that gets the noise: raw."""
         return np.append(total.astype(np.float64), self.per_example * count) if self.per_example else total
+
+
+@dataclass(frozen=True, slots=True)
+class Provided:
+    """Provisions for one release's sum and noise: public, and fixed before its charge.
+
+    Attributes
+    ----------
+    rounding : Rounding or None
+        Rounding of the sum; None where it is not covered.
+    grid : GridQuery or None
+        The noise; None for laws that are drawn in floating point, and for none.
+    """
+
+    rounding: Rounding | None = None
+    grid: GridQuery | None = None
+
+
+NOTHING_PROVIDED = Provided()

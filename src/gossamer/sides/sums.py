@@ -1,68 +1,189 @@
-"""Computation of clipped sums over samples: all of a call together, or each alone and in pieces."""
+"""Computation of clipped sums over samples: all of a call together, or each alone and in pieces.
+
+They are raw: for the data side only. The kinds of rounds of local steps stand in `tasks.Round`; each bounds what one
+example can move the sum by, by other means:
+
+- ``batch``: the model and the weight at which an example is evaluated depend on its own slot and on what was released,
+  so another example changes nothing about it. Its share is clipped to C, and weighted by eta_h/eta_0 <= 1.
+- ``clipped_sum``: one example may change all that comes after it, so the whole sum is clipped to C/2. Two such sums
+  are at most C apart, whatever the data. The unclipped sum is not kept.
+- ``sequential``: nothing is bounded.
+
+In all of them only slots below ``until`` are used, a number that is public.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
+from gossamer.errors import SpecError
+from gossamer.objectives.asked import LocalRound, LocalSums
+from gossamer.objectives.local_steps import clipped_on
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.tasks import Gradient, Round
-from gossamer.sides.round_answers import RoundSum, Turns, round_sum
-from gossamer.sides.sum_rounding import GridQuery, Rounding
+from gossamer.sides.sum_rounding import NOTHING_PROVIDED, Provided, Rounding
+
+_NUMBERS = 2**20  # of models that are held at once
 
 
-@dataclass(frozen=True, slots=True)
-class Provided:
-    """Provisions for one release's sum and noise: public, and fixed before its charge.
+class Turns(NamedTuple):
+    """Raw: the examples that a round has drawn.
 
     Attributes
     ----------
-    rounding : Rounding or None
-        Rounding of the sum; None where it is not covered.
-    grid : GridQuery or None
-        The noise; None for laws that are drawn in floating point, and for none.
+    rows : ndarray [drawn] of int64
+        Rows of the training split.
+    slots : ndarray [drawn] of int64
+        Step at which each takes its turn.
     """
 
-    rounding: Rounding | None = None
-    grid: GridQuery | None = None
+    rows: IndexArray
+    slots: IndexArray
 
 
-class Named(Protocol):
-    """A data side, as far as it has a name."""
+class RoundSum(NamedTuple):
+    """Sum of a round.
 
-    @property
-    def name(self) -> str:
-        """Name of the party."""
-        ...
+    Attributes
+    ----------
+    total : ndarray [answer_size]
+        Raw, to be noised: of the objective's dtype.
+    zeroed : int
+        Raw: gradients, or sums to be clipped, that were not finite and counted as zero.
+    public : ndarray [answer_size] or float
+        Added after the noise: made of released models and public numbers only.
+    """
+
+    total: FloatArray
+    zeroed: int
+    public: FloatArray | float = 0.0
 
 
-class Charged(Protocol):
-    """A task whose charge stands, such as a `machine.Ticket`."""
+def round_sum(task: Round, turns: Turns, objective: Objective, data: Split) -> RoundSum:
+    """The sum of ``task`` over the examples whose slot was reached."""
+    reached = turns.slots < task.until
+    # In the order of their slots; of several in one slot the first of the shard goes first.
+    order = np.argsort(turns.slots[reached], kind="stable")
+    taken = Turns(turns.rows[reached][order], turns.slots[reached][order])
+    return _SUMS[task.update](task, taken, objective, data)
 
-    @property
-    def side(self) -> Named:
-        """Side that charged it."""
-        ...
 
-    @property
-    def number(self) -> int:
-        """Number that its randomness is keyed by."""
-        ...
+def rates_of(task: Round) -> npt.NDArray[np.float64]:
+    """The step sizes of all steps of ``task``, [steps].
 
-    @property
-    def task(self) -> Any:
-        """Task as it is by now."""
-        ...
+    Raises
+    ------
+    SpecError
+        If one is not positive; or, for ``batch``, above the first, which would let one example weigh more than C.
+    """
+    rates = task.step_sizes.at(np.arange(task.steps))
+    if not (np.isfinite(rates).all() and (rates > 0).all()):
+        raise SpecError(f"step sizes are positive in all {task.steps} steps of a round, found {task.step_sizes}")
+    if task.update == "batch" and not (rates <= rates[0]).all():
+        raise SpecError(
+            f"no step of a batch round is larger than its first, as the clip bounds that, found {task.step_sizes}"
+        )
+    return rates
 
-    @property
-    def provided(self) -> Provided:
-        """Provisions for its sum and noise."""
-        ...
+
+def amended(task: Round, became: Round) -> Round:
+    """``became``, if ``task`` can have become it: models swapped in after its own, and another ``until``.
+
+    Raises
+    ------
+    SpecError
+        If anything else has changed, such as what was charged.
+    """
+    admitted = (task.id, task.query, task.steps, task.step_sizes, task.update, task.where)
+    found = (became.id, became.query, became.steps, became.step_sizes, became.update, became.where)
+    if found != admitted or became.swaps[: len(task.swaps)] != task.swaps:
+        raise SpecError(
+            f"only models are swapped into the admitted round {task.id}, after those it has; found another round, "
+            f"{became.id}: submit it as a task of its own"
+        )
+    return became
+
+
+def _models(task: Round, dtype: np.dtype[np.floating]) -> FloatArray:
+    return np.stack([swap.model.values for swap in task.swaps]).astype(dtype, copy=False)
+
+
+def _starts(task: Round) -> IndexArray:
+    """Slots from which on each model counts."""
+    return np.array([swap.step for swap in task.swaps], np.int64)
+
+
+def _batch(task: Round, taken: Turns, objective: Objective, data: Split) -> RoundSum:
+    models, rates = _models(task, objective.dtype), rates_of(task)
+    weights = rates / rates[0]
+    model_of = np.searchsorted(_starts(task), np.arange(task.steps), side="right") - 1
+    # Slots in a row that share model and weight are computed together.
+    changes = (np.diff(model_of) != 0) | (np.diff(weights) != 0)
+    begins = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    group = np.searchsorted(begins, taken.slots, side="right") - 1
+    groups, firsts = np.unique(group, return_index=True)
+    batches = np.split(taken.rows, firsts[1:]) if len(groups) else []
+    total, zeroed = np.zeros(task.answer_size), 0
+    width = max(1, _NUMBERS // objective.size)
+    for start in range(0, len(groups), width):
+        some = slice(start, start + width)
+        slots = begins[groups[some]]
+        clips, wheres = np.full(len(slots), task.query.mechanism.clip), [task.where] * len(slots)
+        found = clipped_on(objective, models[model_of[slots]], data, batches[some], clips, wheres)
+        for weight, row in zip(weights[slots], found.sums, strict=True):
+            total += weight * row
+        zeroed += int(found.zeroed.sum())
+    return RoundSum(total.astype(objective.dtype), zeroed, _decay(task, models, model_of, weights, objective.l2))
+
+
+def _decay(
+    task: Round, models: FloatArray, model_of: IndexArray, weights: npt.NDArray[np.float64], l2: float
+) -> FloatArray | float:
+    """The L2 term of all slots that were reached, whether or not an example was drawn for them: a public number."""
+    if not l2:
+        return 0.0
+    held = np.bincount(model_of[: task.until], weights[: task.until], minlength=len(models))
+    decay = np.zeros(task.answer_size)
+    for weight, model in zip(held, models, strict=True):
+        decay += task.where.step * l2 * weight * model[task.where.slice]
+    return decay
+
+
+def _local_sums(task: Round, taken: Turns, clip: float, objective: Objective, data: Split) -> LocalSums:
+    models, rates = _models(task, objective.dtype), rates_of(task)
+    starts = np.searchsorted(taken.slots, _starts(task)).astype(np.int64)
+    steps = LocalRound(models, starts, taken.rows, rates[taken.slots], float(rates[0]), clip, task.where)
+    return objective.local_steps([steps], data)
+
+
+def _clipped_sum(task: Round, taken: Turns, objective: Objective, data: Split) -> RoundSum:
+    found = _local_sums(task, taken, math.inf, objective, data)
+    total, zeroed = found.sums[0].astype(np.float64), int(found.zeroed[0])
+    norm, most = float(np.linalg.norm(total)), task.query.mechanism.clip / 2
+    if not math.isfinite(norm):
+        return RoundSum(np.zeros(task.answer_size, objective.dtype), zeroed + 1)
+    if norm > most:
+        total *= most / norm
+    return RoundSum(total.astype(objective.dtype), zeroed)
+
+
+def _sequential(task: Round, taken: Turns, objective: Objective, data: Split) -> RoundSum:
+    found = _local_sums(task, taken, task.query.mechanism.clip, objective, data)
+    return RoundSum(found.sums[0], int(found.zeroed[0]))
+
+
+_SUMS: Mapping[str, Callable[[Round, Turns, Objective, Split], RoundSum]] = {
+    "batch": _batch,
+    "clipped_sum": _clipped_sum,
+    "sequential": _sequential,
+}
 
 
 class Total(NamedTuple):
@@ -85,18 +206,35 @@ class Noisy(NamedTuple):
     zeroed: int
 
 
-class Batch(NamedTuple):
-    """A ticket of a gradient with the rows that were drawn for it."""
+class Ticket(NamedTuple):
+    """A task that will be answered; if it costs anything, it is charged.
 
-    ticket: Charged
-    rows: IndexArray
+    Attributes
+    ----------
+    side : DataSide
+        Side of the party (`machine`).
+    task : task
+        Task that is answered, as it is by now.
+    number : int
+        Number that its randomness is keyed by: of the charge, or the task's own where there is none.
+    provided : Provided
+        Provisions for its noise.
+    opened : int or None
+        Number among those that are answered once.
+    """
+
+    side: Any
+    task: Any
+    number: int
+    provided: Provided = NOTHING_PROVIDED
+    opened: int | None = None
 
 
-class Run(NamedTuple):
-    """A ticket of a round with the examples that were drawn for it."""
+class Inputs(NamedTuple):
+    """A ticket with what was drawn for it: rows of a gradient, the turns of a round, or the rows of local steps."""
 
-    ticket: Charged
-    turns: Turns
+    ticket: Ticket
+    drawn: Any
 
 
 class Sums(Protocol):
@@ -107,11 +245,11 @@ class Sums(Protocol):
         """Common to all."""
         ...
 
-    def gradients(self, asked: Sequence[Batch]) -> Sequence[Total | Noisy]:
+    def gradients(self, asked: Sequence[Inputs]) -> Sequence[Total | Noisy]:
         """The clipped sums of gradients; with noise only where a home draws it there."""
         ...
 
-    def rounds(self, asked: Sequence[Run]) -> list[RoundSum]:
+    def rounds(self, asked: Sequence[Inputs]) -> list[RoundSum]:
         """Compute the sums of rounds of local steps."""
         ...
 
@@ -123,23 +261,23 @@ class Together:
         self.objective, self._data = objective, data
         self._models = np.empty((0, objective.size), objective.dtype)  # reused from call to call
 
-    def gathered(self, asked: Sequence[Batch]) -> tuple[FloatArray, list[IndexArray], FloatArray]:
+    def gathered(self, asked: Sequence[Inputs]) -> tuple[FloatArray, list[IndexArray], FloatArray]:
         """Models [width, size], which the next call overwrites, batches and clips [width]."""
         if len(self._models) < len(asked):
             self._models = np.empty((len(asked), self.objective.size), self.objective.dtype)
         models = self._models[: len(asked)]
         np.stack([item.ticket.task.model.values for item in asked], out=models)
-        batches = [item.rows for item in asked]
+        batches = [item.drawn for item in asked]
         return models, batches, np.array([item.ticket.task.query.mechanism.clip for item in asked])
 
-    def gradients(self, asked: Sequence[Batch]) -> Sequence[Total | Noisy]:
+    def gradients(self, asked: Sequence[Inputs]) -> Sequence[Total | Noisy]:
         models, batches, clips = self.gathered(asked)
         found = self.objective.clipped_gradients(models, self._data, batches, clips)
         sums = zip(found.sums, found.zeroed.tolist(), found.unclipped.tolist(), map(len, batches), strict=True)
         return [Total(*row) for row in sums]
 
-    def rounds(self, asked: Sequence[Run]) -> list[RoundSum]:
-        return [round_sum(item.ticket.task, item.turns, self.objective, self._data) for item in asked]
+    def rounds(self, asked: Sequence[Inputs]) -> list[RoundSum]:
+        return [round_sum(item.ticket.task, item.drawn, self.objective, self._data) for item in asked]
 
 
 class InPieces:
@@ -148,13 +286,13 @@ class InPieces:
     def __init__(self, objective: Objective, data: Split) -> None:
         self.objective, self.data = objective, data
 
-    def gradients(self, asked: Sequence[Batch]) -> list[Total]:
-        return [self.gradient(item.ticket, item.rows, self.data) for item in asked]
+    def gradients(self, asked: Sequence[Inputs]) -> list[Total]:
+        return [self.gradient(item.ticket, item.drawn, self.data) for item in asked]
 
-    def rounds(self, asked: Sequence[Run]) -> list[RoundSum]:
-        return [self.round(item.ticket, item.turns, self.data) for item in asked]
+    def rounds(self, asked: Sequence[Inputs]) -> list[RoundSum]:
+        return [self.round(item.ticket, item.drawn, self.data) for item in asked]
 
-    def gradient(self, ticket: Charged, rows: IndexArray, data: Split) -> Total:
+    def gradient(self, ticket: Ticket, rows: IndexArray, data: Split) -> Total:
         """The sum over ``rows`` of ``data``."""
         task: Gradient = ticket.task
         models, clip = task.model.values[None], task.query.mechanism.clip
@@ -168,7 +306,7 @@ class InPieces:
             counts += found.zeroed[0], found.unclipped[0]
         return Total(total, int(counts[0]), int(counts[1]), len(rows))
 
-    def round(self, ticket: Charged, turns: Turns, data: Split) -> RoundSum:
+    def round(self, ticket: Ticket, turns: Turns, data: Split) -> RoundSum:
         """The sum of a round; of a ``batch``, whose examples do not depend on each other, in pieces."""
         task: Round = ticket.task
         # Only examples whose turn came: were there pieces for others too, time would tell how many were drawn.
@@ -185,7 +323,7 @@ class InPieces:
         return RoundSum(total, sum(part.zeroed for part in parts), parts[0].public)
 
 
-def _rounding(ticket: Charged) -> Rounding:
+def _rounding(ticket: Ticket) -> Rounding:
     rounding = ticket.provided.rounding
     assert rounding is not None, "pieces need a home that provides for their rounding"
     return rounding

@@ -36,7 +36,7 @@ from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
-from gossamer.sides.answers import Answer
+from gossamer.sides.machine import Answer
 from gossamer.sides.pool import DryRun
 from gossamer.topology.builders import build_graph
 from gossamer.vectors import LARGEST_VALUE, Blank, Confined, Public, Released, Sendable, Vector

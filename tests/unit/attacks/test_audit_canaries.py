@@ -16,11 +16,10 @@ from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
-from gossamer.sides.making import open_pool
+from gossamer.sides.home import Simulated
 from gossamer.sides.plan import Samples
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import Pool, open_pool
 from gossamer.sides.samples import Shard
-from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Public
 
 GENERATOR = np.random.default_rng(1)
@@ -134,7 +133,7 @@ def test_a_blank_slot_is_sampled_and_has_no_gradient() -> None:
     batches, answers = [], []
     for sides in (pool(objective, shard), pool(objective, shard, blank)):
         ticket = sides.admit("node", task)
-        batches.append(sides.sides["node"].draw(ticket).rows)
+        batches.append(sides.sides["node"].draw(ticket).drawn)
         answers.append(sides.compute([ticket])[0].released.values)
     assert np.isin(blank, batches[0]).any()
     np.testing.assert_array_equal(batches[1], np.setdiff1d(batches[0], blank))

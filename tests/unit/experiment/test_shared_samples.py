@@ -39,7 +39,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Batches]:
         def noted(self: Any, ticket: Any) -> Any:
             batch = draw(self, ticket)
             if batch is not None:
-                rows = batch.rows if isinstance(batch.rows, np.ndarray) else batch.rows.examples
+                rows = batch.drawn if isinstance(batch.drawn, np.ndarray) else batch.drawn.examples
                 owner = getattr(self, "name", None) or self._name
                 found[owner, ticket.number] = tuple(rows.ravel().tolist())
             return batch

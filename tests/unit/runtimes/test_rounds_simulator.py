@@ -27,7 +27,7 @@ from gossamer.runtimes.links import FaultSettings
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
-from gossamer.sides.answers import Answer
+from gossamer.sides.machine import Answer
 from gossamer.sides.pool import DryRun
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.vectors import Coordinates, Public

@@ -14,8 +14,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
-from gossamer.sides.plan import MaskedMember, Samples, Stream
-from gossamer.sides.side_plan import most_drawn
+from gossamer.sides.plan import MaskedMember, Samples, Stream, most_drawn
 from gossamer.vectors import Public
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE

@@ -32,10 +32,9 @@ from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import Cohort, CuratedSum
-from gossamer.sides.client_guarantees import CURATOR, OTHERS, curated_guarantees
-from gossamer.sides.making import open_pool
+from gossamer.sides.guarantees import CURATOR, OTHERS, curated_guarantees
 from gossamer.sides.plan import WHOLE, Curator
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import Pool, open_pool
 from gossamer.vectors import Confined, Released
 
 WORLDS = ["simulation", "deployment", "laboratory"]

@@ -16,11 +16,10 @@ from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import ClippedUpdate, CuratedSum, LocalUpdate
 from gossamer.sides.client import clipped
-from gossamer.sides.client_guarantees import OTHERS, curated_guarantees
-from gossamer.sides.curator import checked, vote
-from gossamer.sides.making import open_pool
+from gossamer.sides.guarantees import OTHERS, curated_guarantees
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, SidePlan
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import Pool, open_pool
+from gossamer.sides.servers import checked, vote
 from gossamer.vectors import Confined
 
 MANY, SHARE = 10_000, 0.2

@@ -20,9 +20,9 @@ from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides import samples
+from gossamer.sides.home import FloatNoise
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import DryRun, Pool
-from gossamer.sides.simulated import FloatNoise
 from gossamer.vectors import Public, Released
 
 SIZE = 3

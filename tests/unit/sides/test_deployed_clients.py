@@ -28,8 +28,7 @@ from gossamer.privacy.masking.messages import Announcement, Roster
 from gossamer.privacy.unit_tasks import REFUSED, MaskingStep
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.sides.ledger import Receipt
-from gossamer.sides.plan import MaskedMember
-from gossamer.sides.side_plan import CountedOn
+from gossamer.sides.plan import CountedOn, MaskedMember
 from gossamer.vectors import Public
 
 RUN, OTHER_RUN = "a" * 32, "b" * 32

@@ -17,19 +17,17 @@ from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.sampling import OPEN_TIMES, PUBLIC_TIMES, Poisson
 from gossamer.privacy.streams import agent_noise
 from gossamer.privacy.streams.agent_noise import AgentNoise, own_server_guarantee
-from gossamer.sides.deployed_guarantee import (
+from gossamer.sides.guarantees import (
     DISK,
     FLOATING_POINT,
     MACHINE,
     NETWORK,
-    NOT_CRASHES,
     RANDOMNESS,
     ROUNDING_TOO,
-    Drawn,
-    Times,
     deployed_bound,
     deployed_guarantee,
 )
+from gossamer.sides.plan import NOT_CRASHES, Drawn, Times
 
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
 PLAN = planned(1.25, 1e-5, ADD_OR_REMOVE, "PLD")

@@ -26,8 +26,8 @@ from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacem
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool
-from gossamer.sides.round_answers import Turns, round_sum
 from gossamer.sides.sum_rounding import Rounding
+from gossamer.sides.sums import Turns, round_sum
 from gossamer.vectors import Coordinates, Public, Released
 
 N, FEATURES = 12, 4

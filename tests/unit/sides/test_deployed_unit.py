@@ -25,9 +25,8 @@ from gossamer.protocol.effects import Release
 from gossamer.runtimes.storage.file import IN_MEMORY, WrongStore
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.ledger import MemoryLedger
-from gossamer.sides.making import open_pool
 from gossamer.sides.plan import Stream
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import Pool, open_pool
 from gossamer.vectors import Confined, Released
 
 ROUNDS, SIZE, DEVIATION = 6, 3, 2.0

@@ -22,7 +22,7 @@ from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, provided_for
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides import sums
 from gossamer.sides.filled import nobody_like
-from gossamer.sides.round_answers import RoundSum, Turns, round_sum
+from gossamer.sides.sums import RoundSum, Turns, round_sum
 from gossamer.vectors import Coordinates, Public
 
 N, STEPS = 400, 8

@@ -27,7 +27,7 @@ from gossamer.protocol.encoding import decode, encode
 from gossamer.randomness import Stream, stream
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import DryRun, Pool
-from gossamer.sides.round_answers import RoundSum, Turns, round_sum
+from gossamer.sides.sums import RoundSum, Turns, round_sum
 from gossamer.vectors import Coordinates, Masked, Public, Released
 
 N, FEATURES, STEPS = 8, 5, 6
@@ -174,7 +174,7 @@ def test_many_models_are_taken_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -
     objective, data = objective_of(), data_of()
     task = a_round(objective)
     whole = round_sum(task, TURNS, objective, data).total
-    monkeypatch.setattr("gossamer.sides.round_answers._NUMBERS", 2 * objective.size)
+    monkeypatch.setattr("gossamer.sides.sums._NUMBERS", 2 * objective.size)
     np.testing.assert_allclose(round_sum(task, TURNS, objective, data).total, whole, rtol=1e-14)
 
 

@@ -35,9 +35,8 @@ from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import LocalUpdate, TrainingQuery
 from gossamer.protocol.encoding import decode, encode
 from gossamer.sides.client import clipped, shuffled
-from gossamer.sides.making import open_pool
 from gossamer.sides.plan import ClientUpdate, SidePlan
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import Pool, open_pool
 
 WORLDS = ("simulation", "deployment", "laboratory")
 FAR = replace(TRAINING, rate=5.0)
@@ -135,7 +134,7 @@ def test_all_orders_are_as_likely_and_independent_from_epoch_to_epoch() -> None:
 def test_an_update_is_that_of_the_definition_on_the_sides_own_examples() -> None:
     where = pool({name: ClientUpdate() for name in CLIENTS})
     for name in CLIENTS:
-        rows = where.sides[name].draw(where.admit(name, LocalUpdate(0, model(0.1), TRAINING))).rows
+        rows = where.sides[name].draw(where.admit(name, LocalUpdate(0, model(0.1), TRAINING))).drawn
         assert sorted(rows.examples.tolist()) == sorted([*SHARDS[name].rows, *SHARDS[name].rows])
 
         def gradient(w: np.ndarray, i: int) -> np.ndarray:

@@ -36,18 +36,17 @@ from gossamer.protocol.effects import Record
 from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
 from gossamer.sides import masked_side
 from gossamer.sides.client import Updates, clipped
-from gossamer.sides.client_guarantees import (
+from gossamer.sides.guarantees import (
     CURATOR,
     OTHERS,
     curated_guarantees,
+    deployed_guarantee,
     noised_guarantee,
 )
-from gossamer.sides.curator import checked
-from gossamer.sides.deployed_guarantee import deployed_guarantee
-from gossamer.sides.making import open_pool
+from gossamer.sides.home import Simulated
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, SidePlan, Trust
-from gossamer.sides.pool import Pool
-from gossamer.sides.simulated import Simulated
+from gossamer.sides.pool import Pool, open_pool
+from gossamer.sides.servers import checked
 from gossamer.vectors import Confined
 
 DELTA, MOST = 1e-5, 7

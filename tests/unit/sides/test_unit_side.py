@@ -16,12 +16,11 @@ from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.randomness import Stream as Generators
 from gossamer.randomness import stream
+from gossamer.sides.home import Simulated
 from gossamer.sides.machine import Ticket
-from gossamer.sides.making import open_pool
 from gossamer.sides.plan import ClientUpdate, Stream
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import Pool, open_pool
 from gossamer.sides.samples import Shard
-from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Confined, Public, Released
 
 SIZE, SEED, RECORDS = 3, 5, 4
@@ -172,7 +171,7 @@ def test_a_round_has_its_own_coins() -> None:
 
     assert update("a", 3) == update("a", 3)
     assert len({update("a", 3), update("a", 4), update("b", 3)}) == 3
-    rows = computer.sides["b"].draw(computer.admit("b", task(3))).rows
+    rows = computer.sides["b"].draw(computer.admit("b", task(3))).drawn
     assert rows.shape == (3, 4)
     assert set(rows.flat) <= set(range(10, 20))
 

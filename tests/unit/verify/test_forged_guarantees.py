@@ -18,8 +18,8 @@ from gossamer.algorithms.graph_federated import guarantees as units
 from gossamer.cli import main
 from gossamer.keys.identity import Identity
 from gossamer.privacy import guarantees
-from gossamer.sides import client_guarantees as clients
-from gossamer.sides import client_plans
+from gossamer.sides import guarantees as clients
+from gossamer.sides import plan
 from gossamer.sides.receipts import PURPOSE
 from gossamer.verify import gossamer_verify as second
 from gossamer.verify.gossamer_verify import Unreadable, verify
@@ -160,8 +160,8 @@ def test_observers_are_those_of_the_library() -> None:
     example = guarantees.PLANNED.unit
     assert {
         **dict.fromkeys([guarantees.OTHER_NODES, baselines._SEEN], example),
-        **dict.fromkeys([client_plans.EVERYBODY, client_plans.BUT_THE_CURATOR], guarantees.CLIENT),
-        client_plans.BUT_WHOEVER_SEES_THE_CURATOR: guarantees.CLIENT,
+        **dict.fromkeys([plan.EVERYBODY, plan.BUT_THE_CURATOR], guarantees.CLIENT),
+        plan.BUT_WHOEVER_SEES_THE_CURATOR: guarantees.CLIENT,
         **{units._OBSERVERS[where]: units.UNITS[where] for where in units.GradientAt},
     } == second.PROTECTED
     assert not {clients._THE_CURATOR, units._AGENTS, units._SERVER} & second.PROTECTED.keys()
@@ -175,8 +175,8 @@ def test_observers_are_those_of_the_library() -> None:
         {"observer": clients._THE_CURATOR},
         {"unit": "example of a node's shard, and of all others"},
         {"unit": "client with all of its data"},
-        {"unit": guarantees.CLIENT, "observer": client_plans.EVERYBODY, "rows_per_person": None},
-        {"unit": guarantees.CLIENT, "observer": client_plans.BUT_THE_CURATOR, "rows_per_person": None},
+        {"unit": guarantees.CLIENT, "observer": plan.EVERYBODY, "rows_per_person": None},
+        {"unit": guarantees.CLIENT, "observer": plan.BUT_THE_CURATOR, "rows_per_person": None},
         {"rows_per_person": None},
         {"rows_per_person": 2},
     ],
@@ -193,11 +193,11 @@ def test_what_is_known_of_nobody_does_not_follow(changed: dict[str, Any], tmp_pa
 
 def test_a_trusted_server_protects_from_nobody_who_is_told_by_it(tmp_path: Path) -> None:
     chain = chain_of(
-        GAUSSIAN, 1, *releases(1), owners=["x", "y"], unit=guarantees.CLIENT, observer=client_plans.BUT_THE_CURATOR
+        GAUSSIAN, 1, *releases(1), owners=["x", "y"], unit=guarantees.CLIENT, observer=plan.BUT_THE_CURATOR
     )
     entry = {"unit": guarantees.CLIENT, "rows_per_person": None, "neighboring_relation": "replace_one"}
-    assert verdict_of(tmp_path / "a", chain, **entry, observer=client_plans.BUT_THE_CURATOR) == "follows"
-    for observer in (clients._THE_CURATOR, client_plans.EVERYBODY):
+    assert verdict_of(tmp_path / "a", chain, **entry, observer=plan.BUT_THE_CURATOR) == "follows"
+    for observer in (clients._THE_CURATOR, plan.EVERYBODY):
         assert verdict_of(tmp_path / "a", chain, **entry, observer=observer).startswith("not verified: ")
 
 

@@ -16,7 +16,7 @@ from gossamer.cli import main
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.guarantees import CLIENT, EXAMPLE, OTHER_NODES
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation
-from gossamer.sides import client_plans
+from gossamer.sides import plan
 from gossamer.sides.ledger import Receipt
 from gossamer.sides.plan import Curator, Samples
 from gossamer.sides.receipts import PURPOSE, Book
@@ -201,7 +201,7 @@ def test_a_guarantee_follows_from_the_plan_and_not_from_what_was_made_of_it(tmp_
     assert verdict(tmp_path / "a", chain, mu=0.1).startswith("does not follow: mu is ")
     assert verdict(tmp_path / "a", chain, mu=0.0).startswith("does not follow: mu is ")
     assert verdict(tmp_path / "a", chain, neighboring_relation="replace_one").startswith("does not follow")
-    clients = {"observer": client_plans.EVERYBODY, "unit": CLIENT, "rows_per_person": None}
+    clients = {"observer": plan.EVERYBODY, "unit": CLIENT, "rows_per_person": None}
     assert verdict(tmp_path / "a", chain, **clients).startswith("not verified: a has no plan")
     assert verdict(tmp_path / "a", chain, rows_per_person=3).startswith("not verified: ")
     nothing = dict.fromkeys(("epsilon", "delta", "mu"))

@@ -29,10 +29,9 @@ from gossamer.keys.identity import Identity
 from gossamer.privacy.guarantee_card import GuaranteeCard
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.sides import client_guarantees as clients
-from gossamer.sides import client_plans
-from gossamer.sides.client_plans import ClientUpdate, Curator
-from gossamer.sides.plan import SidePlan
+from gossamer.sides import guarantees as clients
+from gossamer.sides import plan
+from gossamer.sides.plan import ClientUpdate, Curator, SidePlan
 from gossamer.sides.receipts import PURPOSE, Book
 from gossamer.verify import gossamer_verify as second
 
@@ -150,9 +149,9 @@ def test_the_other_relation_follows_only_where_it_says_no_more(name: str, tmp_pa
 def test_a_rate_below_1_is_for_those_who_do_not_see_cohorts(tmp_path: Path) -> None:
     """Even where a party's own receipts say otherwise."""
     text, _ = next(chains("fedavg-secret"))
-    text = text.replace(client_plans.BUT_WHOEVER_SEES_THE_CURATOR, client_plans.BUT_THE_CURATOR)
+    text = text.replace(plan.BUT_WHOEVER_SEES_THE_CURATOR, plan.BUT_THE_CURATOR)
     said = card_of("fedavg-secret", None)
-    entry = {**said["guarantees"][0], "epsilon": 1e9, "observer": client_plans.BUT_THE_CURATOR}
+    entry = {**said["guarantees"][0], "epsilon": 1e9, "observer": plan.BUT_THE_CURATOR}
     (found,) = verdicts(tmp_path, rechained(text), None, [entry], said)
     assert found["verdict"].startswith("not verified: server has no plan that protects")
 

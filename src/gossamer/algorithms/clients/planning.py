@@ -26,7 +26,7 @@ from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.section import says
-from gossamer.sides.client_guarantees import (
+from gossamer.sides.guarantees import (
     CURATOR,
     OTHERS,
     Sharing,
@@ -35,7 +35,7 @@ from gossamer.sides.client_guarantees import (
     no_masked_guarantee,
     noised_guarantee,
 )
-from gossamer.sides.client_guarantees import SERVER as TOWARDS_SERVER
+from gossamer.sides.guarantees import SERVER as TOWARDS_SERVER
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, MaskedMember
 
 if TYPE_CHECKING:

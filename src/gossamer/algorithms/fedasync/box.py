@@ -25,7 +25,7 @@ and `fedbuff` is in `algorithms.clients`.
 t - v counts the steps that the server made while the client trained, so a model that nobody came before has s(0) = 1.
 (The paper says the same of s, and numbers the step itself too: its t is one more.)
 
-Every noised update is a Gaussian release of all that its client has (`gossamer.sides.client_plans`); its ledger covers
+Every noised update is a Gaussian release of all that its client has (`gossamer.sides.plan`); its ledger covers
 the updates of its quota.
 
 References

@@ -189,7 +189,7 @@ def weights_of(shard_sizes: Mapping[str, int], declared: bool) -> dict[str, floa
 
 # Settings that do not go with cohorts that a server draws in secret.
 #
-# What `sides.client_plans` proves of them is proved of sums of all who were drawn, and of as many sums as planned. How
+# What `sides.plan` proves of them is proved of sums of all who were drawn, and of as many sums as planned. How
 # long a round takes depends on who is in it. So whoever is cut off by the clock, or away by it, is missing for a reason
 # that depends on who was drawn before; and a run that ends by the clock shows in how many sums there are how long they
 # took. Such cohorts amplify nothing.

@@ -24,7 +24,7 @@ in one buffer several times. The paper's u has the other sign. Clients are in `a
 
 When the run ends, what is left in the buffer is applied as well, over K.
 
-Every noised update is a Gaussian release of all that its client has (`gossamer.sides.client_plans`); its ledger covers
+Every noised update is a Gaussian release of all that its client has (`gossamer.sides.plan`); its ledger covers
 the updates of its quota.
 
 **A trusted server.** Where the server adds the noise, clients leave out their line 4, and line 3 of the server is

@@ -24,18 +24,16 @@ from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.sampling import OPEN_TIMES, PUBLIC_TIMES, Poisson
 from gossamer.privacy.tasks import Query
-from gossamer.sides.answers import Answer, Computer
 from gossamer.sides.deployed import Deployed, Receipts
-from gossamer.sides.deployed_guarantee import Drawn, Times, deployed_bound, deployed_guarantee
 from gossamer.sides.filled import Filled, TimedPool
+from gossamer.sides.guarantees import deployed_bound, deployed_guarantee
 from gossamer.sides.home import Kept
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.making import open_pool
-from gossamer.sides.plan import Samples, SidePlan, counts_of
-from gossamer.sides.pool import Pool
+from gossamer.sides.machine import Answer, Computer
+from gossamer.sides.plan import Drawn, Samples, SidePlan, Times, counts_of, smallest_sum
+from gossamer.sides.pool import Pool, open_pool
 from gossamer.sides.samples import Shard
 from gossamer.sides.sums import InPieces
-from gossamer.sides.unit_plans import smallest_sum
 
 if TYPE_CHECKING:
     from gossamer.sides.masked_side import Signing

@@ -19,9 +19,7 @@ from gossamer.keys.identity import Identity
 from gossamer.keys.membership import AGENT, Member
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.clipping import FixedClip
-from gossamer.sides.plan import counts_of
-from gossamer.sides.side_plan import CountedOn
-from gossamer.sides.unit_plans import smallest_sum
+from gossamer.sides.plan import CountedOn, counts_of, smallest_sum
 
 # Options for running a party's node.
 

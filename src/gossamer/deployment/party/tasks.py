@@ -17,8 +17,8 @@ from gossamer.privacy.tasks import Round
 from gossamer.protocol.effects import Compute, Interrupt, Record, Release, Request, Update
 from gossamer.protocol.events import Answered, Completed, Refused
 from gossamer.runtimes.host import Answer
-from gossamer.sides.answers import Answer as Computed
-from gossamer.sides.answers import Computer
+from gossamer.sides.machine import Answer as Computed
+from gossamer.sides.machine import Computer
 from gossamer.vectors import Released
 
 

@@ -44,7 +44,7 @@ from gossamer.experiment.results.results_folder import ResultsFolder
 from gossamer.experiment.runs.running import Run
 from gossamer.randomness import derive, stream
 from gossamer.sides.machine import Side
-from gossamer.sides.making import Machine
+from gossamer.sides.pool import Machine
 
 OF_A_BASE = 8
 """Neighbours that are held against one recorded run."""

@@ -13,10 +13,10 @@ from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
-from gossamer.sides.making import open_pool
+from gossamer.sides.home import Simulated
 from gossamer.sides.plan import Samples
+from gossamer.sides.pool import open_pool
 from gossamer.sides.samples import Shard
-from gossamer.sides.simulated import Simulated
 from gossamer.vectors import Model
 
 

@@ -24,12 +24,11 @@ import numpy as np
 
 from gossamer.attacks.leak import NoiseScale, Vector, repeated, rounding, silent, to_units
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
-from gossamer.sides.answers import Answer
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.machine import Rule, Side, Ticket
-from gossamer.sides.plan import SidePlan
-from gossamer.sides.side_plan import Apart
+from gossamer.sides.machine import Answer, Rule, Side
+from gossamer.sides.plan import Apart, SidePlan
+from gossamer.sides.sums import Ticket
 from gossamer.vectors import Confined, Masked, Released
 
 

@@ -10,14 +10,13 @@ from gossamer.experiment.preparation.prepared import Prepared
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.protocol.node import Node
+from gossamer.sides.home import Simulated
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Side
-from gossamer.sides.making import Machine, open_pool
 from gossamer.sides.plan import SidePlan
-from gossamer.sides.pool import Pool
+from gossamer.sides.pool import Machine, Pool, open_pool
 from gossamer.sides.receipts import Noting
 from gossamer.sides.samples import Shard
-from gossamer.sides.simulated import Simulated
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
+from gossamer.sides.home import Simulated
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.making import open_pool
-from gossamer.sides.simulated import Simulated
+from gossamer.sides.pool import open_pool
 from gossamer.vectors import Public
 
 WIDTH = 4.0

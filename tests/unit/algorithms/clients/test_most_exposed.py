@@ -7,7 +7,7 @@ import math
 from gossamer.algorithms.clients.planning import most_exposed
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
-from gossamer.sides.client_guarantees import noised_guarantee
+from gossamer.sides.guarantees import noised_guarantee
 from gossamer.sides.plan import ClientUpdate
 
 RELATION, DELTA, SIZE = NeighboringRelation.REPLACE_ONE, 1e-5, 5

@@ -41,9 +41,9 @@ from gossamer.protocol.trace import Step
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
-from gossamer.sides.curator import CuratorRule, checked
 from gossamer.sides.machine import Due
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator
+from gossamer.sides.servers import CuratorRule, checked
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Confined, Public, Released

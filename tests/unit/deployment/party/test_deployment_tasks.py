@@ -17,7 +17,7 @@ from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute, Interrupt, Record, Release, Update
 from gossamer.protocol.events import Answered, Completed, Refused
 from gossamer.runtimes.storage.file import StorageError
-from gossamer.sides.answers import Answer
+from gossamer.sides.machine import Answer
 from gossamer.vectors import Confined, Public, Released
 
 MODEL = Public(np.zeros(2))

@@ -18,7 +18,7 @@ from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute, Interrupt, Update
 from gossamer.protocol.events import Completed, Refused
-from gossamer.sides.answers import Answer
+from gossamer.sides.machine import Answer
 from gossamer.vectors import Public, Released
 
 MODEL = Public(np.zeros(2))

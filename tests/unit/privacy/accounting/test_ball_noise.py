@@ -33,8 +33,8 @@ from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.encoding import decode, encode
 from gossamer.randomness import stream
-from gossamer.sides.round_answers import Turns, round_sum
 from gossamer.sides.sum_rounding import GridQuery, Rounding
+from gossamer.sides.sums import Turns, round_sum
 from gossamer.vectors import Public
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE

@@ -135,7 +135,7 @@ def test_secrets_noise_and_samples_are_fresh() -> None:
 
     def rows(shard: Shard, numbers: Numbers) -> np.ndarray:
         side: Any = None
-        return steps_of(Ticket(side, task, 0, NOTHING_PROVIDED, None), shard, numbers).rows
+        return steps_of(Ticket(side, task, 0, NOTHING_PROVIDED, None), shard, numbers).drawn
 
     batches = [rows(Shard(np.arange(50, 90)), numbers_of(None, "node-0", "sampling")) for _ in range(2)]
     assert batches[0].shape == (3, 20)

@@ -28,9 +28,8 @@ from gossamer.runtimes.storage.file import WrongStore
 from gossamer.runtimes.storage.ledger import LedgerFile, stored_ledger
 from gossamer.runtimes.storage.receipts import StoredReceipts
 from gossamer.runtimes.storage.store import WitnessFile
-from gossamer.sides.client_plans import Curator
 from gossamer.sides.ledger import Ledger, Receipt, StoredLedger
-from gossamer.sides.plan import Samples, SidePlan, Trust
+from gossamer.sides.plan import Curator, Samples, SidePlan, Trust
 from gossamer.sides.receipts import PURPOSE, link
 from gossamer.verify import gossamer_verify as second
 
