@@ -25,7 +25,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier, gaussian_releases
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.sampling import Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, Poisson
 
 DELTA, ADD = 1e-5, NeighboringRelation.ADD_OR_REMOVE_ONE
 DISTINCT, MOST_SECONDS, MOST_RATIO = 10_000, 20.0, 1.01
@@ -55,7 +55,7 @@ def timed(ask: Callable[[], float]) -> tuple[float, float]:
     return answer, time.perf_counter() - start
 
 
-def ours(multiplier: float, schedule: Mapping[Sampling, int]) -> float:
+def ours(multiplier: float, schedule: Mapping[BatchSampling, int]) -> float:
     return accountants.epsilon(gaussian_releases(multiplier, schedule), DELTA, ADD).epsilon
 
 

@@ -24,15 +24,15 @@ import numpy as np
 
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.accounting.filters import EitherFilter, Total, widest_order_of
+from gossamer.privacy.accounting.filters import EitherFilter, FilterTotal, widest_order_of
 from gossamer.privacy.accounting.gaussian_fit import PlanCurve
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier, gaussian_releases
 from gossamer.privacy.accounting.renyi import renyi_epsilon, widest_order
-from gossamer.privacy.accounting.series import Series, SeriesPlan
+from gossamer.privacy.accounting.series import RunSeries, SeriesPlan
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 from gossamer.runtimes.storage.ledger import LedgerFile
 
 DELTA = 1e-5
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
     """A run: so many releases on samples of one sort, under a relation."""
 
     releases: int
-    sampling: Sampling
+    sampling: BatchSampling
     relation: NeighboringRelation
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ def needs(counts: Counts, relation: NeighboringRelation, target: float) -> dict[
     filters = EitherFilter(target, DELTA, relation, 8.0).gaussian
     failure = filters.failures * (1 - 1e-12)
     mu = PlanCurve.of(counts, relation).mu(failure)
-    gaussian = filters.needed(Total(mu**2, failure))
+    gaussian = filters.needed(FilterTotal(mu**2, failure))
     halves = by_renyi(DELTA / 2)
     return {"renyi alone": by_renyi(DELTA), "renyi": halves, "gaussian": gaussian, "either": min(halves, gaussian)}
 
@@ -107,7 +107,7 @@ def fitting(counts: Counts, relation: NeighboringRelation, policy: float) -> dic
     """How many such runs a policy admits."""
     alone = RenyiFilter(policy, DELTA, relation, widest_order(policy, DELTA))
     filters = EitherFilter(policy, DELTA, relation, widest_order_of(policy, DELTA))
-    total, gaussian = Total(), 0
+    total, gaussian = FilterTotal(), 0
     while filters.gaussian.covers(total := total.plus(filters.gaussian.entry(counts, total))):
         gaussian += 1
     fixed = 0
@@ -169,7 +169,7 @@ def times() -> Iterator[dict[str, object]]:
         yield {"plan": name, "seconds": process_time() - start, "admitted": admitted}
         file.close()
     for runs, releases, rate, multiplier in ((12, 3000, 0.01, 4.0), (12, 3000, 0.01, 0.01), (1, 100, 0.01, 0.01)):
-        series = Series("series", 1e9, DELTA / 2, (SeriesPlan(runs, releases, rate, multiplier),))
+        series = RunSeries("series", 1e9, DELTA / 2, (SeriesPlan(runs, releases, rate, multiplier),))
         start = process_time()
         series.check(ADD)
         name = f"series of {runs} runs, {releases} x {rate:g}, multiplier {multiplier:g}"

@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from gossamer.privacy.masking import FixedPoint, Group, MaskingAgent, MaskingServer, Step, aggregate
+from gossamer.privacy.masking import FixedPoint, Group, MaskingAgent, MaskingServer, Phase, aggregate
 
 # agents, numbers in each vector, bits, agents that vanish
 SUMS = [(20, 1_000_000, 32, 0), (20, 1_000_000, 32, 6), (20, 1_000_000, 64, 6), (100, 1_000, 32, 0), (11, 100, 32, 0)]
@@ -25,7 +25,7 @@ def measure(size: int, length: int, bits: int, vanished: int) -> dict[str, float
     vectors = {i: fixed.encode(generator.uniform(-1, 1, length)) for i in range(1, size + 1)}
     agents = {i: MaskingAgent.start(group, i, 0) for i in vectors}
     start = time.perf_counter()
-    found = aggregate(MaskingServer.start(group, 0), agents, vectors, dict.fromkeys(range(1, vanished + 1), Step.MASK))
+    found = aggregate(MaskingServer.start(group, 0), agents, vectors, dict.fromkeys(range(1, vanished + 1), Phase.MASK))
     masked = time.perf_counter() - start
     start = time.perf_counter()
     total = np.sum([vectors[i] for i in found.agents], axis=0, dtype=group.dtype)

@@ -19,7 +19,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.accountants import delta, epsilon, renyi_divergence
-from gossamer.privacy.accounting.ledger import Plan
+from gossamer.privacy.accounting.ledger import ReleasePlan
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson
@@ -121,7 +121,7 @@ def test_a_data_side_releases_by_it(law: Mechanism, deployed: bool) -> None:
     data = Split(np.random.default_rng(0).normal(size=(30, SIZE)).astype(np.float32), np.arange(30.0) % 2)
     objective = LinearModel("squared", SIZE, None, intercept=False, dtype=np.float64)
     task = Gradient(0, Public(np.zeros(SIZE)), Query(Poisson(0.5), law, 15.0))
-    plan = Plan({task.release: 1})
+    plan = ReleasePlan({task.release: 1})
     if deployed:
         pool = pools.deployed(objective, data, pools.ledger(plan), [task.query])
     else:

@@ -23,13 +23,13 @@ from gossamer.experiment.preparation.prepared import Prepared
 from gossamer.experiment.specs.reading import parse_spec, write_spec
 from gossamer.keys.identity import Identity
 from gossamer.privacy.masking import (
+    AgentRoster,
     Announcement,
     Group,
     MaskedVector,
     MaskingAgent,
     MaskingServer,
-    Roster,
-    Step,
+    Phase,
     packed,
     unpacked,
 )
@@ -70,7 +70,7 @@ class Agent:
 
     @property
     def announced(self) -> Announcement:
-        return unpacked(self.step(Step.ANNOUNCE), Announcement, self.group)
+        return unpacked(self.step(Phase.ANNOUNCE), Announcement, self.group)
 
     def _ask(self, task: Any) -> Any:
         return self._computer.compute([self._computer.admit(self._name, task)])[0].released
@@ -105,7 +105,7 @@ def shares_for(agent: Agent, others: dict[int, Announcement]) -> Any:
     """What it says to a list of keys with its own and those of ``others``."""
     number = agent.announced.agent
     all_of_them = {**others, number: agent.announced}
-    return agent.step(Step.SHARE, packed(Roster(0, tuple(all_of_them[i] for i in sorted(all_of_them)))))
+    return agent.step(Phase.SHARE, packed(AgentRoster(0, tuple(all_of_them[i] for i in sorted(all_of_them)))))
 
 
 def test_without_identities_a_server_that_plays_the_others_has_the_update() -> None:
@@ -114,17 +114,17 @@ def test_without_identities_a_server_that_plays_the_others_has_the_update() -> N
     number, inputs = agent.announced.agent, agent.announced.inputs
     played = {i: MaskingAgent.start(agent.group, i, 0, inputs=inputs) for i in range(1, 4) if i != number}
     server, requests = MaskingServer.start(agent.group, 0), dict.fromkeys(range(1, 4))
-    for step in Step:
-        if step == Step.DONE:
+    for step in Phase:
+        if step == Phase.DONE:
             break
-        answer = agent.step(step, REFUSED if step == Step.ANNOUNCE else packed(requests[number]))  # type: ignore[arg-type]
+        answer = agent.step(step, REFUSED if step == Phase.ANNOUNCE else packed(requests[number]))  # type: ignore[arg-type]
         message: Any = (
-            MaskedVector(0, number, answer) if step == Step.MASK else unpacked(answer, REPLIES[step], agent.group)
+            MaskedVector(0, number, answer) if step == Phase.MASK else unpacked(answer, REPLIES[step], agent.group)
         )
         server.receive(message)
         for i, one in played.items():
             server.receive(_said(one, step, requests[i]))
-        if step != Step.REVEAL:
+        if step != Phase.REVEAL:
             requests = server.advance()  # type: ignore[assignment]
     found = agent.side.unit.decoded(server.unmask()).values
     update = agent.side._round.update
@@ -132,12 +132,12 @@ def test_without_identities_a_server_that_plays_the_others_has_the_update() -> N
     np.testing.assert_allclose(found, update, atol=agent.side.unit.fixed.resolution)
 
 
-def _said(one: MaskingAgent, step: Step, request: Any) -> Any:
-    if step == Step.ANNOUNCE:
+def _said(one: MaskingAgent, step: Phase, request: Any) -> Any:
+    if step == Phase.ANNOUNCE:
         return one.announce()
-    if step == Step.MASK:
+    if step == Phase.MASK:
         return one.mask(request, np.zeros(one.state.group.length, one.state.group.dtype))
-    return {Step.SHARE: one.share, Step.CONFIRM: one.confirm, Step.REVEAL: one.reveal}[step](request)
+    return {Phase.SHARE: one.share, Phase.CONFIRM: one.confirm, Phase.REVEAL: one.reveal}[step](request)
 
 
 def forged(victim: Agent, number: int, signer: Identity, group: Group | None = None) -> Announcement:

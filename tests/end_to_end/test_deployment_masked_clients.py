@@ -23,7 +23,7 @@ from gossamer.cli import main
 from gossamer.cli.federation.local_federation import STATE, LocalFederation
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.deployment.owner.spending import spendings
-from gossamer.privacy.masking import Step
+from gossamer.privacy.masking import Phase
 from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Received
 from gossamer.runtimes.mqtt.broker import HOST, EmbeddedBroker
@@ -213,7 +213,7 @@ def check_what_the_server_was_sent(there: Parties, server: Life) -> int:
     masked = [
         (sender, message.round, message.content)
         for sender, message in said
-        if isinstance(message, MaskingReply) and message.step == Step.MASK
+        if isinstance(message, MaskingReply) and message.step == Phase.MASK
     ]
     for sender, round, content in masked:
         assert (type(content), content.values.dtype, content.size) == (Masked, np.uint32, 650)

@@ -26,7 +26,7 @@ from gossamer.deployment.party.data_side import SideFile
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
-from gossamer.privacy.streams.noise_streams import Record
+from gossamer.privacy.streams.noise_streams import StreamRecord
 from gossamer.protocol.witnesses import Known, Seen
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.store import SqliteStore, WitnessFile
@@ -70,7 +70,7 @@ def state(tmp_path: Path) -> Path:
     with closing(WitnessFile(place / "witness.sqlite", "run", "a", KEY)) as memory:
         memory.keep({"b": Known(Seen(3, b"\1" * 32), Seen(2, b"\2" * 32), Seen(2, b"\2" * 32))})
     with closing(SideFile(place / "side.sqlite", "run", "a", KEY)) as side:
-        side.keep(Record(1, np.arange(3.0), np.ones(3)), 2)
+        side.keep(StreamRecord(1, np.arange(3.0), np.ones(3)), 2)
     LedgerFile(place / "unit.ledger", KEY).close()
     (place / "summary.json").write_text("{}")
     return place

@@ -14,10 +14,10 @@ from tests.sampling import examples
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.analytic import (
     FixedSizeSampled,
-    Group,
     PoissonReplaced,
     PoissonSampled,
     Profile,
+    ReleaseGroup,
     Response,
     merge,
 )
@@ -25,7 +25,7 @@ from gossamer.privacy.accounting.pld import Composition
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.pairs import Full, GaussianFull, ResponseFull
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 SLACK = 1 + 1e-7  # rounding
@@ -50,7 +50,7 @@ plans = st.dictionaries(st.builds(ReleaseKind, mechanisms, samplings, st.just(3)
 
 
 def epsilon_of(
-    mechanism: Mechanism, sampling: Sampling, count: int, delta: float, relation: NeighboringRelation
+    mechanism: Mechanism, sampling: BatchSampling, count: int, delta: float, relation: NeighboringRelation
 ) -> float:
     return accountants.epsilon({ReleaseKind(mechanism, sampling, 3): count}, delta, relation).epsilon
 
@@ -190,7 +190,9 @@ def test_profiles_are_curves_of_a_pair(family: str, full: Full, rate: float) -> 
 def test_merged_rates_dominate_the_exact_composition(full: Full, rates: list[float], count: int, delta: float) -> None:
     """And by little: half a percent, or a grid interval where epsilon is nearly 0."""
     exact: dict[Profile, int] = {PoissonSampled(full, rate): count for rate in rates}
-    separate = Composition([Group(profile, profile, 1.0, number) for profile, number in exact.items()]).epsilon(delta)
+    separate = Composition([ReleaseGroup(profile, profile, 1.0, number) for profile, number in exact.items()]).epsilon(
+        delta
+    )
     merged = Composition(merge(exact)).epsilon(delta)
     assert separate <= merged * (1 + 1e-4) + 1e-6
     assert merged <= separate * 1.005 + 1e-3
@@ -203,7 +205,7 @@ def exact_delta_of_counts(low: Profile, high: Profile, weights: list[float], eps
         steps[sum(choice)] += math.prod(w if c else 1 - w for w, c in zip(weights, choice))
     total = 0.0
     for uses, probability in enumerate(steps):
-        groups = [Group(p, p, 1.0, n) for p, n in ((low, len(weights) - uses), (high, uses)) if n]
+        groups = [ReleaseGroup(p, p, 1.0, n) for p, n in ((low, len(weights) - uses), (high, uses)) if n]
         total += probability * Composition(groups).delta(epsilon)
     return total
 
@@ -215,7 +217,7 @@ def test_coins_of_one_bias_dominate_different_coins() -> None:
     bias = 1 - math.prod(1 - w for w in weights) ** 0.25
     for epsilon in (0.5, 2.0, 4.0):
         separate = exact_delta_of_counts(low, high, weights, epsilon)
-        merged = Composition([Group(low, high, bias, 4)]).delta(epsilon)
+        merged = Composition([ReleaseGroup(low, high, bias, 4)]).delta(epsilon)
         assert separate * (1 - 1e-3) <= merged
-        average = Composition([Group(low, high, float(np.mean(weights)), 4)]).delta(epsilon)
+        average = Composition([ReleaseGroup(low, high, float(np.mean(weights)), 4)]).delta(epsilon)
         assert average < merged * (1 - 1e-3)

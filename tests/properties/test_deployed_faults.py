@@ -23,7 +23,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.faults.specs import SmallRun, small_runs
 from gossamer.faults.trials import Ledgers, Trial
-from gossamer.privacy.streams.noise_streams import Record
+from gossamer.privacy.streams.noise_streams import StreamRecord
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import TimedPool
 from gossamer.sides.machine import Side
@@ -63,14 +63,14 @@ class Disk:
     """What a data side keeps, of a process that may be killed before it is kept."""
 
     def __init__(self, reaper: Callable[[str], None]) -> None:
-        self.records: list[Record] = []
-        self.all: dict[int, Record] = {}
+        self.records: list[StreamRecord] = []
+        self.all: dict[int, StreamRecord] = {}
         self.round, self._reaper = -1, reaper
 
-    def kept(self) -> Sequence[Record]:
+    def kept(self) -> Sequence[StreamRecord]:
         return list(self.records)
 
-    def keep(self, record: Record, most: int) -> None:
+    def keep(self, record: StreamRecord, most: int) -> None:
         self._reaper("keeping a record")
         assert record.number not in self.all, "a record is drawn again, though it was answered"
         self.all[record.number] = record

@@ -16,7 +16,15 @@ from tests.reference.masked_sides import masked_sides
 from tests.sampling import examples
 
 from gossamer.keys.identity import Identity
-from gossamer.privacy.masking import Announcement, DeliveredShares, EncryptedShares, Roster, Step, packed, unpacked
+from gossamer.privacy.masking import (
+    AgentRoster,
+    Announcement,
+    DeliveredShares,
+    EncryptedShares,
+    Phase,
+    packed,
+    unpacked,
+)
 from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep
 from gossamer.sides.masked_side import Signing
 from gossamer.vectors import Masked, Public
@@ -87,12 +95,12 @@ def masked_together(
     Then it tries to deliver every set of shares, those of agents that were asked something else first.
     """
     group = next(iter(found.values())).unit.group
-    keys = {name: unpacked(said(side, Step.ANNOUNCE), Announcement, group) for name, side in found.items()}
+    keys = {name: unpacked(said(side, Phase.ANNOUNCE), Announcement, group) for name, side in found.items()}
     sent: dict[str, EncryptedShares] = {}
     for name, side in found.items():
         shown = [keys[other] for other in lists[name]]
         shown = [replace(one, inputs=keys[name].inputs) for one in shown] if forged else shown
-        answer = said(side, Step.SHARE, packed(Roster(0, tuple(sorted(shown, key=lambda one: one.agent)))))
+        answer = said(side, Phase.SHARE, packed(AgentRoster(0, tuple(sorted(shown, key=lambda one: one.agent)))))
         if answer != REFUSED:
             sent[name] = unpacked(answer, EncryptedShares, group)
     together = []
@@ -102,7 +110,7 @@ def masked_together(
         sets = [set(some) for count in range(len(others) + 1) for some in itertools.combinations(others, count)]
         for some in sorted(sets, key=lambda some: all(asked[other] == asked[name] for other in some)):
             delivered = DeliveredShares(0, number, {keys[other].agent: sent[other].shares[number] for other in some})
-            if type(said(found[name], Step.MASK, packed(delivered))) is Masked:
+            if type(said(found[name], Phase.MASK, packed(delivered))) is Masked:
                 assert len(some) + 1 >= group.minimum
                 together.append({asked[name], *(asked[other] for other in some)})
                 break
@@ -137,13 +145,13 @@ def test_an_agent_is_in_one_sum_of_a_round(count: int, signed: bool, data: st.Da
     for side in found.values():
         ask(side, ("model", None), count)
     group = found["node-0"].unit.group
-    keys = {name: unpacked(said(side, Step.ANNOUNCE), Announcement, group) for name, side in found.items()}
+    keys = {name: unpacked(said(side, Phase.ANNOUNCE), Announcement, group) for name, side in found.items()}
     answered: dict[str, tuple[str, ...]] = {}
     sets = [some for size in range(group.minimum, count + 1) for some in itertools.combinations(found, size)]
     for some in data.draw(st.permutations(sets)):
-        roster = packed(Roster(0, tuple(keys[name] for name in some)))
+        roster = packed(AgentRoster(0, tuple(keys[name] for name in some)))
         for name in some:
-            if said(found[name], Step.SHARE, roster) != REFUSED:
+            if said(found[name], Phase.SHARE, roster) != REFUSED:
                 assert answered.setdefault(name, some) == some
     whole = [some for some in sets if all(answered[name] == some for name in some)]
     assert len(whole) <= 1

@@ -21,7 +21,7 @@ from gossamer.privacy.masking import (
     Group,
     MaskedVector,
     MaskingMessage,
-    Step,
+    Phase,
     packed,
     unpacked,
 )
@@ -32,7 +32,7 @@ from gossamer.vectors import Public
 # A test must not depend on how busy a machine is.
 MANY = settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 SOME = settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
-SPOKEN = [step for step in Step if step != Step.DONE]
+SPOKEN = [step for step in Phase if step != Phase.DONE]
 
 
 @st.composite
@@ -49,8 +49,8 @@ def test_sums_are_exact_as_long_as_the_minimum_is_there(group: Group, data: st.D
     """Whoever vanishes, at any steps: the sum is that of all whose vectors were sent, or there is none."""
     vanish = data.draw(st.dictionaries(st.integers(1, group.size), st.sampled_from(SPOKEN)))
     conversation = Conversation(group, data.draw(st.integers(0, 5)), data.draw(st.integers(0, 2**32)))
-    sent = tuple(i for i in range(1, group.size + 1) if vanish.get(i, Step.DONE) > Step.MASK)
-    answered = sum(vanish.get(i, Step.DONE) > Step.REVEAL for i in range(1, group.size + 1))
+    sent = tuple(i for i in range(1, group.size + 1) if vanish.get(i, Phase.DONE) > Phase.MASK)
+    answered = sum(vanish.get(i, Phase.DONE) > Phase.REVEAL for i in range(1, group.size + 1))
     try:
         found = conversation.sum(vanish)
     except TooFewAgents:
@@ -135,13 +135,13 @@ def test_noise_is_malformed(kind: type[MaskingMessage], noise: bytes) -> None:
 @SOME
 @given(st.sampled_from(SPOKEN), st.integers(1, 4), CHANGES)
 def test_changed_messages_end_in_a_refusal_or_in_the_right_sum(
-    step: Step, agent: int, changes: list[tuple[int, int]]
+    step: Phase, agent: int, changes: list[tuple[int, int]]
 ) -> None:
     """One message to the server is changed on its way. Its vector aside, whatever is still unmasked is exact."""
     conversation = Conversation(GROUP).until(step)
     conversation.speak()
     data = bytearray(encode(conversation.outbox[agent]))
-    values_at = len(data) - GROUP.length * 4 if step == Step.MASK else len(data)
+    values_at = len(data) - GROUP.length * 4 if step == Phase.MASK else len(data)
     for place, byte in changes:
         data[place % values_at] = byte
     try:
@@ -157,7 +157,7 @@ def test_changed_messages_end_in_a_refusal_or_in_the_right_sum(
 
 
 @pytest.mark.parametrize("step", SPOKEN)
-def test_states_survive_bytes(step: Step) -> None:
+def test_states_survive_bytes(step: Phase) -> None:
     conversation = Conversation(GROUP).until(step)
     for state in (conversation.server.state, conversation.agents[1].state):
         assert encode(through_bytes(state)) == encode(state)

@@ -25,7 +25,7 @@ from gossamer.data.examples import Split
 from gossamer.faults.sides import Laboratory
 from gossamer.faults.sides import renew as renewed
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.privacy.accounting.ledger import Plan
+from gossamer.privacy.accounting.ledger import ReleasePlan
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
@@ -144,7 +144,7 @@ def plans_of(script: Script, most: int | None) -> tuple[dict[str, Any], dict[str
     for operation in script:
         if operation[0] == "admit" and len(kinds) < 2:
             kinds[operation[3].release] = most
-    return dict.fromkeys(NODES, Plan(kinds)), dict.fromkeys(NODES, Samples(kinds))
+    return dict.fromkeys(NODES, ReleasePlan(kinds)), dict.fromkeys(NODES, Samples(kinds))
 
 
 def shards(blank: np.ndarray | None = None) -> dict[str, Shard]:

@@ -30,11 +30,11 @@ from gossamer.errors import GossamerError
 from gossamer.faults.sides import Laboratory
 from gossamer.faults.sides import renew as renewed
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.privacy.masking import MaskingServer, Step, packed, unpacked
+from gossamer.privacy.masking import MaskingServer, Phase, packed, unpacked
 from gossamer.privacy.masking.messages import REPLIES, MaskedVector
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, Record, StreamKind
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, StreamKind, StreamRecord
 from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
 from gossamer.protocol.effects import Release
 from gossamer.randomness import derive
@@ -199,7 +199,7 @@ def test_a_server_in_a_deployment(noise: CorrelatedNoise | None, durable: bool, 
     assert [seen_record(record) for record in files[0].records] == [seen_record(record) for record in files[1].records]
 
 
-def seen_record(record: Record) -> tuple[int, bytes, bytes]:
+def seen_record(record: StreamRecord) -> tuple[int, bytes, bytes]:
     return record.number, record.state.tobytes(), record.answer.tobytes()
 
 
@@ -275,7 +275,7 @@ class Conversation:
                     if answer is not None and answer != REFUSED:
                         heard += self._hear(server, step, round, number, answer, group)
                 try:
-                    if step == Step.REVEAL:
+                    if step == Phase.REVEAL:
                         total = server.unmask()
                         self.found.append(None if total is None else total.values.tobytes())
                     else:

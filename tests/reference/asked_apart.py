@@ -20,7 +20,7 @@ from gossamer.experiment.preparation.planning import plan_run, problem_of
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.preparation.prepared import Prepared
 from gossamer.experiment.specs.reading import parse_spec
-from gossamer.privacy.masking import MaskedSum, Step
+from gossamer.privacy.masking import MaskedSum, Phase
 from gossamer.privacy.masking.server import PackedServer, start_sum
 from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
 from gossamer.runtimes.storage.file import IN_MEMORY
@@ -111,13 +111,13 @@ def added(parties: Mapping[str, Party], round: int = 0, forge: Forge = unchanged
     group, numbers = first.side.unit.group, {i: name for i, name in enumerate(first.members(round), 1)}
     server = PackedServer(start_sum(group, round, blank=False))  # type: ignore[arg-type]
     requests = {number: REFUSED for number, name in numbers.items() if name in parties}
-    for step in list(Step)[:-1]:
+    for step in list(Phase)[:-1]:
         for number, request in requests.items():
             answer = parties[numbers[number]].ask(MaskingStep(round, step, forge(number, step, request), 0))
             if answer != REFUSED:
                 server.receive(number, answer)
         try:
-            if step == Step.REVEAL:
+            if step == Phase.REVEAL:
                 return server.unmask()
             requests = server.advance()
         except TooFewAgents:

@@ -26,7 +26,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import Laplace, Mechanism, NeighboringRelation
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides.home import Simulated
 from gossamer.sides.plan import Samples
@@ -46,7 +46,7 @@ def audit_release(
     relation: NeighboringRelation,
     size: int,
     *,
-    sampling: Sampling | None = None,
+    sampling: BatchSampling | None = None,
     statistic: Statistic = "projection",
     draws: int = 20_000,
     delta: float = 0.0,
@@ -63,7 +63,7 @@ def audit_release(
         Add or remove: the canary's slot is blank in the other data set. Replace: it holds the opposite gradient.
     size : int
         d, numbers in a release.
-    sampling : Sampling, optional
+    sampling : BatchSampling, optional
         By default every example is in every batch.
     statistic : {"projection", "distance"}
         What is seen of a released sum s, with g and g' the canary's clipped gradients in the two data sets:
@@ -114,7 +114,7 @@ def _score(
 
 
 def _sums(
-    mechanism: Mechanism, sampling: Sampling, gradient: FloatArray, slots: int, draws: int, key: tuple[int, str]
+    mechanism: Mechanism, sampling: BatchSampling, gradient: FloatArray, slots: int, draws: int, key: tuple[int, str]
 ) -> list[FloatArray]:
     """Noisy sums of the gradients of a shard of ``slots``, of which the first holds the canary, [some, size] each."""
     seed, owner = key

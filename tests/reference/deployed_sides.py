@@ -17,7 +17,7 @@ from gossamer.privacy.exact.secret_randomness import SecretRandomness, secret_ge
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import provided_for
 from gossamer.privacy.streams.graph_bounds import UpdateBound
-from gossamer.privacy.streams.noise_streams import Record, Records
+from gossamer.privacy.streams.noise_streams import StreamRecord, StreamRecords
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.protocol.effects import Release
@@ -278,10 +278,10 @@ class AdmittedRecord:
 class Forgetful:
     """Records of this process alone."""
 
-    def kept(self) -> Sequence[Record]:
+    def kept(self) -> Sequence[StreamRecord]:
         return ()
 
-    def keep(self, record: Record, most: int) -> None:
+    def keep(self, record: StreamRecord, most: int) -> None:
         pass
 
 
@@ -298,7 +298,7 @@ class DeployedUnitSide:
         How far one change of the data moves a round's update; None where nothing is proved.
     longest : float
         The most L2 norm of a round's update, that of one change left aside.
-    records : Records, optional
+    records : StreamRecords, optional
         Where the last records are kept. By default in this process alone: after a restart only independent noise goes
         on, and with any other the first release is refused.
 
@@ -314,13 +314,13 @@ class DeployedUnitSide:
         size: int,
         bound: UpdateBound | None,
         longest: float,
-        records: Records | None = None,
+        records: StreamRecords | None = None,
     ) -> None:
         self.ledger, self._size = ledger, size
         noise = ledger.stream.noise
         self._noise = None if noise is None else RecordNoise(noise, size, bound, longest)
         self._needed = 0 if self._noise is None else self._noise.needed
-        self._records: Records = Forgetful() if records is None else records
+        self._records: StreamRecords = Forgetful() if records is None else records
         self._past = list(self._records.kept()) if self._needed else []
 
     def admit(self, node: str, effect: Release) -> AdmittedRecord:
@@ -363,7 +363,7 @@ class DeployedUnitSide:
         state: FloatArray = values.astype(np.float64)
         if not self._answered(effect.id):
             before = self._before(effect.id)
-            record = Record(effect.id, state, state if self._noise is None else self._noise.answer(state, before))
+            record = StreamRecord(effect.id, state, state if self._noise is None else self._noise.answer(state, before))
             if self._needed:
                 self._records.keep(record, self._needed)
             self._past = [*before, record][-max(self._needed, 1) :]
@@ -378,7 +378,7 @@ class DeployedUnitSide:
         """Whether a record has an answer, which is kept."""
         return bool(self._past) and self._past[-1].number == number
 
-    def _before(self, number: int) -> list[Record]:
+    def _before(self, number: int) -> list[StreamRecord]:
         """The records that one is made of.
 
         Raises

@@ -10,7 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution
 
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 SIZE = 20_000
@@ -46,7 +46,7 @@ def generated(seed: int) -> GeneratedLedger:
     counts: dict[ReleaseKind, int] = {}
     for _ in range(draw.integers(1, 5)):
         rate = min(float(10 ** draw.uniform(-4, 0.3)), 1.0)  # one in 14 is a full batch
-        sampling: Sampling = Poisson(rate)
+        sampling: BatchSampling = Poisson(rate)
         if relation is REPLACE and draw.random() < 0.4:
             sampling = FixedSize(SIZE, max(1, round(rate * SIZE)))
         law = BallGaussian if draw.random() < 0.2 else Gaussian

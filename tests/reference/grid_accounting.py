@@ -11,19 +11,19 @@ from gossamer.privacy.exact.discrete_gaussian import DISTANCE
 from gossamer.privacy.exact.grid_noise import SMOOTHING, GridGaussian, smoothing_error
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Sampling
+from gossamer.privacy.sampling import BatchSampling
 
 _UP = 1 + 1e-12  # more than the rounding of a few operations
 
 
 def grid_epsilon(
-    counts: Mapping[tuple[GridGaussian, Sampling], int], delta: float, relation: NeighboringRelation
+    counts: Mapping[tuple[GridGaussian, BatchSampling], int], delta: float, relation: NeighboringRelation
 ) -> Accounted:
     """The smallest epsilon proved for so many releases of each noise on samples of each kind, fixed in advance.
 
     Parameters
     ----------
-    counts : mapping of (GridGaussian, Sampling) to int
+    counts : mapping of (GridGaussian, BatchSampling) to int
         How many releases of each.
     delta : float
         In (0, 1).

@@ -14,17 +14,17 @@ from gossamer.privacy.masking import (
     MaskingAgent,
     MaskingMessage,
     MaskingServer,
-    Step,
+    Phase,
     reproducible_secret,
 )
 from gossamer.protocol.encoding import decode, encode
 
 METHODS = {
-    Step.ANNOUNCE: "announce",
-    Step.SHARE: "share",
-    Step.MASK: "mask",
-    Step.CONFIRM: "confirm",
-    Step.REVEAL: "reveal",
+    Phase.ANNOUNCE: "announce",
+    Phase.SHARE: "share",
+    Phase.MASK: "mask",
+    Phase.CONFIRM: "confirm",
+    Phase.REVEAL: "reveal",
 }
 
 
@@ -48,14 +48,14 @@ class Conversation:
         generator = np.random.default_rng(seed)
         drawn = {i: generator.integers(0, 2**group.bits, group.length, group.dtype) for i in numbers}
         self.vectors = dict(vectors or drawn)
-        self.step = Step.ANNOUNCE
+        self.step = Phase.ANNOUNCE
         self.inbox: dict[int, Any] = dict.fromkeys(numbers)
         self.outbox: dict[int, Any] = {}
 
     def answer(self, agent: int, incoming: Any) -> Any:
         """What an agent says at this step; it is stored and restored around it."""
-        arguments = [self.identities.get(agent)] if self.step == Step.ANNOUNCE else [incoming]
-        if self.step == Step.MASK:
+        arguments = [self.identities.get(agent)] if self.step == Phase.ANNOUNCE else [incoming]
+        if self.step == Phase.MASK:
             arguments.append(self.vectors[agent])
         restored = MaskingAgent(through_bytes(self.agents[agent].state), self.agents[agent].identities)
         self.agents[agent] = restored
@@ -70,27 +70,27 @@ class Conversation:
         for message in self.outbox.values():
             self.server.receive(message)
         self.server = MaskingServer(through_bytes(self.server.state), self.server.identities)
-        if self.step < Step.REVEAL:
+        if self.step < Phase.REVEAL:
             self.inbox = {i: through_bytes(message) for i, message in self.server.advance().items()}
-        self.step = Step(self.step + 1)
+        self.step = Phase(self.step + 1)
 
-    def until(self, step: Step, vanish: Mapping[int, Step] | None = None) -> Conversation:
+    def until(self, step: Phase, vanish: Mapping[int, Phase] | None = None) -> Conversation:
         """Everything before ``step``; ``vanish`` says from which step on an agent is silent."""
         while self.step < step:
             now = self.step
-            self.speak(lambda agent: (vanish or {}).get(agent, Step.DONE) <= now)  # noqa: B023
+            self.speak(lambda agent: (vanish or {}).get(agent, Phase.DONE) <= now)  # noqa: B023
             self.deliver()
         return self
 
-    def sum(self, vanish: Mapping[int, Step] | None = None) -> MaskedSum:
+    def sum(self, vanish: Mapping[int, Phase] | None = None) -> MaskedSum:
         """The whole."""
-        return self.until(Step.DONE, vanish).server.unmask()
+        return self.until(Phase.DONE, vanish).server.unmask()
 
 
 def one_of_each(group: Group) -> dict[type[MaskingMessage], MaskingMessage]:
     """A message of every kind, all of one sum."""
     conversation, found = Conversation(group), []
-    while conversation.step != Step.DONE:
+    while conversation.step != Phase.DONE:
         conversation.speak()
         found.append(conversation.outbox[1])
         conversation.deliver()

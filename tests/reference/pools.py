@@ -9,7 +9,7 @@ import numpy as np
 
 from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.accounting.ledger import Plan
+from gossamer.privacy.accounting.ledger import ReleasePlan
 from gossamer.privacy.tasks import Query
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import Filled, TimedPool
@@ -20,7 +20,7 @@ from gossamer.sides.pool import Pool, open_pool
 from gossamer.sides.samples import Shard
 
 
-def samples(policy: Plan | None = None, queries: Iterable[Query] = ()) -> Samples:
+def samples(policy: ReleasePlan | None = None, queries: Iterable[Query] = ()) -> Samples:
     """What a plan admits: by default everything."""
     return Samples({} if policy is None else policy.most, policy is not None, lambda: tuple(queries))
 
@@ -30,14 +30,14 @@ def simulated(
     objective: Objective,
     data: Split,
     seed: int,
-    policy: Plan | None = None,
+    policy: ReleasePlan | None = None,
 ) -> Pool:
     """Simulated data sides of nodes that release sums over their samples."""
     held = {name: Shard(np.asarray(rows, np.int64)) for name, rows in shards.items()}
     return open_pool(dict.fromkeys(shards, samples(policy)), held, objective, data, Simulated(seed))
 
 
-def ledger(policy: Plan | None = None, name: str = "a") -> MemoryLedger:
+def ledger(policy: ReleasePlan | None = None, name: str = "a") -> MemoryLedger:
     """A ledger of samples."""
     return MemoryLedger(name, samples(policy).charges())
 
@@ -47,7 +47,7 @@ def deployed(
 ) -> Pool:
     """The deployed data side of the party ``a``, to which all of ``data`` belong."""
     book = ledger() if book is None else book
-    plan = samples(Plan(book.charges.kinds) if book.charges.held else None, planned)
+    plan = samples(ReleasePlan(book.charges.kinds) if book.charges.held else None, planned)
     home = Deployed(lambda name, plan: book)
     return open_pool({"a": plan}, {"a": Shard(np.arange(len(data)))}, objective, data, home)
 

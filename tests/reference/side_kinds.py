@@ -18,7 +18,7 @@ from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, Record
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, StreamRecord
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.privacy.unit_tasks import (
     MASK,
@@ -78,15 +78,15 @@ class Kept:
     """What a party keeps over restarts: a mark, and records."""
 
     round: int = -1
-    records: list[Record] = field(default_factory=list)
+    records: list[StreamRecord] = field(default_factory=list)
 
     def reached(self, round: int) -> None:
         self.round = max(self.round, round)
 
-    def kept(self) -> list[Record]:
+    def kept(self) -> list[StreamRecord]:
         return list(self.records)
 
-    def keep(self, record: Record, most: int) -> None:
+    def keep(self, record: StreamRecord, most: int) -> None:
         self.records = [*self.records, record][-most:]
 
 

@@ -23,7 +23,7 @@ from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism,
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation
 CONFIDENCE = 1 - 1e-8
@@ -31,7 +31,7 @@ FULL = Poisson(1.0)
 
 
 def audit(
-    mechanism: Mechanism, relation: NeighboringRelation, size: int, sampling: Sampling = FULL, delta: float = 0.0
+    mechanism: Mechanism, relation: NeighboringRelation, size: int, sampling: BatchSampling = FULL, delta: float = 0.0
 ) -> LowerBound:
     statistic: Statistic = "projection" if isinstance(mechanism, Gaussian) else "distance"
     return audit_release(
@@ -47,7 +47,9 @@ def audit(
     )
 
 
-def proved(mechanism: Mechanism, relation: NeighboringRelation, size: int, sampling: Sampling, delta: float) -> float:
+def proved(
+    mechanism: Mechanism, relation: NeighboringRelation, size: int, sampling: BatchSampling, delta: float
+) -> float:
     kind = ReleaseKind(mechanism.unit(), sampling, size)
     return proved_epsilon({kind: 1}, max(delta, 1e-12), relation).epsilon
 
@@ -62,7 +64,7 @@ def proved(mechanism: Mechanism, relation: NeighboringRelation, size: int, sampl
     ("relation", "sampling"), [(ADD, FULL), (REPLACE, FULL), (ADD, Poisson(0.3)), (REPLACE, FixedSize(5, 2))]
 )
 def test_l2_laplace_is_as_private_as_proved(
-    epsilon: float, size: int, relation: NeighboringRelation, sampling: Sampling
+    epsilon: float, size: int, relation: NeighboringRelation, sampling: BatchSampling
 ) -> None:
     mechanism = L2Laplace(0.5, epsilon, relation)
     assert audit(mechanism, relation, size, sampling).epsilon <= proved(mechanism, relation, size, sampling, 0.0) + 1e-6
@@ -77,7 +79,7 @@ def test_l2_laplace_is_as_private_as_proved(
     [(ADD, FULL), (REPLACE, FULL), (ADD, Poisson(0.3)), (REPLACE, Poisson(0.3)), (REPLACE, FixedSize(5, 2))],
 )
 def test_gaussian_is_as_private_as_proved(
-    multiplier: float, size: int, delta: float, relation: NeighboringRelation, sampling: Sampling
+    multiplier: float, size: int, delta: float, relation: NeighboringRelation, sampling: BatchSampling
 ) -> None:
     mechanism = Gaussian(0.5, multiplier)
     found = audit(mechanism, relation, size, sampling, delta).epsilon
@@ -93,7 +95,7 @@ def test_laplace_is_as_private_as_proved() -> None:
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("relation", "sampling"), [(ADD, FULL), (REPLACE, FULL), (ADD, Poisson(0.5))])
-def test_half_the_noise_is_noticed(relation: NeighboringRelation, sampling: Sampling) -> None:
+def test_half_the_noise_is_noticed(relation: NeighboringRelation, sampling: BatchSampling) -> None:
     claimed, broken = Gaussian(0.5, 1.4), Gaussian(0.5, 0.7)
     limit = proved(claimed, relation, 10, sampling, 0.05)
     assert audit(claimed, relation, 10, sampling, 0.05).epsilon <= limit

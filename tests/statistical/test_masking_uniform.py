@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 from tests.reference.masking_conversation import Conversation
 
-from gossamer.privacy.masking import FixedPoint, Group, Step
+from gossamer.privacy.masking import FixedPoint, Group, Phase
 
 LEVEL = 1e-6
 LENGTH = 100_000
@@ -27,7 +27,7 @@ def p_values(values: np.ndarray) -> list[float]:
 
 
 def sent(group: Group, round: int, vectors: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
-    conversation = Conversation(group, round, vectors=vectors).until(Step.MASK)
+    conversation = Conversation(group, round, vectors=vectors).until(Phase.MASK)
     conversation.speak()
     return {i: message.values.values for i, message in conversation.outbox.items()}
 

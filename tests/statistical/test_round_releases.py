@@ -19,7 +19,7 @@ from gossamer.data.examples import Split
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, Mechanism, NeighboringRelation, NoNoise
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
 from gossamer.privacy.tasks import Query, Round, StepSizes, Swap
 from gossamer.randomness import stream
 from gossamer.vectors import Coordinates, Public, Released
@@ -30,7 +30,7 @@ ALL = Coordinates()
 SAMPLINGS = {"batch": Poisson(0.5), "clipped_sum": Poisson(0.5), "sequential": WithReplacement(6, STEPS)}
 
 
-def a_round(update: str, mechanism: Mechanism, sampling: Sampling, where: Coordinates = ALL) -> Round:
+def a_round(update: str, mechanism: Mechanism, sampling: BatchSampling, where: Coordinates = ALL) -> Round:
     models = stream(2).standard_normal((2, FEATURES))
     swaps = (Swap(0, Released(models[0])), Swap(2, Released(models[1])))
     query = Query(sampling, mechanism, 1.0)
@@ -65,7 +65,7 @@ def test_the_noise_is_that_of_the_mechanism_in_every_coordinate(update: str, whe
     assert np.abs(correlations).max() < stats.norm.isf(LEVEL / 4 / len(pairs))
 
 
-def places(sampling: Sampling, count: int, steps: int, rounds: int = 20_000) -> np.ndarray:
+def places(sampling: BatchSampling, count: int, steps: int, rounds: int = 20_000) -> np.ndarray:
     """In each round each example's slot, or ``steps`` if it does not take part, [rounds, count]."""
     nothing = Split(np.zeros((count, 2), np.float32), np.zeros(count))
     sides = simulated({"a": np.arange(count)}, LinearModel("squared", 2, None, intercept=False), nothing, 4)
@@ -135,7 +135,7 @@ DELTA = 0.05
 def audit(
     update: str,
     mechanism: Gaussian,
-    sampling: Sampling,
+    sampling: BatchSampling,
     relation: NeighboringRelation = ADD,
     draws: int = 10_000,
 ) -> float:
@@ -170,7 +170,7 @@ def audit(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("update", "sampling"), [("batch", Poisson.of_batch(4, 2)), ("clipped_sum", Poisson(1.0))])
-def test_one_round_is_as_private_as_proved_and_half_the_noise_is_noticed(update: str, sampling: Sampling) -> None:
+def test_one_round_is_as_private_as_proved_and_half_the_noise_is_noticed(update: str, sampling: BatchSampling) -> None:
     """`batch` at the rate s/N = 2/4. Both reach more than a third of what is proved, so they are not idle."""
     claimed, broken = Gaussian(0.5, 0.7), Gaussian(0.5, 0.35)
     task = Round(1, (Swap(0, Public(np.zeros(FEATURES))),), Query(sampling, claimed, 1.0), 2, 2, StepSizes(1), update)

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from gossamer.errors import PeerError, TooFewAgents
-from gossamer.privacy.masking import Group, MaskingMessage, Step, unpacked
-from gossamer.privacy.masking.messages import REPLIES, REQUESTS, DeliveredShares, Roster, agents_in
+from gossamer.privacy.masking import Group, MaskingMessage, Phase, unpacked
+from gossamer.privacy.masking.messages import REPLIES, REQUESTS, AgentRoster, DeliveredShares, agents_in
 from gossamer.privacy.masking.server import reply_bytes, server_of
 from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep, step_of
 from gossamer.protocol.effects import Compute, Record, Send
@@ -69,7 +69,7 @@ def _check_content(step: int, content: Any, kinds: Mapping[int, type[MaskingMess
     """Refuse content that is no message of its step; a masked vector is for the sum to check."""
     kind = kinds.get(step)
     if kind is None:
-        if kinds is REQUESTS or step != Step.MASK or type(content) is not Masked:
+        if kinds is REQUESTS or step != Phase.MASK or type(content) is not Masked:
             raise PeerError(f"no message belongs to step {step}, or it is another than the one found")
     elif type(content) is not Public:
         raise PeerError(f"step {step} has {kind.__name__}, found {type(content).__name__}")
@@ -145,7 +145,7 @@ class MaskedRound:
         """Ask those who have not replied, for an update first."""
         s = self.state
         for member in sorted(self.awaited):
-            if s.sum.step == Step.ANNOUNCE:
+            if s.sum.step == Phase.ANNOUNCE:
                 yield from self.ask_for_update(member)
             else:
                 yield Send(member, MaskingRequest(self.round, s.sum.step, s.asked[member]))
@@ -155,7 +155,7 @@ class MaskedRound:
         s = self.state
         server, total, requests = server_of(s.sum), None, None
         try:
-            if s.sum.step < Step.REVEAL:
+            if s.sum.step < Phase.REVEAL:
                 requests = server.advance()
             else:
                 total = server.unmask()
@@ -214,7 +214,7 @@ class RoundMember:
         if s.step == UPDATE:
             yield Compute(LocalUpdate(self.round, s.w, self.query))
             return
-        bits = group.bits if s.step == Step.MASK else 8
+        bits = group.bits if s.step == Phase.MASK else 8
         size = reply_bytes(group, s.step, s.speakers) // (bits // 8)
         yield Compute(MaskingStep(self.round, s.step, s.asked, size, bits))
 
@@ -228,9 +228,9 @@ class RoundMember:
         elif request.round == self.round and request.step >= s.step:  # others have been given up
             self.reaches(request.step)
             s.step, s.asked, s.busy = request.step, request.content, True
-            if request.step == Step.SHARE:
-                s.speakers = agents_in(Roster, request.content.size, signed=self.group.signed)
-            elif request.step == Step.MASK:
+            if request.step == Phase.SHARE:
+                s.speakers = agents_in(AgentRoster, request.content.size, signed=self.group.signed)
+            elif request.step == Phase.MASK:
                 s.speakers = agents_in(DeliveredShares, request.content.size) + 1
             yield from self.work()
 
@@ -252,7 +252,7 @@ class RoundMember:
         if not s.busy or s.finished:
             return
         if s.step == UPDATE and done.id == self.round:
-            s.step = Step.ANNOUNCE.value
+            s.step = Phase.ANNOUNCE.value
             yield from self.work()
         elif step_of(done.id) == (self.round, s.step):
             s.busy = False

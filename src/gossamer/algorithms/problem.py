@@ -18,7 +18,7 @@ from gossamer.privacy.accounting.group_rows import MOST_ROWS
 from gossamer.privacy.clipping import ClipSettings
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
 from gossamer.section import Composite, Section
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public
@@ -393,14 +393,14 @@ class DryRun(Protocol):
         ...
 
 
-_SAMPLINGS: dict[str, Callable[[int, int], Sampling]] = {
+_SAMPLINGS: dict[str, Callable[[int, int], BatchSampling]] = {
     "poisson": Poisson.of_batch,
     "fixed_size": FixedSize.of_batch,
     "with_replacement": WithReplacement.of_batch,
 }
 
 
-def sampling_of(spec: Spec, examples: int, batch: int) -> Sampling:
+def sampling_of(spec: Spec, examples: int, batch: int) -> BatchSampling:
     """Return the scheme by which a node with so many ``examples`` draws a batch."""
     return _SAMPLINGS[spec.terms.sampling or spec.privacy.sampling](examples, batch)
 
@@ -474,7 +474,7 @@ class Problem(Generic[S]):
         """Number of parameters."""
         return sum(part.size for part in self.parts)
 
-    def sampling(self, name: str, batch: int) -> Sampling:
+    def sampling(self, name: str, batch: int) -> BatchSampling:
         """Return the scheme by which node ``name`` draws so many examples."""
         return sampling_of(self.spec, self.shard_sizes[name], batch)
 

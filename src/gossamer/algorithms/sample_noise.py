@@ -12,17 +12,17 @@ from gossamer.algorithms.problem import EXAMPLE, Held, Holdings, Problem, Spec
 from gossamer.errors import BudgetUnreachable, SpecError
 from gossamer.privacy.accounting.accountants import Accounted, joint_epsilon
 from gossamer.privacy.accounting.planner import (
-    Family,
+    NoiseFamily,
     calibrate,
     calibrate_jointly,
     gaussian_family,
     l2_laplace_family,
 )
-from gossamer.privacy.guarantees import Known
+from gossamer.privacy.guarantees import KnownPersons
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import Counts
-from gossamer.privacy.sampling import Sampling
+from gossamer.privacy.sampling import BatchSampling
 
 MOST_KINDS = 32
 """Most kinds of persons that are accounted for: each takes about a tenth of a second."""
@@ -36,16 +36,16 @@ def asked(spec: Spec) -> bool:
     return spec.budget is not None and spec.budget.rows_per_person is not None
 
 
-def knowledge(holdings: Holdings | None) -> Known:
+def knowledge(holdings: Holdings | None) -> KnownPersons:
     """Return what is known of where a person's examples are."""
     if holdings is None:
-        return Known.NOTHING
-    return Known.TOGETHER if holdings.together else Known.SPREAD
+        return KnownPersons.NOTHING
+    return KnownPersons.TOGETHER if holdings.together else KnownPersons.SPREAD
 
 
 def spread(spec: Spec, holdings: Holdings | None) -> bool:
     """Whether a guarantee for persons has to count several nodes together: one for all that a node has does not."""
-    return asked(spec) and knowledge(holdings) is Known.SPREAD and spec.terms.unit == EXAMPLE
+    return asked(spec) and knowledge(holdings) is KnownPersons.SPREAD and spec.terms.unit == EXAMPLE
 
 
 def check_room(problem: Problem[Any]) -> None:
@@ -157,7 +157,7 @@ def advice_on_persons(problem: Problem[Any]) -> list[str]:
     ]
 
 
-Schedule = Mapping[Sampling, int]
+Schedule = Mapping[BatchSampling, int]
 """How many releases of each sampling a node makes."""
 
 T = TypeVar("T")
@@ -269,7 +269,7 @@ def _one_budget(problem: Problem[Any], epsilon: float | tuple[float, ...]) -> fl
     return epsilon
 
 
-def _family(problem: Problem[Any]) -> Family:
+def _family(problem: Problem[Any]) -> NoiseFamily:
     """The noise laws that a budget chooses from."""
     spec, clip = problem.spec, _clip(problem)
     if spec.privacy.mechanism == "gaussian":

@@ -38,7 +38,7 @@ from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.guarantees import OTHER_NODES, Guarantee, remarked
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism
 from gossamer.privacy.releases import Counts, ReleaseKind, added
-from gossamer.privacy.sampling import Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, Poisson
 from gossamer.sides.plan import Samples
 
 _MOST_READINGS = 32
@@ -281,7 +281,7 @@ def _counts(
     problem: Problem[Any], schedules: Mapping[str, Schedule], laws: Mapping[str, Mechanism]
 ) -> dict[str, Counts]:
     """The releases of each node, those before the run included; nodes alike have one value."""
-    known: dict[tuple[Mechanism, frozenset[tuple[Sampling, int]]], Counts] = {}
+    known: dict[tuple[Mechanism, frozenset[tuple[BatchSampling, int]]], Counts] = {}
     found = {}
     for name, schedule in schedules.items():
         key = laws[name], frozenset(schedule.items())

@@ -295,7 +295,7 @@ def planned(epsilon: float, delta: float, relation: NeighboringRelation, proof: 
     )
 
 
-class Known(StrEnum):
+class KnownPersons(StrEnum):
     """Knowledge of where a person's examples are."""
 
     NOTHING = "nothing"
@@ -303,16 +303,16 @@ class Known(StrEnum):
     SPREAD = "spread"
 
 
-def for_persons(guarantee: Guarantee, rows: int, known: Known) -> Guarantee:
+def for_persons(guarantee: Guarantee, rows: int, known: KnownPersons) -> Guarantee:
     """A planned guarantee whose epsilon is one for all examples of a person, at most ``rows``."""
-    place = "wherever they are" if known is Known.SPREAD else "all at one node"
+    place = "wherever they are" if known is KnownPersons.SPREAD else "all at one node"
     replaced = {_ONE_EXAMPLE: _OF_PERSONS[known].format(rows=rows), ADD_OR_REMOVE: _PERSON_REMOVED}
     return replace(
         guarantee,
         unit=f"person with at most {counted(rows, 'example')}, {place}",
-        observer=_OTHERS if known is Known.SPREAD else guarantee.observer,
+        observer=_OTHERS if known is KnownPersons.SPREAD else guarantee.observer,
         assumptions=tuple(replaced.get(line, line) for line in guarantee.assumptions),
-        proof=f"{guarantee.proof}; {_TOGETHER[known is Known.SPREAD]}",
+        proof=f"{guarantee.proof}; {_TOGETHER[known is KnownPersons.SPREAD]}",
         rows_per_person=rows,
     )
 
@@ -320,11 +320,11 @@ def for_persons(guarantee: Guarantee, rows: int, known: Known) -> Guarantee:
 _OTHERS = "all nodes together that hold none of the person's examples, malicious ones included, and anyone on the wires"
 _PERSON_REMOVED = "adding or removing a person is read as blanking public slots of shards, one for each example"
 _OF_PERSONS = {
-    Known.NOTHING: "each person has at most {rows} examples, all at one node",
-    Known.TOGETHER: "which examples are one person's is public, as dataset.person says; each has at most {rows}, all "
-    "at one node, which has been checked",
-    Known.SPREAD: "which examples are one person's is public, as dataset.person says; each has at most {rows}, at "
-    "all nodes together, which has been checked",
+    KnownPersons.NOTHING: "each person has at most {rows} examples, all at one node",
+    KnownPersons.TOGETHER: "which examples are one person's is public, as dataset.person says; each has at most "
+    "{rows}, all at one node, which has been checked",
+    KnownPersons.SPREAD: "which examples are one person's is public, as dataset.person says; each has at most "
+    "{rows}, at all nodes together, which has been checked",
 }
 _TOGETHER = {
     False: "all examples of a person change at once, each sampled on its own",

@@ -9,7 +9,7 @@ from typing import Any
 from gossamer.errors import AccountingError, SpecError
 from gossamer.numbers import whole_number
 from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.sampling import Sampling
+from gossamer.privacy.sampling import BatchSampling
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class ReleaseKind:
     mechanism : Mechanism
         The noise law; its `unit` where it is in proportion to the clip, which may then change from one release to the
         next.
-    sampling : Sampling
+    sampling : BatchSampling
         Way in which the batch was drawn.
     size : int
         Number of coordinates that get noise; it matters to the Laplace laws.
@@ -33,7 +33,7 @@ class ReleaseKind:
     """
 
     mechanism: Mechanism
-    sampling: Sampling
+    sampling: BatchSampling
     size: int
 
     def __post_init__(self) -> None:

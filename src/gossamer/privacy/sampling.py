@@ -54,7 +54,7 @@ from gossamer.numbers import real_number, whole_number
 
 
 @dataclass(frozen=True)
-class Sampling:
+class BatchSampling:
     """Base of the sampling schemes.
 
     Attributes
@@ -98,7 +98,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Poisson(Sampling):
+class Poisson(BatchSampling):
     """Every example is in the batch with probability ``probability``, independently; the batch may be empty."""
 
     probability: float
@@ -125,7 +125,7 @@ class Poisson(Sampling):
 
 
 @dataclass(frozen=True)
-class _Sized(Sampling):
+class _Sized(BatchSampling):
     """Base of the schemes that always draw ``batch_size`` of ``dataset_size`` examples."""
 
     dataset_size: int
@@ -215,12 +215,12 @@ OPEN_TIMES = (
 )
 
 
-def provided_for(sampling: Sampling, count: int, until: int = 1, steps: int = 1) -> int:
+def provided_for(sampling: BatchSampling, count: int, until: int = 1, steps: int = 1) -> int:
     """The most examples whose turn comes in a release, but for a probability of `LATE`: a public number.
 
     Parameters
     ----------
-    sampling : Sampling
+    sampling : BatchSampling
         Way in which a batch is drawn.
     count : int
         Examples of the shard.

@@ -15,7 +15,7 @@ from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
 from gossamer.protocol.encoding import register
 from gossamer.vectors import ALL, Coordinates, Model, Public, Released
 
@@ -38,7 +38,7 @@ class Query:
 
     Attributes
     ----------
-    sampling : Sampling
+    sampling : BatchSampling
         Way in which the batch is drawn.
     mechanism : Mechanism
         The clip and the noise on the sum.
@@ -51,7 +51,7 @@ class Query:
         Unit of the noisy mean gradient, such as the clip.
     """
 
-    sampling: Sampling
+    sampling: BatchSampling
     mechanism: Mechanism
     normaliser: float
     count_share: float = 0.0

@@ -19,7 +19,7 @@ from gossamer.arrays import FloatArray
 from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
-from gossamer.privacy.streams.noise_streams import Record
+from gossamer.privacy.streams.noise_streams import StreamRecord
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Query
 from gossamer.sides.home import FloatNoise, FloatStream, Home, Kept, Numbers
@@ -141,6 +141,6 @@ class GridStream(FloatStream):
         self._noise = None if plan.law is None else RecordNoise(plan.law, plan.size, bound, plan.longest)
         self.needed = 0 if self._noise is None else self._noise.needed
 
-    def answer(self, number: int, state: FloatArray, before: list[Record]) -> FloatArray:
+    def answer(self, number: int, state: FloatArray, before: list[StreamRecord]) -> FloatArray:
         """The record [size] that follows from the state and from those ``before``, with fresh noise."""
         return state if self._noise is None else self._noise.answer(state, before)

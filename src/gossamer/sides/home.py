@@ -19,8 +19,8 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.objectives.asked import NoisyObjective, Normals
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.sampling import Poisson, Sampling
-from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream, Record, Records
+from gossamer.privacy.sampling import BatchSampling, Poisson
+from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream, StreamRecord, StreamRecords
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import PART
 from gossamer.randomness import Stream as Generators
@@ -49,7 +49,7 @@ def numbers_of(seed: int | None, *labels: str) -> Numbers:
     return FreshNumbers()
 
 
-def sampled(numbers: Numbers, number: int, sampling: Sampling, count: int) -> IndexArray:
+def sampled(numbers: Numbers, number: int, sampling: BatchSampling, count: int) -> IndexArray:
     """Positions in a shard of ``count`` examples that ``sampling`` draws from the numbers of ``number``."""
     if type(numbers) is Generators and type(sampling) is Poisson:
         from gossamer.philox import poisson_sample  # a compiler's import takes as long as most commands
@@ -139,7 +139,7 @@ class FloatStream:
         self._stream = None if plan.law is None else NoiseStream(plan.law, plan.size)
         self._state, self._numbers = NoiseState(), numbers
 
-    def answer(self, number: int, state: FloatArray, before: list[Record]) -> FloatArray:
+    def answer(self, number: int, state: FloatArray, before: list[StreamRecord]) -> FloatArray:
         """The record [size] with fresh noise: the state plus the next noise of the stream."""
         if self._stream is None:
             return state
@@ -155,7 +155,7 @@ class FloatStream:
         self._state = NoiseState(*snapshot)
 
 
-class Kept(RoundMark, Records, Protocol):
+class Kept(RoundMark, StreamRecords, Protocol):
     """State that a data side keeps over restarts: the mark of a masked member, the records of a stream."""
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import BudgetSpent, SpecError
-from gossamer.privacy.accounting.ledger import Plan
+from gossamer.privacy.accounting.ledger import ReleasePlan
 from gossamer.privacy.guarantees import CLIENT, EXAMPLE, OTHER_NODES
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
@@ -110,8 +110,8 @@ class Charges:
         object.__setattr__(self, "kinds", self._plan.most)
 
     @cached_property
-    def _plan(self) -> Plan:
-        return Plan(self.kinds)
+    def _plan(self) -> ReleasePlan:
+        return ReleasePlan(self.kinds)
 
     @property
     def planned(self) -> Mapping[Any, int] | None:

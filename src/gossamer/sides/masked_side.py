@@ -15,7 +15,7 @@ import numpy as np
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, PeerError, SpecError
 from gossamer.keys.identity import Identity, PublicKey
-from gossamer.privacy.masking import Identities, MaskingAgent, Step, UintArray, packed, reproducible_secret, unpacked
+from gossamer.privacy.masking import Identities, MaskingAgent, Phase, UintArray, packed, reproducible_secret, unpacked
 from gossamer.privacy.masking.messages import REQUESTS, check_identities
 from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep
 from gossamer.sides.client import SLACK, Update, Updates, clipped, steps_of
@@ -141,7 +141,7 @@ class MaskedSide:
         """Whether noise is to be drawn for a step that was not charged: once a round, when its turn has come."""
         kept = self._kept(task)
         # A step out of turn is refused, and costs nothing.
-        return kept is not None and task.step == Step.MASK == kept.agent.state.step and not kept.charged
+        return kept is not None and task.step == Phase.MASK == kept.agent.state.step and not kept.charged
 
     def charged(self, task: MaskingStep) -> None:
         """Note that the noise of a step's round is charged."""
@@ -195,12 +195,12 @@ class MaskedSide:
 
     def _say(self, kept: _Round, task: MaskingStep) -> Sendable:
         agent, step = kept.agent, task.step
-        if step == Step.ANNOUNCE:
+        if step == Phase.ANNOUNCE:
             return packed(agent.announce(None if self._signing is None else self._signing.identity))
         if self._mark.round < kept.number:
             self._mark.reached(kept.number)
         incoming: Any = unpacked(task.incoming, REQUESTS[step], self.unit.group)
-        if step == Step.MASK:
+        if step == Phase.MASK:
             return agent.mask(incoming, self._encoded(kept)).values
         return packed(_SAY[step](agent, incoming))
 
@@ -220,9 +220,9 @@ def _secrets(seed: int | None, name: str) -> Callable[[int], bytes]:
 
 
 _SAY: dict[int, Callable[[MaskingAgent, Any], Any]] = {
-    Step.SHARE: MaskingAgent.share,
-    Step.CONFIRM: MaskingAgent.confirm,
-    Step.REVEAL: MaskingAgent.reveal,
+    Phase.SHARE: MaskingAgent.share,
+    Phase.CONFIRM: MaskingAgent.confirm,
+    Phase.REVEAL: MaskingAgent.reveal,
 }
 
 

@@ -55,12 +55,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gossamer.errors import SpecError
 from gossamer.numbers import whole_number
 from gossamer.privacy.accounting.accountants import renyi_divergence
-from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry
+from gossamer.privacy.accounting.filters import NOTHING_PROVED, FilterEntry
 from gossamer.privacy.accounting.renyi import check_order
 from gossamer.privacy.guarantees import CLIENT, OTHER_NODES
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.sampling import Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, Poisson
 from gossamer.privacy.streams.agent_noise import AgentNoise, messages_divergence, messages_entry, own_entry
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, StreamKind
 from gossamer.privacy.tasks import UPDATES, Query
@@ -159,7 +159,7 @@ def of_sum(query: Query, relation: NeighboringRelation, examples: int = 1, *, pr
     return Apart(most, query, examples, noisy=law.private)
 
 
-def most_drawn(sampling: Sampling, shard: int) -> int:
+def most_drawn(sampling: BatchSampling, shard: int) -> int:
     """Most examples that are drawn of a shard, but for a chance of e^-45.
 
     Of independent draws with mean m there are 2 m + 40 or more with a chance of at most exp(-t^2 / (2 m + 2 t/3)), with
@@ -224,12 +224,12 @@ class Revealed(NamedTuple):
     ----------
     divergence : callable
         (order, relation) -> the Renyi divergence; infinite where nothing is proved.
-    entry : Entry
+    entry : FilterEntry
         The same as Gaussian differential privacy, but for a failure, where it is no matter of kinds of releases.
     """
 
     divergence: Callable[[float, NeighboringRelation], float]
-    entry: Entry = NOTHING_PROVED
+    entry: FilterEntry = NOTHING_PROVED
 
 
 class SidePlan:

@@ -18,7 +18,7 @@ import numpy as np
 from gossamer.arrays import FloatArray
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.streams.noise_streams import Record
+from gossamer.privacy.streams.noise_streams import StreamRecord
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import Release
@@ -71,7 +71,7 @@ class StreamRule(Rule):
         state: FloatArray = values.astype(np.float64)
         if not self._answered(number):
             before = self._before(number)
-            record = Record(number, state, self._noise.answer(number, state, before))
+            record = StreamRecord(number, state, self._noise.answer(number, state, before))
             if self._kept is not None and self._needed:
                 self._kept.keep(record, self._needed)
             self._past = [*before, record][-max(self._needed, 1) :]
@@ -88,14 +88,14 @@ class StreamRule(Rule):
 
     def restore(self, snapshot: tuple[Any, ...]) -> None:
         past, noise = snapshot
-        self._past = [Record(*parts) for parts in past]
+        self._past = [StreamRecord(*parts) for parts in past]
         self._noise.restore(noise)
 
     def _answered(self, number: int) -> bool:
         """Whether a record has an answer, which is kept."""
         return bool(self._past) and self._past[-1].number == number
 
-    def _before(self, number: int) -> list[Record]:
+    def _before(self, number: int) -> list[StreamRecord]:
         """The records that one is made of.
 
         Raises

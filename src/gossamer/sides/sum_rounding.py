@@ -61,7 +61,7 @@ from gossamer.objectives.objective import Objective
 from gossamer.privacy.exact.discrete_gaussian import Words
 from gossamer.privacy.exact.grid_noise import LARGEST, MOST, GridGaussian, summation_error
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.sampling import Sampling
+from gossamer.privacy.sampling import BatchSampling
 
 UNLIKELY = 2.0**-170
 """Most probability of a Poisson sample that is larger than what is provided for."""
@@ -72,7 +72,7 @@ NETWORK_SLACK = 2.0**-10
 """What is left for errors of a network's norms, relative to the clip."""
 
 
-def largest_batch(sampling: Sampling, count: int) -> int:
+def largest_batch(sampling: BatchSampling, count: int) -> int:
     """The most examples that a sample of ``count`` has, but for a probability of `UNLIKELY`; at least 1."""
     size = getattr(sampling, "batch_size", None)
     if size is None:
@@ -103,7 +103,7 @@ class Rounding:
     slack: float
 
     @classmethod
-    def of(cls, objective: Objective, sampling: Sampling, count: int) -> Rounding:
+    def of(cls, objective: Objective, sampling: BatchSampling, count: int) -> Rounding:
         """Provide for samples of ``count`` examples, and this objective's gradients."""
         most, unit = largest_batch(sampling, count), float(np.finfo(objective.dtype).eps) / 2
         # Kernels of networks round differently for batches of different sizes, so that a model made for it would turn

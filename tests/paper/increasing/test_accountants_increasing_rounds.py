@@ -16,14 +16,14 @@ from tests.reference.accounting_slow import dp_accounting_epsilon
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 RECORDS, MULTIPLIER, CLAIMED, DELTA = 10_000, 8.0, 1.0, 5.5e-8
 SIZES = [16 + math.ceil(1.3216 * i) for i in range(195)]
 
 
-def proved(samplings: list[Sampling], relation: NeighboringRelation) -> float:
+def proved(samplings: list[BatchSampling], relation: NeighboringRelation) -> float:
     counts: dict[ReleaseKind, int] = {}
     for sampling in samplings:
         kind = ReleaseKind(Gaussian(0.1, MULTIPLIER), sampling, 1)
@@ -31,8 +31,8 @@ def proved(samplings: list[Sampling], relation: NeighboringRelation) -> float:
     return accountants.epsilon(counts, DELTA, relation).epsilon
 
 
-POISSON: list[Sampling] = [Poisson(size / RECORDS) for size in SIZES]
-FIXED: list[Sampling] = [FixedSize(RECORDS, size) for size in SIZES]
+POISSON: list[BatchSampling] = [Poisson(size / RECORDS) for size in SIZES]
+FIXED: list[BatchSampling] = [FixedSize(RECORDS, size) for size in SIZES]
 
 
 def test_the_schedule_is_the_papers() -> None:

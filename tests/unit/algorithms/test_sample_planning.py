@@ -9,7 +9,7 @@ from gossamer.algorithms.sample_planning import revealing
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 LAW = Gaussian(1.0, 1.5)
@@ -35,7 +35,7 @@ def test_the_largest_is_that_of_all_nodes(
     """Bit for bit."""
     generator = np.random.default_rng(1)
     sizes, numbers = generator.integers(40, 200, 10), generator.integers(1, 60, 10)
-    samplings: list[Sampling] = [FixedSize(int(n), 32) if fixed else Poisson(32 / int(n)) for n in sizes]
+    samplings: list[BatchSampling] = [FixedSize(int(n), 32) if fixed else Poisson(32 / int(n)) for n in sizes]
     nodes: list[Counts] = [{ReleaseKind(law, sampling, 1): int(n)} for sampling, n in zip(samplings, numbers)]
     found = revealing(nodes, rows)
     assert len(found) < len(nodes)

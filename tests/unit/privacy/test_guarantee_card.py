@@ -25,7 +25,7 @@ from gossamer.privacy.guarantee_card import (
     Software,
     read_guarantee_card,
 )
-from gossamer.privacy.guarantees import Guarantee, Known, for_persons, none, planned, reproducible
+from gossamer.privacy.guarantees import Guarantee, KnownPersons, for_persons, none, planned, reproducible
 from gossamer.privacy.mechanisms import Gaussian, Laplace, NeighboringRelation
 from gossamer.privacy.profile import EVERYTHING, NOTHING, PrivacyProfile
 from gossamer.privacy.releases import ReleaseKind
@@ -49,7 +49,7 @@ PLAIN = gaussian(1.26)
 CARDS = {
     "plain": [PLAIN],
     "one point": [replace(PLAIN, evidence=None)],
-    "persons": [for_persons(PLAIN, 3, Known.SPREAD)],
+    "persons": [for_persons(PLAIN, 3, KnownPersons.SPREAD)],
     "weak": [replace(PLAIN, remarks=("epsilon is above 10",))],
     "none": [none("no noise", REPLACE)],
     "reproducible": [reproducible(PLAIN)],

@@ -11,7 +11,7 @@ import pytest
 from gossamer.errors import SpecError
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 from gossamer.randomness import stream
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
@@ -62,7 +62,7 @@ def test_the_same_stream_gives_the_same_noise(mechanism: Mechanism) -> None:
 
 
 @pytest.mark.parametrize("thing", [*MECHANISMS, NoNoise(), Poisson(0.1), FixedSize(10, 2)])
-def test_a_description_is_json(thing: Mechanism | Sampling) -> None:
+def test_a_description_is_json(thing: Mechanism | BatchSampling) -> None:
     described = thing.describe()
     assert json.loads(json.dumps(described, allow_nan=False)) == described
     assert type(thing).__name__ in described.values()
@@ -122,13 +122,13 @@ def test_a_fixed_batch_of_a_shard_of_another_size_is_refused() -> None:
 
 
 @pytest.mark.parametrize("sampling", [Poisson(1.0), FixedSize(6, 6)])
-def test_a_full_batch_holds_everything(sampling: Sampling) -> None:
+def test_a_full_batch_holds_everything(sampling: BatchSampling) -> None:
     np.testing.assert_array_equal(sampling.draw(stream(0), 6), range(6))
     assert sampling.rate == 1.0
 
 
 @pytest.mark.parametrize("sampling", [Poisson(0.3), FixedSize(50, 15)])
-def test_a_batch_is_sorted_without_repetition(sampling: Sampling) -> None:
+def test_a_batch_is_sorted_without_repetition(sampling: BatchSampling) -> None:
     for number in range(50):
         batch = sampling.draw(stream(1, number=number), 50)
         assert batch.dtype == np.int64

@@ -24,7 +24,7 @@ from gossamer.numbers import real_number, whole_number
 from gossamer.privacy import mechanisms, sampling, tasks
 from gossamer.privacy.accounting.filters import EitherFilter, GaussianFilter
 from gossamer.privacy.accounting.ledger import RenyiFilter
-from gossamer.privacy.accounting.series import Series, SeriesPlan
+from gossamer.privacy.accounting.series import RunSeries, SeriesPlan
 from gossamer.privacy.exact.grid_noise import GridGaussian
 from gossamer.privacy.l2_laplace import L2LaplaceFull
 from gossamer.privacy.masking.fixed_point import FixedPoint
@@ -73,7 +73,7 @@ MADE: list[Any] = [
     sampling.FixedSize(10, 2),
     sampling.WithReplacement(10, 2),
     PLAN,
-    Series("monthly", 1.0, 1e-6, (PLAN,)),
+    RunSeries("monthly", 1.0, 1e-6, (PLAN,)),
     tasks.Query(POISSON, GAUSSIAN, 10.0),
     tasks.Gradient(1, MODEL, tasks.Query(POISSON, GAUSSIAN, 10.0)),
     tasks.StepSizes(0.1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from gossamer.privacy.accounting.ledger import Plan
+from gossamer.privacy.accounting.ledger import ReleasePlan
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
@@ -39,11 +39,11 @@ def test_a_query_knows_a_kind_for_each_size() -> None:
 
 
 def test_a_plan_that_was_asked_about_one_kind_knows_the_others() -> None:
-    plan, first, second = Plan({kind(5): 1, kind(6): 2}), kind(5), kind(6)
+    plan, first, second = ReleasePlan({kind(5): 1, kind(6): 2}), kind(5), kind(6)
     assert plan.refusal({}, first) is None
     assert plan.refusal({first: 1}, first) is not None
     assert plan.refusal({second: 1}, second) is None
     assert plan.refusal({second: 2}, second) is not None
     assert plan.refusal({}, kind(7)) == "not in the plan"
     assert plan.refusal({first: 1}, kind(5)) is not None
-    assert plan == Plan({kind(5): 1, kind(6): 2})
+    assert plan == ReleasePlan({kind(5): 1, kind(6): 2})

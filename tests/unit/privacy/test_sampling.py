@@ -10,7 +10,7 @@ from gossamer.privacy.accounting.accountant_table import ROWS
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
 from gossamer.privacy.tasks import Round as Round  # registers the schemes
 from gossamer.protocol.encoding import decode, encode
 from gossamer.randomness import stream
@@ -19,7 +19,7 @@ SCHEMES = [Poisson, FixedSize, WithReplacement]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_scheme_of_a_batch_draws_it(scheme: type[Sampling]) -> None:
+def test_a_scheme_of_a_batch_draws_it(scheme: type[BatchSampling]) -> None:
     expected = {Poisson: Poisson(0.3), FixedSize: FixedSize(10, 3), WithReplacement: WithReplacement(10, 3)}
     found = scheme.of_batch(10, 3)
     assert found == expected[scheme]
@@ -81,6 +81,6 @@ def test_draws_with_replacement_take_turns_in_the_order_drawn() -> None:
 
 
 @pytest.mark.parametrize("sampling", [FixedSize(9, 3), WithReplacement(9, 3)])
-def test_a_fixed_batch_takes_as_many_steps_as_it_has_examples(sampling: Sampling) -> None:
+def test_a_fixed_batch_takes_as_many_steps_as_it_has_examples(sampling: BatchSampling) -> None:
     with pytest.raises(SpecError, match="one step for each example"):
         sampling.slots(stream(0), 3, 4)

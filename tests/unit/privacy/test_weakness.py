@@ -18,7 +18,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.reading import parse_spec, read_text, write_spec
 from gossamer.privacy.accounting.accountants import delta as proved_delta
-from gossamer.privacy.guarantees import Known, for_persons, planned, refused_delta, remarked, remarks
+from gossamer.privacy.guarantees import KnownPersons, for_persons, planned, refused_delta, remarked, remarks
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
@@ -71,7 +71,7 @@ def test_of_persons_a_delta_is_weak_from_their_rows_over_the_examples_on() -> No
     assert "far below 0.022" in weak
     one = planned(1.0, 0.02, NeighboringRelation.ADD_OR_REMOVE_ONE, "")
     assert len(remarked(one, 180).remarks) == 1
-    assert remarked(for_persons(one, 4, Known.TOGETHER), 180).remarks == ()
+    assert remarked(for_persons(one, 4, KnownPersons.TOGETHER), 180).remarks == ()
 
 
 def test_publishing_one_example_has_the_delta_that_is_remarked() -> None:

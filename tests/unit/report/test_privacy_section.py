@@ -19,7 +19,7 @@ from tests.unit.report.test_records import folder
 from gossamer.errors import DataError
 from gossamer.privacy.accounting.accountants import profile
 from gossamer.privacy.guarantee_card import FILE, GuaranteeCard, ReceiptsHead, read_guarantee_card
-from gossamer.privacy.guarantees import Guarantee, Known, for_persons, none, planned, reproducible
+from gossamer.privacy.guarantees import Guarantee, KnownPersons, for_persons, none, planned, reproducible
 from gossamer.privacy.mechanisms import Laplace, NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import ReleaseKind
@@ -105,7 +105,7 @@ def test_runs_that_do_not_say_whom_they_protect_have_no_section(tmp_path: Path) 
 WORDS = {
     "plain": ([PLAIN], "Each example of a node's shard is protected from all other nodes together"),
     "persons": (
-        [for_persons(PLAIN, 3, Known.TOGETHER)],
+        [for_persons(PLAIN, 3, KnownPersons.TOGETHER)],
         "Each person with at most 3 examples, all at one node, is protected",
     ),
     "none": ([none("There is no noise.", REPLACE)], "Nobody is protected from all other nodes together"),
@@ -228,7 +228,7 @@ def test_a_sum_of_deltas_is_not_rounded_up_for_the_sake_of_binary_digits(tmp_pat
 
 
 def test_epsilons_of_other_units_do_not_add_up_and_runs_without_any_are_named(tmp_path: Path) -> None:
-    kinds = [PLAIN, for_persons(PLAIN, 3, Known.TOGETHER), none("no noise", ADD)]
+    kinds = [PLAIN, for_persons(PLAIN, 3, KnownPersons.TOGETHER), none("no noise", ADD)]
     one, other = budget_bars(*(record(tmp_path / f"r{n}", kind) for n, kind in enumerate(kinds)))
     assert "The run on digits, for each example of a node's shard, may spend epsilon 4.999" in one.words
     assert "for each person with at most 3 examples" in other.words

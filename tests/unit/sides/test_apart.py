@@ -12,7 +12,7 @@ from tests.reference.leak_specs import tiny
 
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides.plan import MaskedMember, Samples, Stream, most_drawn
 from gossamer.vectors import Public
@@ -21,7 +21,7 @@ ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLAC
 MODEL = Public(np.zeros(3))
 
 
-def gradient(law: Mechanism, sampling: Sampling) -> Gradient:
+def gradient(law: Mechanism, sampling: BatchSampling) -> Gradient:
     return Gradient(1, MODEL, Query(sampling, law, 2.0))
 
 

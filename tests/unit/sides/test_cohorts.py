@@ -29,7 +29,7 @@ from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.mechanisms import NeighboringRelation as Relation
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import Cohort, CuratedSum
 from gossamer.sides.guarantees import CURATOR, OTHERS, curated_guarantees
@@ -42,7 +42,7 @@ MANY = 10_000
 SECRET = Query(POISSON, UPDATE_LAW, 1.5)
 
 
-def curator(sampling: Sampling = POISSON, most: int = MANY, **changes: Any) -> Curator:
+def curator(sampling: BatchSampling = POISSON, most: int = MANY, **changes: Any) -> Curator:
     kind = ReleaseKind(UPDATE_LAW.unit(), sampling, SIZE)
     return Curator(**{"kinds": {kind: most}, "cohort": 3, "owners": CLIENTS, "bound": BOUND, "name": SERVER} | changes)
 

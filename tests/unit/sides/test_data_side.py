@@ -15,9 +15,9 @@ from gossamer.errors import BudgetSpent
 from gossamer.objectives.asked import Clip, Evaluation, Gradients
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part
-from gossamer.privacy.accounting.ledger import Plan
+from gossamer.privacy.accounting.ledger import ReleasePlan
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides import samples
 from gossamer.sides.home import FloatNoise
@@ -58,7 +58,9 @@ def sides(objective: Objective, policy: Any = None, shards: Sequence[Sequence[in
     return simulated({f"node-{i}": shard for i, shard in enumerate(shards)}, objective, DATA, 1, policy)
 
 
-def task(mechanism: Mechanism, sampling: Sampling | None = None, number: int = 1, normaliser: float = 2.0) -> Gradient:
+def task(
+    mechanism: Mechanism, sampling: BatchSampling | None = None, number: int = 1, normaliser: float = 2.0
+) -> Gradient:
     model = Public(np.array([1.0, 2.0, 3.0]))
     return Gradient(number, model, Query(sampling or Poisson(1.0), mechanism, normaliser))
 
@@ -117,7 +119,7 @@ def test_what_the_ledger_refuses_is_not_computed() -> None:
     mechanism = Gaussian(1.0, 1.0)
     kind = task(mechanism).query.release(SIZE)
     objective = SumOfRows()
-    where = sides(objective, Plan({kind: 2}))
+    where = sides(objective, ReleasePlan({kind: 2}))
     answer(where, task(mechanism))
     answer(where, task(mechanism))
     with pytest.raises(BudgetSpent, match="the plan covers 2 releases"):
@@ -138,7 +140,7 @@ def test_what_the_ledger_refuses_is_not_computed() -> None:
 )
 def test_a_node_cannot_ask_for_another_kind_than_planned(other: Gradient) -> None:
     planned = task(Gaussian(1.0, 1.0)).query.release(SIZE)
-    where = sides(SumOfRows(), Plan({planned: 5}))
+    where = sides(SumOfRows(), ReleasePlan({planned: 5}))
     with pytest.raises(BudgetSpent, match="not in the plan"):
         where.admit("node-0", other)
 
@@ -147,7 +149,7 @@ def test_a_larger_clip_is_the_same_kind_because_the_noise_grows_with_it() -> Non
     """What is planned is noise relative to the clip; at clip 1000 the answer is (18, 22, 26)/2 + N(0, 500^2), which is
     beyond 5 sd with probability 6e-7, and closer than 1 in all three coordinates with 4e-9."""
     planned = task(Gaussian(1.0, 1.0)).query.release(SIZE)
-    where = sides(SumOfRows(), Plan({planned: 5}))
+    where = sides(SumOfRows(), ReleasePlan({planned: 5}))
     error = answer(where, task(Gaussian(1000.0, 1.0))).values - [9, 11, 13]
     assert 1 < np.abs(error).max() < 2500
 

@@ -23,8 +23,8 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.preparation.prepared import Prepared
 from gossamer.experiment.specs.reading import parse_spec
-from gossamer.privacy.masking import MaskedSum, Step, packed, unpacked
-from gossamer.privacy.masking.messages import Announcement, Roster
+from gossamer.privacy.masking import MaskedSum, Phase, packed, unpacked
+from gossamer.privacy.masking.messages import AgentRoster, Announcement
 from gossamer.privacy.unit_tasks import REFUSED, MaskingStep
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.sides.ledger import Receipt
@@ -76,14 +76,14 @@ def asked(prepared: Prepared, round: int = 0, model: Public | None = None) -> di
     return found
 
 
-def announced(parties: Mapping[str, Client], round: int = 0) -> Roster:
+def announced(parties: Mapping[str, Client], round: int = 0) -> AgentRoster:
     group = next(iter(parties.values())).side.unit.group
-    said = [one.ask(MaskingStep(round, Step.ANNOUNCE, REFUSED, 0)) for one in parties.values()]
-    return Roster(round, tuple(unpacked(one, Announcement, group) for one in said))
+    said = [one.ask(MaskingStep(round, Phase.ANNOUNCE, REFUSED, 0)) for one in parties.values()]
+    return AgentRoster(round, tuple(unpacked(one, Announcement, group) for one in said))
 
 
-def shares(client: Client, roster: Roster) -> Any:
-    return client.ask(MaskingStep(roster.round, Step.SHARE, packed(roster), 0))
+def shares(client: Client, roster: AgentRoster) -> Any:
+    return client.ask(MaskingStep(roster.round, Phase.SHARE, packed(roster), 0))
 
 
 def test_a_whole_sum_is_charged_once_to_each() -> None:
@@ -113,7 +113,7 @@ def test_keys_of_another_run_are_refused() -> None:
     old, new = asked(clients(OTHER_RUN)), asked(clients())
     before, roster = announced(old), announced(new)
     assert shares(new["node-1"], roster) != REFUSED
-    mixed = Roster(0, (before.announcements[0], *roster.announcements[1:]))
+    mixed = AgentRoster(0, (before.announcements[0], *roster.announcements[1:]))
     assert shares(new["node-2"], mixed) == REFUSED
 
 
@@ -121,7 +121,7 @@ def test_a_client_has_one_place_in_a_sum() -> None:
     """Its own keys under another's number are signed by nobody who has that number."""
     parties = asked(clients())
     roster = announced(parties)
-    twice = Roster(0, (replace(roster.announcements[1], agent=1), *roster.announcements[1:]))
+    twice = AgentRoster(0, (replace(roster.announcements[1], agent=1), *roster.announcements[1:]))
     assert shares(parties["node-2"], twice) == REFUSED
     assert shares(parties["node-2"], roster) != REFUSED
 
@@ -132,7 +132,7 @@ def test_a_round_of_others_is_none_of_a_client_s() -> None:
     without = [round for round in range(8) if "node-0" not in client.members(round)]
     for round in without:
         client.update(round, prepared.initial)
-        assert client.ask(MaskingStep(round, Step.ANNOUNCE, REFUSED, 0)) == REFUSED
+        assert client.ask(MaskingStep(round, Phase.ANNOUNCE, REFUSED, 0)) == REFUSED
     assert without
     assert client.charged == 0
 
@@ -143,8 +143,8 @@ def test_after_a_restart_what_was_said_is_not_said_again_and_stays_charged() -> 
     assert added(parties) is not None
     client.restart()
     client.update(0, client.prepared.initial)
-    for step in Step:
-        assert step is Step.DONE or client.ask(MaskingStep(0, step, REFUSED, 0)) == REFUSED
+    for step in Phase:
+        assert step is Phase.DONE or client.ask(MaskingStep(0, step, REFUSED, 0)) == REFUSED
     assert client.charged == 1
     for one in parties.values():
         one.update(1, one.prepared.initial)

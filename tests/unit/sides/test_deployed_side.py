@@ -19,10 +19,10 @@ from gossamer.objectives.asked import Clip, Evaluation, Gradients
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part
-from gossamer.privacy.accounting.ledger import Plan
+from gossamer.privacy.accounting.ledger import ReleasePlan
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation, NoNoise
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool
@@ -53,14 +53,14 @@ def simulated(objective: Objective, seed: int = 1) -> Pool:
 
 
 def gradient(
-    objective: Objective, law: Mechanism, sampling: Sampling | None = None, number: int = 1, **query: Any
+    objective: Objective, law: Mechanism, sampling: BatchSampling | None = None, number: int = 1, **query: Any
 ) -> Gradient:
     model = Public(np.linspace(-1, 1, objective.size).astype(objective.dtype))
     return Gradient(number, model, Query(sampling or Poisson(1.0), law, 5.0, **query))
 
 
 def a_round(
-    objective: Objective, law: Mechanism, sampling: Sampling | None = None, update: str = "batch", **changes: Any
+    objective: Objective, law: Mechanism, sampling: BatchSampling | None = None, update: str = "batch", **changes: Any
 ) -> Round:
     model = Public(np.linspace(-1, 1, objective.size).astype(objective.dtype))
     task = Round(1, (Swap(0, model),), Query(sampling or Poisson(1.0), law, 1.0), N, N, StepSizes(0.3), update)
@@ -102,7 +102,7 @@ class Counting(Objective):
 @pytest.mark.parametrize("sampling", [Poisson(1.0), FixedSize(N, N)], ids=["poisson", "fixed"])
 @pytest.mark.parametrize("query", [{}, {"count_share": 0.2, "unit": 3.0}, {"unit": 0.5}], ids=["sum", "count", "unit"])
 def test_without_noise_a_gradient_is_that_of_the_simulated_side(
-    dtype: type, sampling: Sampling, query: dict[str, Any]
+    dtype: type, sampling: BatchSampling, query: dict[str, Any]
 ) -> None:
     objective = linear(0.1, dtype)
     task = gradient(objective, NoNoise(0.5), sampling, **query)
@@ -172,7 +172,7 @@ def test_what_is_charged_is_the_kind_that_was_planned() -> None:
 def test_what_the_ledger_refuses_is_not_computed() -> None:
     objective = Counting()
     task = gradient(objective, Gaussian(1.0, 1.0))
-    side = deployed(objective, Plan({task.release: 1}))
+    side = deployed(objective, ReleasePlan({task.release: 1}))
     answer(side, task)
     computed = list(objective.calls)
     with pytest.raises(BudgetSpent, match="the plan covers 1 release of"):
@@ -206,7 +206,7 @@ def test_a_crash_after_the_charge_leaves_it_and_the_next_answer_is_drawn_anew(mo
     """The process ends between the noise and the answer: what was drawn is nowhere, and the charge stands."""
     objective, drawn = linear(), []
     task = gradient(objective, Gaussian(1.0, 1.0))
-    ledger = pools.ledger(Plan({task.release: 2}))
+    ledger = pools.ledger(ReleasePlan({task.release: 2}))
     side = pools.deployed(objective, data(), ledger)
     original = SecretRandomness.words
 

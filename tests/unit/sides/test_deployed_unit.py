@@ -19,7 +19,7 @@ from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound, gaussian_mu_of
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, Record
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, StreamRecord
 from gossamer.privacy.streams.records import RecordNoise, rounding_error
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.storage.file import IN_MEMORY, WrongStore
@@ -46,12 +46,12 @@ class Kept:
     """Records that outlive a side."""
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[StreamRecord] = []
 
-    def kept(self) -> Sequence[Record]:
+    def kept(self) -> Sequence[StreamRecord]:
         return list(self.records)
 
-    def keep(self, record: Record, most: int) -> None:
+    def keep(self, record: StreamRecord, most: int) -> None:
         self.records = [*self.records, record][-most:]
 
 
@@ -276,11 +276,11 @@ def test_what_one_change_moves_is_covered_in_every_record(
             for updates in (common, common + change):
                 raw.clear()
                 walk = np.zeros(SIZE)
-                past: list[Record] = []
+                past: list[StreamRecord] = []
                 for number, update in enumerate(updates):
                     walk = walk + update
                     drawer.answer(walk, past[-drawer.needed :] if drawer.needed else [])
-                    past.append(Record(number, walk, answers[number]))
+                    past.append(StreamRecord(number, walk, answers[number]))
                 both.append(np.stack(raw).astype(float))
             apart = np.linalg.norm(both[0] - both[1], axis=1) * grid.step / moved
             assert (apart <= grid.sensitivity(NeighboringRelation.ADD_OR_REMOVE_ONE)).all()
@@ -345,7 +345,7 @@ def test_records_and_marks_outlive_the_process(tmp_path: Path) -> None:
 def test_records_of_two_sizes_are_refused() -> None:
     file = SideFile(IN_MEMORY, "run", "server-0")
     for number in range(2):
-        file.keep(Record(number, np.zeros(2 + number), np.zeros(2 + number)), 5)
+        file.keep(StreamRecord(number, np.zeros(2 + number), np.zeros(2 + number)), 5)
     with pytest.raises(DataError, match=r"records have \[2, 3\] numbers"):
         file.kept()
 
@@ -354,7 +354,7 @@ def test_a_record_that_cannot_be_kept_is_not_answered(z: np.ndarray) -> None:
     """The disk is full: nothing is said, and the next process draws the record anew."""
 
     class Full(Kept):
-        def keep(self, record: Record, most: int) -> None:
+        def keep(self, record: StreamRecord, most: int) -> None:
             raise OSError("no space left")
 
     ledger, kept = ledger_of(noise_of("random_walk")), Full()

@@ -18,7 +18,7 @@ from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part
 from gossamer.privacy.mechanisms import Gaussian, Laplace, Mechanism
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, provided_for
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, provided_for
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides import sums
 from gossamer.sides.filled import nobody_like
@@ -65,11 +65,11 @@ def side_of(objective: Objective, made: Any = pools.filled, examples: Split | No
     return made(objective, examples or data())
 
 
-def gradient(sampling: Sampling, law: Mechanism = LAW) -> Gradient:
+def gradient(sampling: BatchSampling, law: Mechanism = LAW) -> Gradient:
     return Gradient(1, Public(np.zeros(3, np.float32)), Query(sampling, law, 1.0))
 
 
-def a_round(sampling: Sampling, update: str, until: int = STEPS, where: Coordinates | None = None) -> Round:
+def a_round(sampling: BatchSampling, update: str, until: int = STEPS, where: Coordinates | None = None) -> Round:
     model = Public(np.zeros(3, np.float32))
     query = Query(sampling, LAW, 1.0)
     return Round(1, (Swap(0, model),), query, STEPS, until, StepSizes(0.1), update, where or Coordinates())

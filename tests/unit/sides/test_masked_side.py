@@ -21,8 +21,8 @@ from gossamer.privacy.masking import (
     DeliveredShares,
     MaskedVector,
     MaskingServer,
+    Phase,
     RevealedShares,
-    Step,
     Survivors,
     packed,
     unpacked,
@@ -65,13 +65,13 @@ class Sum:
             for number, (name, side) in enumerate(self.found.items(), 1):
                 answer = self.answers[now][name] = ask(side, now, self.asked[now][name], self.round)
                 self.server.receive(self.read(now, number, answer))
-            if now < Step.REVEAL:
+            if now < Phase.REVEAL:
                 requests = self.server.advance()
                 self.asked[now + 1] = {NAMES[number - 1]: packed(message) for number, message in requests.items()}
         return self
 
     def read(self, step: int, number: int, answer: Any) -> Any:
-        if step == Step.MASK:
+        if step == Phase.MASK:
             assert type(answer) is Masked
             return MaskedVector(self.round, number, answer)
         assert type(answer) is Public
@@ -88,8 +88,8 @@ def test_a_whole_sum() -> None:
 
 
 def test_the_constants_of_steps() -> None:
-    assert len(Step) - 1 == STEPS
-    assert MASK == Step.MASK
+    assert len(Phase) - 1 == STEPS
+    assert MASK == Phase.MASK
     ids = {MaskingStep(round, step, REFUSED, 0).id for round in range(3) for step in range(5)}
     assert len(ids) == 15
     assert max(ids) < 0
@@ -143,8 +143,8 @@ def test_a_vector_that_is_asked_for_out_of_turn_is_charged_to_nobody() -> None:
     give_updates(found)
     for announced in (False, True):
         if announced:
-            ask(side, Step.ANNOUNCE)
-        assert ask(side, Step.MASK, packed(DeliveredShares(0, 1, {}))) == REFUSED
+            ask(side, Phase.ANNOUNCE)
+        assert ask(side, Phase.MASK, packed(DeliveredShares(0, 1, {}))) == REFUSED
         assert side.ledger.releases == 0
     Sum(found).until(5).server.unmask()
     assert side.ledger.releases == 1
@@ -295,7 +295,7 @@ def test_noise_is_charged_before_it_is_drawn_and_once_a_round() -> None:
     assert side.ledger is not None
     done = Sum(found).until(2)
     assert side.ledger.releases == 0
-    task = MaskingStep(0, Step.MASK, done.asked[2]["node-0"], SIZE, 32)
+    task = MaskingStep(0, Phase.MASK, done.asked[2]["node-0"], SIZE, 32)
     ticket = side.admit(task)
     assert side.ledger.releases == 1  # it is admitted, and not yet drawn
     first = ticket.answer().released
@@ -307,7 +307,7 @@ def test_noise_is_charged_before_it_is_drawn_and_once_a_round() -> None:
     give_updates(found, round=1)
     done = Sum(found, round=1).until(2)
     with pytest.raises(BudgetSpent, match="node-0: release refused: the plan covers 1 release"):
-        side.admit(MaskingStep(1, Step.MASK, done.asked[2]["node-0"], SIZE, 32))
+        side.admit(MaskingStep(1, Phase.MASK, done.asked[2]["node-0"], SIZE, 32))
 
 
 def test_every_round_has_noise_of_its_own() -> None:

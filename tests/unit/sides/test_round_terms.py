@@ -11,7 +11,7 @@ import pytest
 from tests.unit.sides.test_masked_side import NAMES, ask, give_updates, sides
 
 from gossamer.algorithms.graph_federated.messages import Assignment
-from gossamer.privacy.masking import FixedPoint, Group, Step
+from gossamer.privacy.masking import FixedPoint, Group, Phase
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep, TrainingQuery, UpdateQuery
 from gossamer.sides.secure_unit import RoundTerms, SecureUnit, inputs_digest, secure_unit
@@ -218,10 +218,10 @@ def test_a_server_decides_on_nothing_else() -> None:
     assert {field.name for field in fields(MaskingStep)} == {"round", "step", "incoming", "answer_size", "bits"}
     found = sides()
     give_updates(found)
-    first = ask(found["node-0"], Step.ANNOUNCE)
+    first = ask(found["node-0"], Phase.ANNOUNCE)
     for size, bits in ((1, 8), (10**6, 32), (0, 64)):
         assert found["node-0"].admit(MaskingStep(0, 0, REFUSED, size, bits)).answer().released == first
-    assert ask(found["node-0"], Step.ANNOUNCE, Public(np.ones(1, np.uint8))) == REFUSED
+    assert ask(found["node-0"], Phase.ANNOUNCE, Public(np.ones(1, np.uint8))) == REFUSED
 
 
 def test_the_update_under_the_masks_is_the_one_of_the_digest() -> None:

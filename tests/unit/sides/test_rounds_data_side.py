@@ -18,9 +18,9 @@ from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.accounting.ledger import Plan
+from gossamer.privacy.accounting.ledger import ReleasePlan
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling, WithReplacement
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.encoding import decode, encode
@@ -49,7 +49,7 @@ def a_round(
     objective: Objective,
     update: str = "batch",
     mechanism: Mechanism | None = None,
-    sampling: Sampling | None = None,
+    sampling: BatchSampling | None = None,
     **changes: Any,
 ) -> Round:
     """Three models, of which the third counts from slot 4 on; step sizes that fall."""
@@ -331,7 +331,7 @@ def test_what_is_charged_is_the_release_that_was_planned() -> None:
     tasks = [a_round(objective, mechanism=Gaussian(0.3, 2.0), where=Coordinates(first, 4)) for first in range(4)]
     assert {task.answer_size for task in tasks} == {1, 2}
     kind = tasks[0].query.release(objective.size)
-    where = sides(objective, Plan({kind: 4}))
+    where = sides(objective, ReleasePlan({kind: 4}))
     where.compute([where.admit("a", task) for task in tasks])
     assert where.sides["a"].ledger.counts == {kind: 4}
     with pytest.raises(BudgetSpent, match="the plan covers 4"):
@@ -470,7 +470,7 @@ def test_a_round_that_makes_no_sense_is_refused(changes: dict[str, Any], reason:
 
 
 @pytest.mark.parametrize("sampling", [Poisson(0.5), FixedSize(N, STEPS)])
-def test_nothing_unproved_is_charged_as_if_it_were(sampling: Sampling) -> None:
+def test_nothing_unproved_is_charged_as_if_it_were(sampling: BatchSampling) -> None:
     """The ledger has only law and sampling of a release, so a sequential round must differ in one of them."""
     with pytest.raises(SpecError, match="nothing is proved for sequential rounds"):
         a_round(objective_of(), "sequential", Gaussian(0.3, 2.0), sampling)

@@ -21,7 +21,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMember, SumState
 from gossamer.algorithms.nodes import WorkerState
 from gossamer.errors import PeerError
-from gossamer.privacy.masking import Group, MaskedSum, Step
+from gossamer.privacy.masking import Group, MaskedSum, Phase
 from gossamer.privacy.masking.server import start_sum
 from gossamer.privacy.unit_tasks import TrainingQuery
 from gossamer.protocol.effects import CancelTimer, Record, Send
@@ -159,7 +159,7 @@ class MaskedServer(MaskedRound, CohortServer):
         then it may be the server that nobody reaches.
         """
         s = self.state
-        if not s.late or s.sum is None or s.sum.step != Step.ANNOUNCE:
+        if not s.late or s.sum is None or s.sum.step != Phase.ANNOUNCE:
             return frozenset()
         others = set(self.rounds.cohort(s.t)) - s.left - s.late.keys()
         return s.late.keys() if len(others) >= self.unit.group.minimum else frozenset()
@@ -180,7 +180,7 @@ class MaskedServer(MaskedRound, CohortServer):
             return
         s.there[client] = request
         self.hear(client)
-        if client in s.waiting - self.skipped and s.sum.step == Step.ANNOUNCE:
+        if client in s.waiting - self.skipped and s.sum.step == Phase.ANNOUNCE:
             yield from self.ask_for_update(client)
 
     @on(Push)
@@ -201,7 +201,7 @@ class MaskedServer(MaskedRound, CohortServer):
         yield from self.heard()
 
     def lost_client(self, client: str) -> Effects:
-        if self.state.sum is not None and self.state.sum.step != Step.ANNOUNCE:
+        if self.state.sum is not None and self.state.sum.step != Phase.ANNOUNCE:
             self.state.waiting.discard(client)
         yield from ()
 
@@ -290,9 +290,9 @@ class MaskedClientNode(RoundMember, TrainingNode):
         return self.state.version
 
     def reaches(self, step: int) -> None:
-        self.state.updates += step == Step.REVEAL > self.state.step  # its update is in the sum
+        self.state.updates += step == Phase.REVEAL > self.state.step  # its update is in the sum
 
     def said(self) -> Effects:
         s = self.state
-        if s.step == Step.REVEAL and self.quota is not None and s.updates >= self.quota:
+        if s.step == Phase.REVEAL and self.quota is not None and s.updates >= self.quota:
             yield from self.leave("quota")

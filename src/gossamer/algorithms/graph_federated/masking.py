@@ -16,7 +16,7 @@ from gossamer.algorithms.graph_federated.settings import Settings
 from gossamer.algorithms.graph_federated.state import ServerState
 from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMember, SumState
 from gossamer.errors import PeerError
-from gossamer.privacy.masking import MaskedSum, Step
+from gossamer.privacy.masking import MaskedSum, Phase
 from gossamer.privacy.masking.server import start_sum
 from gossamer.protocol.effects import Send
 from gossamer.protocol.node import Effects, on
@@ -94,7 +94,7 @@ class MaskingServerNode(MaskedRound, ServerNode):
 
     def back(self, agent: str) -> Effects:
         """Ask an agent that is there again, if its round was held and the others have not masked yet."""
-        if self.state.sum is not None and self.state.sum.step == Step.ANNOUNCE:
+        if self.state.sum is not None and self.state.sum.step == Phase.ANNOUNCE:
             yield from super().back(agent)
 
     def unmasked(self, total: MaskedSum | None, updates: int) -> Effects:

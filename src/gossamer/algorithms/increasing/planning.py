@@ -42,7 +42,7 @@ from gossamer.privacy.accounting.planner import (
 )
 from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.sampling import Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, Poisson
 
 Sizes = npt.NDArray[np.int64]
 
@@ -57,7 +57,7 @@ def schedule_of(sizes: Sizes, dataset_size: int) -> Schedule:
 
 def constant_schedule(size: int, dataset_size: int, gradients: int) -> Schedule:
     """Rounds of one size that make so many gradients."""
-    sampling: Sampling = Poisson(size / dataset_size)
+    sampling: BatchSampling = Poisson(size / dataset_size)
     return {sampling: -(-gradients // size)}
 
 

@@ -43,7 +43,7 @@ from gossamer.privacy.accounting.pure_composition import compositions
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Sampling
+from gossamer.privacy.sampling import BatchSampling
 
 Moment = Callable[[float], float]
 """E||n||^2 of the noise on the mean gradient, as a function of the clip G; the largest over the edge servers."""
@@ -350,7 +350,7 @@ def _plan(problem: Problem, moment: Moment, count: int, nodes: int | None, clip:
 
 
 def gaussian_epsilon(
-    releases: int, noise_multiplier: float, delta: float, relation: NeighboringRelation, sampling: Sampling
+    releases: int, noise_multiplier: float, delta: float, relation: NeighboringRelation, sampling: BatchSampling
 ) -> float:
     """Epsilon proved for so many Gaussian releases; the clip may be another one in each.
 
@@ -372,7 +372,7 @@ def l2_laplace_epsilons(
     size: int,
     delta: float,
     relation: NeighboringRelation,
-    sampling: Sampling,
+    sampling: BatchSampling,
 ) -> dict[str, float]:
     """Epsilons of so many L2-Laplace releases at ``delta``, by each way of composing them (`compositions`).
 
@@ -391,7 +391,7 @@ def l2_laplace_epsilons(
         Probability, in (0, 1).
     relation : NeighboringRelation
         Relation of ``epsilon``, and of the totals.
-    sampling : Sampling
+    sampling : BatchSampling
         Scheme by which batches are drawn.
     """
     gaussian = epsilon**2 * releases / size / 2  # about the mean loss of all, without sampling
@@ -410,7 +410,7 @@ class _Search:
     clip: float | None
     budget: tuple[float, float]
     relation: NeighboringRelation
-    sampling: Sampling
+    sampling: BatchSampling
 
     def plan(self, noise_multiplier: float) -> StagePlan:
         moment = gaussian_second_moment(self.size, noise_multiplier, self.problem.batch_size)
@@ -437,7 +437,7 @@ def calibrate_stages(
     count: int,
     budget: tuple[float, float],
     relation: NeighboringRelation,
-    sampling: Sampling,
+    sampling: BatchSampling,
     nodes: int | None = None,
     clip: float | None = None,
 ) -> CalibratedStages:
@@ -455,7 +455,7 @@ def calibrate_stages(
         Epsilon and delta, for each edge's examples.
     relation : NeighboringRelation
         Relation of the budget.
-    sampling : Sampling
+    sampling : BatchSampling
         Scheme by which the edge that is sampled most densely, the one with the fewest examples, draws its batches.
     nodes : int, optional
         Number of nodes, as for `plan_stages`.

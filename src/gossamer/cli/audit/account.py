@@ -17,7 +17,7 @@ from gossamer.privacy.guarantees import guess, remarks
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 # Options that say what is released, and how often, for `gossamer account` and `gossamer calibrate`.
 
@@ -72,7 +72,7 @@ def relation_of(options: argparse.Namespace) -> NeighboringRelation:
     return NeighboringRelation.ADD_OR_REMOVE_ONE if poisson else NeighboringRelation.REPLACE_ONE
 
 
-def schedule_of(options: argparse.Namespace) -> dict[Sampling, int]:
+def schedule_of(options: argparse.Namespace) -> dict[BatchSampling, int]:
     """Return how often each sampling occurs."""
     if getattr(options, "rates", None) is not None:
         if options.sampling != "poisson" or options.sampling_rate is not None or options.steps is not None:
@@ -83,7 +83,7 @@ def schedule_of(options: argparse.Namespace) -> dict[Sampling, int]:
     return {_sampling(options): options.steps}
 
 
-def _sampling(options: argparse.Namespace) -> Sampling:
+def _sampling(options: argparse.Namespace) -> BatchSampling:
     if options.sampling == "poisson":
         if options.dataset_size is not None or options.batch_size is not None:
             raise CallerError("--dataset-size and --batch-size are for --sampling fixed_size; leave them out")
@@ -100,7 +100,7 @@ def _sampling(options: argparse.Namespace) -> Sampling:
     return FixedSize(options.dataset_size, options.batch_size)
 
 
-def read_rates(path: Path) -> dict[Sampling, int]:
+def read_rates(path: Path) -> dict[BatchSampling, int]:
     """Poisson rates and how often each occurs, from lines ``rate,count``.
 
     Raises
@@ -112,7 +112,7 @@ def read_rates(path: Path) -> dict[Sampling, int]:
         lines = read_text(path).splitlines()
     except OSError as error:
         raise DataError(f"{path}: cannot read the rates: {error.strerror}") from None
-    schedule: dict[Sampling, int] = {}
+    schedule: dict[BatchSampling, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue

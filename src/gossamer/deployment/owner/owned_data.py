@@ -26,7 +26,7 @@ from gossamer.deployment.owner.fingerprints import content_of, examples_at, exam
 from gossamer.deployment.owner.ledger_key import key_path, open_with_key
 from gossamer.deployment.owner.policy import DataRule, OwnerPolicy
 from gossamer.errors import DataError, SpecError, counted
-from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, Entry, widest_order_of
+from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, FilterEntry, widest_order_of
 from gossamer.privacy.guarantees import remarks
 from gossamer.privacy.releases import Counts, checked_counts
 from gossamer.privacy.sampling import without_late
@@ -308,7 +308,7 @@ class OwnedData:
         sums: int = 0,
         *,
         terms: bytes = b"",
-        entry: Entry = NOTHING_PROVED,
+        entry: FilterEntry = NOTHING_PROVED,
     ) -> DurableLawLedger:
         """The ledger of an agent of a unit, with all that the run will reveal of its data in it.
 
@@ -325,7 +325,7 @@ class OwnedData:
         terms : bytes
             All that the divergence rests on. What its server releases of an agent's data is counted by the server, so
             that nothing here would tell another run of the same name from the one that was charged.
-        entry : Entry
+        entry : FilterEntry
             The same as Gaussian differential privacy (`gossamer.sides.plan.SidePlan.revealed`).
 
         Raises

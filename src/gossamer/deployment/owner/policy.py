@@ -36,7 +36,7 @@ from gossamer.deployment.founding.roster import ROLES, roles_of
 from gossamer.errors import CallerError, SpecError, did_you_mean
 from gossamer.privacy.accounting.filters import check_parts
 from gossamer.privacy.accounting.renyi import renyi_level
-from gossamer.privacy.accounting.series import MOST_RELEASES, Series, SeriesPlan
+from gossamer.privacy.accounting.series import MOST_RELEASES, RunSeries, SeriesPlan
 from gossamer.privacy.guarantees import refused_delta
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import LEAST, without_late
@@ -88,9 +88,9 @@ class SeriesRule(Section):
     delta: Annotated[float, Field(gt=0, lt=1)]
     plans: Annotated[list[SeriesPlanRule], Field(min_length=1)]
 
-    def named(self, name: str) -> Series:
+    def named(self, name: str) -> RunSeries:
         """The series under its name."""
-        return Series(name, self.epsilon, self.delta, tuple(SeriesPlan(**plan.model_dump()) for plan in self.plans))
+        return RunSeries(name, self.epsilon, self.delta, tuple(SeriesPlan(**plan.model_dump()) for plan in self.plans))
 
 
 FINGERPRINT = re.compile(r"([0-9a-f]{4}-){7}[0-9a-f]{4}")
@@ -166,7 +166,7 @@ class DataRule(Section):
         return self
 
     @property
-    def set_aside(self) -> tuple[Series, ...]:
+    def set_aside(self) -> tuple[RunSeries, ...]:
         """The series, by name."""
         return tuple(rule.named(name) for name, rule in sorted(self.series.items()))
 

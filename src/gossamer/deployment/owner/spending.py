@@ -10,8 +10,8 @@ from functools import cached_property
 from gossamer.deployment.owner.ledger_key import require_ledger, to_be_read
 from gossamer.deployment.owner.owned_data import admitting, budget_of
 from gossamer.deployment.owner.policy import OwnerPolicy
-from gossamer.privacy.accounting.filters import EitherFilter, Total
-from gossamer.privacy.accounting.series import Series
+from gossamer.privacy.accounting.filters import EitherFilter, FilterTotal
+from gossamer.privacy.accounting.series import RunSeries
 from gossamer.privacy.guarantees import remarks
 from gossamer.runtimes.storage.account import Spent
 from gossamer.runtimes.storage.contents import Accepted
@@ -31,7 +31,7 @@ class Spending:
         Budget of the policy; None if the policy does not speak of it.
     divergence : float
         Spent outside of series, at the order of the Renyi filter.
-    total : Total
+    total : FilterTotal
         The same as Gaussian privacy.
     runs : list of Spent
         Amounts that each run has spent.
@@ -39,7 +39,7 @@ class Spending:
         Contents that the data set had.
     overlaps : dict of str to int
         Number of examples that it has in common with others.
-    series : dict of Series to int
+    series : dict of RunSeries to int
         Number of runs of each that were begun.
     witnessed : list of Witnessed
         Receipts of the runs that have any, and who has countersigned them.
@@ -48,11 +48,11 @@ class Spending:
     name: str
     budget: EitherFilter | None
     divergence: float
-    total: Total = field(default_factory=Total)
+    total: FilterTotal = field(default_factory=FilterTotal)
     runs: list[Spent] = field(default_factory=list)
     contents: list[Accepted] = field(default_factory=list)
     overlaps: dict[str, int] = field(default_factory=dict)
-    series: dict[Series, int] = field(default_factory=dict)
+    series: dict[RunSeries, int] = field(default_factory=dict)
     witnessed: list[Witnessed] = field(default_factory=list)
 
     @cached_property

@@ -29,7 +29,7 @@ from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.streams.noise_streams import Record, StreamKind
+from gossamer.privacy.streams.noise_streams import StreamKind, StreamRecord
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage.file import LOST, File, Format
 from gossamer.runtimes.storage.ledger import DurableLawLedger, DurableLedger, LedgerFile, admits_all, stored_ledger
@@ -91,7 +91,7 @@ class SideFile:
             self._file.execute("INSERT INTO mark VALUES (?)", max(round, self.round))
         self.round = max(round, self.round)
 
-    def kept(self) -> list[Record]:
+    def kept(self) -> list[StreamRecord]:
         """The newest records, the oldest first.
 
         Raises
@@ -100,7 +100,7 @@ class SideFile:
             If their vectors are not of one size.
         """
         rows = self._file.rows("SELECT number, state, answer FROM record ORDER BY number")
-        found = [Record(number, _vector(state), _vector(answer)) for number, state, answer in rows]
+        found = [StreamRecord(number, _vector(state), _vector(answer)) for number, state, answer in rows]
         sizes = {vector.size for record in found for vector in (record.state, record.answer)}
         if len(sizes) > 1:
             raise DataError(
@@ -108,7 +108,7 @@ class SideFile:
             )
         return found
 
-    def keep(self, record: Record, most: int) -> None:
+    def keep(self, record: StreamRecord, most: int) -> None:
         """Keep ``record``, and no more than the newest ``most``; it is durable when this returns."""
         with self._file.transaction():
             content = (vector.astype(_NUMBERS).tobytes() for vector in (record.state, record.answer))

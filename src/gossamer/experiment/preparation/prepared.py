@@ -23,7 +23,7 @@ from gossamer.experiment.specs.spec import Experiment
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.sampling import Sampling
+from gossamer.privacy.sampling import BatchSampling
 from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node
@@ -172,7 +172,7 @@ class Prepared:
             return children
         return (*children, *(cast.joined[number] for number in self.graph.neighbours(cast.joined.index(name))))
 
-    def sampling(self, name: str, batch: int) -> Sampling:
+    def sampling(self, name: str, batch: int) -> BatchSampling:
         """Return the scheme by which node ``name`` draws so many examples."""
         return sampling_of(self.experiment, self.shard_sizes[name], batch)
 

@@ -45,7 +45,7 @@ from gossamer.privacy.accounting.analytic import (
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.pairs import GaussianFull, ResponseFull
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE = NeighboringRelation.REPLACE_ONE
@@ -58,7 +58,7 @@ A bound that depended on the rate or the noise instead could make epsilon grow w
 
 
 @dataclass(frozen=True)
-class Row:
+class AccountantRow:
     """One combination that is accounted for.
 
     Attributes
@@ -78,7 +78,7 @@ class Row:
     """
 
     mechanism: type[Mechanism]
-    sampling: type[Sampling]
+    sampling: type[BatchSampling]
     relation: NeighboringRelation
     accountant: str
     multiplier: str
@@ -95,7 +95,7 @@ class Row:
         return self.other is not None and kind.size <= FEW and has_pure_epsilon(kind)
 
 
-_Combination = tuple[type[Sampling], NeighboringRelation]
+_Combination = tuple[type[BatchSampling], NeighboringRelation]
 _OfKind = Callable[[ReleaseKind], Profile]
 
 
@@ -182,7 +182,7 @@ def _fixed_size_divergence(kind: ReleaseKind, order: float) -> float:
 
 def _without_delta(
     mechanism: type[Mechanism], law: str, pairs: Mapping[_Combination, tuple[str, _OfKind]]
-) -> list[Row]:
+) -> list[AccountantRow]:
     """Rows of other noise; as Renyi divergences they have those of randomized response, if it needs no delta."""
 
     def divergence(pure: _OfKind) -> Callable[[ReleaseKind, float], float]:
@@ -192,7 +192,7 @@ def _without_delta(
         return found
 
     return [
-        Row(
+        AccountantRow(
             mechanism,
             *combination,
             f"PLD of {law}",
@@ -205,9 +205,9 @@ def _without_delta(
     ]
 
 
-ROWS: tuple[Row, ...] = (
-    Row(Gaussian, Poisson, ADD_OR_REMOVE, "PLD", "sd/C", _poisson, _poisson_divergence),
-    Row(
+ROWS: tuple[AccountantRow, ...] = (
+    AccountantRow(Gaussian, Poisson, ADD_OR_REMOVE, "PLD", "sd/C", _poisson, _poisson_divergence),
+    AccountantRow(
         Gaussian,
         Poisson,
         REPLACE,
@@ -218,7 +218,7 @@ ROWS: tuple[Row, ...] = (
             gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order
         ),
     ),
-    Row(
+    AccountantRow(
         Gaussian,
         FixedSize,
         REPLACE,
@@ -227,8 +227,8 @@ ROWS: tuple[Row, ...] = (
         _replaced,
         _fixed_size_divergence,
     ),
-    Row(BallGaussian, Poisson, ADD_OR_REMOVE, "PLD", "sd/C", _poisson, _poisson_divergence),
-    Row(
+    AccountantRow(BallGaussian, Poisson, ADD_OR_REMOVE, "PLD", "sd/C", _poisson, _poisson_divergence),
+    AccountantRow(
         BallGaussian,
         Poisson,
         REPLACE,
@@ -237,7 +237,7 @@ ROWS: tuple[Row, ...] = (
         _replaced,
         _fixed_size_divergence,
     ),
-    Row(
+    AccountantRow(
         BallGaussian,
         FixedSize,
         REPLACE,
@@ -267,7 +267,7 @@ ROWS: tuple[Row, ...] = (
 )
 
 
-def _others(law: type[Mechanism]) -> list[Row]:
+def _others(law: type[Mechanism]) -> list[AccountantRow]:
     """Rows of a law that another distribution has."""
     pairs = {(Poisson, ADD_OR_REMOVE): _poisson, (Poisson, REPLACE): _replaced, (FixedSize, REPLACE): _replaced}
     given: dict[_Combination, tuple[str, _OfKind]] = {at: ("its own pair", pair) for at, pair in pairs.items()}
@@ -277,7 +277,7 @@ def _others(law: type[Mechanism]) -> list[Row]:
 _ROWS = {(row.mechanism, row.sampling, row.relation): row for row in ROWS}
 
 
-def row_of(kind: ReleaseKind, relation: NeighboringRelation) -> Row:
+def row_of(kind: ReleaseKind, relation: NeighboringRelation) -> AccountantRow:
     """The row that accounts for releases of ``kind`` under ``relation``.
 
     Raises

@@ -23,7 +23,7 @@ import numpy as np
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting.accountant_table import ROWS as ROWS
-from gossamer.privacy.accounting.accountant_table import Row as Row
+from gossamer.privacy.accounting.accountant_table import AccountantRow as AccountantRow
 from gossamer.privacy.accounting.accountant_table import has_pure_epsilon
 from gossamer.privacy.accounting.accountant_table import row_of as row_of
 from gossamer.privacy.accounting.analytic import FullBatch, Profile, merge
@@ -160,14 +160,14 @@ def _epsilon(released: _Released, delta: float, relation: NeighboringRelation) -
     if not _private(released):
         return Accounted(math.inf, "none")
     accountant = " + ".join(sorted({row_of(kind, relation).accountant for kind, _, _ in _each(released)}))
-    return Accounted(Figures(released, relation, FINE).epsilon(delta), accountant)
+    return Accounted(LossFigures(released, relation, FINE).epsilon(delta), accountant)
 
 
 @lru_cache(maxsize=256)
 def _delta(released: _Released, epsilon: float, relation: NeighboringRelation) -> float:
     if not released or not _private(released):
         return 0.0 if not released else 1.0
-    return Figures(released, relation, FINE).delta(epsilon)
+    return LossFigures(released, relation, FINE).delta(epsilon)
 
 
 @lru_cache(maxsize=256)
@@ -176,10 +176,10 @@ def _profile(released: _Released, relation: NeighboringRelation) -> PrivacyProfi
         return NOTHING
     if not _private(released):
         return EVERYTHING
-    return Figures(released, relation, QUICK).profile(Figures(released, relation, FINE).delta(0.0))
+    return LossFigures(released, relation, QUICK).profile(LossFigures(released, relation, FINE).delta(0.0))
 
 
-class Figures:
+class LossFigures:
     """Figures of what private releases reveal together; made by `quick_figures`."""
 
     def __init__(self, released: _Released, relation: NeighboringRelation, precision: Precision) -> None:
@@ -208,7 +208,7 @@ class Figures:
         return PrivacyProfile.of(losses, np.minimum(deltas, alone))
 
 
-def quick_figures(counts: Counts, relation: NeighboringRelation) -> Figures:
+def quick_figures(counts: Counts, relation: NeighboringRelation) -> LossFigures:
     """Upper bounds for many questions about private releases that are fixed in advance, soon found.
 
     As `delta` and `epsilon`, but for deltas that may be a percent larger, and epsilons of many rates 0.25 %.
@@ -218,7 +218,7 @@ def quick_figures(counts: Counts, relation: NeighboringRelation) -> Figures:
     AccountingError
         If a kind is not in `ROWS`, or a count is not a number of releases.
     """
-    return Figures(_released([(counts, 1)]), NeighboringRelation(relation), QUICK)
+    return LossFigures(_released([(counts, 1)]), NeighboringRelation(relation), QUICK)
 
 
 def _released(parts: Iterable[tuple[Counts, int]]) -> _Released:

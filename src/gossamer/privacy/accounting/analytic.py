@@ -295,7 +295,7 @@ TOLERANCE = 5e-4
 _LEVELS = 16  # how many different weights a cell keeps
 
 
-class Group(NamedTuple):
+class ReleaseGroup(NamedTuple):
     """Releases that are dominated by the pair ``upper`` with probability ``weight`` each, else by ``lower``."""
 
     lower: Profile
@@ -304,7 +304,7 @@ class Group(NamedTuple):
     releases: int
 
 
-def merge(counts: Mapping[Profile, int], tolerance: float = TOLERANCE) -> list[Group]:
+def merge(counts: Mapping[Profile, int], tolerance: float = TOLERANCE) -> list[ReleaseGroup]:
     """Groups that together dominate ``counts`` releases of each profile."""
     families: defaultdict[Hashable, list[Profile]] = defaultdict(list)
     for profile in counts:
@@ -312,12 +312,12 @@ def merge(counts: Mapping[Profile, int], tolerance: float = TOLERANCE) -> list[G
     return [group for members in families.values() for group in _merge_family(members, counts, tolerance)]
 
 
-def _merge_family(members: list[Profile], counts: Mapping[Profile, int], tolerance: float) -> Iterator[Group]:
+def _merge_family(members: list[Profile], counts: Mapping[Profile, int], tolerance: float) -> Iterator[ReleaseGroup]:
     # The largest loss as well: the rates of very revealing responses round to the same number.
     members = sorted(members, key=lambda profile: (profile.rate, profile.largest(0.0)), reverse=True)
     rates = np.array([profile.rate for profile in members])
     numbers = np.array([counts[profile] for profile in members], dtype=np.float64)
-    yield Group(members[0], members[0], 1.0, counts[members[0]])
+    yield ReleaseGroup(members[0], members[0], 1.0, counts[members[0]])
     start = 0
     while start < len(members) - 1:
         end = _cell_end(rates, numbers, start, tolerance)
@@ -335,10 +335,10 @@ def _cell_end(rates: FloatArray, numbers: FloatArray, start: int, tolerance: flo
     return start + (int(beyond[0]) if beyond.size else inside.size)
 
 
-def _levels(members: list[Profile], rates: FloatArray, numbers: FloatArray) -> Iterator[Group]:
+def _levels(members: list[Profile], rates: FloatArray, numbers: FloatArray) -> Iterator[ReleaseGroup]:
     """Groups for all members of a cell but the first; the first and last are its ends."""
     upper, lower = members[0], members[-1]
-    yield Group(lower, lower, 1.0, int(numbers[-1]))
+    yield ReleaseGroup(lower, lower, 1.0, int(numbers[-1]))
     if len(members) == 2:
         return
     inside, count = rates[1:-1], numbers[1:-1]
@@ -350,4 +350,4 @@ def _levels(members: list[Profile], rates: FloatArray, numbers: FloatArray) -> I
     for level in np.unique(levels):
         chosen = levels == level
         number = float(np.sum(count[chosen]))
-        yield Group(lower, upper, -math.expm1(float(np.sum(surprises[chosen])) / number), int(number))
+        yield ReleaseGroup(lower, upper, -math.expm1(float(np.sum(surprises[chosen])) / number), int(number))

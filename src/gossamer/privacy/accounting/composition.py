@@ -64,7 +64,7 @@ class Laws(NamedTuple):
     infinite: FloatArray
 
 
-class Terms(NamedTuple):
+class LawTerms(NamedTuple):
     """``times`` losses that follow law ``upper`` with probability ``weight``, else law ``lower``."""
 
     lower: int
@@ -124,11 +124,11 @@ class ComposedLoss:
     ----------
     laws : Laws
         The laws that occur.
-    terms : sequence of Terms
+    terms : sequence of LawTerms
         Numbers of times that they occur; positions refer to ``laws``.
     """
 
-    def __init__(self, laws: Laws, terms: Sequence[Terms]) -> None:
+    def __init__(self, laws: Laws, terms: Sequence[LawTerms]) -> None:
         self.laws = laws
         self._terms = terms
         self._lower = np.array([term.lower for term in terms])

@@ -34,7 +34,7 @@ _SAME = 1e-12  # relative, on losses
 _RATIO = 1.25  # of neighbouring losses of the first, coarse grid
 
 
-class Grid(NamedTuple):
+class LossGrid(NamedTuple):
     """Losses at which curves are evaluated: increasing, from 0.
 
     Attributes
@@ -47,24 +47,24 @@ class Grid(NamedTuple):
     back: FloatArray
 
 
-class Weights(NamedTuple):
+class AtomWeights(NamedTuple):
     """Weights of the atoms of laws on a grid: how much each matters.
 
     Attributes
     ----------
     losses, tilted, plain : ndarray [size]
         The atoms; the probability that counts; the probability itself.
-    own : Grid
+    own : LossGrid
         Losses at which the exact laws have atoms of their own.
     """
 
     losses: FloatArray
     tilted: FloatArray
     plain: FloatArray
-    own: Grid = Grid(np.empty(0), np.empty(0))
+    own: LossGrid = LossGrid(np.empty(0), np.empty(0))
 
 
-def coarse(least: float, ahead: float, back: float, atoms: Sequence[tuple[float, float]]) -> Grid:
+def coarse(least: float, ahead: float, back: float, atoms: Sequence[tuple[float, float]]) -> LossGrid:
     """Losses in geometric progression from ``least`` to ``ahead`` and to ``back``, and those of ``atoms``."""
 
     def side(top: float, extra: Sequence[float]) -> FloatArray:
@@ -72,10 +72,10 @@ def coarse(least: float, ahead: float, back: float, atoms: Sequence[tuple[float,
         steps = int(np.ceil(np.log(top / least_here) / np.log(_RATIO)))
         return _ordered(np.geomspace(least_here, top, max(steps, 1) + 1), top, extra)
 
-    return Grid(side(ahead, [pair[0] for pair in atoms]), side(back, [pair[1] for pair in atoms]))
+    return LossGrid(side(ahead, [pair[0] for pair in atoms]), side(back, [pair[1] for pair in atoms]))
 
 
-def refined(grid: Grid, weights: Weights, atoms: int) -> Grid:
+def refined(grid: LossGrid, weights: AtomWeights, atoms: int) -> LossGrid:
     """A grid with about ``atoms`` more losses, where they lower `roughness` most; all losses of ``grid`` are kept."""
     sides = []
     measures = [np.cbrt(heights) * np.diff(side) for side, heights in zip(grid, _heights(grid, weights))]
@@ -87,10 +87,10 @@ def refined(grid: Grid, weights: Weights, atoms: int) -> Grid:
         within = np.arange(cell.size) - np.repeat(np.cumsum(parts) - parts, parts)
         inner = side[cell] + np.diff(side)[cell] * (within / parts[cell])
         sides.append(_ordered(inner, float(side[-1]), [float(side[-1])]))
-    return Grid(*sides)
+    return LossGrid(*sides)
 
 
-def roughness(grid: Grid, weights: Weights) -> tuple[float, float]:
+def roughness(grid: LossGrid, weights: AtomWeights) -> tuple[float, float]:
     """Variance that chords add to the losses', weighted; and c where n atoms, placed by `refined`, add c / n^2."""
     added = best = 0.0
     for side, heights in zip(grid, _heights(grid, weights)):
@@ -100,7 +100,7 @@ def roughness(grid: Grid, weights: Weights) -> tuple[float, float]:
     return added, best**3 / 6
 
 
-def _heights(grid: Grid, weights: Weights) -> list[FloatArray]:
+def _heights(grid: LossGrid, weights: AtomWeights) -> list[FloatArray]:
     """Weight per unit of loss in each cell of the two sides of a grid.
 
     What lies inside a cell is at both of its ends: where one of them is an atom of the laws' own, and the other one has
@@ -135,7 +135,7 @@ def _among(losses: FloatArray, atoms: FloatArray) -> npt.NDArray[np.bool_]:
     return result
 
 
-def discretise(profiles: Sequence[Profile], grid: Grid) -> Laws:
+def discretise(profiles: Sequence[Profile], grid: LossGrid) -> Laws:
     """The loss log(P/Q) under P of discrete pairs that dominate the profiles'.
 
     Only divergences at losses >= 0 are used, where they are small and hence exact: the mass that P has at a negative

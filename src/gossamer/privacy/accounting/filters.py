@@ -25,7 +25,7 @@ from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_m
 from gossamer.privacy.accounting.gaussian_fit import PlanCurve, full_mu, is_exact
 from gossamer.privacy.accounting.ledger import RenyiFilter, check_budget
 from gossamer.privacy.accounting.renyi import renyi_epsilon, widest_order
-from gossamer.privacy.accounting.series import Series
+from gossamer.privacy.accounting.series import RunSeries
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, checked_counts
 
@@ -37,7 +37,7 @@ _BELOW = 1 - 1e-12
 _NONE = 1e-300
 
 
-class Entry(NamedTuple):
+class FilterEntry(NamedTuple):
     """Entry of a plan in a `GaussianFilter`.
 
     Attributes
@@ -52,24 +52,24 @@ class Entry(NamedTuple):
     failure: float = 0.0
 
 
-NOTHING_PROVED = Entry(math.inf)
+NOTHING_PROVED = FilterEntry(math.inf)
 
 
-class Total(NamedTuple):
+class FilterTotal(NamedTuple):
     """Total of a number of entries: the sums of mu^2, and of the failures."""
 
     squared: float = 0.0
     failures: float = 0.0
 
     @classmethod
-    def of(cls, entries: Iterable[tuple[float, float]]) -> Total:
+    def of(cls, entries: Iterable[tuple[float, float]]) -> FilterTotal:
         """The sums over entries."""
         listed = list(entries)
         return cls(math.fsum(mu**2 for mu, _ in listed), math.fsum(failure for _, failure in listed))
 
-    def plus(self, entry: Entry) -> Total:
+    def plus(self, entry: FilterEntry) -> FilterTotal:
         """One entry more."""
-        return Total(self.squared + entry.mu**2, self.failures + entry.failure)
+        return FilterTotal(self.squared + entry.mu**2, self.failures + entry.failure)
 
 
 @dataclass(frozen=True)
@@ -110,18 +110,18 @@ class GaussianFilter:
         rest = (self.delta - self.failures) * (1 - _MARGIN)
         return gaussian_mu(self.epsilon * (1 - _MARGIN), rest) ** 2 * (1 - _MARGIN)
 
-    def covers(self, total: Total) -> bool:
+    def covers(self, total: FilterTotal) -> bool:
         """Whether all entries so far are within the budget."""
         return self.epsilon == math.inf or (total.squared <= self.level and total.failures <= self.failures)
 
-    def needed(self, total: Total) -> float:
+    def needed(self, total: FilterTotal) -> float:
         """The least epsilon that covers all entries so far, at this delta; infinite where none does."""
         if not (total.squared < math.inf and total.failures <= self.failures):
             return math.inf
         rest = (self.delta - self.failures) * (1 - _MARGIN)
         return gaussian_epsilon(math.sqrt(total.squared) * (1 + _MARGIN), rest) * (1 + 2 * _MARGIN)
 
-    def entry(self, plan: Counts, used: Total) -> Entry:
+    def entry(self, plan: Counts, used: FilterTotal) -> FilterEntry:
         """Return the entry of a plan after what was ``used``.
 
         The failure is the one with which most plans like this one would fit into what is left: a larger one makes mu
@@ -133,7 +133,7 @@ class GaussianFilter:
             If nothing is proved about a kind in the plan.
         """
         plan = {kind: number for kind, number in checked_counts(plan).items() if number}
-        whole = Entry(full_mu(plan, self.relation))
+        whole = FilterEntry(full_mu(plan, self.relation))
         left = (self.failures - used.failures) * _BELOW
         room = max(self.level - used.squared, 0.0)
         if not plan or is_exact(plan) or not whole.mu < math.inf or not left > 0:
@@ -143,18 +143,18 @@ class GaussianFilter:
         def by_mu(mu: float) -> float:
             return room / mu**2 if mu else math.inf
 
-        def fitting(entry: Entry) -> tuple[float, float]:
+        def fitting(entry: FilterEntry) -> tuple[float, float]:
             """Count how many such plans fit; of two that fit as often, the one with the smaller mu is better."""
             by_failures = left / entry.failure if entry.failure else math.inf
             return min(by_failures, by_mu(entry.mu)), -entry.mu
 
-        all_left = Entry(curve.mu(left), left)
+        all_left = FilterEntry(curve.mu(left), left)
         if fitting(all_left)[0] < 1:  # then it fits with no failure
             return max(whole, all_left, key=fitting)
         failures = [failure for step in range(_FINEST + 1) if (failure := self.failures / 2.0**step) <= left]
         # By falling failures, the number that fits rises as long as failures decide it, and falls from then on.
         turn = bisect_left(failures, True, key=lambda failure: left / failure >= by_mu(curve.mu(failure)))
-        near = [Entry(curve.mu(failure), failure) for failure in failures[max(turn - 1, 0) : turn + 1]]
+        near = [FilterEntry(curve.mu(failure), failure) for failure in failures[max(turn - 1, 0) : turn + 1]]
         return max(whole, all_left, *near, key=fitting)
 
 
@@ -173,7 +173,7 @@ class EitherFilter:
         Neighbouring relation of the budget.
     order : float
         Order of the Renyi filter.
-    series : tuple of Series
+    series : tuple of RunSeries
         Runs that are fixed beforehand.
 
     Raises
@@ -186,7 +186,7 @@ class EitherFilter:
     delta: float
     relation: NeighboringRelation
     order: float
-    series: tuple[Series, ...] = ()
+    series: tuple[RunSeries, ...] = ()
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta, "a budget")
@@ -219,22 +219,22 @@ class EitherFilter:
         epsilon, delta = self.rest
         return GaussianFilter(epsilon, delta / 2, self.relation)
 
-    def covers(self, divergence: float, total: Total) -> bool:
+    def covers(self, divergence: float, total: FilterTotal) -> bool:
         """Whether plans of these sums, in no series, are within the budget."""
         return divergence <= self.renyi.level or self.gaussian.covers(total)
 
-    def shares(self, divergence: float, total: Total) -> tuple[float, float]:
+    def shares(self, divergence: float, total: FilterTotal) -> tuple[float, float]:
         """Return the share of each filter's level that sums take, in the order Renyi, Gaussian; above 1 is too much."""
         by_renyi, by_gaussian = _share(divergence, self.renyi.level), _share(total.squared, self.gaussian.level)
         return by_renyi, by_gaussian if total.failures <= self.gaussian.failures else math.inf
 
-    def needed(self, divergence: float, total: Total) -> float:
+    def needed(self, divergence: float, total: FilterTotal) -> float:
         """The least epsilon that covers these sums, at this delta, order and series; infinite where none does."""
         return (
             min(renyi_epsilon(self.order, divergence, self.renyi.delta), self.gaussian.needed(total)) + self.set_aside
         )
 
-    def reading(self, divergence: float, total: Total) -> float:
+    def reading(self, divergence: float, total: FilterTotal) -> float:
         """The least epsilon of these sums, had all plans been fixed in advance; at the delta that series leave."""
         _, delta = self.rest
         left = delta - total.failures
@@ -243,7 +243,7 @@ class EitherFilter:
         return min(renyi_epsilon(self.order, divergence, delta), gaussian_epsilon(math.sqrt(total.squared), left))
 
 
-def widest_order_of(epsilon: float, delta: float, series: Iterable[Series] = ()) -> int:
+def widest_order_of(epsilon: float, delta: float, series: Iterable[RunSeries] = ()) -> int:
     """The order with most room for an `EitherFilter`; see `gossamer.privacy.accounting.renyi.widest_order`.
 
     Raises
@@ -261,7 +261,7 @@ def _share(part: float, level: float) -> float:
     return part / level if 0 < level < math.inf else 0.0 if not part or level else math.inf
 
 
-def check_parts(epsilon: float, delta: float, series: Iterable[Series]) -> None:
+def check_parts(epsilon: float, delta: float, series: Iterable[RunSeries]) -> None:
     """Refuse series for which more is set aside than there is, or two of one name.
 
     Raises

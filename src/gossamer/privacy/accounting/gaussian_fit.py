@@ -32,7 +32,7 @@ from scipy.special import ndtri, ndtri_exp
 
 from gossamer.arrays import FloatArray
 from gossamer.privacy.accounting.accountant_table import pure_epsilon, row_of
-from gossamer.privacy.accounting.accountants import Figures, quick_figures
+from gossamer.privacy.accounting.accountants import LossFigures, quick_figures
 from gossamer.privacy.accounting.renyi import check_delta
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.pairs import GaussianFull
@@ -133,7 +133,7 @@ class PlanCurve:
         return self._mus[failure]
 
     @cached_property
-    def _figures(self) -> Figures:
+    def _figures(self) -> LossFigures:
         return quick_figures(self._counts, self._relation)
 
     def _divergence(self, loss: float) -> float:

@@ -154,7 +154,7 @@ _ONE_BY_ONE = 2**15  # losses times numbers of rows, up to which every loss is a
 
 
 @dataclass(frozen=True)
-class Side(ABC):
+class MixtureSide(ABC):
     """One direction of a pair: K binomial of ``rows`` rows, sampled with ``probability`` below 1; mu a row's shift."""
 
     mu: float
@@ -256,7 +256,7 @@ class Side(ABC):
 
 
 @dataclass(frozen=True)
-class SampledAhead(Side):
+class SampledAhead(MixtureSide):
     """P = sum_k P(K = k) N(k mu, 1) from Q = N(0, 1)."""
 
     def cuts(self, losses: FloatArray) -> FloatArray:
@@ -284,7 +284,7 @@ class SampledAhead(Side):
 
 
 @dataclass(frozen=True)
-class SampledBack(Side):
+class SampledBack(MixtureSide):
     """Q = N(0, 1) from P = sum_k P(K = k) N(k mu, 1): the test says Q below the cut."""
 
     def divergence(self, losses: FloatArray) -> FloatArray:
@@ -324,7 +324,7 @@ class SampledBack(Side):
 
 
 @dataclass(frozen=True)
-class Replaced(Side):
+class Replaced(MixtureSide):
     """P = sum_k P(K = k) N(k mu, 1) from Q = sum_k P(K = k) N(-k mu, 1)."""
 
     def cuts(self, losses: FloatArray) -> FloatArray:
@@ -368,7 +368,7 @@ class Replaced(Side):
 
 
 @lru_cache(maxsize=32)
-def _table(side: Side) -> Chords:
+def _table(side: MixtureSide) -> Chords:
     first, last = float(side.cuts(np.zeros(1))[0]), side.last()
     direction = math.copysign(1.0, last - first)
 

@@ -4,7 +4,7 @@ A ledger only ever counts up. Whether it admits another release is decided by it
 
 | policy | admits | guarantee |
 |---|---|---|
-| `Plan` | so many releases of each kind, fixed from public information before the first | of the whole plan |
+| `ReleasePlan` | so many releases of each kind, fixed from public information before the first | of the whole plan |
 | `RenyiFilter` | what fits a divergence at one order, chosen adaptively | the filter's (epsilon, delta) |
 
 A run that stops early for a reason that depends on data has spent its whole plan: the sum so far is a reading, not a
@@ -29,7 +29,7 @@ from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReleasePlan:
     """The most releases of each kind.
 
     Raises

@@ -17,9 +17,9 @@ from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, added
-from gossamer.privacy.sampling import Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, Poisson
 
-Schedule = Mapping[Sampling, int]
+Schedule = Mapping[BatchSampling, int]
 """How many releases a node makes on batches of each kind."""
 
 Spent = Callable[[Schedule, float], float]
@@ -66,7 +66,7 @@ def gaussian_releases(noise_multiplier: float, schedule: Schedule, clip: float =
 
 
 @dataclass(frozen=True)
-class Family:
+class NoiseFamily:
     """Noise laws that reveal less as their noise grows: `family(noise)` is one of them.
 
     Attributes
@@ -87,12 +87,12 @@ class Family:
         return self.mechanism(noise)
 
 
-def gaussian_family(clip: float = 1.0, law: type[Gaussian] = Gaussian) -> Family:
+def gaussian_family(clip: float = 1.0, law: type[Gaussian] = Gaussian) -> NoiseFamily:
     """Gaussian noise of a noise multiplier, on what ``law`` says."""
-    return Family(lambda multiplier: law(clip, multiplier))
+    return NoiseFamily(lambda multiplier: law(clip, multiplier))
 
 
-def l2_laplace_family(size: int, relation: NeighboringRelation, clip: float = 1.0) -> Family:
+def l2_laplace_family(size: int, relation: NeighboringRelation, clip: float = 1.0) -> NoiseFamily:
     """L2-Laplace noise on ``size`` coordinates, with epsilon = sqrt(size) / noise for a full-batch release.
 
     The noise has a standard deviation of about ``noise`` times the sensitivity in every coordinate, and one release
@@ -106,7 +106,7 @@ def l2_laplace_family(size: int, relation: NeighboringRelation, clip: float = 1.
     if size < 1:
         raise AccountingError(f"L2-Laplace noise needs a size of at least 1, found {size!r}")
     root = math.sqrt(size)
-    return Family(
+    return NoiseFamily(
         lambda noise: L2Laplace(clip, root / noise, relation), size, "sqrt(size) / (epsilon of one full-batch release)"
     )
 
@@ -148,12 +148,12 @@ def calibrate(
         The budget of each schedule: nodes hold data of different people.
     relation : NeighboringRelation
         Neighbouring relation of the budget.
-    schedules : iterable of mappings from Sampling to int
+    schedules : iterable of mappings from BatchSampling to int
         One for each node.
     family : callable
-        Law for an amount of noise, which reveals less as the noise grows: a `Family`, or a plain function.
+        Law for an amount of noise, which reveals less as the noise grows: a `NoiseFamily`, or a plain function.
     size : int, optional
-        Number of coordinates of the releases; that of the `Family` by default. Gaussian noise does not need it.
+        Number of coordinates of the releases; that of the `NoiseFamily` by default. Gaussian noise does not need it.
     rows : int
         The most rows of one person in a schedule's data; see `accountants.epsilon`.
     beside : mapping of ReleaseKind to int, optional
@@ -223,7 +223,7 @@ def calibrate_jointly(
         The budget of each person.
     relation, family, size, beside
         Arguments as for `calibrate`.
-    holdings : iterable of sequence of (mapping from Sampling to int, int)
+    holdings : iterable of sequence of (mapping from BatchSampling to int, int)
         One for each person.
 
     Raises
@@ -249,22 +249,22 @@ def calibrate_jointly(
     return Calibrated(family(found.noise_multiplier), found.noise_multiplier, found.epsilon)
 
 
-def _counts(family: Family, schedule: Schedule, noise: float, beside: Counts | None) -> Counts:
+def _counts(family: NoiseFamily, schedule: Schedule, noise: float, beside: Counts | None) -> Counts:
     """The releases of a schedule with an amount of noise, and those ``beside`` it."""
     law = family(noise)
     made = {ReleaseKind(law, sampling, family.size): count for sampling, count in schedule.items()}
     return added(made, beside or {})
 
 
-def _with_size(family: Callable[[float], Mechanism], size: int | None) -> Family:
-    given = family if isinstance(family, Family) else None
+def _with_size(family: Callable[[float], Mechanism], size: int | None) -> NoiseFamily:
+    given = family if isinstance(family, NoiseFamily) else None
     amount = given.amount if given else "an amount of noise"
     law = family(MOST_MULTIPLIER)
     if size is None and given is None and law.normal is None:
         raise AccountingError(
             f"what {type(law).__name__} noise reveals depends on the number of coordinates; give it as size"
         )
-    return Family(family, size if size is not None else given.size if given else 1, amount)
+    return NoiseFamily(family, size if size is not None else given.size if given else 1, amount)
 
 
 def _least(
@@ -341,8 +341,8 @@ def _undominated(schedules: Iterable[Schedule], rows: int) -> list[list[Schedule
     are sorted by falling rate, so that counts rise. Other schedules are groups of their own; so are batches of fixed
     size where a person has several ``rows``, as how many of them are drawn depends on more than the rate.
     """
-    single: defaultdict[type[Sampling], dict[Sampling, int]] = defaultdict(dict)
-    mixed: dict[frozenset[tuple[Sampling, int]], Schedule] = {}
+    single: defaultdict[type[BatchSampling], dict[BatchSampling, int]] = defaultdict(dict)
+    mixed: dict[frozenset[tuple[BatchSampling, int]], Schedule] = {}
     for schedule in schedules:
         used = {sampling: count for sampling, count in schedule.items() if count}
         ordered = len(used) == 1 and (rows == 1 or all(isinstance(sampling, Poisson) for sampling in used))
@@ -354,7 +354,7 @@ def _undominated(schedules: Iterable[Schedule], rows: int) -> list[list[Schedule
     return [_front(known) for known in single.values()] + [[schedule] for schedule in mixed.values()]
 
 
-def _front(counts: Mapping[Sampling, int]) -> list[Schedule]:
+def _front(counts: Mapping[BatchSampling, int]) -> list[Schedule]:
     front: list[Schedule] = []
     most = 0
     for sampling, count in sorted(counts.items(), key=lambda item: (-item[0].rate, -item[1])):

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from gossamer.arrays import FloatArray
-from gossamer.privacy.accounting.analytic import TOLERANCE, Group, Profile
+from gossamer.privacy.accounting.analytic import TOLERANCE, Profile, ReleaseGroup
 from gossamer.privacy.accounting.tuning import (
     Releases,
     proved_delta,
@@ -60,13 +60,13 @@ class Composition:
 
     Attributes
     ----------
-    groups : sequence of Group
+    groups : sequence of ReleaseGroup
         Groups of releases, at least one.
     precision : Precision
         Functions for its figures; by default as close as can be.
     """
 
-    groups: Sequence[Group]
+    groups: Sequence[ReleaseGroup]
     precision: Precision = FINE
 
     def epsilon(self, delta: float) -> float:
@@ -93,10 +93,13 @@ class Composition:
         found: FloatArray = np.max([_deltas(groups, losses) for groups in self._directions()], axis=0)
         return found
 
-    def _directions(self) -> list[Sequence[Group]]:
+    def _directions(self) -> list[Sequence[ReleaseGroup]]:
         if all(profile.symmetric for group in self.groups for profile in group[:2]):
             return [self.groups]
-        return [self.groups, [Group(Turned(g.lower), Turned(g.upper), g.weight, g.releases) for g in self.groups]]
+        return [
+            self.groups,
+            [ReleaseGroup(Turned(g.lower), Turned(g.upper), g.weight, g.releases) for g in self.groups],
+        ]
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ class Turned:
         return back, ahead
 
 
-def _epsilon(groups: Sequence[Group], delta: float, of_many: _OfMany) -> float:
+def _epsilon(groups: Sequence[ReleaseGroup], delta: float, of_many: _OfMany) -> float:
     if sum_of_divergences(groups, 0.0) <= delta:
         return 0.0
     if sum(group.releases for group in groups) > 1:
@@ -134,18 +137,18 @@ def _epsilon(groups: Sequence[Group], delta: float, of_many: _OfMany) -> float:
     return _least(lambda e: sum_of_divergences(groups, e) - delta, highest) * (1 + _SAFE)
 
 
-def _exceeds(groups: Sequence[Group], epsilon: float, delta: float) -> bool:
+def _exceeds(groups: Sequence[ReleaseGroup], epsilon: float, delta: float) -> bool:
     """Whether no delta of at most ``delta`` is found quickly for ``epsilon``."""
     return sum_of_divergences(groups, 0.0) > delta and _delta(groups, epsilon, quick_delta) > delta
 
 
-def _delta(groups: Sequence[Group], epsilon: float, of_many: _OfMany) -> float:
+def _delta(groups: Sequence[ReleaseGroup], epsilon: float, of_many: _OfMany) -> float:
     if sum(group.releases for group in groups) > 1:
         return of_many(Releases(groups), epsilon)
     return min(sum_of_divergences(groups, epsilon), 1.0)
 
 
-def _deltas(groups: Sequence[Group], losses: FloatArray) -> FloatArray:
+def _deltas(groups: Sequence[ReleaseGroup], losses: FloatArray) -> FloatArray:
     """The same in one direction: each Fourier sum bounds the losses around the one that it was taken for."""
     if sum(group.releases for group in groups) == 1:
         return np.array([min(sum_of_divergences(groups, float(loss)), 1.0) for loss in losses])
@@ -160,7 +163,7 @@ def _deltas(groups: Sequence[Group], losses: FloatArray) -> FloatArray:
     return found
 
 
-def sum_of_divergences(groups: Sequence[Group], epsilon: float) -> float:
+def sum_of_divergences(groups: Sequence[ReleaseGroup], epsilon: float) -> float:
     """The sum of the releases' divergences at ``epsilon``, from above.
 
     Of a single release it is the divergence, and at 0 it is never below that of all releases together.

@@ -24,9 +24,9 @@ from gossamer.privacy.accounting.ledger import check_budget
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
-SAMPLINGS: Mapping[str, type[Sampling]] = {"poisson": Poisson, "fixed_size": FixedSize}
+SAMPLINGS: Mapping[str, type[BatchSampling]] = {"poisson": Poisson, "fixed_size": FixedSize}
 """How a batch is drawn, by the name in a policy."""
 MOST_RELEASES = 10**9
 """In all runs of a series together: more are not accounted for."""
@@ -77,7 +77,7 @@ class SeriesPlan:
     def kind(self) -> ReleaseKind:
         """The kind of each release, by what it reveals at most."""
         if self.sampling == "poisson":
-            sampling: Sampling = Poisson(self.sampling_rate)
+            sampling: BatchSampling = Poisson(self.sampling_rate)
         else:
             sampling = FixedSize(_EXAMPLES, min(math.ceil(self.sampling_rate * _EXAMPLES), _EXAMPLES))
         return ReleaseKind(Gaussian(1.0, self.noise_multiplier), sampling, 1)
@@ -97,7 +97,7 @@ class SeriesPlan:
 
 
 @dataclass(frozen=True)
-class Series:
+class RunSeries:
     """Runs that are fixed beforehand, and the part of a budget that is set aside for them.
 
     Attributes
@@ -175,7 +175,7 @@ class Series:
         return self.name, float(self.epsilon), float(self.delta), tuple(plans)
 
     @classmethod
-    def of(cls, plain: tuple[str, float, float, tuple[tuple[Any, ...], ...]]) -> Series:
+    def of(cls, plain: tuple[str, float, float, tuple[tuple[Any, ...], ...]]) -> RunSeries:
         """Rebuild the series that `plain` was made of."""
         name, epsilon, delta, plans = plain
         return cls(name, epsilon, delta, tuple(SeriesPlan(*plan) for plan in plans))

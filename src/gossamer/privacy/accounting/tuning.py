@@ -23,9 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
-from gossamer.privacy.accounting.analytic import Group, Profile
-from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, Moments, Terms
-from gossamer.privacy.accounting.discretisation import Grid, Weights, coarse, discretise, refined, roughness
+from gossamer.privacy.accounting.analytic import Profile, ReleaseGroup
+from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, LawTerms, Moments
+from gossamer.privacy.accounting.discretisation import AtomWeights, LossGrid, coarse, discretise, refined, roughness
 
 _LEAST_LOG_ORDER, _MOST_LOG_ORDER = math.log(1e-15), math.log(1e18)  # of the logarithm of an order
 
@@ -170,7 +170,7 @@ class Releases:
 
     Parameters
     ----------
-    groups : sequence of Group
+    groups : sequence of ReleaseGroup
         The releases.
 
     Attributes
@@ -183,10 +183,10 @@ class Releases:
         Largest losses of each different release, ahead and back; infinite if there is none.
     """
 
-    def __init__(self, groups: Sequence[Group]) -> None:
+    def __init__(self, groups: Sequence[ReleaseGroup]) -> None:
         self._profiles = list(dict.fromkeys(profile for group in groups for profile in group[:2]))
         position = {profile: index for index, profile in enumerate(self._profiles)}
-        self._terms = [Terms(position[lower], position[upper], weight, n) for lower, upper, weight, n in groups]
+        self._terms = [LawTerms(position[lower], position[upper], weight, n) for lower, upper, weight, n in groups]
         self._number = sum(group.releases for group in groups)
         self.most_atoms = min(_MOST_ATOMS, _MOST_MASSES // len(self._profiles))
         self.atoms = [profile.largest(0.0) for profile in self._profiles]
@@ -195,11 +195,11 @@ class Releases:
         self.highest = math.fsum(n * max(tops[lower], tops[upper]) for lower, upper, _, n in self._terms)
         self._least = max(min(float(profile.forward(np.zeros(1))[0]) for profile in self._profiles) / 100, _TINIEST)
 
-    def coarse(self, ahead: float, back: float) -> Grid:
+    def coarse(self, ahead: float, back: float) -> LossGrid:
         """A first grid up to the loss ``ahead``, and down to -``back``."""
         return coarse(self._least, ahead, back, self._marked)
 
-    def composed(self, grid: Grid) -> ComposedLoss:
+    def composed(self, grid: LossGrid) -> ComposedLoss:
         """The sum of the losses, discretised."""
         return ComposedLoss(discretise(self._profiles, grid), self._terms)
 
@@ -341,7 +341,7 @@ def _guess(releases: Releases, delta: float) -> float:
     return end
 
 
-def _better_guess(releases: Releases, grid: Grid, loss: ComposedLoss, point: Saddle, delta: float) -> float:
+def _better_guess(releases: Releases, grid: LossGrid, loss: ComposedLoss, point: Saddle, delta: float) -> float:
     """The same on finer grids, until they no longer matter to an estimate."""
     for _ in range(_PASSES):
         weights, factor = _weights(releases, loss, point), point.order * (point.order + 1) / 2
@@ -355,13 +355,13 @@ def _better_guess(releases: Releases, grid: Grid, loss: ComposedLoss, point: Sad
     return point.epsilon
 
 
-def _weights(releases: Releases, loss: ComposedLoss, point: Saddle) -> Weights:
+def _weights(releases: Releases, loss: ComposedLoss, point: Saddle) -> AtomWeights:
     """Weights of the atoms: tilted; but beyond epsilon losses add what is linear in exp(-loss), as chords are."""
     losses = loss.laws.losses
     with np.errstate(under="ignore"):
         faded = np.exp(-point.order * np.maximum(losses - point.epsilon, 0.0))
-        own = Grid(*(np.array([loss for loss in side if loss < math.inf]) for side in zip(*releases.atoms)))
-        return Weights(losses, loss.density(point.order) * faded, loss.density(0.0), own)
+        own = LossGrid(*(np.array([loss for loss in side if loss < math.inf]) for side in zip(*releases.atoms)))
+        return AtomWeights(losses, loss.density(point.order) * faded, loss.density(0.0), own)
 
 
 def _end(loss: ComposedLoss, point: Saddle, delta: float, limit: float) -> float:

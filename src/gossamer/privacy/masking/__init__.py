@@ -15,10 +15,11 @@ require("cryptography", "secure aggregation needs", "secure")
 
 from gossamer.privacy.masking.agent import MaskingAgent
 from gossamer.privacy.masking.fixed_point import FixedPoint
-from gossamer.privacy.masking.group import Group, Step, UintArray
+from gossamer.privacy.masking.group import Group, Phase, UintArray
 from gossamer.privacy.masking.keys import reproducible_secret
 from gossamer.privacy.masking.messages import (
     AgentMessage,
+    AgentRoster,
     Announcement,
     Confirmation,
     Confirmations,
@@ -28,7 +29,6 @@ from gossamer.privacy.masking.messages import (
     MaskedVector,
     MaskingMessage,
     RevealedShares,
-    Roster,
     Survivors,
     packed,
     unpacked,
@@ -37,6 +37,7 @@ from gossamer.privacy.masking.server import MaskedSum, MaskingServer, aggregate
 
 __all__ = [
     "AgentMessage",
+    "AgentRoster",
     "Announcement",
     "Confirmation",
     "Confirmations",
@@ -50,9 +51,8 @@ __all__ = [
     "MaskingAgent",
     "MaskingMessage",
     "MaskingServer",
+    "Phase",
     "RevealedShares",
-    "Roster",
-    "Step",
     "Survivors",
     "UintArray",
     "aggregate",

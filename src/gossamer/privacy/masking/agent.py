@@ -29,7 +29,7 @@ from typing import Any
 
 from gossamer.errors import DataError, PeerError
 from gossamer.keys.identity import Identity
-from gossamer.privacy.masking.group import Group, Step, UintArray
+from gossamer.privacy.masking.group import Group, Phase, UintArray
 from gossamer.privacy.masking.keys import (
     Keys,
     agree,
@@ -49,6 +49,7 @@ from gossamer.privacy.masking.messages import (
     DIGEST_BYTES,
     NO_INPUTS,
     PURPOSE,
+    AgentRoster,
     Announcement,
     Confirmation,
     Confirmations,
@@ -58,7 +59,6 @@ from gossamer.privacy.masking.messages import (
     MaskedVector,
     MaskingMessage,
     RevealedShares,
-    Roster,
     Survivors,
     check_identities,
     check_roster,
@@ -72,7 +72,7 @@ from gossamer.vectors import Masked
 
 @register("masking.member")
 @dataclass(frozen=True)
-class AgentState:
+class AgentSumState:
     """All that an agent keeps between two steps.
 
     Attributes
@@ -86,10 +86,10 @@ class AgentState:
     inputs : bytes
         Digest of the public inputs of its vector.
     step : int
-        Step that it takes next, a `Step`.
+        Step that it takes next, a `Phase`.
     announcement : Announcement or None
         Announcement of its own.
-    roster : Roster or None
+    roster : AgentRoster or None
         Announcements whose keys it uses.
     held : dict of int to bytes
         Shares by agent, its own number too: the share of the mask key, then that of the self-mask's seed.
@@ -102,9 +102,9 @@ class AgentState:
     round: int
     secret: bytes = field(repr=False)
     inputs: bytes = NO_INPUTS
-    step: int = Step.ANNOUNCE.value
+    step: int = Phase.ANNOUNCE.value
     announcement: Announcement | None = None
-    roster: Roster | None = None
+    roster: AgentRoster | None = None
     held: dict[int, bytes] = field(default_factory=dict, repr=False)
     survivors: tuple[int, ...] = ()
 
@@ -114,7 +114,7 @@ class MaskingAgent:
 
     Parameters
     ----------
-    state : AgentState
+    state : AgentSumState
         State of `start`, or as it was stored.
     identities : mapping of int to PublicKey, optional
         The agents' public keys, needed if the group's announcements are signed. Only keys that are signed by them are
@@ -127,7 +127,7 @@ class MaskingAgent:
         If there are identities and the group is not signed, or the other way round.
     """
 
-    def __init__(self, state: AgentState, identities: Identities | None = None) -> None:
+    def __init__(self, state: AgentSumState, identities: Identities | None = None) -> None:
         check_identities(state.group, identities)
         self.state = state
         self.identities = identities
@@ -176,7 +176,7 @@ class MaskingAgent:
             raise DataError(f"expected a secret of 32 bytes, found {len(drawn)}")
         if not isinstance(inputs, bytes) or len(inputs) != DIGEST_BYTES:
             raise DataError(f"expected a digest of inputs, {DIGEST_BYTES} bytes, found {inputs!r}")
-        return cls(AgentState(group, agent, round, drawn, inputs), identities)
+        return cls(AgentSumState(group, agent, round, drawn, inputs), identities)
 
     def announce(self, identity: Identity | None = None) -> Announcement:
         """Step 1: public keys and the digest of inputs, signed by the agent's ``identity`` if the group is ``signed``.
@@ -186,7 +186,7 @@ class MaskingAgent:
         DataError
             If there is an identity and the group is not signed, or the other way round.
         """
-        self._expect(Step.ANNOUNCE)
+        self._expect(Phase.ANNOUNCE)
         if self.state.group.signed != (identity is not None):
             raise DataError("an agent announces its keys with its identity where they are signed, and only there")
         state, keys = self.state, self._keys()
@@ -202,10 +202,10 @@ class MaskingAgent:
         if identity is not None:
             signature = identity.sign(PURPOSE, announcement.signed_text(state.group))
             announcement = replace(announcement, signature=signature)
-        self._become(Step.SHARE, announcement=announcement)
+        self._become(Phase.SHARE, announcement=announcement)
         return announcement
 
-    def share(self, roster: Roster) -> EncryptedShares:
+    def share(self, roster: AgentRoster) -> EncryptedShares:
         """Step 2: shares of this agent's two secrets, sealed for each agent on the ``roster``.
 
         Raises
@@ -214,13 +214,13 @@ class MaskingAgent:
             If the roster is too short, lacks this agent's keys, has a key that must not be used, or an agent with other
             inputs.
         """
-        self._expect(Step.SHARE, roster)
+        self._expect(Phase.SHARE, roster)
         state, keys = self.state, self._keys()
         assert state.announcement is not None
         check_roster(roster, state.announcement, state.group, self.identities)
         digest = roster.digest(state.group)
         dealt = deal(keys, roster, digest, state.agent, state.group.threshold)
-        self._become(Step.MASK, roster=roster, held={state.agent: dealt.own})
+        self._become(Phase.MASK, roster=roster, held={state.agent: dealt.own})
         return EncryptedShares(state.round, state.agent, dealt.sealed, dealt.commitments)
 
     def mask(self, delivered: DeliveredShares, values: UintArray) -> MaskedVector:
@@ -236,7 +236,7 @@ class MaskingAgent:
             If there are fewer participants than the group's minimum, or a share was not sealed for this agent by
             the one that it is said to come from.
         """
-        self._expect(Step.MASK, delivered)
+        self._expect(Phase.MASK, delivered)
         state, roster = self.state, self._roster()
         group = state.group
         if values.shape != (group.length,) or values.dtype != group.dtype:
@@ -258,7 +258,7 @@ class MaskingAgent:
         pairs = pairwise_mask_keys(keys.mask, publics, digest, state.agent)
         added = [self_mask_key(keys.seed, digest), *(key for other, key in pairs.items() if other > state.agent)]
         masked = with_masks(values, added, [key for other, key in pairs.items() if other < state.agent], group)
-        self._become(Step.CONFIRM, held=held)
+        self._become(Phase.CONFIRM, held=held)
         return MaskedVector(state.round, state.agent, Masked(masked))
 
     def confirm(self, survivors: Survivors) -> Confirmation:
@@ -269,7 +269,7 @@ class MaskingAgent:
         PeerError
             If the set is below the group's minimum, lacks this agent, or has one that did not take part.
         """
-        self._expect(Step.CONFIRM, survivors)
+        self._expect(Phase.CONFIRM, survivors)
         state = self.state
         if len(survivors.agents) < state.group.minimum:
             raise PeerError(
@@ -278,7 +278,7 @@ class MaskingAgent:
         if state.agent not in survivors.agents or not set(survivors.agents) <= set(state.held):
             raise PeerError(f"expected survivors among {sorted(state.held)}, agent {state.agent} one of them")
         signature = sign(self._keys().signing, self._signed_text(survivors.agents))
-        self._become(Step.REVEAL, survivors=survivors.agents)
+        self._become(Phase.REVEAL, survivors=survivors.agents)
         return Confirmation(state.round, state.agent, signature)
 
     def reveal(self, confirmations: Confirmations) -> RevealedShares:
@@ -289,7 +289,7 @@ class MaskingAgent:
         PeerError
             If fewer survivors than the threshold signed the set that this agent signed.
         """
-        self._expect(Step.REVEAL, confirmations)
+        self._expect(Phase.REVEAL, confirmations)
         state, roster = self.state, self._roster()
         text, announced = self._signed_text(state.survivors), roster.by_agent
         signers = [
@@ -305,16 +305,16 @@ class MaskingAgent:
         shares = {
             agent: share_of(both, "seed" if agent in state.survivors else "mask") for agent, both in state.held.items()
         }
-        self._become(Step.DONE, secret=b"", held={})
+        self._become(Phase.DONE, secret=b"", held={})
         return RevealedShares(state.round, state.agent, shares)
 
     # Parts of the steps
 
-    def _expect(self, step: Step, incoming: MaskingMessage | None = None) -> None:
+    def _expect(self, step: Phase, incoming: MaskingMessage | None = None) -> None:
         state = self.state
         if state.step != step:
             raise PeerError(
-                f"agent {state.agent} is at step {Step(state.step).name.lower()} of round {state.round} and cannot "
+                f"agent {state.agent} is at step {Phase(state.step).name.lower()} of round {state.round} and cannot "
                 f"{step.name.lower()}: each step is done once, in order"
             )
         if incoming is not None and incoming.round != state.round:
@@ -322,14 +322,14 @@ class MaskingAgent:
         if isinstance(incoming, DeliveredShares) and incoming.agent != state.agent:
             raise PeerError(f"expected shares for agent {state.agent}, found shares for agent {incoming.agent}")
 
-    def _become(self, step: Step, **changes: Any) -> None:
+    def _become(self, step: Phase, **changes: Any) -> None:
         self.state = replace(self.state, step=step.value, **changes)
 
     def _keys(self) -> Keys:
         state = self.state
         return keys_of(state.secret, state.group, state.agent, state.round, state.inputs)
 
-    def _roster(self) -> Roster:
+    def _roster(self) -> AgentRoster:
         assert self.state.roster is not None
         return self.state.roster
 

@@ -18,7 +18,7 @@ SMALLEST = 2
 MOST_AGENTS = 1 << 16
 
 
-class Step(IntEnum):
+class Phase(IntEnum):
     """The five messages of an agent, in order, and the end."""
 
     ANNOUNCE = 0

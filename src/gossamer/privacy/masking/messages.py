@@ -2,7 +2,7 @@
 
 | step | an agent says | the server says |
 |---|---|---|
-| announce | `Announcement` | `Roster`: all announcements |
+| announce | `Announcement` | `AgentRoster`: all announcements |
 | share | `EncryptedShares`, one for each other agent | `DeliveredShares`, those for this agent |
 | mask | `MaskedVector` | `Survivors`: whose vectors arrived |
 | confirm | `Confirmation`, a signature of these | `Confirmations`: all signatures |
@@ -28,7 +28,7 @@ import numpy as np
 
 from gossamer.errors import DataError, MalformedMessage, PeerError
 from gossamer.keys.identity import PublicKey
-from gossamer.privacy.masking.group import MOST_AGENTS, Group, Step
+from gossamer.privacy.masking.group import MOST_AGENTS, Group, Phase
 from gossamer.privacy.masking.keys import KEY_BYTES, SHARE_BYTES, SIGNATURE_BYTES, TAG_BYTES, check_point
 from gossamer.protocol import encoding
 from gossamer.protocol.encoding import encode, register
@@ -103,7 +103,7 @@ class Announcement(AgentMessage):
 
 @register("masking.roster")
 @dataclass(frozen=True)
-class Roster(MaskingMessage):
+class AgentRoster(MaskingMessage):
     """The announcements of all agents that take part, in the order of their numbers."""
 
     announcements: tuple[Announcement, ...]
@@ -331,7 +331,7 @@ def check_announcement(announcement: Announcement, group: Group, identities: Ide
             raise PeerError(f"agent {agent}'s keys are not signed by its identity: expected a signature of this round")
 
 
-def check_roster(roster: Roster, own: Announcement, group: Group, identities: Identities | None) -> None:
+def check_roster(roster: AgentRoster, own: Announcement, group: Group, identities: Identities | None) -> None:
     """Refuse a list of announcements that ``own`` announcer should not join.
 
     Raises
@@ -362,18 +362,18 @@ def check_roster(roster: Roster, own: Announcement, group: Group, identities: Id
 # For runs of a schedule alone, whose messages have sizes and no content.
 
 REQUESTS: dict[int, type[MaskingMessage]] = {
-    Step.SHARE: Roster,
-    Step.MASK: DeliveredShares,
-    Step.CONFIRM: Survivors,
-    Step.REVEAL: Confirmations,
+    Phase.SHARE: AgentRoster,
+    Phase.MASK: DeliveredShares,
+    Phase.CONFIRM: Survivors,
+    Phase.REVEAL: Confirmations,
 }
 """What a server sends so that an agent can take a step. Nothing comes before the first."""
 
 REPLIES: dict[int, type[AgentMessage]] = {
-    Step.ANNOUNCE: Announcement,
-    Step.SHARE: EncryptedShares,
-    Step.CONFIRM: Confirmation,
-    Step.REVEAL: RevealedShares,
+    Phase.ANNOUNCE: Announcement,
+    Phase.SHARE: EncryptedShares,
+    Phase.CONFIRM: Confirmation,
+    Phase.REVEAL: RevealedShares,
 }
 """What an agent answers; at the step left out, its vector."""
 
@@ -404,8 +404,8 @@ def _example(kind: type[MaskingMessage], count: int, signed: bool) -> MaskingMes
     announcement = Announcement(0, 1, *(bytes(KEY_BYTES),) * 4, NO_INPUTS, bytes(SIGNATURE_BYTES * signed))
     if kind is Announcement:
         return announcement
-    if kind is Roster:
-        return Roster(0, (announcement,) * count)
+    if kind is AgentRoster:
+        return AgentRoster(0, (announcement,) * count)
     if kind is Survivors:
         return Survivors(0, (1,) * count)
     if kind is Confirmation:

@@ -19,12 +19,13 @@ import numpy as np
 
 from gossamer.errors import CallerError, PeerError, TooFewAgents
 from gossamer.privacy.masking.agent import MaskingAgent
-from gossamer.privacy.masking.group import Group, Step, UintArray
+from gossamer.privacy.masking.group import Group, Phase, UintArray
 from gossamer.privacy.masking.keys import is_signed, pairwise_mask_keys, self_mask_key, with_masks
 from gossamer.privacy.masking.messages import (
     REPLIES,
     REQUESTS,
     AgentMessage,
+    AgentRoster,
     Announcement,
     Confirmation,
     Confirmations,
@@ -34,7 +35,6 @@ from gossamer.privacy.masking.messages import (
     MaskedVector,
     MaskingMessage,
     RevealedShares,
-    Roster,
     Survivors,
     check_announcement,
     packed,
@@ -46,11 +46,11 @@ from gossamer.protocol.encoding import register
 from gossamer.vectors import Blank, Masked, Public
 
 _EXPECTED: dict[int, type[AgentMessage]] = {
-    Step.ANNOUNCE: Announcement,
-    Step.SHARE: EncryptedShares,
-    Step.MASK: MaskedVector,
-    Step.CONFIRM: Confirmation,
-    Step.REVEAL: RevealedShares,
+    Phase.ANNOUNCE: Announcement,
+    Phase.SHARE: EncryptedShares,
+    Phase.MASK: MaskedVector,
+    Phase.CONFIRM: Confirmation,
+    Phase.REVEAL: RevealedShares,
 }
 
 
@@ -71,7 +71,7 @@ class MaskedSum(NamedTuple):
 
 @register("masking.sum")
 @dataclass(frozen=True)
-class ServerState:
+class ServerSumState:
     """All that a server keeps between two messages.
 
     Attributes
@@ -79,12 +79,12 @@ class ServerState:
     group : Group
     round : int
     step : int
-        Step whose messages it waits for, a `Step`.
+        Step whose messages it waits for, a `Phase`.
     eligible : tuple of int
         Agents that it waits for.
     received : dict of int to AgentMessage or None
         Messages that have come, by agent; None for a vector, which is added to ``total`` at once.
-    roster : Roster or None
+    roster : AgentRoster or None
     survivors : tuple of int
         Agents whose vectors arrived.
     participants : tuple of int
@@ -100,7 +100,7 @@ class ServerState:
     step: int
     eligible: tuple[int, ...]
     received: dict[int, Any] = field(default_factory=dict)
-    roster: Roster | None = None
+    roster: AgentRoster | None = None
     participants: tuple[int, ...] = ()
     survivors: tuple[int, ...] = ()
     total: Any = None
@@ -112,21 +112,21 @@ class MaskingServer:
 
     Parameters
     ----------
-    state : ServerState
+    state : ServerSumState
         State of `start`, or as it was stored.
     identities : mapping of int to PublicKey, optional
         The agents' public keys; with them, announcements that they did not sign are refused here already. Agents
         refuse them in any case, and then there is no sum.
     """
 
-    def __init__(self, state: ServerState, identities: Identities | None = None) -> None:
+    def __init__(self, state: ServerSumState, identities: Identities | None = None) -> None:
         self.state = state
         self.identities = identities
 
     @classmethod
     def start(cls, group: Group, round: int, identities: Identities | None = None) -> MaskingServer:
         """A server that waits for the announcements of ``round``."""
-        return cls(ServerState(group, round, Step.ANNOUNCE.value, tuple(range(1, group.size + 1))), identities)
+        return cls(ServerSumState(group, round, Phase.ANNOUNCE.value, tuple(range(1, group.size + 1))), identities)
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -141,7 +141,7 @@ class MaskingServer:
         count: one of them would spoil the sum for all.
         """
         received = {agent: self.state.received[agent] for agent in sorted(self.state.received)}
-        if self.state.step != Step.ANNOUNCE or not received:
+        if self.state.step != Phase.ANNOUNCE or not received:
             return received
         ((most, _),) = Counter(one.inputs for one in received.values()).most_common(1)
         return {agent: one for agent, one in received.items() if one.inputs == most}
@@ -184,19 +184,19 @@ class MaskingServer:
         require(state.group, state.step, state.round, len(left))
         changes: dict[str, Any] = {}
         messages: dict[int, MaskingMessage]
-        if state.step == Step.ANNOUNCE:
-            roster = changes["roster"] = Roster(state.round, tuple(received.values()))
+        if state.step == Phase.ANNOUNCE:
+            roster = changes["roster"] = AgentRoster(state.round, tuple(received.values()))
             messages = dict.fromkeys(left, roster)
-        elif state.step == Step.SHARE:
+        elif state.step == Phase.SHARE:
             changes |= {
                 "participants": left,
                 "commitments": {agent: one.commitments for agent, one in received.items()},
             }
             messages = {agent: DeliveredShares(state.round, agent, _addressed(agent, received)) for agent in left}
-        elif state.step == Step.MASK:
+        elif state.step == Phase.MASK:
             changes["survivors"] = left
             messages = dict.fromkeys(left, Survivors(state.round, left))
-        elif state.step == Step.CONFIRM:
+        elif state.step == Phase.CONFIRM:
             signatures = {agent: confirmation.signature for agent, confirmation in received.items()}
             messages = dict.fromkeys(left, Confirmations(state.round, signatures))
         else:
@@ -218,8 +218,8 @@ class MaskingServer:
             is learnt.
         """
         state, group = self.state, self.state.group
-        if state.step != Step.REVEAL:
-            name = Step(state.step).name.lower()
+        if state.step != Phase.REVEAL:
+            name = Phase(state.step).name.lower()
             raise CallerError(f"a sum is unmasked once, when shares have been revealed, not at step {name}")
         require(group, state.step, state.round, len(state.received))
         assert state.roster is not None
@@ -232,7 +232,7 @@ class MaskingServer:
             for agent, key in pairwise_mask_keys(self._secret(vanished), publics, digest, vanished).items():
                 (added if agent < vanished else subtracted).append(key)
         values = with_masks(state.total, subtracted, [*self_masks, *added], group)
-        self.state = replace(state, step=Step.DONE.value, eligible=(), received={}, total=None)
+        self.state = replace(state, step=Phase.DONE.value, eligible=(), received={}, total=None)
         return MaskedSum(values, state.survivors)
 
     def _secret(self, agent: int) -> bytes:
@@ -283,10 +283,10 @@ def require(group: Group, step: int, round: int, found: int) -> None:
     TooFewAgents
         If not.
     """
-    needed = group.threshold if step >= Step.CONFIRM else group.minimum
+    needed = group.threshold if step >= Phase.CONFIRM else group.minimum
     if found < needed:
         raise TooFewAgents(
-            f"a masked sum needs {needed} agents and {found} are left at step {Step(step).name.lower()} of round "
+            f"a masked sum needs {needed} agents and {found} are left at step {Phase(step).name.lower()} of round "
             f"{round}: nothing is unmasked"
         )
 
@@ -303,12 +303,12 @@ def _same_agents(what: str, agent: int, found: Iterable[int], expected: set[int]
 # A whole masked sum in one process, for simulation, tests and examples.
 
 # What an agent answers at each step, from what it was sent last and its vector.
-_ANSWERS: dict[Step, Callable[[MaskingAgent, Any, UintArray], AgentMessage]] = {
-    Step.ANNOUNCE: lambda agent, _, values: agent.announce(),
-    Step.SHARE: lambda agent, incoming, values: agent.share(incoming),
-    Step.MASK: lambda agent, incoming, values: agent.mask(incoming, values),
-    Step.CONFIRM: lambda agent, incoming, values: agent.confirm(incoming),
-    Step.REVEAL: lambda agent, incoming, values: agent.reveal(incoming),
+_ANSWERS: dict[Phase, Callable[[MaskingAgent, Any, UintArray], AgentMessage]] = {
+    Phase.ANNOUNCE: lambda agent, _, values: agent.announce(),
+    Phase.SHARE: lambda agent, incoming, values: agent.share(incoming),
+    Phase.MASK: lambda agent, incoming, values: agent.mask(incoming, values),
+    Phase.CONFIRM: lambda agent, incoming, values: agent.confirm(incoming),
+    Phase.REVEAL: lambda agent, incoming, values: agent.reveal(incoming),
 }
 
 
@@ -316,7 +316,7 @@ def aggregate(
     server: MaskingServer,
     agents: Mapping[int, MaskingAgent],
     values: Mapping[int, UintArray],
-    vanish: Mapping[int, Step] | None = None,
+    vanish: Mapping[int, Phase] | None = None,
 ) -> MaskedSum:
     """The masked sum of ``values``, all messages passed on by hand.
 
@@ -328,7 +328,7 @@ def aggregate(
         Fresh, by number.
     values : mapping of int to ndarray of unsigned integers [group.length]
         Vectors by agent.
-    vanish : mapping of int to Step, optional
+    vanish : mapping of int to Phase, optional
         Step from which on an agent says nothing any more.
 
     Raises
@@ -342,9 +342,9 @@ def aggregate(
     inbox: Mapping[int, Any] = dict.fromkeys(agents)
     for step, answer in _ANSWERS.items():
         for number, incoming in inbox.items():
-            if step < vanish.get(number, Step.DONE):
+            if step < vanish.get(number, Phase.DONE):
                 server.receive(answer(agents[number], incoming, values[number]))
-        if step < Step.REVEAL:
+        if step < Phase.REVEAL:
             inbox = server.advance()
     return server.unmask()
 
@@ -352,12 +352,12 @@ def aggregate(
 # For the node that is the server: packed messages, and a double for runs without content.
 
 
-def start_sum(group: Group, round: int, *, blank: bool) -> ServerState | BlankState:
+def start_sum(group: Group, round: int, *, blank: bool) -> ServerSumState | BlankState:
     """The state of a server that waits for the announcements of ``round``."""
     return BlankState(group, round) if blank else MaskingServer.start(group, round).state
 
 
-def server_of(state: ServerState | BlankState) -> PackedServer | BlankServer:
+def server_of(state: ServerSumState | BlankState) -> PackedServer | BlankServer:
     """The server that goes on from ``state``."""
     return BlankServer(state) if isinstance(state, BlankState) else PackedServer(state)
 
@@ -365,11 +365,11 @@ def server_of(state: ServerState | BlankState) -> PackedServer | BlankServer:
 class PackedServer:
     """A `MaskingServer` that is given and gives packed messages."""
 
-    def __init__(self, state: ServerState) -> None:
+    def __init__(self, state: ServerSumState) -> None:
         self._server = MaskingServer(state)
 
     @property
-    def state(self) -> ServerState:
+    def state(self) -> ServerSumState:
         return self._server.state
 
     @property
@@ -380,7 +380,7 @@ class PackedServer:
     def receive(self, agent: int, content: Public | Masked) -> None:
         """Take what ``agent`` replied at this step; PeerError if it does not fit."""
         state = self.state
-        if state.step == Step.MASK:
+        if state.step == Phase.MASK:
             if not isinstance(content, Masked):
                 raise PeerError(f"agent {agent} sent a vector that is not masked")
             self._server.receive(MaskedVector(state.round, agent, content))
@@ -410,7 +410,7 @@ class BlankState:
     group : Group
     round : int
     step : int
-        Step whose messages it waits for, a `Step`.
+        Step whose messages it waits for, a `Phase`.
     received : tuple of int
         Agents whose message has come.
     speakers : int
@@ -421,7 +421,7 @@ class BlankState:
 
     group: Group
     round: int
-    step: int = Step.ANNOUNCE.value
+    step: int = Phase.ANNOUNCE.value
     received: tuple[int, ...] = ()
     speakers: int = 0
     survivors: tuple[int, ...] = ()
@@ -447,10 +447,10 @@ class BlankServer:
         state, left = self.state, sorted(self.state.received)
         require(state.group, state.step, state.round, len(left))
         step = state.step + 1
-        about = len(left) - 1 if step == Step.MASK else len(left)
+        about = len(left) - 1 if step == Phase.MASK else len(left)
         request = Public(Blank(packed_size(REQUESTS[step], about, signed=state.group.signed), np.uint8))
-        speakers = len(left) if step <= Step.MASK else state.speakers
-        survivors = tuple(left) if step == Step.CONFIRM else state.survivors
+        speakers = len(left) if step <= Phase.MASK else state.speakers
+        survivors = tuple(left) if step == Phase.CONFIRM else state.survivors
         self.state = replace(state, step=step, received=(), speakers=speakers, survivors=survivors)
         return dict.fromkeys(left, request)
 
@@ -460,7 +460,7 @@ class BlankServer:
 
 def reply_bytes(group: Group, step: int, speakers: int) -> int:
     """Return the length of an agent's reply where ``speakers`` announced themselves, or at the end took part."""
-    if step == Step.MASK:
+    if step == Phase.MASK:
         return group.length * group.dtype.itemsize
-    about = speakers - 1 if step == Step.SHARE else speakers
+    about = speakers - 1 if step == Phase.SHARE else speakers
     return packed_size(REPLIES[step], about, signed=group.signed)

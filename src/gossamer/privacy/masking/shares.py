@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gossamer.errors import PeerError
 from gossamer.privacy.masking.keys import SHARE_BYTES, Keys, agree, commitment, derive, keystream, public_key, seal
-from gossamer.privacy.masking.messages import DIGEST_BYTES, Announcement, Roster
+from gossamer.privacy.masking.messages import DIGEST_BYTES, AgentRoster, Announcement
 
 # Shamir's secret sharing of 32-byte secrets: any ``threshold`` shares give the secret, fewer say nothing of it.
 #
@@ -143,7 +143,7 @@ class Dealt(NamedTuple):
     own: bytes
 
 
-def deal(keys: Keys, roster: Roster, digest: bytes, agent: int, threshold: int) -> Dealt:
+def deal(keys: Keys, roster: AgentRoster, digest: bytes, agent: int, threshold: int) -> Dealt:
     """Shares of the secrets of ``agent`` for all on the ``roster`` of the sum that ``digest`` names."""
     of_key, of_seed = (
         split(secret, threshold, roster.agents, partial(keystream, derive(keys.polynomials, digest, which)))

@@ -63,7 +63,7 @@ from scipy.special import ndtr
 
 from gossamer.errors import AccountingError, SpecError
 from gossamer.numbers import real_number, whole_number
-from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry
+from gossamer.privacy.accounting.filters import NOTHING_PROVED, FilterEntry
 from gossamer.privacy.accounting.gaussian_dp import NearlyGaussian, sum_of_discrete_gaussians
 from gossamer.privacy.accounting.gaussian_fit import response_mu
 from gossamer.privacy.accounting.renyi import check_delta, check_order, renyi_epsilon, response
@@ -262,12 +262,12 @@ def messages_divergence(mu: float, epsilon: float, order: float) -> float:
     return min(order * mu**2 / 2, response(epsilon, order) if epsilon < math.inf else math.inf)
 
 
-def messages_entry(mu: float, epsilon: float) -> Entry:
+def messages_entry(mu: float, epsilon: float) -> FilterEntry:
     """The same as Gaussian differential privacy."""
-    return Entry(min(mu, response_mu(epsilon) if epsilon < math.inf else math.inf))
+    return FilterEntry(min(mu, response_mu(epsilon) if epsilon < math.inf else math.inf))
 
 
-def own_entry(noise: AgentNoise | None, sums: int, honest: int = 1) -> Entry:
+def own_entry(noise: AgentNoise | None, sums: int, honest: int = 1) -> FilterEntry:
     """Return the entry of an agent's masked sums by the noise of so many agents, its own included.
 
     Parameters
@@ -282,4 +282,4 @@ def own_entry(noise: AgentNoise | None, sums: int, honest: int = 1) -> Entry:
     own = None if noise is None else noise.gaussian(sums, honest)
     if own is None or own.failure >= float(ndtr(-own.mu / 2)):
         return NOTHING_PROVED
-    return Entry(own.mu, own.failure / (2 * float(ndtr(-own.mu / 2))) * _UP)
+    return FilterEntry(own.mu, own.failure / (2 * float(ndtr(-own.mu / 2))) * _UP)

@@ -38,7 +38,7 @@ from gossamer.privacy.streams.correlated_noise import Factorisation
 
 
 @dataclass(frozen=True)
-class Record:
+class StreamRecord:
     """Record of an answer: as private as the unit's data, of which it holds the state.
 
     Attributes
@@ -56,14 +56,14 @@ class Record:
     answer: FloatArray
 
 
-class Records(Protocol):
+class StreamRecords(Protocol):
     """Place that the newest records are kept in."""
 
-    def kept(self) -> Sequence[Record]:
+    def kept(self) -> Sequence[StreamRecord]:
         """All that are kept, the oldest first."""
         ...
 
-    def keep(self, record: Record, most: int) -> None:
+    def keep(self, record: StreamRecord, most: int) -> None:
         """Keep ``record``, and no more than the newest ``most``; it is durable when this returns."""
         ...
 

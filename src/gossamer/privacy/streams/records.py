@@ -36,7 +36,7 @@ from gossamer.privacy.exact.grid_noise import MOST, GridGaussian
 from gossamer.privacy.exact.secret_randomness import SecretGenerator, SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.streams.correlated_noise import Temporal
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, Moves, NoiseLaw, Record
+from gossamer.privacy.streams.noise_streams import CorrelatedNoise, Moves, NoiseLaw, StreamRecord
 
 
 class RecordNoise:
@@ -70,14 +70,14 @@ class RecordNoise:
         if noise.law is NoiseLaw.GAUSSIAN:
             self.grid = _grid(noise.standard_deviation, size, factorisation.rounds, bound, longest)
 
-    def answer(self, state: FloatArray, before: Sequence[Record]) -> FloatArray:
+    def answer(self, state: FloatArray, before: Sequence[StreamRecord]) -> FloatArray:
         """M_i [size], with fresh noise.
 
         Parameters
         ----------
         state : ndarray [size] of float64
             s_i.
-        before : sequence of Record
+        before : sequence of StreamRecord
             The last `needed` records or, of fewer, all; the oldest first.
         """
         if self._independent:

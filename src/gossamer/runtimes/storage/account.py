@@ -16,9 +16,9 @@ import gossamer.privacy.tasks  # noqa: F401  gives mechanisms and sampling schem
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.accounting.accountants import renyi_divergence
-from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, Entry, Total
+from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, FilterEntry, FilterTotal
 from gossamer.privacy.accounting.gaussian_fit import release_mu
-from gossamer.privacy.accounting.series import Series
+from gossamer.privacy.accounting.series import RunSeries
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.protocol.encoding import decode, encode
@@ -42,15 +42,15 @@ class Cost(NamedTuple):
     ----------
     divergence : float
         Divergence at the order of the Renyi filter.
-    entry : Entry
+    entry : FilterEntry
         Entry of the Gaussian one.
     """
 
     divergence: float
-    entry: Entry = Entry(math.inf)
+    entry: FilterEntry = FilterEntry(math.inf)
 
 
-PAID = Cost(0.0, Entry(0.0))
+PAID = Cost(0.0, FilterEntry(0.0))
 """Of what was paid for before."""
 
 
@@ -72,7 +72,7 @@ class Asking:
 
     plan: Mapping[bytes, int] | None
     divergence: float
-    entry: Callable[[Total], Entry]
+    entry: Callable[[FilterTotal], FilterEntry]
     places: Sequence[Place] = ()
 
     @property
@@ -85,9 +85,9 @@ def asking_of(budget: EitherFilter, plan: Counts, divergence: float | None) -> A
     """A plan of releases; what it enters a Gaussian filter with is found when it is needed."""
     written = {encoded(kind): number for kind, number in plan.items()}
     if divergence is not None:
-        return asking_given(written, divergence, Entry(0.0) if divergence == 0 else NOTHING_PROVED)
+        return asking_given(written, divergence, FilterEntry(0.0) if divergence == 0 else NOTHING_PROVED)
 
-    def entry(total: Total) -> Entry:
+    def entry(total: FilterTotal) -> FilterEntry:
         # A budget without end admits what nothing is proved about, too.
         return NOTHING_PROVED if budget.epsilon == math.inf else budget.gaussian.entry(plan, total)
 
@@ -100,9 +100,9 @@ def _places(plan: Counts, budget: EitherFilter) -> list[Place]:
     return [(name, number, fixed.runs) for name, number, fixed in listed if plan and fixed.fits(plan)]
 
 
-def asking_given(plan: dict[bytes, int], divergence: float, entry: Entry) -> Asking:
+def asking_given(plan: dict[bytes, int], divergence: float, entry: FilterEntry) -> Asking:
     """A plan whose costs are known."""
-    entered = Entry(known(entry.mu, "a mu"), known(entry.failure, "a failure"))
+    entered = FilterEntry(known(entry.mu, "a mu"), known(entry.failure, "a failure"))
     if not entered.failure < 1:
         raise SpecError(f"a failure is a probability below 1, found {entry.failure!r}")
     return Asking(plan, known(divergence), lambda total: entered)
@@ -111,7 +111,7 @@ def asking_given(plan: dict[bytes, int], divergence: float, entry: Entry) -> Ask
 def release_cost(kind: ReleaseKind, budget: EitherFilter) -> Cost:
     """The price of one release that is in no plan."""
     divergence = known(renyi_divergence(kind, budget.order, budget.relation))
-    return Cost(divergence, Entry(release_mu(kind, budget.relation)))
+    return Cost(divergence, FilterEntry(release_mu(kind, budget.relation)))
 
 
 def whole(number: int, what: str) -> int:
@@ -226,7 +226,7 @@ class Account:
                 return
             place = self._free_place(asking)
             if place is not None:
-                self._insert(asking, 0.0, Entry(0.0), *place[:2])
+                self._insert(asking, 0.0, FilterEntry(0.0), *place[:2])
                 return
             if entry is None:  # another run has taken the place
                 entry = asking.entry(total_of(self.file, self.data_set))
@@ -269,7 +269,7 @@ class Account:
             self.file.execute(_RELEASE, *where, cost.divergence, cost.entry.mu)
         return before + 1
 
-    def _entry(self, asking: Asking) -> Entry | None:
+    def _entry(self, asking: Asking) -> FilterEntry | None:
         """Entry that the plan of a new run is counted with; None where it needs none."""
         if self._find(asking) is not None or self._free_place(asking) is not None:
             return None
@@ -305,7 +305,7 @@ class Account:
         return found
 
     def _insert(
-        self, asking: Asking, divergence: float, entry: Entry, series: str | None = None, place: int | None = None
+        self, asking: Asking, divergence: float, entry: FilterEntry, series: str | None = None, place: int | None = None
     ) -> None:
         row = self.data_set, self.run, asking.written, divergence, *entry, series, place
         self.file.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row)
@@ -361,15 +361,15 @@ def check_filter(file: File, data_set: str, budget: EitherFilter) -> bool:
     return True
 
 
-def _plain(series: Sequence[Series]) -> tuple[object, ...]:
+def _plain(series: Sequence[RunSeries]) -> tuple[object, ...]:
     return tuple(sorted(one.plain() for one in series))
 
 
-def _listed(series: Sequence[Series]) -> str:
+def _listed(series: Sequence[RunSeries]) -> str:
     return ", ".join(f"series {one.plain()!r}" for one in series) or "no series"
 
 
-def _shares(budget: EitherFilter, divergence: float, total: Total) -> str:
+def _shares(budget: EitherFilter, divergence: float, total: FilterTotal) -> str:
     renyi, gaussian = budget.shares(divergence, total)
     return f"{100 * renyi:.0f} % of its budget as Renyi divergence and {100 * gaussian:.0f} % as Gaussian privacy"
 
@@ -435,17 +435,17 @@ def spent_on(file: File, data_set: str) -> float:
     return math.fsum(divergence for (divergence,) in [*plans, *file.rows(statement, data_set)])
 
 
-def total_of(file: File, data_set: str) -> Total:
+def total_of(file: File, data_set: str) -> FilterTotal:
     """The same as Gaussian differential privacy, but for failures."""
     plans = file.rows("SELECT mu, failure FROM run WHERE data_set = ?", data_set)
     charges = file.rows("SELECT mu, releases FROM charge WHERE data_set = ?", data_set)
-    return Total.of([*plans, *((mu * math.sqrt(releases), 0.0) for mu, releases in charges)])
+    return FilterTotal.of([*plans, *((mu * math.sqrt(releases), 0.0) for mu, releases in charges)])
 
 
-def series_of(file: File, data_set: str) -> tuple[Series, ...]:
+def series_of(file: File, data_set: str) -> tuple[RunSeries, ...]:
     """Series that were set aside of a data set."""
     found = file.rows("SELECT series FROM data_set WHERE name = ?", data_set)
-    return tuple(map(Series.of, decode(found[0][0]))) if found else ()
+    return tuple(map(RunSeries.of, decode(found[0][0]))) if found else ()
 
 
 def runs_in(file: File, data_set: str, series: str) -> int:

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gossamer.errors import SpecError
-from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, Entry, Total
-from gossamer.privacy.accounting.ledger import Plan
-from gossamer.privacy.accounting.series import Series
+from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, FilterEntry, FilterTotal
+from gossamer.privacy.accounting.ledger import ReleasePlan
+from gossamer.privacy.accounting.series import RunSeries
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
@@ -274,11 +274,11 @@ class LedgerFile:
         """
         account = Account(self._file, owner, data_set, run, budget)
         if plan is None:
-            account.open(Asking(None, 0.0, lambda total: Entry(0.0)))
+            account.open(Asking(None, 0.0, lambda total: FilterEntry(0.0)))
             return DurableLedger(account, None)
         plan = {kind: number for kind, number in checked_counts(plan).items() if number}
         account.open(asking_of(account.budget, plan, divergence))
-        return DurableLedger(account, Plan(plan))
+        return DurableLedger(account, ReleasePlan(plan))
 
     def open_stream(
         self,
@@ -288,7 +288,7 @@ class LedgerFile:
         budget: EitherFilter,
         stream: StreamKind,
         divergence: float,
-        entry: Entry = NOTHING_PROVED,
+        entry: FilterEntry = NOTHING_PROVED,
     ) -> DurableLawLedger:
         """The ledger of a unit's stream of noise, a plan by nature; see `open`.
 
@@ -300,7 +300,7 @@ class LedgerFile:
             Opened for all rounds.
         divergence : float
             An upper bound of the Renyi divergence of all its records together, at the budget's order.
-        entry : Entry
+        entry : FilterEntry
             The same as Gaussian differential privacy, but for a failure.
         """
         account = Account(self._file, owner, data_set, run, budget)
@@ -319,7 +319,7 @@ class LedgerFile:
         noise: AgentNoise | None = None,
         most: int = 0,
         terms: bytes = b"",
-        entry: Entry = NOTHING_PROVED,
+        entry: FilterEntry = NOTHING_PROVED,
     ) -> DurableLawLedger:
         """The ledger of an agent of a unit, whose data its unit's server releases; see `open`.
 
@@ -338,7 +338,7 @@ class LedgerFile:
             Number of masked sums.
         terms : bytes
             Bytes of what was agreed on: a run that is opened again on other terms is another run.
-        entry : Entry
+        entry : FilterEntry
             The same as Gaussian differential privacy, but for a failure.
         """
         account = Account(self._file, owner, data_set, run, budget)
@@ -383,11 +383,11 @@ class LedgerFile:
         """The divergence that ``data_set`` has spent at its filter's order: of plans, and of releases without one."""
         return spent_on(self._file, data_set)
 
-    def total(self, data_set: str) -> Total:
+    def total(self, data_set: str) -> FilterTotal:
         """Total that ``data_set`` has spent as Gaussian privacy."""
         return total_of(self._file, data_set)
 
-    def series(self, data_set: str) -> dict[Series, int]:
+    def series(self, data_set: str) -> dict[RunSeries, int]:
         """The series of ``data_set``, and how many runs of each were begun."""
         found = series_of(self._file, data_set)
         return {one: runs_in(self._file, data_set, one.name) for one in found}
@@ -412,7 +412,7 @@ class DurableLedger:
         Numbers of what has been charged.
     """
 
-    def __init__(self, account: Account, plan: Plan | None) -> None:
+    def __init__(self, account: Account, plan: ReleasePlan | None) -> None:
         self._account, self._plan = account, plan
         self.counts: dict[ReleaseKind, int] = {decoded(kind): number for kind, number in account.counts().items()}
 

@@ -17,7 +17,7 @@ from gossamer.algorithms.graph_federated.messages import Assignment, Contributio
 from gossamer.algorithms.graph_federated.settings import Masking, Settings
 from gossamer.algorithms.masked_round import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.errors import PeerError, SpecError, TooFewAgents
-from gossamer.privacy.masking import Announcement, Group, MaskedSum, Step, packed, unpacked
+from gossamer.privacy.masking import Announcement, Group, MaskedSum, Phase, packed, unpacked
 from gossamer.privacy.masking.messages import REPLIES, REQUESTS, agents_in, packed_size
 from gossamer.privacy.masking.server import BlankServer, BlankState, PackedServer, reply_bytes, start_sum
 from gossamer.privacy.mechanisms import NoNoise
@@ -143,7 +143,7 @@ def test_replies_ahead_of_their_step_are_refused_and_late_ones_do_nothing() -> N
     found = unit()
     said = announcements(found)
     refused(found, SERVER, "node-0", MaskingReply(1, 0, said["node-0"]), "was not asked yet")
-    done = until(unit(), Step.MASK)
+    done = until(unit(), Phase.MASK)
     before = encode(state_of(done.server))
     assert done.server.handle(Received("node-0", MaskingReply(0, 0, said["node-0"])), 0.0) == []
     assert encode(state_of(done.server)) == before
@@ -152,7 +152,7 @@ def test_replies_ahead_of_their_step_are_refused_and_late_ones_do_nothing() -> N
 
 
 def test_a_masked_vector_is_masked_and_of_the_units_size() -> None:
-    found = until(unit(), Step.MASK)
+    found = until(unit(), Phase.MASK)
     some = Public(np.zeros(3, np.uint8))
     refused(found, SERVER, "node-0", MaskingReply(0, 2, some), "no message belongs to step 2")
     refused(found, SERVER, "node-0", MaskingReply(0, 2, Masked(np.zeros(4, np.uint32))), "sent 4 masked values")
@@ -201,20 +201,20 @@ def test_a_step_closes_without_whoever_is_not_coming(step: int, how: str) -> Non
     found.computing = [item for item in found.computing if item[0] != name]
     found.run()
     ((_, total, names),) = found.sums
-    assert names == (("node-0", "node-2", "node-3") if step <= Step.MASK else found.names)
+    assert names == (("node-0", "node-2", "node-3") if step <= Phase.MASK else found.names)
     np.testing.assert_array_equal(total, found.plain(0, names))
-    assert found.server.state.unanswered == (1 if step <= Step.MASK else 0)
+    assert found.server.state.unanswered == (1 if step <= Phase.MASK else 0)
 
 
 def test_a_withdrawal_from_an_older_round_is_none() -> None:
-    found = until(unit(), Step.ANNOUNCE, round=1)
+    found = until(unit(), Phase.ANNOUNCE, round=1)
     waiting = set(found.server.state.waiting)
     found.happen(SERVER, Received("node-0", Withdrawn(0)))
     assert found.server.state.waiting == waiting
 
 
 def test_agents_that_are_away_when_a_step_begins_are_not_asked() -> None:
-    found = until(unit(), Step.SHARE)
+    found = until(unit(), Phase.SHARE)
     effects: list[Any] = []
     for name, task in sorted(found.computing, key=lambda item: item[0], reverse=True):
         found.server.state.away |= {"node-2"} if name == "node-0" else set()  # after it has replied
@@ -241,7 +241,7 @@ def test_a_server_that_comes_back_asks_again_with_the_same_words() -> None:
 
 def test_below_the_minimum_a_round_has_no_sum_and_says_so() -> None:
     found = unit(rounds=1, minimum=4)
-    until(found, Step.MASK)
+    until(found, Phase.MASK)
     effects = found.server.handle(Received("node-0", Declined()), 0.0)
     for name in ("node-1", "node-2"):
         effects += found.server.handle(PeerDown(name, "gone"), 0.0)
@@ -255,7 +255,7 @@ def test_below_the_minimum_a_round_has_no_sum_and_says_so() -> None:
 @pytest.mark.parametrize("liars", [("node-0",), ("node-3",), ("node-0", "node-2")])
 def test_a_wrong_share_is_left_out_and_too_many_are_no_sum(liars: tuple[str, ...]) -> None:
     """Three of four right ones are enough; with two, all that is learnt is that there is no sum."""
-    found = until(unit(rounds=1), Step.REVEAL)
+    found = until(unit(rounds=1), Phase.REVEAL)
     for name, task in list(found.computing):
         answer = found.sides[name].admit(task).answer().released
         values = answer.values.copy()
@@ -276,7 +276,7 @@ def test_a_wrong_share_is_left_out_and_too_many_are_no_sum(liars: tuple[str, ...
 
 
 def test_an_agent_listens_to_its_server_alone() -> None:
-    found = until(unit(), Step.SHARE)
+    found = until(unit(), Phase.SHARE)
     request = MaskingRequest(0, 1, found.server.state.asked["node-0"])
     refused(found, "node-0", "node-1", request, "node-1 sends what only server-0 may send")
     bad = MaskingRequest(0, 1, Public(np.zeros(9, np.uint8)))
@@ -286,7 +286,7 @@ def test_an_agent_listens_to_its_server_alone() -> None:
 
 
 def test_requests_of_other_rounds_and_earlier_steps_have_been_given_up() -> None:
-    found = until(unit(), Step.MASK)
+    found = until(unit(), Phase.MASK)
     early = MaskingRequest(0, 1, Public(Blank(8, np.uint8)))
     assert found.nodes["node-0"].handle(Received(SERVER, early), 0.0) == []
     other = MaskingRequest(1, 2, found.server.state.asked["node-0"])
@@ -295,7 +295,7 @@ def test_requests_of_other_rounds_and_earlier_steps_have_been_given_up() -> None
 
 def test_what_an_agent_is_asked_twice_it_answers_twice() -> None:
     """An assignment that comes again does not send it back to its update."""
-    found = until(unit(), Step.SHARE)
+    found = until(unit(), Phase.SHARE)
     (task,) = [task for name, task in found.computing if name == "node-0"]
     request = MaskingRequest(0, 1, found.server.state.asked["node-0"])
     for again in (request, Assignment(0, found.initial)):
@@ -304,7 +304,7 @@ def test_what_an_agent_is_asked_twice_it_answers_twice() -> None:
 
 
 def test_an_agent_whose_data_side_refuses_withdraws() -> None:
-    found = until(unit(), Step.SHARE)
+    found = until(unit(), Phase.SHARE)
     (task,) = [task for name, task in found.computing if name == "node-0"]
     effects = found.nodes["node-0"].handle(Answered(task.id, REFUSED), 0.0)
     assert effects == [Send(SERVER, Withdrawn(0))]
@@ -312,7 +312,7 @@ def test_an_agent_whose_data_side_refuses_withdraws() -> None:
 
 
 def test_an_agent_whose_budget_is_spent_declines() -> None:
-    found = until(unit(), Step.MASK)
+    found = until(unit(), Phase.MASK)
     (task,) = [task for name, task in found.computing if name == "node-0"]
     effects = found.nodes["node-0"].handle(Refused(task.id, 1), 0.0)
     assert effects[0] == Send(SERVER, Declined())
@@ -330,7 +330,7 @@ def test_an_agent_that_comes_back_does_its_step_again() -> None:
 
 
 def test_answers_to_what_was_not_asked_do_nothing() -> None:
-    found = until(unit(), Step.SHARE)
+    found = until(unit(), Phase.SHARE)
     node = found.nodes["node-0"]
     for task in (MaskingStep(0, 0, REFUSED, 0), MaskingStep(1, 1, REFUSED, 0), MaskingStep(0, 2, REFUSED, 0)):
         assert node.handle(Answered(task.id, Public(np.ones(4, np.uint8))), 0.0) == []
@@ -355,31 +355,33 @@ def test_no_update_and_no_secret_is_in_a_nodes_state() -> None:
 
 
 @pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize("vanish", [{}, {2: Step.SHARE}, {1: Step.MASK, 5: Step.CONFIRM}, {3: Step.MASK, 4: Step.MASK}])
-def test_sizes_follow_from_how_many_agents_there_are(vanish: dict[int, Step], signed: bool) -> None:
+@pytest.mark.parametrize(
+    "vanish", [{}, {2: Phase.SHARE}, {1: Phase.MASK, 5: Phase.CONFIRM}, {3: Phase.MASK, 4: Phase.MASK}]
+)
+def test_sizes_follow_from_how_many_agents_there_are(vanish: dict[int, Phase], signed: bool) -> None:
     """Whatever the keys, and whoever vanishes: a blank sum has messages of the same sizes as a real one."""
     group = Group(6, 7, 64, signed=signed)
     conversation = Conversation(group)
     real, blank = PackedServer(start_sum(group, 0, blank=False)), BlankServer(BlankState(group, 0))  # type: ignore[arg-type]
     speakers = 0
-    while conversation.step < Step.DONE:
+    while conversation.step < Phase.DONE:
         step = conversation.step
-        conversation.speak(lambda agent, step=step: vanish.get(agent, Step.DONE) <= step)  # type: ignore[misc]
+        conversation.speak(lambda agent, step=step: vanish.get(agent, Phase.DONE) <= step)  # type: ignore[misc]
         assert len(conversation.outbox) >= group.minimum
         for number, message in conversation.outbox.items():
-            content = message.values if step == Step.MASK else packed(message)
+            content = message.values if step == Phase.MASK else packed(message)
             assert content.nbytes == reply_bytes(group, step, speakers)
-            double: Any = Masked if step == Step.MASK else Public
+            double: Any = Masked if step == Phase.MASK else Public
             real.receive(number, content)
             blank.receive(number, double(Blank(content.size, content.values.dtype)))
-        if step < Step.REVEAL:
+        if step < Phase.REVEAL:
             requests, blanks = real.advance(), blank.advance()
             assert {a: r.nbytes for a, r in requests.items()} == {a: r.nbytes for a, r in blanks.items()}
             kind = REQUESTS[step + 1]
             first = next(iter(requests.values()))
             assert packed_size(kind, agents_in(kind, first.size, signed=signed), signed=signed) == first.size
-            if step + 1 in (Step.SHARE, Step.MASK):
-                speakers = agents_in(kind, first.size, signed=signed) + (step + 1 == Step.MASK)
+            if step + 1 in (Phase.SHARE, Phase.MASK):
+                speakers = agents_in(kind, first.size, signed=signed) + (step + 1 == Phase.MASK)
         assert blank.state.survivors == real.state.survivors
         conversation.deliver()
     assert real.unmask().agents == real.state.survivors
@@ -396,7 +398,7 @@ def test_a_blank_sum_is_refused_when_a_real_one_is() -> None:
     with pytest.raises(PeerError, match="agent 4 sent 7 bytes at step 0"):
         blank.receive(4, Public(Blank(7, np.uint8)))
     with pytest.raises(TooFewAgents):
-        BlankServer(BlankState(group, 0, Step.REVEAL, (1, 2, 3), 6, (1, 2, 3, 4))).unmask()
+        BlankServer(BlankState(group, 0, Phase.REVEAL, (1, 2, 3), 6, (1, 2, 3, 4))).unmask()
 
 
 def test_null_data_sides_answer_with_blanks_of_the_right_kind() -> None:
@@ -484,11 +486,11 @@ def test_a_reply_before_the_server_starts_does_nothing() -> None:
     assert fresh.handle(Received("node-0", reply), 0.0) == []
 
 
-@pytest.mark.parametrize("step", [Step.SHARE, Step.MASK, Step.CONFIRM])
-def test_all_updates_of_a_refused_sum_are_given_up(step: Step) -> None:
+@pytest.mark.parametrize("step", [Phase.SHARE, Phase.MASK, Phase.CONFIRM])
+def test_all_updates_of_a_refused_sum_are_given_up(step: Phase) -> None:
     """Three reply, the fourth declines, and four are needed; at the end three answers are, and two come."""
     found = until(unit(rounds=1, minimum=4), step)
-    gone = ("node-3",) if step < Step.CONFIRM else ("node-2", "node-3")
+    gone = ("node-3",) if step < Phase.CONFIRM else ("node-2", "node-3")
     for name, task in list(found.computing):
         if name not in gone:
             reply = MaskingReply(0, step, found.sides[name].admit(task).answer().released)
@@ -501,7 +503,7 @@ def test_all_updates_of_a_refused_sum_are_given_up(step: Step) -> None:
 
 
 def test_agents_that_have_declined_since_they_replied_are_not_asked() -> None:
-    found = until(unit(), Step.SHARE)
+    found = until(unit(), Phase.SHARE)
     effects: list[Any] = []
     for name, task in sorted(found.computing, key=lambda item: item[0], reverse=True):
         if name == "node-0":
@@ -512,7 +514,7 @@ def test_agents_that_have_declined_since_they_replied_are_not_asked() -> None:
 
 
 def test_when_nobody_is_left_to_ask_the_round_is_over() -> None:
-    found = until(unit(rounds=1), Step.SHARE)
+    found = until(unit(rounds=1), Phase.SHARE)
     *first, last = found.computing
     for name, task in first:
         reply = MaskingReply(0, 1, found.sides[name].admit(task).answer().released)
@@ -525,7 +527,7 @@ def test_when_nobody_is_left_to_ask_the_round_is_over() -> None:
 
 
 def test_a_sum_takes_masked_vectors_when_it_waits_for_them_and_only_then() -> None:
-    found = until(unit(), Step.MASK)
+    found = until(unit(), Phase.MASK)
     with pytest.raises(PeerError, match="agent 1 sent a vector that is not masked"):
         PackedServer(found.server.state.sum).receive(1, Public(np.zeros(3, np.uint32)))
     with pytest.raises(PeerError, match="agent 1 sent a masked vector at step 0"):

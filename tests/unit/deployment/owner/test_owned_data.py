@@ -27,7 +27,7 @@ from gossamer.deployment.owner.policy import read_policy
 from gossamer.deployment.owner.spending import spendings
 from gossamer.errors import BudgetSpent, CallerError, DataError, SpecError
 from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
-from gossamer.privacy.accounting.filters import Entry
+from gossamer.privacy.accounting.filters import FilterEntry
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.accounting.renyi import renyi_epsilon, renyi_level
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
@@ -123,7 +123,7 @@ def test_two_nodes_of_one_run_pay_each_for_itself(opened: Open) -> None:
 def test_an_agents_share_is_its_units_whole_plan(opened: Open) -> None:
     data = opened()
     data.check()
-    assert data.unit_share("run", "agent", 0.9 * LEVEL, entry=Entry(0.7)).owner == "agent"
+    assert data.unit_share("run", "agent", 0.9 * LEVEL, entry=FilterEntry(0.7)).owner == "agent"
     with pytest.raises(BudgetSpent):
         data.ledger("two", "a", {KIND: FIT})
     with pytest.raises(BudgetSpent):

@@ -20,11 +20,11 @@ from gossamer.errors import BudgetSpent, SpecError
 from gossamer.keys.identity import PublicKey
 from gossamer.keys.membership import Member
 from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.accounting.filters import EitherFilter, Total, widest_order_of
+from gossamer.privacy.accounting.filters import EitherFilter, FilterTotal, widest_order_of
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 from gossamer.runtimes.storage.ledger import LedgerFile
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
@@ -547,7 +547,7 @@ def test_the_pages_defaults_are_those_of_a_small_policy(policy: Any) -> None:
 def one_run_fits(plan: Counts, epsilon: float, relation: NeighboringRelation) -> bool:
     """Whether a policy at delta 1e-5 admits one run."""
     found = EitherFilter(epsilon, 1e-5, relation, widest_order_of(epsilon, 1e-5))
-    return found.covers(found.renyi.spent(plan), Total().plus(found.gaussian.entry(plan, Total())))
+    return found.covers(found.renyi.spent(plan), FilterTotal().plus(found.gaussian.entry(plan, FilterTotal())))
 
 
 ROOM = re.findall(r"^\| (\d+) releases, sampling rate (\S+) \| (.*) \|$", the_page(), re.MULTILINE)
@@ -590,7 +590,7 @@ def test_so_many_runs_fit_as_the_page_says(row: tuple[str, ...]) -> None:
     budget = EitherFilter(4.0, 1e-5, ADD, widest_order_of(4.0, 1e-5))
     (kind,) = plan
     by_renyi = int(budget.renyi.level / budget.renyi.spent(plan))
-    total, by_gaussian = Total(), 0
+    total, by_gaussian = FilterTotal(), 0
     while budget.gaussian.covers(total := total.plus(budget.gaussian.entry(plan, total))):
         by_gaussian += 1
     file, opened = LedgerFile(":memory:"), 0
@@ -611,7 +611,7 @@ GENERATED = [
     for target in (1.0, 4.0)
     for _ in range(10)
 ]
-SAMPLES: list[tuple[Callable[[float], Sampling], NeighboringRelation]] = [
+SAMPLES: list[tuple[Callable[[float], BatchSampling], NeighboringRelation]] = [
     (Poisson, ADD),
     (Poisson, REPLACE),
     (lambda rate: FixedSize(10_000, math.ceil(10_000 * rate)), REPLACE),
@@ -625,7 +625,7 @@ SAMPLES: list[tuple[Callable[[float], Sampling], NeighboringRelation]] = [
     [(n, q, e) for n, q in ((20, 1.0), (3000, 0.01), (100, 0.01), (3000, 0.001)) for e in (1.0, 4.0)] + GENERATED,
 )
 def test_one_run_needs_hardly_more_than_it_states(
-    sample: Callable[[float], Sampling], relation: NeighboringRelation, steps: int, rate: float, target: float
+    sample: Callable[[float], BatchSampling], relation: NeighboringRelation, steps: int, rate: float, target: float
 ) -> None:
     sampling = sample(rate)
     mechanism = calibrate(target, 1e-5, relation, [{sampling: steps}], gaussian_family()).mechanism

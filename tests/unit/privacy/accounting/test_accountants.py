@@ -16,7 +16,7 @@ from tests.reference.accounting_slow import dp_accounting_epsilon, gaussian_epsi
 
 from gossamer.errors import AccountingError, CallerError
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.accountants import ROWS, Accounted, Row
+from gossamer.privacy.accounting.accountants import ROWS, AccountantRow, Accounted
 from gossamer.privacy.mechanisms import (
     BallGaussian,
     Gaussian,
@@ -27,29 +27,32 @@ from gossamer.privacy.mechanisms import (
     NoNoise,
 )
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 DELTA = 1e-5
-FULL: dict[type[Sampling], Sampling] = {Poisson: Poisson(1.0), FixedSize: FixedSize(40, 40)}
-NEARLY_FULL: dict[type[Sampling], Sampling] = {Poisson: Poisson(1 - 1e-9), FixedSize: FixedSize(10**9, 10**9 - 1)}
-SAMPLED: dict[type[Sampling], Sampling] = {Poisson: Poisson(0.1), FixedSize: FixedSize(1000, 100)}
+FULL: dict[type[BatchSampling], BatchSampling] = {Poisson: Poisson(1.0), FixedSize: FixedSize(40, 40)}
+NEARLY_FULL: dict[type[BatchSampling], BatchSampling] = {
+    Poisson: Poisson(1 - 1e-9),
+    FixedSize: FixedSize(10**9, 10**9 - 1),
+}
+SAMPLED: dict[type[BatchSampling], BatchSampling] = {Poisson: Poisson(0.1), FixedSize: FixedSize(1000, 100)}
 
 
-def row_name(row: Row) -> str:
+def row_name(row: AccountantRow) -> str:
     return f"{row.mechanism.__name__}-{row.sampling.__name__}-{row.relation}"
 
 
-def gaussian(noise_multiplier: float, sampling: Sampling, clip: float = 0.5) -> ReleaseKind:
+def gaussian(noise_multiplier: float, sampling: BatchSampling, clip: float = 0.5) -> ReleaseKind:
     return ReleaseKind(Gaussian(clip, noise_multiplier), sampling, 7)
 
 
-def law_of(row: Row, noise_multiplier: float, clip: float = 0.5) -> Gaussian:
+def law_of(row: AccountantRow, noise_multiplier: float, clip: float = 0.5) -> Gaussian:
     assert issubclass(row.mechanism, Gaussian)
     return row.mechanism(clip, noise_multiplier)
 
 
-def mechanism_of(row: Row, epsilon: float, size: int = 1) -> Mechanism:
+def mechanism_of(row: AccountantRow, epsilon: float, size: int = 1) -> Mechanism:
     """Noise that is epsilon-differentially private on a full batch, under the row's relation, for ``size`` numbers."""
     sensitivity = 2.0 if row.relation is ADD else 4.0
     return {
@@ -70,7 +73,7 @@ pure_rows = pytest.mark.parametrize(
 @pytest.mark.parametrize("samplings", [FULL, NEARLY_FULL], ids=["full", "nearly full"])
 @pytest.mark.parametrize(("noise_multiplier", "steps"), [(1.0, 1), (4.0, 1), (8.0, 50), (3.0, 50)])
 def test_a_full_batch_is_the_analytic_gaussian_mechanism(
-    row: Row, samplings: Mapping[type[Sampling], Sampling], noise_multiplier: float, steps: int
+    row: AccountantRow, samplings: Mapping[type[BatchSampling], BatchSampling], noise_multiplier: float, steps: int
 ) -> None:
     """Sensitivity C under add-or-remove and in a ball, else 2C; T releases have sqrt(T) times the sensitivity."""
     sensitivity = 1.0 if row.relation is ADD or row.mechanism is BallGaussian else 2.0
@@ -83,7 +86,7 @@ def test_a_full_batch_is_the_analytic_gaussian_mechanism(
 
 @pure_rows
 @pytest.mark.parametrize("single", [0.1, 1.0, 4.0])
-def test_a_full_batch_of_pure_noise_has_its_own_epsilon(row: Row, single: float) -> None:
+def test_a_full_batch_of_pure_noise_has_its_own_epsilon(row: AccountantRow, single: float) -> None:
     """Of one number, at a small delta, where its loss is nearly certain; never more than the sum of all releases."""
     kind = ReleaseKind(mechanism_of(row, single), FULL[row.sampling], 1)
     one = accountants.epsilon({kind: 1}, 1e-12, row.relation)
@@ -94,7 +97,7 @@ def test_a_full_batch_of_pure_noise_has_its_own_epsilon(row: Row, single: float)
 
 
 @pure_rows
-def test_sampling_amplifies_pure_noise_by_the_known_factor(row: Row) -> None:
+def test_sampling_amplifies_pure_noise_by_the_known_factor(row: AccountantRow) -> None:
     """Balle, Barthe and Gaboardi (2018), theorems 8 and 9: log(1 + q (exp(epsilon) - 1)).
 
     Under replace-one a Poisson sample has log(1-q+q exp(a)) - log(1-q+q exp(-a)) instead, a = epsilon/2, as the sample
@@ -109,7 +112,7 @@ def test_sampling_amplifies_pure_noise_by_the_known_factor(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=row_name)
-def test_sampling_never_costs_privacy_and_more_of_it_never_saves_any(row: Row) -> None:
+def test_sampling_never_costs_privacy_and_more_of_it_never_saves_any(row: AccountantRow) -> None:
     mechanism = law_of(row, 2.0) if issubclass(row.mechanism, Gaussian) else mechanism_of(row, 1.0, 9)
     by_rate = [
         accountants.epsilon({ReleaseKind(mechanism, sampling, 9): 20}, DELTA, row.relation).epsilon
@@ -148,7 +151,7 @@ def test_poisson_under_replace_one_agrees_with_dp_accounting() -> None:
     ],
 )
 def test_other_combinations_are_refused_with_what_to_do(
-    mechanism: Mechanism, sampling: Sampling, relation: NeighboringRelation, advice: str
+    mechanism: Mechanism, sampling: BatchSampling, relation: NeighboringRelation, advice: str
 ) -> None:
     counts = {ReleaseKind(mechanism, sampling, 3): 1, gaussian(1.0, Poisson(0.1)): 1}
     for ask in (

@@ -13,17 +13,17 @@ from gossamer.privacy.accounting import composition, tuning
 from gossamer.privacy.accounting.analytic import (
     FixedSizeSampled,
     FullBatch,
-    Group,
     PoissonReplaced,
     PoissonSampled,
     Profile,
+    ReleaseGroup,
     Response,
     merge,
 )
-from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, Laws, Terms
+from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, Laws, LawTerms
 from gossamer.privacy.accounting.discretisation import (
-    Grid,
-    Weights,
+    AtomWeights,
+    LossGrid,
     chord_masses,
     coarse,
     discretise,
@@ -49,7 +49,7 @@ PROFILES: list[Profile] = [
 profiles = pytest.mark.parametrize("profile", PROFILES, ids=repr)
 
 
-def grid_of(profile: Profile, ratio: float = 1.0) -> Grid:
+def grid_of(profile: Profile, ratio: float = 1.0) -> LossGrid:
     """To where almost nothing is left: 1e-12."""
     ahead, back = (max(end, 0.2) * ratio for end in profile.largest(1e-12))
     return coarse(1e-4, ahead, back, [profile.largest(0.0)])
@@ -66,7 +66,7 @@ def divergence(laws: Laws, epsilon: float) -> float:
 def test_both_laws_of_a_discrete_pair_have_total_probability_one(profile: Profile) -> None:
     """P(loss) sums to 1, and so does Q, whose masses are exp(-loss) P plus what is infinite in reverse."""
     grid = grid_of(profile)
-    ahead, back = discretise([profile], grid), discretise([Turned(profile)], Grid(grid.back, grid.ahead))
+    ahead, back = discretise([profile], grid), discretise([Turned(profile)], LossGrid(grid.back, grid.ahead))
     for one, other in ((ahead, back), (back, ahead)):
         assert np.all(one.probabilities >= 0)
         at_zero = 1 - one.infinite[0] - one.probabilities[0].sum()
@@ -82,7 +82,7 @@ def test_discrete_curves_touch_the_exact_ones_at_the_grid_and_lie_above_between(
     grid = grid_of(profile)
     for law, side, exact in (
         (discretise([profile], grid), grid.ahead, profile.forward),
-        (discretise([Turned(profile)], Grid(grid.back, grid.ahead)), grid.back, profile.backward),
+        (discretise([Turned(profile)], LossGrid(grid.back, grid.ahead)), grid.back, profile.backward),
     ):
         middle = (side[1:] + 2 * side[:-1]) / 3
         assert [divergence(law, e) for e in side] == pytest.approx(exact(side), rel=1e-9, abs=1e-11)
@@ -95,7 +95,7 @@ def test_discrete_curves_touch_the_exact_ones_at_the_grid_and_lie_above_between(
 def test_negative_losses_follow_from_the_reverse_direction(profile: Profile) -> None:
     """H(P||Q)(-e) = 1 - exp(-e) + exp(-e) H(Q||P)(e), a property of every pair."""
     grid = grid_of(profile)
-    ahead, back = discretise([profile], grid), discretise([Turned(profile)], Grid(grid.back, grid.ahead))
+    ahead, back = discretise([profile], grid), discretise([Turned(profile)], LossGrid(grid.back, grid.ahead))
     for e in grid.back[[1, grid.back.size // 2]]:
         assert divergence(ahead, -e) == pytest.approx(-math.expm1(-e) + math.exp(-e) * divergence(back, e), abs=1e-9)
 
@@ -134,16 +134,16 @@ def test_dents_of_a_rounded_curve_are_bridged() -> None:
         assert divergence(law, e) >= profile.profile.forward(np.array([e]))[0] * (1 - 1.1e-3)
 
 
-def plainly(laws: Laws) -> Weights:
-    return Weights(laws.losses, laws.probabilities[0], laws.probabilities[0])
+def plainly(laws: Laws) -> AtomWeights:
+    return AtomWeights(laws.losses, laws.probabilities[0], laws.probabilities[0])
 
 
-def even(grid: Grid) -> Weights:
+def even(grid: LossGrid) -> AtomWeights:
     """Atoms of a grid, with weights of 1 per unit of loss."""
     losses = np.concatenate([-grid.back[:0:-1], grid.ahead[1:]])
     gaps = np.gradient(np.concatenate([-grid.back[:0:-1], [0.0], grid.ahead[1:]]))
     weights = np.delete(gaps, grid.back.size - 1)
-    return Weights(losses, weights, weights)
+    return AtomWeights(losses, weights, weights)
 
 
 def test_refined_grids_keep_their_losses_and_lower_what_chords_add() -> None:
@@ -168,7 +168,7 @@ def test_what_chords_add_to_the_variance_is_foretold() -> None:
         law = discretise([profile], grid)
         grid = refined(grid, plainly(law), atoms)
         law = discretise([profile], grid)
-        found = ComposedLoss(law, [Terms(0, 0, 1.0, 1)]).moments(0.0)
+        found = ComposedLoss(law, [LawTerms(0, 0, 1.0, 1)]).moments(0.0)
         foretold, _ = roughness(grid, plainly(law))
         assert found.variance - 1.0 == pytest.approx(foretold, rel=0.3)
 
@@ -182,14 +182,14 @@ LAWS = Laws(LOSSES, np.array([SMALL, LARGE]), np.array([1e-3, 3e-3]))
 INTERVAL = 0.01
 
 TERMS = {
-    "one": [Terms(0, 0, 1.0, 1)],
-    "many": [Terms(0, 0, 1.0, 40)],
-    "mixed": [Terms(0, 1, 0.3, 5), Terms(1, 1, 1.0, 2), Terms(0, 1, 0.9, 3)],
-    "rare": [Terms(0, 1, 1e-6, 30)],
+    "one": [LawTerms(0, 0, 1.0, 1)],
+    "many": [LawTerms(0, 0, 1.0, 40)],
+    "mixed": [LawTerms(0, 1, 0.3, 5), LawTerms(1, 1, 1.0, 2), LawTerms(0, 1, 0.9, 3)],
+    "rare": [LawTerms(0, 1, 1e-6, 30)],
 }
 
 
-def convolved(terms: list[Terms]) -> tuple[FloatArray, FloatArray, float]:
+def convolved(terms: list[LawTerms]) -> tuple[FloatArray, FloatArray, float]:
     """Losses, probabilities and what is infinite of a composition, by plain convolution."""
     probabilities, finite = np.ones(1), 1.0
     full = [np.insert(law, 4, 1 - law.sum() - lost) for law, lost in zip(LAWS.probabilities, LAWS.infinite)]
@@ -201,7 +201,7 @@ def convolved(terms: list[Terms]) -> tuple[FloatArray, FloatArray, float]:
     return INTERVAL * np.arange(-reach, reach + 1), probabilities, 1 - finite
 
 
-def exact_delta(terms: list[Terms], epsilon: float) -> float:
+def exact_delta(terms: list[LawTerms], epsilon: float) -> float:
     losses, probabilities, infinite = convolved(terms)
     return float(np.dot(np.maximum(-np.expm1(epsilon - losses), 0.0), probabilities)) + infinite
 
@@ -256,7 +256,7 @@ def test_rounding_errors_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_far_tails_keep_their_relative_accuracy() -> None:
     """Where a plain transform drowns in rounding errors of 1e-17: against exact integer arithmetic."""
     laws = Laws(np.array([-0.01, 0.01]), np.array([[0.5, 0.5]]), np.zeros(1))
-    composed = ComposedLoss(laws, [Terms(0, 0, 1.0, 1000)])
+    composed = ComposedLoss(laws, [LawTerms(0, 0, 1.0, 1000)])
     epsilon = 7.995  # only 900 or more steps up of 1000 exceed it
     exact = sum(
         math.comb(1000, ups) / 2**1000 * -math.expm1(epsilon - (2 * ups - 1000) * INTERVAL) for ups in range(900, 1001)
@@ -273,7 +273,7 @@ def test_a_saddle_point_estimates_the_divergence() -> None:
     profile = FullBatch(GaussianFull(1.0))
     grid = coarse(1e-4, 14.0, 14.0, [(math.inf, math.inf)])
     law = discretise([profile], refined(grid, even(grid), 2000))
-    composed = ComposedLoss(law, [Terms(0, 0, 1.0, 1)])
+    composed = ComposedLoss(law, [LawTerms(0, 0, 1.0, 1)])
     for epsilon in (0.5, 3.0, 6.0):
         exact = float(profile.forward(np.array([epsilon]))[0])
         point = tuning.at_epsilon(composed, epsilon, 1.0)
@@ -282,7 +282,7 @@ def test_a_saddle_point_estimates_the_divergence() -> None:
 
 
 def test_an_infinite_loss_that_is_too_likely_leaves_no_epsilon() -> None:
-    bound = FourierBound(ComposedLoss(LAWS, [Terms(0, 0, 1.0, 10)]), Fourier(60.0, 2.0, 1e-3))
+    bound = FourierBound(ComposedLoss(LAWS, [LawTerms(0, 0, 1.0, 10)]), Fourier(60.0, 2.0, 1e-3))
     assert bound.infinite == pytest.approx(1 - (1 - 1e-3) ** 10)
     assert bound.delta(1e6) == bound.infinite
 
@@ -309,14 +309,14 @@ def test_both_directions_are_composed() -> None:
 
     profile = PoissonSampled(GaussianFull(2.0), 0.3)
     mirror = Reversed(profile)
-    plain, turned = (Composition([Group(each, each, 1.0, 5)]) for each in (profile, mirror))
+    plain, turned = (Composition([ReleaseGroup(each, each, 1.0, 5)]) for each in (profile, mirror))
     assert turned.delta(1.0) == pytest.approx(plain.delta(1.0), rel=1e-9)
     assert turned.epsilon(1e-4) == pytest.approx(plain.epsilon(1e-4), rel=1e-9)
 
 
 def test_one_rate_is_not_touched_and_neighbours_are_merged() -> None:
     one: Profile = PoissonSampled(GaussianFull(1.0), 0.1)
-    assert merge({one: 3}) == [Group(one, one, 1.0, 3)]
+    assert merge({one: 3}) == [ReleaseGroup(one, one, 1.0, 3)]
     many = {PoissonSampled(GaussianFull(1.0), float(rate)): 2 for rate in np.linspace(0.1, 0.11, 500)}
     groups = merge(many)
     assert len(groups) < 40

@@ -19,10 +19,10 @@ from tests.reference.accounting_slow import (
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.analytic import (
     FixedSizeSampled,
-    Group,
     PoissonReplaced,
     PoissonSampled,
     Profile,
+    ReleaseGroup,
     Response,
 )
 from gossamer.privacy.accounting.pld import Composition
@@ -54,7 +54,7 @@ def plan_epsilon(releases: list[tuple[float, float, int]], delta: float) -> floa
 
 
 def unmerged(counts: dict[Profile, int]) -> Composition:
-    return Composition([Group(profile, profile, 1.0, count) for profile, count in counts.items()])
+    return Composition([ReleaseGroup(profile, profile, 1.0, count) for profile, count in counts.items()])
 
 
 @pytest.mark.some(5)

@@ -14,23 +14,23 @@ from scipy.stats import norm
 
 from gossamer.errors import CallerError
 from gossamer.privacy.accounting import accountants, renyi
-from gossamer.privacy.accounting.accountants import ROWS, Row, renyi_divergence, renyi_epsilon, renyi_level
+from gossamer.privacy.accounting.accountants import ROWS, AccountantRow, renyi_divergence, renyi_epsilon, renyi_level
 from gossamer.privacy.accounting.analytic import FixedSizeSampled, PoissonSampled, Profile
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.pairs import GaussianFull, ResponseFull
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
-SAMPLED: dict[type[Sampling], Sampling] = {Poisson: Poisson(0.1), FixedSize: FixedSize(50, 5)}
-FULL: dict[type[Sampling], Sampling] = {Poisson: Poisson(1.0), FixedSize: FixedSize(50, 50)}
+SAMPLED: dict[type[BatchSampling], BatchSampling] = {Poisson: Poisson(0.1), FixedSize: FixedSize(50, 5)}
+FULL: dict[type[BatchSampling], BatchSampling] = {Poisson: Poisson(1.0), FixedSize: FixedSize(50, 50)}
 
 rows = pytest.mark.parametrize(
     "row", ROWS, ids=lambda row: f"{row.mechanism.__name__}-{row.sampling.__name__}-{row.relation}"
 )
 
 
-def kind_of(row: Row, sampling: Sampling) -> ReleaseKind:
+def kind_of(row: AccountantRow, sampling: BatchSampling) -> ReleaseKind:
     mechanisms: dict[type[Mechanism], Mechanism] = {
         Gaussian: Gaussian(1.0, 2.0),
         BallGaussian: BallGaussian(1.0, 2.0),
@@ -56,7 +56,7 @@ def from_profile(profile: Profile, order: float) -> float:
 @pytest.mark.some(6)
 @rows
 @pytest.mark.parametrize("order", [2.0, 3.5, 8.0, 32.0])
-def test_the_divergence_bounds_that_of_the_dominating_pair(row: Row, order: float) -> None:
+def test_the_divergence_bounds_that_of_the_dominating_pair(row: AccountantRow, order: float) -> None:
     """Both describe the same release; the pairs of Poisson-sampled Gaussians are exact, so there they agree.
 
     The pair of L2-Laplace noise on a Poisson sample under replace-one is the one of a batch of fixed size, a bound that
@@ -75,7 +75,7 @@ def test_the_divergence_bounds_that_of_the_dominating_pair(row: Row, order: floa
 
 @rows
 @pytest.mark.parametrize("order", [2.0, 16.0])
-def test_full_batches(row: Row, order: float) -> None:
+def test_full_batches(row: AccountantRow, order: float) -> None:
     """order S^2 / (2 sd^2) for Gaussian noise; randomized response at the pure epsilon otherwise."""
     sensitivity = 1.0 if row.relation is ADD or row.mechanism is BallGaussian else 2.0
     expected = order * sensitivity**2 / (2 * 2.0**2)
@@ -88,7 +88,7 @@ def test_full_batches(row: Row, order: float) -> None:
 
 
 @rows
-def test_it_composes_to_an_epsilon_above_the_plans(row: Row) -> None:
+def test_it_composes_to_an_epsilon_above_the_plans(row: AccountantRow) -> None:
     """A filter's bound at its best order is looser than the distribution of the whole plan, and not by much.
 
     Of L2-Laplace noise a filter knows the pure epsilon only, so there it may be looser by any factor.

@@ -11,8 +11,8 @@ from mpmath import binomial, erfc, exp, expm1, log1p, mp, mpf, sqrt
 
 from gossamer.privacy.accounting import accountants, composition
 from gossamer.privacy.accounting.analytic import FixedSizeSampled, FullBatch, PoissonReplaced, PoissonSampled, Profile
-from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, Laws, Terms
-from gossamer.privacy.accounting.discretisation import Grid, coarse, discretise
+from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, Laws, LawTerms
+from gossamer.privacy.accounting.discretisation import LossGrid, coarse, discretise
 from gossamer.privacy.accounting.pld import Turned
 from gossamer.privacy.mechanisms import Gaussian, Laplace, NeighboringRelation
 from gossamer.privacy.pairs import GaussianFull, ResponseFull
@@ -36,7 +36,7 @@ def tiny_and_huge(share: float) -> Laws:
 def test_the_moments_of_tiny_losses_are_exact_beside_a_huge_one(share: float) -> None:
     """exp(order loss) of the huge one overflows; a rounding error of 1e-16 in each of 10^12 releases is 1e-4."""
     laws, order, count = tiny_and_huge(share), 13.9, 10**12
-    found = ComposedLoss(laws, [Terms(0, 0, 1.0, count), Terms(1, 1, 1.0, 1)]).moments(order).log
+    found = ComposedLoss(laws, [LawTerms(0, 0, 1.0, count), LawTerms(1, 1, 1.0, 1)]).moments(order).log
     with mp.workdps(40):
         below, above = (mpf(float(p)) for p in laws.probabilities[0, :2])
         exact = count * log1p(below * expm1(mpf(order) * mpf(-1e-7)) + above * expm1(mpf(order) * mpf(1e-7)))
@@ -49,8 +49,8 @@ def test_one_more_release_never_lowers_delta(share: float) -> None:
     """The bounds of 10^12 tiny losses with a huge, rare one and without it, at the same order."""
     laws, plan = tiny_and_huge(share), Fourier(13.9, 10.0, 1e-3)
     alone = Laws(laws.losses[:2], laws.probabilities[:1, :2], np.zeros(1))
-    without = FourierBound(ComposedLoss(alone, [Terms(0, 0, 1.0, 10**12)]), plan)
-    both = FourierBound(ComposedLoss(laws, [Terms(0, 0, 1.0, 10**12), Terms(1, 1, 1.0, 1)]), plan)
+    without = FourierBound(ComposedLoss(alone, [LawTerms(0, 0, 1.0, 10**12)]), plan)
+    both = FourierBound(ComposedLoss(laws, [LawTerms(0, 0, 1.0, 10**12), LawTerms(1, 1, 1.0, 1)]), plan)
     rare = math.log1p(math.exp(50 * 13.9 + math.log(1e-300)))  # the other factor of M(order)
     assert both.log_delta(0.12) >= without.log_delta(0.12) + rare - 1e-6
 
@@ -76,7 +76,7 @@ def test_what_rounding_may_take_covers_factors_near_zero() -> None:
     for _ in range(20):
         law = rng.dirichlet(np.full(5, 0.3))[:4]
         wrong = law * (1 + rounding * rng.choice([-1, 1], 4))
-        terms = [Terms(0, 0, 1.0, 1), Terms(1, 1, 1.0, 1)]
+        terms = [LawTerms(0, 0, 1.0, 1), LawTerms(1, 1, 1.0, 1)]
         near, far = (
             ComposedLoss(Laws(losses, np.array([each, each[::-1]]), np.zeros(2)), terms) for each in (law, wrong)
         )
@@ -100,7 +100,7 @@ def test_the_second_law_of_a_discrete_pair_has_a_mass_of_at_most_one(profile: Pr
     """Of a larger one, all losses would be too small by its logarithm, in each of 10^9 releases."""
     ahead, back = (max(end, 0.2) for end in profile.largest(1e-12))
     grid = coarse(1e-4, ahead, back, [profile.largest(0.0)])
-    law, reverse = discretise([profile], grid), discretise([Turned(profile)], Grid(grid.back, grid.ahead))
+    law, reverse = discretise([profile], grid), discretise([Turned(profile)], LossGrid(grid.back, grid.ahead))
     with mp.workdps(40):
         at_zero = 1 - mpf(float(law.infinite[0])) - sum(mpf(float(p)) for p in law.probabilities[0])
         finite = sum(mpf(float(p)) * exp(-mpf(float(x))) for p, x in zip(law.probabilities[0], law.losses))

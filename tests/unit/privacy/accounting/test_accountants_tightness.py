@@ -14,7 +14,7 @@ from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 PAIRS = {ADD: ("remove", "add"), REPLACE: ("replace",)}
@@ -136,7 +136,7 @@ EXTREMES = [
 @pytest.mark.some(3)
 @pytest.mark.parametrize(("mechanism", "sampling", "size", "releases"), EXTREMES, ids=str)
 def test_extremes_have_an_answer_without_a_warning(
-    mechanism: Mechanism, sampling: Sampling, size: int, releases: int
+    mechanism: Mechanism, sampling: BatchSampling, size: int, releases: int
 ) -> None:
     counts = {ReleaseKind(mechanism, sampling, size): releases}
     with warnings.catch_warnings():

@@ -29,7 +29,7 @@ from gossamer.privacy.accounting.renyi import fixed_size_gaussian, poisson_repla
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation
 from gossamer.privacy.pairs import GaussianFull
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.encoding import decode, encode
 from gossamer.randomness import stream
@@ -44,7 +44,7 @@ SAMPLES = [Poisson(0.3), Poisson(1.0), FixedSize(10, 3), FixedSize(10, 10)]
 samples = pytest.mark.parametrize("sampling", SAMPLES, ids=str)
 
 
-def kind(law: Gaussian, sampling: Sampling) -> ReleaseKind:
+def kind(law: Gaussian, sampling: BatchSampling) -> ReleaseKind:
     return ReleaseKind(law.unit(), sampling, 5)
 
 
@@ -135,7 +135,9 @@ def test_the_pair_of_sums_of_clipped_vectors_at_half_the_clip_would_say_too_litt
 
 @pytest.mark.parametrize("sampling", [FixedSize(10, 10), Poisson(1.0)], ids=str)
 @pytest.mark.parametrize(("multiplier", "releases"), [(2.0, 1), (8.0, 50)])
-def test_a_full_batch_is_the_analytic_gaussian_mechanism(sampling: Sampling, multiplier: float, releases: int) -> None:
+def test_a_full_batch_is_the_analytic_gaussian_mechanism(
+    sampling: BatchSampling, multiplier: float, releases: int
+) -> None:
     exact = gaussian_epsilon(math.sqrt(releases), multiplier, DELTA)
     found = epsilon({kind(BallGaussian(0.5, multiplier), sampling): releases}, DELTA, REPLACE).epsilon
     assert exact <= found <= exact * 1.001
@@ -144,7 +146,7 @@ def test_a_full_batch_is_the_analytic_gaussian_mechanism(sampling: Sampling, mul
 @pytest.mark.some(2)
 @pytest.mark.parametrize("sampling", [Poisson(0.1), FixedSize(100, 10)], ids=str)
 @pytest.mark.parametrize("multiplier", [0.8, 2.0])
-def test_one_release_on_a_sample_agrees_with_dp_accounting(sampling: Sampling, multiplier: float) -> None:
+def test_one_release_on_a_sample_agrees_with_dp_accounting(sampling: BatchSampling, multiplier: float) -> None:
     """Its pair for removing an example has the same curve at losses of 0 and more, so one release the same epsilon."""
     removed = privacy_loss_distribution.from_gaussian_mechanism(
         multiplier, value_discretization_interval=1e-4, sampling_prob=0.1
@@ -159,7 +161,7 @@ def test_batches_of_fixed_size_and_poisson_samples_have_one_pair() -> None:
 
 
 @pytest.mark.parametrize("sampling", [FixedSize(100, 10), FixedSize(10, 10), Poisson(1.0)], ids=str)
-def test_it_is_noise_of_twice_the_multiplier_where_nothing_else_is_known(sampling: Sampling) -> None:
+def test_it_is_noise_of_twice_the_multiplier_where_nothing_else_is_known(sampling: BatchSampling) -> None:
     """As for sums of vectors of half the length, which also move by this ball's diameter."""
     ball, terms = kind(BallGaussian(0.5, 2.0), sampling), kind(Gaussian(0.5, 4.0), sampling)
     before = epsilon({terms: 30}, DELTA, REPLACE)
@@ -168,7 +170,7 @@ def test_it_is_noise_of_twice_the_multiplier_where_nothing_else_is_known(samplin
 
 
 @samples
-def test_it_never_costs_more_than_what_was_charged_before(sampling: Sampling) -> None:
+def test_it_never_costs_more_than_what_was_charged_before(sampling: BatchSampling) -> None:
     ball, terms = kind(BallGaussian(0.5, 2.0), sampling), kind(Gaussian(0.5, 2.0), sampling)
     assert epsilon({ball: 20}, DELTA, REPLACE).epsilon < 0.75 * epsilon({terms: 20}, DELTA, REPLACE).epsilon
     for order in (2.0, 16.0):
@@ -180,7 +182,7 @@ def test_it_never_costs_more_than_what_was_charged_before(sampling: Sampling) ->
     [(FixedSize(200, 10), 0.498, 0.502), (Poisson(0.05), 0.5, 0.65), (Poisson(1.0), 0.498, 0.502)],
     ids=str,
 )
-def test_about_half_the_noise_has_the_same_guarantee(sampling: Sampling, least: float, most: float) -> None:
+def test_about_half_the_noise_has_the_same_guarantee(sampling: BatchSampling, least: float, most: float) -> None:
     """Exactly half on batches of fixed size, and on all data. On Poisson samples the pair before was another one: half
     is the limit for much noise, and for little noise nearly all of it is needed."""
     schedule = [{sampling: 100}]

@@ -13,12 +13,12 @@ from scipy.stats import norm
 
 from gossamer.errors import AccountingError, SpecError
 from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
-from gossamer.privacy.accounting.filters import EitherFilter, Entry, GaussianFilter, Total, widest_order_of
+from gossamer.privacy.accounting.filters import EitherFilter, FilterEntry, FilterTotal, GaussianFilter, widest_order_of
 from gossamer.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_mu
 from gossamer.privacy.accounting.gaussian_fit import PlanCurve
 from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.accounting.renyi import renyi_level, widest_order
-from gossamer.privacy.accounting.series import Series, SeriesPlan
+from gossamer.privacy.accounting.series import RunSeries, SeriesPlan
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson
@@ -63,7 +63,7 @@ def test_nobody_who_chooses_by_what_was_seen_exceeds_delta(tells: int) -> None:
     """And the filter is not far from what it allows."""
     found = GaussianFilter(EPSILON, DELTA, ADD)
     step, failure = found.level / STEPS * (1 - 1e-12), found.failures / tells * (1 - 1e-12)
-    reached = advantage(EPSILON, step, failure, lambda n, m: found.covers(Total(n * step, m * failure)))
+    reached = advantage(EPSILON, step, failure, lambda n, m: found.covers(FilterTotal(n * step, m * failure)))
     assert 0.99 * DELTA < reached <= DELTA * (1 + 1e-3)
 
 
@@ -100,21 +100,21 @@ def test_levels_are_those_of_a_part_of_delta_each() -> None:
 def test_either_covers_what_one_of_them_does() -> None:
     found = EitherFilter(2.0, 1e-5, ADD, 8.0)
     level, most = renyi_level(8.0, 2.0, 0.5e-5), found.gaussian.level
-    assert found.covers(level, Total(math.inf, 0.0))
-    assert found.covers(math.inf, Total(most, found.gaussian.failures))
-    assert not found.covers(level * 1.001, Total(most * 1.001, 0.0))
-    assert not found.covers(math.inf, Total(0.0, found.gaussian.failures * 1.001))
-    assert found.needed(level, Total(math.inf)) == pytest.approx(2.0)
-    assert found.needed(math.inf, Total(most, 0.0)) == pytest.approx(2.0)
-    assert found.needed(math.inf, Total(0.0, 1.0)) == math.inf
-    assert found.shares(level / 2, Total(most / 4, 0.0)) == pytest.approx((0.5, 0.25))
+    assert found.covers(level, FilterTotal(math.inf, 0.0))
+    assert found.covers(math.inf, FilterTotal(most, found.gaussian.failures))
+    assert not found.covers(level * 1.001, FilterTotal(most * 1.001, 0.0))
+    assert not found.covers(math.inf, FilterTotal(0.0, found.gaussian.failures * 1.001))
+    assert found.needed(level, FilterTotal(math.inf)) == pytest.approx(2.0)
+    assert found.needed(math.inf, FilterTotal(most, 0.0)) == pytest.approx(2.0)
+    assert found.needed(math.inf, FilterTotal(0.0, 1.0)) == math.inf
+    assert found.shares(level / 2, FilterTotal(most / 4, 0.0)) == pytest.approx((0.5, 0.25))
 
 
 def test_a_plan_enters_so_that_most_of_its_kind_fit() -> None:
     """By trying: with no other failure do more such plans fit, in turn."""
     found = GaussianFilter(4.0, 0.5e-5, ADD)
     plan = {ONE: 100}
-    total, entries = Total(), []
+    total, entries = FilterTotal(), []
     while found.covers(then := total.plus(entry := found.entry(plan, total))):
         total, entries = then, [*entries, entry]
     for entry in entries:
@@ -127,29 +127,29 @@ def test_a_plan_enters_so_that_most_of_its_kind_fit() -> None:
 
 def test_a_plan_that_takes_all_gets_all() -> None:
     small = GaussianFilter(1.12, 0.5e-5, ADD)
-    alone = small.entry({ONE: 100}, Total())
+    alone = small.entry({ONE: 100}, FilterTotal())
     assert alone.failure == pytest.approx(small.failures, rel=1e-9)
-    assert small.covers(Total().plus(alone))
-    rest = small.entry({ONE: 100}, Total(0.0, 0.7 * small.failures))
+    assert small.covers(FilterTotal().plus(alone))
+    rest = small.entry({ONE: 100}, FilterTotal(0.0, 0.7 * small.failures))
     assert rest.failure == pytest.approx(0.3 * small.failures, rel=1e-9)
-    nothing = small.entry({ONE: 100}, Total(0.0, small.failures))
-    assert nothing == Entry(pytest.approx(10 / 0.9), 0.0)
+    nothing = small.entry({ONE: 100}, FilterTotal(0.0, small.failures))
+    assert nothing == FilterEntry(pytest.approx(10 / 0.9), 0.0)
 
 
 def test_exact_plans_need_no_failure() -> None:
     found = GaussianFilter(1.0, 1e-5, ADD)
-    assert found.entry({FULL: 4}, Total()) == Entry(0.25, 0.0)
-    assert found.entry({}, Total()) == found.entry({ONE: 0}, Total()) == Entry(0.0, 0.0)
-    assert found.entry({ReleaseKind(NoNoise(), Poisson(1.0), 3): 1}, Total()) == Entry(math.inf, 0.0)
+    assert found.entry({FULL: 4}, FilterTotal()) == FilterEntry(0.25, 0.0)
+    assert found.entry({}, FilterTotal()) == found.entry({ONE: 0}, FilterTotal()) == FilterEntry(0.0, 0.0)
+    assert found.entry({ReleaseKind(NoNoise(), Poisson(1.0), 3): 1}, FilterTotal()) == FilterEntry(math.inf, 0.0)
     with pytest.raises(AccountingError, match="no accountant here is proved"):
-        found.entry({ReleaseKind(Gaussian(1.0, 1.0), FixedSize(10, 2), 3): 1}, Total())
+        found.entry({ReleaseKind(Gaussian(1.0, 1.0), FixedSize(10, 2), 3): 1}, FilterTotal())
 
 
 def test_what_was_planned_in_advance_is_never_more_than_a_filter_needs() -> None:
     for plan, relation in (({ONE: 100}, ADD), ({FULL: 3, ONE: 10}, REPLACE)):
         found = EitherFilter(1.0, 1e-5, relation, 8.0)
-        entry = found.gaussian.entry(plan, Total())
-        sums = found.renyi.spent(plan), Total().plus(entry)
+        entry = found.gaussian.entry(plan, FilterTotal())
+        sums = found.renyi.spent(plan), FilterTotal().plus(entry)
         tight = epsilon(plan, 1e-5, relation).epsilon
         assert tight <= found.reading(*sums) <= found.needed(*sums)
 
@@ -193,20 +193,20 @@ PLAN = SeriesPlan(runs=12, releases=3000, sampling_rate=0.01, noise_multiplier=4
 def test_a_series_needs_what_its_runs_have_together() -> None:
     kind = ReleaseKind(Gaussian(1.0, 4.0), Poisson(0.01), 1)
     tight = epsilon({kind: 36_000}, 0.5e-5, ADD).epsilon
-    assert tight <= Series("monthly", 2.0, 0.5e-5, (PLAN,)).needed(ADD) <= tight * (1 + 1e-6)
-    Series("monthly", tight * 1.001, 0.5e-5, (PLAN,)).check(ADD)
+    assert tight <= RunSeries("monthly", 2.0, 0.5e-5, (PLAN,)).needed(ADD) <= tight * (1 + 1e-6)
+    RunSeries("monthly", tight * 1.001, 0.5e-5, (PLAN,)).check(ADD)
     with pytest.raises(
         SpecError, match=r"series 'monthly': its 12 runs come to epsilon \S+ at delta 5e-06, and 1.9 is"
     ):
-        Series("monthly", 1.9, 0.5e-5, (PLAN,)).check(ADD)
+        RunSeries("monthly", 1.9, 0.5e-5, (PLAN,)).check(ADD)
     with pytest.raises(SpecError, match="come to epsilon"):
-        Series("monthly", tight * 1.001, 0.5e-5, (PLAN,)).check(REPLACE)
+        RunSeries("monthly", tight * 1.001, 0.5e-5, (PLAN,)).check(REPLACE)
     fixed = replace(PLAN, sampling="fixed_size")
     assert fixed.kind.sampling.rate == pytest.approx(0.01, abs=1e-8)
     assert fixed.kind.sampling.rate >= 0.01
     with pytest.raises(AccountingError, match="no accountant here is proved"):
-        Series("monthly", 9.0, 0.5e-5, (fixed,)).check(ADD)
-    Series("monthly", 9.0, 0.5e-5, (fixed,)).check(REPLACE)
+        RunSeries("monthly", 9.0, 0.5e-5, (fixed,)).check(ADD)
+    RunSeries("monthly", 9.0, 0.5e-5, (fixed,)).check(REPLACE)
 
 
 def test_a_run_fits_if_it_reveals_no_more() -> None:
@@ -223,16 +223,16 @@ def test_a_run_fits_if_it_reveals_no_more() -> None:
 
 
 def test_the_rest_is_what_is_not_set_aside() -> None:
-    series = Series("monthly", 2.5, 0.4e-5, (PLAN,))
+    series = RunSeries("monthly", 2.5, 0.4e-5, (PLAN,))
     found = EitherFilter(4.0, 1e-5, ADD, 14.0, (series,))
     assert found.renyi == RenyiFilter(1.5, found.renyi.delta, ADD, 14.0)
     assert found.gaussian == GaussianFilter(1.5, found.renyi.delta, ADD)
     assert found.renyi.delta == pytest.approx(0.3e-5)
-    assert found.needed(found.renyi.level, Total(math.inf)) == pytest.approx(4.0)
+    assert found.needed(found.renyi.level, FilterTotal(math.inf)) == pytest.approx(4.0)
     assert widest_order_of(4.0, 1e-5, [series]) == widest_order(1.5, 0.3e-5)
     everything = EitherFilter(2.5, 1e-5, ADD, 14.0, (series,))
-    assert everything.covers(0.0, Total())
-    assert not everything.covers(1e-9, Total(1e-6, 0.0))
+    assert everything.covers(0.0, FilterTotal())
+    assert not everything.covers(1e-9, FilterTotal(1e-6, 0.0))
     for epsilon_, delta in ((2.4, 1e-5), (4.0, 0.4e-5)):
         with pytest.raises(SpecError, match="set aside"):
             EitherFilter(epsilon_, delta, ADD, 14.0, (series,))
@@ -261,14 +261,14 @@ def test_what_is_no_plan_of_a_series_is_refused(change: dict[str, object]) -> No
 )
 def test_what_is_no_part_of_a_budget_is_refused(epsilon: float, delta: float) -> None:
     with pytest.raises(SpecError, match="series 'monthly'"):
-        Series("monthly", epsilon, delta, (PLAN,))
+        RunSeries("monthly", epsilon, delta, (PLAN,))
     with pytest.raises(SpecError, match="has no plans"):
-        Series("monthly", 1.0, 1e-6, ())
+        RunSeries("monthly", 1.0, 1e-6, ())
 
 
 def test_a_series_survives_as_plain_values() -> None:
-    series = Series("monthly", 2, 1e-6, (PLAN, replace(PLAN, sampling="fixed_size", sampling_rate=1)))
-    assert Series.of(series.plain()) == series  # type: ignore[arg-type]
+    series = RunSeries("monthly", 2, 1e-6, (PLAN, replace(PLAN, sampling="fixed_size", sampling_rate=1)))
+    assert RunSeries.of(series.plain()) == series  # type: ignore[arg-type]
 
 
 def test_a_divergence_of_the_filter_is_still_the_accountants() -> None:

@@ -21,8 +21,8 @@ from tests.reference.accounting_slow import (
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.accountant_table import ROWS, Row
-from gossamer.privacy.accounting.analytic import Group, PoissonReplaced, PoissonSampled, Profile
+from gossamer.privacy.accounting.accountant_table import ROWS, AccountantRow
+from gossamer.privacy.accounting.analytic import PoissonReplaced, PoissonSampled, Profile, ReleaseGroup
 from gossamer.privacy.accounting.group_pairs import GroupReplaced, GroupSampled
 from gossamer.privacy.accounting.group_rows import MOST_ROWS, group_pair
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, gaussian_releases
@@ -30,7 +30,7 @@ from gossamer.privacy.accounting.pld import Composition
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.pairs import GaussianFull
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 README = 4.708627  # the noise multiplier of README's demo: epsilon 5 at delta 1e-4, 300 releases of 60 in 179
@@ -38,7 +38,7 @@ README = 4.708627  # the noise multiplier of README's demo: epsilon 5 at delta 1
 FloatArray = npt.NDArray[np.float64]
 
 
-def kind(mechanism: Mechanism, sampling: Sampling) -> ReleaseKind:
+def kind(mechanism: Mechanism, sampling: BatchSampling) -> ReleaseKind:
     return ReleaseKind(mechanism, sampling, 1)
 
 
@@ -48,7 +48,7 @@ def gaussian(multiplier: float, rate: float, count: int, rows: int, delta: float
 
 
 def composed(profile: Profile, count: int) -> Composition:
-    return Composition([Group(profile, profile, 1.0, count)])
+    return Composition([ReleaseGroup(profile, profile, 1.0, count)])
 
 
 @pytest.mark.parametrize(("rows", "epsilon"), [(2, 11.9), (3, 20.4), (5, 42.3)])
@@ -117,7 +117,7 @@ def test_one_row_is_what_it_was(mu: float, rate: float) -> None:
 @pytest.mark.parametrize(
     "row", ROWS, ids=lambda row: f"{row.mechanism.__name__} {row.sampling.__name__} {row.relation}"
 )
-def test_every_row_of_the_table_has_a_pair_for_groups(row: Row) -> None:
+def test_every_row_of_the_table_has_a_pair_for_groups(row: AccountantRow) -> None:
     """And a pair for one row is that of the table."""
     laws = {
         BallGaussian: BallGaussian(1.0, 2.0),
@@ -314,7 +314,7 @@ def test_many_rates_of_a_group_are_merged_from_above(relation: NeighboringRelati
     """Their profiles are convex in 1 - (1-q)^m, so a few cells stand for thirty rates."""
     rates = np.geomspace(0.2, 0.4, 30)
     profile = GroupSampled if relation is ADD else GroupReplaced
-    exact = Composition([Group(p, p, 1.0, 1) for p in (profile(0.4, float(rate), 3) for rate in rates)])
+    exact = Composition([ReleaseGroup(p, p, 1.0, 1) for p in (profile(0.4, float(rate), 3) for rate in rates)])
     merged = accountants.epsilon(
         {kind(Gaussian(1.0, 2.5), Poisson(float(rate))): 1 for rate in rates}, 1e-5, relation, 3
     ).epsilon

@@ -16,14 +16,14 @@ from gossamer.cli import main
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.group_pairs import Coins
 from gossamer.privacy.accounting.group_rows import MOST_ROWS, group_pair
-from gossamer.privacy.accounting.group_sides import Replaced, SampledAhead, SampledBack, Side
+from gossamer.privacy.accounting.group_sides import MixtureSide, Replaced, SampledAhead, SampledBack
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
-SIDES: dict[type[Side], Callable[[float, float, int, float], float]] = {
+SIDES: dict[type[MixtureSide], Callable[[float, float, int, float], float]] = {
     SampledAhead: groups_slow.sampled,
     SampledBack: groups_slow.sampled_back,
     Replaced: groups_slow.replaced,
@@ -31,7 +31,7 @@ SIDES: dict[type[Side], Callable[[float, float, int, float], float]] = {
 MANY = 400  # losses: more than are answered one by one
 
 
-def gaussian(multiplier: float, sampling: Sampling, count: int, rows: int, relation: NeighboringRelation) -> float:
+def gaussian(multiplier: float, sampling: BatchSampling, count: int, rows: int, relation: NeighboringRelation) -> float:
     counts = {ReleaseKind(Gaussian(1.0, multiplier), sampling, 1): count}
     return accountants.epsilon(counts, 1e-5, relation, rows).epsilon
 
@@ -42,7 +42,7 @@ def gaussian(multiplier: float, sampling: Sampling, count: int, rows: int, relat
     [(1 / 500, 0.3, 1000), (0.2, 0.01, 300), (1.0, 0.002, 1000), (0.3, 0.6, 120), (30.0, 0.05, 90)],
 )
 def test_tables_are_never_below_the_exact_divergence_and_close(
-    side: type[Side], mu: float, rate: float, rows: int
+    side: type[MixtureSide], mu: float, rate: float, rows: int
 ) -> None:
     own, slow = side(mu, rate, rows), SIDES[side]
     end = float(ndtri(1e-12)) if side is SampledBack else own.quantile(1e-12)
@@ -85,7 +85,7 @@ def test_epsilon_is_never_below_what_the_sum_of_all_outputs_tells(rows: int, rel
 @pytest.mark.some(2)
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("sampling", [Poisson(0.01), FixedSize(50_000, 500)])
-def test_more_rows_reveal_more_up_to_the_most(sampling: Sampling, relation: NeighboringRelation) -> None:
+def test_more_rows_reveal_more_up_to_the_most(sampling: BatchSampling, relation: NeighboringRelation) -> None:
     if isinstance(sampling, FixedSize) and relation is ADD:
         return
     numbers = [1, 2, 3, 5, 8, 20, 50, 99, 100, 200, 500, 990, 1000, 2000, MOST_ROWS]

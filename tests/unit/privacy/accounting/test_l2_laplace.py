@@ -10,8 +10,8 @@ import pytest
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.analytic import FixedSizeSampled, FullBatch, Group, PoissonSampled
-from gossamer.privacy.accounting.discretisation import Grid, discretise
+from gossamer.privacy.accounting.analytic import FixedSizeSampled, FullBatch, PoissonSampled, ReleaseGroup
+from gossamer.privacy.accounting.discretisation import LossGrid, discretise
 from gossamer.privacy.accounting.pld import Composition, Turned
 from gossamer.privacy.l2_laplace import L2LaplaceFull
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
@@ -183,8 +183,8 @@ PROFILES = [
 
 @pytest.mark.parametrize("profile", PROFILES, ids=repr)
 def test_its_discrete_pair_is_a_pair_of_laws(profile: FullBatch) -> None:
-    grid = Grid(*(np.append(np.arange(0.0, end, 0.01), end) for end in profile.largest(1e-12)))
-    ahead, back = discretise([profile], grid), discretise([Turned(profile)], Grid(grid.back, grid.ahead))
+    grid = LossGrid(*(np.append(np.arange(0.0, end, 0.01), end) for end in profile.largest(1e-12)))
+    ahead, back = discretise([profile], grid), discretise([Turned(profile)], LossGrid(grid.back, grid.ahead))
     for one, other in ((ahead, back), (back, ahead)):
         masses, at_zero = one.probabilities[0], 1 - one.probabilities.sum() - one.infinite[0]
         assert at_zero > -1e-8
@@ -221,7 +221,7 @@ def test_two_releases_compose_as_sampling_them_says() -> None:
     gains = np.maximum(-np.expm1(total - losses), 0)
     mean, error = float(np.mean(gains)), float(np.std(gains)) / math.sqrt(gains.size)
     profile = FullBatch(L2LaplaceFull(epsilon, size))
-    found = Composition([Group(profile, profile, 1.0, 2)]).delta(total)
+    found = Composition([ReleaseGroup(profile, profile, 1.0, 2)]).delta(total)
     assert abs(found - mean) < 4 * error
     assert abs(found - mean) < 0.02 * mean
 

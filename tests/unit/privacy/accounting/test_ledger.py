@@ -7,7 +7,7 @@ from tests.reference.ledgers import Ledger, Unlimited, Within
 
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.accounting.ledger import Plan, RenyiFilter
+from gossamer.privacy.accounting.ledger import ReleasePlan, RenyiFilter
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
@@ -18,7 +18,7 @@ OTHER = ReleaseKind(Gaussian(1.0, 1.0), Poisson(0.2), 10)
 
 
 def test_a_plan_covers_so_many_of_each_kind_and_no_more() -> None:
-    ledger = Ledger("a", Plan({KIND: 2, OTHER: 1}))
+    ledger = Ledger("a", ReleasePlan({KIND: 2, OTHER: 1}))
     for kind in (KIND, OTHER, KIND):
         ledger.charge(kind)
     for kind in (KIND, OTHER):
@@ -29,7 +29,7 @@ def test_a_plan_covers_so_many_of_each_kind_and_no_more() -> None:
 
 
 def test_what_is_not_planned_is_refused_and_not_charged() -> None:
-    ledger = Ledger("a", Plan({KIND: 2}))
+    ledger = Ledger("a", ReleasePlan({KIND: 2}))
     with pytest.raises(BudgetSpent, match="not in the plan") as caught:
         ledger.charge(OTHER)
     assert "a: release refused" in str(caught.value)

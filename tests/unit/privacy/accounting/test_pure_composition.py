@@ -15,7 +15,7 @@ from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.pure_composition import COMPOSITIONS, advanced, compositions, optimal, simple
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, Sampling
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 
@@ -65,7 +65,7 @@ def test_advanced_by_hand() -> None:
     assert advanced(800.0, 3, 1e-5) == math.inf
 
 
-SAMPLINGS: list[tuple[Sampling, NeighboringRelation]] = [
+SAMPLINGS: list[tuple[BatchSampling, NeighboringRelation]] = [
     (Poisson(1.0), ADD),
     (Poisson(0.1), ADD),
     (Poisson(0.1), REPLACE),
@@ -74,7 +74,7 @@ SAMPLINGS: list[tuple[Sampling, NeighboringRelation]] = [
 
 
 @pytest.mark.parametrize(("sampling", "relation"), SAMPLINGS)
-def test_the_three_start_from_the_amplified_epsilon(sampling: Sampling, relation: NeighboringRelation) -> None:
+def test_the_three_start_from_the_amplified_epsilon(sampling: BatchSampling, relation: NeighboringRelation) -> None:
     """The base epsilon is that of a full batch under the same relation; the mechanism is set under add-or-remove."""
     kind = ReleaseKind(L2Laplace(3.0, 0.6, ADD), sampling, 5)
     # Balle, Barthe and Gaboardi, "Privacy amplification by subsampling", NeurIPS 2018, theorems 8 and 9.
@@ -113,7 +113,7 @@ def test_the_paper_s_run_in_the_four_ways() -> None:
 def test_tight_is_at_most_optimal_and_that_at_most_simple(
     epsilon: float,
     size: int,
-    sampling: tuple[Sampling, NeighboringRelation],
+    sampling: tuple[BatchSampling, NeighboringRelation],
     count: int,
     delta: float,
     law: type[L2Laplace] | type[Laplace],

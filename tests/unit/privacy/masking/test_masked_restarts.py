@@ -11,7 +11,7 @@ from tests.reference.ledgers import AgentLedger
 from tests.unit.sides.test_masked_side import CLIP, NAMES, SIZE, Sum, ask, give_updates, sides
 
 from gossamer.errors import BudgetSpent
-from gossamer.privacy.masking import Step
+from gossamer.privacy.masking import Phase
 from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
 from gossamer.sides.client import steps_of
 from gossamer.sides.home import Numbers, numbers_of
@@ -60,11 +60,11 @@ def test_after_a_restart_a_round_is_entered_again_only_if_nothing_secret_was_sai
     found = {"node-0": deployed(mark), **others()}
     give_updates(found)
     done = Sum(found).until(said + 1)
-    assert mark.round == (0 if said >= Step.SHARE else -1)
+    assert mark.round == (0 if said >= Phase.SHARE else -1)
     restarted = {"node-0": deployed(mark)}
     give_updates(restarted)
     again = ask(restarted["node-0"], 0)
-    if said >= Step.SHARE:
+    if said >= Phase.SHARE:
         assert again == REFUSED
         for step in range(said + 1):
             assert ask(restarted["node-0"], step, done.asked[step]["node-0"]) == REFUSED
@@ -104,7 +104,7 @@ def test_a_charge_stays_when_the_process_ends_before_the_vector_is_sent() -> Non
     found = {"node-0": deployed(mark, 0.5, ledger), **others(0.5)}
     give_updates(found)
     done = Sum(found).until(2)
-    found["node-0"].admit(MaskingStep(0, Step.MASK, done.asked[2]["node-0"], SIZE, 32))
+    found["node-0"].admit(MaskingStep(0, Phase.MASK, done.asked[2]["node-0"], SIZE, 32))
     assert ledger.releases == 1
     found = {"node-0": deployed(mark, 0.5, ledger), **others(0.5)}
     give_updates(found)
@@ -116,7 +116,7 @@ def test_a_charge_stays_when_the_process_ends_before_the_vector_is_sent() -> Non
     give_updates(found, round=2)
     done = Sum(found, round=2).until(2)
     with pytest.raises(BudgetSpent, match="covers 2 releases"):
-        found["node-0"].admit(MaskingStep(2, Step.MASK, done.asked[2]["node-0"], SIZE, 32))
+        found["node-0"].admit(MaskingStep(2, Phase.MASK, done.asked[2]["node-0"], SIZE, 32))
 
 
 def test_secrets_noise_and_samples_are_fresh() -> None:

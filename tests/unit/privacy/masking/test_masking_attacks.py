@@ -15,14 +15,14 @@ from tests.reference.masking_slow import most_colluders
 
 from gossamer.errors import PeerError
 from gossamer.privacy.masking import (
+    AgentRoster,
     Confirmation,
     Confirmations,
     DeliveredShares,
     Group,
     MaskingAgent,
+    Phase,
     RevealedShares,
-    Roster,
-    Step,
     Survivors,
 )
 from gossamer.privacy.masking.keys import (
@@ -52,8 +52,8 @@ class Liar:
 
     def __init__(self, group: Group, colluders: Iterable[int] = ()) -> None:
         self.group, self.colluders = group, set(colluders)
-        conversation = Conversation(group).until(Step.CONFIRM)
-        self.roster: Roster = conversation.server.state.roster
+        conversation = Conversation(group).until(Phase.CONFIRM)
+        self.roster: AgentRoster = conversation.server.state.roster
         self.digest = self.roster.digest(group)
         self.vectors = conversation.vectors
         self.states = {i: agent.state for i, agent in conversation.agents.items()}
@@ -120,7 +120,7 @@ def check_nothing_is_learnt(liar: Liar, told: Told) -> None:
 def test_both_secrets_of_an_agent_would_give_its_vector_away() -> None:
     """What the tests below keep from the server is worth keeping."""
     group = Group(5, 8)
-    conversation = Conversation(group).until(Step.MASK)
+    conversation = Conversation(group).until(Phase.MASK)
     conversation.speak()
     sent = conversation.outbox[2].values.values
     roster = conversation.server.state.roster
@@ -191,11 +191,11 @@ def test_a_smaller_sum_by_telling_everybody_else_another_story() -> None:
 
 def test_an_agent_answers_about_one_set_only() -> None:
     """Once it has signed, it signs no other set, and reveals shares for the signed one only, once."""
-    conversation = Conversation(Group(6, 2)).until(Step.CONFIRM)
+    conversation = Conversation(Group(6, 2)).until(Phase.CONFIRM)
     first = {i: conversation.answer(i, Survivors(0, (1, 2, 3, 4, 5))) for i in range(1, 6)}
     with pytest.raises(PeerError, match="each step is done once"):
         conversation.answer(1, Survivors(0, (1, 2, 3, 4)))
-    conversation.step = Step.REVEAL
+    conversation.step = Phase.REVEAL
     signatures = Confirmations(0, {i: one.signature for i, one in first.items()})
     revealed = conversation.answer(1, signatures)
     assert set(revealed.shares) == set(range(1, 7))
@@ -205,7 +205,7 @@ def test_an_agent_answers_about_one_set_only() -> None:
 
 def test_an_agent_masks_one_vector_only() -> None:
     """Two vectors under the same masks would give away their difference."""
-    conversation = Conversation(Group(5, 2)).until(Step.MASK)
+    conversation = Conversation(Group(5, 2)).until(Phase.MASK)
     conversation.answer(1, conversation.inbox[1])
     with pytest.raises(PeerError, match="each step is done once"):
         conversation.answer(1, conversation.inbox[1])
@@ -214,28 +214,28 @@ def test_an_agent_masks_one_vector_only() -> None:
 def test_agents_with_different_lists_of_keys_cannot_open_each_others_shares() -> None:
     """A server that swaps one agent's keys for its own, for one receiver only, is noticed by every pair."""
     group = Group(5, 2)
-    conversation = Conversation(group).until(Step.SHARE)
+    conversation = Conversation(group).until(Phase.SHARE)
     impostor = Conversation(group, seed=1).agents[5].announce()
     true = conversation.inbox[1]
-    conversation.inbox[1] = Roster(0, (*true.announcements[:4], impostor))
+    conversation.inbox[1] = AgentRoster(0, (*true.announcements[:4], impostor))
     conversation.speak()
     to_2 = {i: sent.shares[2] for i, sent in conversation.outbox.items() if i != 2}
-    conversation.step = Step.MASK
+    conversation.step = Phase.MASK
     with pytest.raises(PeerError, match="agent 1's shares do not open"):
         conversation.answer(2, DeliveredShares(0, 2, to_2))
 
 
 def test_agents_that_were_told_of_different_participants_do_not_confirm_together() -> None:
     """Agent 1 got no shares of agent 5, so that its masks do not cancel: the server has no use for its signature."""
-    conversation = Conversation(Group(5, 2)).until(Step.MASK)
+    conversation = Conversation(Group(5, 2)).until(Phase.MASK)
     short = dict(conversation.inbox[1].shares)
     del short[5]
     conversation.inbox[1] = DeliveredShares(0, 1, short)
     conversation.speak()
-    conversation.step = Step.CONFIRM
+    conversation.step = Phase.CONFIRM
     told = Survivors(0, (1, 2, 3, 4))
     signatures = {i: conversation.answer(i, told).signature for i in (1, 2, 3, 4)}
-    conversation.step = Step.REVEAL
+    conversation.step = Phase.REVEAL
     for agent in (1, 2):
         with pytest.raises(PeerError, match="agents signed the survivors that agent"):
             conversation.answer(agent, Confirmations(0, signatures))
@@ -244,7 +244,7 @@ def test_agents_that_were_told_of_different_participants_do_not_confirm_together
 def test_the_sum_of_vectors_below_the_minimum_stays_masked() -> None:
     """Without the seeds of its agents, a total is no sum, even after all keys of those that vanished are known."""
     group = Group(6, 50)
-    conversation = Conversation(group).until(Step.MASK)
+    conversation = Conversation(group).until(Phase.MASK)
     conversation.speak(lambda agent: agent > 3)
     total = sum((sent.values.values for sent in conversation.outbox.values()), np.zeros(50, np.uint32))
     roster, keys = conversation.server.state.roster, []

@@ -10,6 +10,7 @@ from tests.reference.masking_conversation import one_of_each
 
 from gossamer.errors import MalformedMessage
 from gossamer.privacy.masking import (
+    AgentRoster,
     Announcement,
     Confirmation,
     Confirmations,
@@ -19,7 +20,6 @@ from gossamer.privacy.masking import (
     MaskedVector,
     MaskingMessage,
     RevealedShares,
-    Roster,
     Survivors,
     packed,
     unpacked,
@@ -30,7 +30,7 @@ GROUP = Group(4, 2)
 MESSAGES = one_of_each(GROUP)
 PACKABLE = [
     Announcement,
-    Roster,
+    AgentRoster,
     EncryptedShares,
     DeliveredShares,
     Survivors,
@@ -64,7 +64,7 @@ def test_packing_and_unpacking(kind: type[MaskingMessage]) -> None:
 
 def test_a_roster_of_more_agents_than_the_group_is_not_even_read() -> None:
     with pytest.raises(MalformedMessage, match="at most 30 values"):
-        unpacked(packed(MESSAGES[Roster]), Roster, Group(3, 2))
+        unpacked(packed(MESSAGES[AgentRoster]), AgentRoster, Group(3, 2))
 
 
 KEYS = (bytes(32),) * 4
@@ -88,10 +88,10 @@ INPUTS = bytes(32)
         (lambda: Announcement(0, 1, *KEYS[:3], b"", INPUTS), "expected commitment to be 32 bytes"),
         (lambda: Announcement(0, 1, *KEYS, bytes(31)), "expected inputs to be 32 bytes"),
         (lambda: Announcement(0, 1, *KEYS, INPUTS, bytes(63)), "expected signature to be 64 bytes"),
-        (lambda: Roster(0, [Announcement(0, 1, *KEYS, INPUTS)]), "a tuple of announcements"),
-        (lambda: Roster(0, (1,)), "announcements only"),
-        (lambda: Roster(0, (Announcement(1, 1, *KEYS, INPUTS),)), "announcements of one round"),
-        (lambda: Roster(0, (Announcement(0, 1, *KEYS, INPUTS),) * 2), "every agent once"),
+        (lambda: AgentRoster(0, [Announcement(0, 1, *KEYS, INPUTS)]), "a tuple of announcements"),
+        (lambda: AgentRoster(0, (1,)), "announcements only"),
+        (lambda: AgentRoster(0, (Announcement(1, 1, *KEYS, INPUTS),)), "announcements of one round"),
+        (lambda: AgentRoster(0, (Announcement(0, 1, *KEYS, INPUTS),) * 2), "every agent once"),
         (lambda: EncryptedShares(0, 1, {2: bytes(81)}, {}), "expected sealed shares to be 82 bytes"),
         (lambda: EncryptedShares(0, 1, {1: bytes(82)}, {}), "shares of others only"),
         (lambda: EncryptedShares(0, 1, {2: bytes(82)}, {2: bytes(64)}), "commitments to the shares of all"),

@@ -18,11 +18,11 @@ from tests.reference.asked_apart import RUN, Party, added, found_in, parties_of,
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepared import Prepared
 from gossamer.privacy.masking import (
+    AgentRoster,
     Announcement,
     DeliveredShares,
     EncryptedShares,
-    Roster,
-    Step,
+    Phase,
     packed,
     unpacked,
 )
@@ -48,7 +48,7 @@ def asked(parties: Mapping[str, Party], to_target: Public, to_others: Public, ro
 
 
 def announced(parties: Mapping[str, Party], round: int = 0) -> dict[str, Announcement]:
-    found = {name: party.ask(MaskingStep(round, Step.ANNOUNCE, REFUSED, 0)) for name, party in parties.items()}
+    found = {name: party.ask(MaskingStep(round, Phase.ANNOUNCE, REFUSED, 0)) for name, party in parties.items()}
     return {
         name: unpacked(said, Announcement, parties[name].side.unit.group)
         for name, said in found.items()
@@ -57,7 +57,7 @@ def announced(parties: Mapping[str, Party], round: int = 0) -> dict[str, Announc
 
 
 def listed(announcements: Any, round: int = 0) -> Public:
-    return packed(Roster(round, tuple(sorted(announcements, key=lambda one: one.agent))))
+    return packed(AgentRoster(round, tuple(sorted(announcements, key=lambda one: one.agent))))
 
 
 def digit_in(found: np.ndarray, prepared: Prepared) -> float:
@@ -115,7 +115,7 @@ def test_the_digest_alone_stops_it(run: str) -> None:
         assert len(keys) == 10
         roster = listed([keys[TARGET], *(keys[name] for name in OTHERS[:count])])
         for name in (TARGET, *OTHERS[:count]):
-            assert parties[name].ask(MaskingStep(0, Step.SHARE, roster, 0)) == REFUSED
+            assert parties[name].ask(MaskingStep(0, Phase.SHARE, roster, 0)) == REFUSED
         total = added(parties)  # without the target they go on, at the model that tells nothing of it
         assert total is not None
         assert total.agents == tuple(number for number in range(1, 11) if number != 4)
@@ -165,8 +165,8 @@ def test_models_that_differ_in_anything(what: str, run: str) -> None:
     parties = parties_of(prepared)
     asked(parties, MODELS[what], prepared.initial)  # type: ignore[arg-type]
     keys = announced(parties)
-    assert parties[TARGET].ask(MaskingStep(0, Step.SHARE, listed(keys.values()), 0)) == REFUSED
-    assert parties[OTHERS[0]].ask(MaskingStep(0, Step.SHARE, listed(keys.values()), 0)) == REFUSED
+    assert parties[TARGET].ask(MaskingStep(0, Phase.SHARE, listed(keys.values()), 0)) == REFUSED
+    assert parties[OTHERS[0]].ask(MaskingStep(0, Phase.SHARE, listed(keys.values()), 0)) == REFUSED
 
 
 SPECS: dict[str, dict[str, Any]] = {
@@ -200,8 +200,8 @@ def test_an_agent_that_was_told_another_spec_is_in_no_sum_with_the_others(what: 
     if TARGET in keys:  # otherwise the other coins are against it
         roster = listed(keys.values())
         assert keys[TARGET].inputs != keys[OTHERS[0]].inputs
-        assert parties[TARGET].ask(MaskingStep(0, Step.SHARE, roster, 0)) == REFUSED
-        assert parties[OTHERS[0]].ask(MaskingStep(0, Step.SHARE, roster, 0)) == REFUSED
+        assert parties[TARGET].ask(MaskingStep(0, Phase.SHARE, roster, 0)) == REFUSED
+        assert parties[OTHERS[0]].ask(MaskingStep(0, Phase.SHARE, roster, 0)) == REFUSED
     total = added({name: parties[name] for name in OTHERS})
     assert total is not None
     assert 4 not in total.agents
@@ -222,7 +222,7 @@ def test_there_is_no_sum_of_a_round_that_the_run_does_not_have(round: int) -> No
     parties = parties_of(prepared_of())
     for party in parties.values():
         party.update(round, party.prepared.initial)
-        assert party.ask(MaskingStep(round, Step.ANNOUNCE, REFUSED, 0)) == REFUSED
+        assert party.ask(MaskingStep(round, Phase.ANNOUNCE, REFUSED, 0)) == REFUSED
 
 
 # A server that changes what agents say of themselves
@@ -230,9 +230,9 @@ def test_there_is_no_sum_of_a_round_that_the_run_does_not_have(round: int) -> No
 
 def relabelled(roster: Public, party: Party, number: int) -> Public:
     """A list on which everybody announces the digest of agent ``number``."""
-    read = unpacked(roster, Roster, party.side.unit.group)
+    read = unpacked(roster, AgentRoster, party.side.unit.group)
     inputs = read.by_agent[number].inputs
-    return packed(Roster(0, tuple(replace(one, inputs=inputs) for one in read.announcements)))
+    return packed(AgentRoster(0, tuple(replace(one, inputs=inputs) for one in read.announcements)))
 
 
 def test_digests_that_the_server_has_changed_open_no_shares() -> None:
@@ -244,7 +244,7 @@ def test_digests_that_the_server_has_changed_open_no_shares() -> None:
     numbers = {one.agent: name for name, one in keys.items()}
     whole = listed(keys.values())
     shares = {
-        number: parties[name].ask(MaskingStep(0, Step.SHARE, relabelled(whole, parties[name], number), 0))
+        number: parties[name].ask(MaskingStep(0, Phase.SHARE, relabelled(whole, parties[name], number), 0))
         for number, name in numbers.items()
     }
     assert REFUSED not in shares.values()
@@ -253,10 +253,10 @@ def test_digests_that_the_server_has_changed_open_no_shares() -> None:
     others = sorted(set(sent) - {target})
     for some in itertools.combinations(others, 6):
         delivered = DeliveredShares(0, target, {number: sent[number].shares[target] for number in some})
-        assert parties[TARGET].ask(MaskingStep(0, Step.MASK, packed(delivered), 0)) == REFUSED
+        assert parties[TARGET].ask(MaskingStep(0, Phase.MASK, packed(delivered), 0)) == REFUSED
     for number in others[:2]:
         delivered = DeliveredShares(0, number, {i: sent[i].shares[number] for i in sent if i != number})
-        assert parties[numbers[number]].ask(MaskingStep(0, Step.MASK, packed(delivered), 0)) == REFUSED
+        assert parties[numbers[number]].ask(MaskingStep(0, Phase.MASK, packed(delivered), 0)) == REFUSED
 
 
 def test_signed_digests_cannot_be_changed() -> None:
@@ -267,7 +267,7 @@ def test_signed_digests_cannot_be_changed() -> None:
     whole = listed(keys.values())
     for name in (TARGET, OTHERS[0]):
         changed = relabelled(whole, parties[name], keys[name].agent)
-        assert parties[name].ask(MaskingStep(0, Step.SHARE, changed, 0)) == REFUSED
+        assert parties[name].ask(MaskingStep(0, Phase.SHARE, changed, 0)) == REFUSED
 
 
 # The same question twice

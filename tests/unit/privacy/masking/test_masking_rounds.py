@@ -16,6 +16,7 @@ from tests.reference.masking_slow import most_colluders
 from gossamer.errors import CallerError, DataError, PeerError, SpecError, TooFewAgents
 from gossamer.keys.identity import Identity
 from gossamer.privacy.masking import (
+    AgentRoster,
     Announcement,
     Confirmation,
     Confirmations,
@@ -25,8 +26,7 @@ from gossamer.privacy.masking import (
     MaskedVector,
     MaskingAgent,
     MaskingServer,
-    Roster,
-    Step,
+    Phase,
     Survivors,
     aggregate,
     reproducible_secret,
@@ -38,10 +38,10 @@ from gossamer.protocol.encoding import encode
 from gossamer.vectors import Blank, Masked
 
 GROUP = Group(5, 6)
-SPOKEN = [step for step in Step if step != Step.DONE]
+SPOKEN = [step for step in Phase if step != Phase.DONE]
 
 
-def at(step: Step, group: Group = GROUP, **options: Any) -> Conversation:
+def at(step: Phase, group: Group = GROUP, **options: Any) -> Conversation:
     return Conversation(group, **options).until(step)
 
 
@@ -61,17 +61,17 @@ def test_the_sum_is_exact(size: int, bits: int) -> None:
 @pytest.mark.some(25)
 @pytest.mark.parametrize("step", SPOKEN)
 @pytest.mark.parametrize("gone", list(itertools.combinations(range(1, 7), 2)))
-def test_any_third_may_vanish_at_any_step(step: Step, gone: tuple[int, ...]) -> None:
+def test_any_third_may_vanish_at_any_step(step: Phase, gone: tuple[int, ...]) -> None:
     """Two of six. Those that vanish after their vector was sent are in the sum."""
     conversation = Conversation(Group(6, 3))
     found = conversation.sum(dict.fromkeys(gone, step))
-    expected = set(range(1, 7)) - (set(gone) if step <= Step.MASK else set())
+    expected = set(range(1, 7)) - (set(gone) if step <= Phase.MASK else set())
     assert set(found.agents) == expected
     assert found.values.tolist() == plain_sum(conversation.group, conversation.vectors, found.agents)
 
 
 @pytest.mark.parametrize("step", SPOKEN)
-def test_below_the_minimum_nothing_is_unmasked(step: Step) -> None:
+def test_below_the_minimum_nothing_is_unmasked(step: Phase) -> None:
     """Three of six vanish: four are needed."""
     conversation = Conversation(Group(6, 3))
     needed = f"needs 4 agents and 3 are left at step {step.name.lower()} of round 0: nothing is unmasked"
@@ -80,7 +80,7 @@ def test_below_the_minimum_nothing_is_unmasked(step: Step) -> None:
 
 
 def test_a_server_that_was_too_early_may_wait_for_more() -> None:
-    conversation = at(Step.MASK)
+    conversation = at(Phase.MASK)
     late = [conversation.answer(agent, incoming) for agent, incoming in conversation.inbox.items()]
     for message in late[:3]:
         conversation.server.receive(message)
@@ -94,10 +94,10 @@ def test_a_server_that_was_too_early_may_wait_for_more() -> None:
 def test_a_larger_minimum_stops_a_sum_that_the_threshold_would_allow() -> None:
     conversation = Conversation(Group(6, 3, minimum=5))
     with pytest.raises(TooFewAgents, match="needs 5 agents and 4 are left at step mask"):
-        conversation.sum(dict.fromkeys((1, 2), Step.MASK))
+        conversation.sum(dict.fromkeys((1, 2), Phase.MASK))
     # Once five vectors are in, the threshold is what it takes to remove the masks.
     conversation = Conversation(Group(6, 3, minimum=5))
-    found = conversation.sum({1: Step.MASK, 2: Step.CONFIRM})
+    found = conversation.sum({1: Phase.MASK, 2: Phase.CONFIRM})
     assert found.agents == (2, 3, 4, 5, 6)
     assert found.values.tolist() == plain_sum(conversation.group, conversation.vectors, found.agents)
 
@@ -107,7 +107,7 @@ def test_fixed_point_in_and_out() -> None:
     vectors = {i: np.array([0.25 * i, -1.0, 7.0]) for i in range(1, 5)}
     agents = {i: MaskingAgent.start(group, i, 3) for i in vectors}
     encoded = {i: fixed.encode(vector) for i, vector in vectors.items()}
-    found = aggregate(MaskingServer.start(group, 3), agents, encoded, {2: Step.MASK})
+    found = aggregate(MaskingServer.start(group, 3), agents, encoded, {2: Phase.MASK})
     assert fixed.decode_sum(found.values, len(found.agents)).tolist() == [2.0, -3.0, 3.0]
 
 
@@ -115,7 +115,7 @@ def test_a_masked_vector_is_what_the_paper_says() -> None:
     """Bonawitz et al., section 4, in plain integers, from the agents' secret keys."""
     for bits in (32, 64):
         group = Group(4, 20, bits)
-        conversation = at(Step.MASK, group, round=7)
+        conversation = at(Phase.MASK, group, round=7)
         conversation.speak()
         digest = slow.sha256(encode((group, conversation.server.state.roster)))
         keys = {i: keys_of(reproducible_secret(0, "test", i), group, i, 7, NO_INPUTS) for i in range(1, 5)}
@@ -132,7 +132,7 @@ def test_a_masked_vector_is_what_the_paper_says() -> None:
 
 def test_revealed_shares_are_of_one_secret_of_each_agent() -> None:
     """Seeds of those that survived, mask keys of those that did not: never both, and of nobody else."""
-    conversation = Conversation(Group(9, 2)).until(Step.REVEAL, {1: Step.SHARE, 2: Step.MASK, 3: Step.CONFIRM})
+    conversation = Conversation(Group(9, 2)).until(Phase.REVEAL, {1: Phase.SHARE, 2: Phase.MASK, 3: Phase.CONFIRM})
     conversation.speak()
     answers = conversation.outbox
     assert set(answers) == {4, 5, 6, 7, 8, 9}
@@ -155,13 +155,13 @@ def test_secrets_of_deployments_come_from_the_operating_system(monkeypatch: pyte
 
 
 def test_states_keep_their_secrets_out_of_prints_and_forget_them_at_the_end() -> None:
-    conversation = at(Step.REVEAL)
+    conversation = at(Phase.REVEAL)
     state = conversation.agents[1].state
     assert repr(state.secret) not in repr(state)
     assert repr(state.held[2]) not in repr(state)
     conversation.speak()
     done = conversation.agents[1].state
-    assert (done.step, done.secret, done.held) == (Step.DONE, b"", {})
+    assert (done.step, done.secret, done.held) == (Phase.DONE, b"", {})
 
 
 # Parameters
@@ -233,13 +233,13 @@ def refused(conversation: Conversation, agent: int, incoming: Any, words: str) -
 
 
 @pytest.mark.parametrize("step", SPOKEN)
-def test_every_step_is_done_once_and_in_order(step: Step) -> None:
+def test_every_step_is_done_once_and_in_order(step: Phase) -> None:
     conversation = at(step)
     message = {
-        Step.SHARE: Roster(0, ()),
-        Step.MASK: DeliveredShares(0, 1, {}),
-        Step.CONFIRM: Survivors(0, ()),
-        Step.REVEAL: Confirmations(0, {}),
+        Phase.SHARE: AgentRoster(0, ()),
+        Phase.MASK: DeliveredShares(0, 1, {}),
+        Phase.CONFIRM: Survivors(0, ()),
+        Phase.REVEAL: Confirmations(0, {}),
     }
     for other in (*SPOKEN[: step.value], *SPOKEN[step.value + 1 :]):
         conversation.step = other
@@ -253,35 +253,37 @@ def test_every_step_is_done_once_and_in_order(step: Step) -> None:
 
 
 @pytest.mark.parametrize("step", SPOKEN[1:])
-def test_messages_of_another_round_are_refused(step: Step) -> None:
+def test_messages_of_another_round_are_refused(step: Phase) -> None:
     conversation, other = at(step), at(step, round=1)
     refused(conversation, 2, other.inbox[2], "expected a message of round 0, found round 1")
 
 
 def test_a_roster_needs_the_minimum_and_the_agent_itself() -> None:
-    conversation = at(Step.SHARE)
+    conversation = at(Phase.SHARE)
     announced = conversation.inbox[1].announcements
-    refused(conversation, 1, Roster(0, announced[:3]), "a masked sum needs 4 agents, found a list of 3")
-    conversation = at(Step.SHARE)
-    refused(conversation, 1, Roster(0, announced[1:]), "does not have the keys that agent 1 announced")
-    conversation = at(Step.SHARE)
+    refused(conversation, 1, AgentRoster(0, announced[:3]), "a masked sum needs 4 agents, found a list of 3")
+    conversation = at(Phase.SHARE)
+    refused(conversation, 1, AgentRoster(0, announced[1:]), "does not have the keys that agent 1 announced")
+    conversation = at(Phase.SHARE)
     changed = replace(announced[0], share_key=public_key(bytes(32)))
-    refused(conversation, 1, Roster(0, (changed, *announced[1:])), "does not have the keys that agent 1 announced")
+    refused(conversation, 1, AgentRoster(0, (changed, *announced[1:])), "does not have the keys that agent 1 announced")
 
 
 def test_a_roster_with_a_stranger_is_refused() -> None:
-    conversation = at(Step.SHARE)
+    conversation = at(Phase.SHARE)
     announced = conversation.inbox[1].announcements
     stranger = replace(Conversation(Group(6, 6), seed=9).agents[6].announce(), agent=6)
-    refused(conversation, 1, Roster(0, (*announced, stranger)), "expected keys of agents 1 to 5, found keys of agent 6")
+    refused(
+        conversation, 1, AgentRoster(0, (*announced, stranger)), "expected keys of agents 1 to 5, found keys of agent 6"
+    )
 
 
 @pytest.mark.parametrize("key", ["mask", "share"])
 def test_a_key_that_is_no_point_is_refused(key: str) -> None:
-    conversation = at(Step.SHARE)
+    conversation = at(Phase.SHARE)
     announced = conversation.inbox[1].announcements
     bad = replace(announced[2], **{f"{key}_key": bytes(32)})
-    roster = Roster(0, (*announced[:2], bad, *announced[3:]))
+    roster = AgentRoster(0, (*announced[:2], bad, *announced[3:]))
     refused(conversation, 1, roster, f"agent 3's {key} key is not a valid point of Curve25519")
     server = MaskingServer.start(GROUP, 0)
     with pytest.raises(PeerError, match=f"agent 3's {key} key is not a valid point of Curve25519"):
@@ -298,10 +300,10 @@ def test_a_key_that_is_no_point_is_refused(key: str) -> None:
     ],
 )
 def test_a_key_announced_twice_is_refused(whose: int, key: str, taken: str) -> None:
-    conversation = at(Step.SHARE)
+    conversation = at(Phase.SHARE)
     announced = conversation.inbox[1].announcements
     copied = replace(announced[1], **{key: getattr(announced[whose - 1], taken)})
-    refused(conversation, 1, Roster(0, (announced[0], copied, *announced[2:])), "two agents announce the same key")
+    refused(conversation, 1, AgentRoster(0, (announced[0], copied, *announced[2:])), "two agents announce the same key")
     server = MaskingServer.start(GROUP, 0)
     server.receive(announced[0])
     with pytest.raises(PeerError, match="agent 2 announced a key that was announced before"):
@@ -309,23 +311,23 @@ def test_a_key_announced_twice_is_refused(whose: int, key: str, taken: str) -> N
 
 
 def test_shares_for_another_or_from_another_are_refused() -> None:
-    conversation = at(Step.MASK)
+    conversation = at(Phase.MASK)
     refused(conversation, 1, conversation.inbox[2], "expected shares for agent 1, found shares for agent 2")
-    conversation = at(Step.MASK)
+    conversation = at(Phase.MASK)
     shares = conversation.inbox[1].shares
     swapped = {**shares, 2: shares[3], 3: shares[2]}
     refused(conversation, 1, DeliveredShares(0, 1, swapped), "agent 2's shares do not open")
-    conversation = at(Step.MASK, Group(6, 6), round=0)
-    gone = Conversation(Group(6, 6)).until(Step.MASK, {6: Step.ANNOUNCE})
+    conversation = at(Phase.MASK, Group(6, 6), round=0)
+    gone = Conversation(Group(6, 6)).until(Phase.MASK, {6: Phase.ANNOUNCE})
     extra = {**gone.inbox[1].shares, 6: bytes(82)}
     refused(gone, 1, DeliveredShares(0, 1, extra), "shares come from agents that are not on the roster")
 
 
 def test_shares_of_too_few_are_refused() -> None:
-    conversation = at(Step.MASK)
+    conversation = at(Phase.MASK)
     shares = dict(list(conversation.inbox[1].shares.items())[:2])
     refused(conversation, 1, DeliveredShares(0, 1, shares), "a masked sum needs 4 agents, found 3 left")
-    conversation = at(Step.MASK)
+    conversation = at(Phase.MASK)
     enough = dict(list(conversation.inbox[1].shares.items())[:3])
     assert isinstance(conversation.answer(1, DeliveredShares(0, 1, enough)), MaskedVector)
 
@@ -334,15 +336,15 @@ def test_shares_of_too_few_are_refused() -> None:
     "values", [np.zeros(5, np.uint32), np.zeros((6, 1), np.uint32), np.zeros(6, np.uint64), np.zeros(6, np.int32)]
 )
 def test_a_vector_that_is_not_the_groups_is_the_callers_mistake(values: np.ndarray) -> None:
-    conversation = at(Step.MASK)
+    conversation = at(Phase.MASK)
     conversation.vectors[1] = values
     with pytest.raises(DataError, match="expected 6 integers of uint32, found shape"):
         conversation.answer(1, conversation.inbox[1])
-    assert conversation.agents[1].state.step == Step.MASK
+    assert conversation.agents[1].state.step == Phase.MASK
 
 
 def test_the_callers_vector_is_left_alone() -> None:
-    conversation = at(Step.MASK)
+    conversation = at(Phase.MASK)
     before = conversation.vectors[1].copy()
     conversation.speak()
     assert (conversation.vectors[1] == before).all()
@@ -357,17 +359,17 @@ def test_the_callers_vector_is_left_alone() -> None:
     ],
 )
 def test_survivors_that_cannot_be_are_refused(survivors: tuple[int, ...], words: str) -> None:
-    refused(at(Step.CONFIRM), 1, Survivors(0, survivors), words)
+    refused(at(Phase.CONFIRM), 1, Survivors(0, survivors), words)
 
 
 def test_shares_are_revealed_only_when_enough_signed() -> None:
-    conversation = at(Step.REVEAL)
+    conversation = at(Phase.REVEAL)
     signatures = conversation.inbox[1].signatures
     three = {i: signatures[i] for i in (1, 2, 3)}
     swapped = {**three, 4: signatures[5]}
     for few in ({}, three, swapped, {**three, 6: signatures[4]}):
         refused(
-            at(Step.REVEAL), 1, Confirmations(0, few), r"agents signed the survivors .* expected 4: too many vanished"
+            at(Phase.REVEAL), 1, Confirmations(0, few), r"agents signed the survivors .* expected 4: too many vanished"
         )
     conversation.answer(1, Confirmations(0, {**three, 4: signatures[4]}))
 
@@ -376,14 +378,14 @@ def test_shares_are_revealed_only_when_enough_signed() -> None:
 
 
 @pytest.mark.parametrize("step", SPOKEN)
-def test_the_server_refuses_other_steps_rounds_and_second_messages(step: Step) -> None:
+def test_the_server_refuses_other_steps_rounds_and_second_messages(step: Phase) -> None:
     conversation, other = at(step), at(step, round=1)
     conversation.speak()
     other.speak()
     server, message = conversation.server, conversation.outbox[2]
     with pytest.raises(PeerError, match=f"expected a {type(message).__name__} of round 0"):
         server.receive(other.outbox[2])
-    wrong_step = at(Step((step + 1) % 5))
+    wrong_step = at(Phase((step + 1) % 5))
     wrong_step.speak()
     with pytest.raises(PeerError, match=f"agent 2 sent a .* expected a {type(message).__name__}"):
         server.receive(wrong_step.outbox[2])
@@ -395,16 +397,16 @@ def test_the_server_refuses_other_steps_rounds_and_second_messages(step: Step) -
 
 
 @pytest.mark.parametrize("step", SPOKEN[1:])
-def test_who_vanished_is_no_longer_listened_to(step: Step) -> None:
+def test_who_vanished_is_no_longer_listened_to(step: Phase) -> None:
     late = at(step)
     late.speak()
-    conversation = Conversation(GROUP).until(step, {5: Step(step - 1)})
+    conversation = Conversation(GROUP).until(step, {5: Phase(step - 1)})
     with pytest.raises(PeerError, match=r"expected messages of agents \[1, 2, 3, 4\], found one of agent 5"):
         conversation.server.receive(late.outbox[5])
 
 
 def test_the_server_refuses_shares_for_other_agents() -> None:
-    conversation = at(Step.SHARE)
+    conversation = at(Phase.SHARE)
     conversation.speak()
     sent = conversation.outbox[1]
     for shares in ({i: sent.shares[i] for i in (2, 3, 4)}, {**sent.shares, 6: sent.shares[2]}):
@@ -415,14 +417,14 @@ def test_the_server_refuses_shares_for_other_agents() -> None:
 
 @pytest.mark.parametrize("values", [np.zeros(5, np.uint32), np.zeros(6, np.uint64), np.zeros(6), Blank(6, np.uint32)])
 def test_the_server_refuses_vectors_of_another_kind(values: Any) -> None:
-    server = at(Step.MASK).server
+    server = at(Phase.MASK).server
     with pytest.raises(PeerError, match=r"agent 1 sent .*masked values"):
         server.receive(MaskedVector(0, 1, Masked(values)))
     assert server.state.total is None
 
 
 def test_the_server_refuses_signatures_of_other_survivors() -> None:
-    conversation = at(Step.CONFIRM)
+    conversation = at(Phase.CONFIRM)
     signed = conversation.answer(1, Survivors(0, (1, 2, 3, 4)))
     with pytest.raises(PeerError, match=r"agent 1 signed other survivors than \[1, 2, 3, 4, 5\]"):
         conversation.server.receive(signed)
@@ -431,7 +433,7 @@ def test_the_server_refuses_signatures_of_other_survivors() -> None:
 
 
 def test_the_server_refuses_shares_of_other_agents() -> None:
-    conversation = at(Step.REVEAL)
+    conversation = at(Phase.REVEAL)
     conversation.speak()
     answer = conversation.outbox[1]
     with pytest.raises(PeerError, match=r"agent 1 sent shares of agents \[1, 2\], expected \[1, 2, 3, 4, 5\]"):
@@ -440,7 +442,7 @@ def test_the_server_refuses_shares_of_other_agents() -> None:
 
 def test_a_share_of_the_other_secret_is_noticed() -> None:
     """An agent that reveals a survivor's mask key instead of its seed does not help a server that takes it for one."""
-    conversation = at(Step.REVEAL)
+    conversation = at(Phase.REVEAL)
     held = {i: agent.state.held[3][:33] for i, agent in conversation.agents.items()}
     assert public_key(combine(held, 4)) == conversation.server.state.roster.by_agent[3].mask_key
     conversation.speak()
@@ -514,7 +516,7 @@ def test_with_identities_forged_keys_are_refused(forge: Any) -> None:
     """What a server that puts its own keys in the place of agent 2's would send."""
     true, servers = signed(), signed(seed=1)
     forged = forge(true[2], servers[3])
-    roster = Roster(0, tuple(forged if i == 2 else one for i, one in true.items()))
+    roster = AgentRoster(0, tuple(forged if i == 2 else one for i, one in true.items()))
     agent = agent_of(1)
     agent.announce(PRIVATE[1])
     with pytest.raises(PeerError, match="agent 2's keys are not signed by its identity"):
@@ -533,7 +535,7 @@ def test_keys_are_signed_where_the_group_says_so_and_nowhere_else() -> None:
     agent = agent_of(1)
     agent.announce(PRIVATE[1])
     with pytest.raises(PeerError, match="agent 2's keys are not as its group says"):
-        agent.share(Roster(0, tuple(plain[2] if i == 2 else one for i, one in true.items())))
+        agent.share(AgentRoster(0, tuple(plain[2] if i == 2 else one for i, one in true.items())))
     with pytest.raises(DataError, match="expected the agents' identities, found none"):
         MaskingAgent.start(SIGNED, 1, 0)
     with pytest.raises(DataError, match="identities are for one with signed=True"):

@@ -12,7 +12,7 @@ from tests.reference import masking_slow as slow
 from tests.reference.masking_conversation import Conversation, plain_sum
 
 from gossamer.errors import PeerError
-from gossamer.privacy.masking import Group, Step
+from gossamer.privacy.masking import Group, Phase
 from gossamer.privacy.masking import shares as subject
 from gossamer.privacy.masking.shares import PRIME, SHARE_BYTES
 from gossamer.protocol.encoding import encode
@@ -29,8 +29,8 @@ LIES: dict[str, Any] = {
 
 def lied(liars: tuple[int, ...], about: tuple[int, ...], lie: Any, vanished: int | None = 6) -> Conversation:
     """Everything up to the sum; ``liars`` reveal something else of the secrets ``about``. Agent 6 may vanish first."""
-    gone = {} if vanished is None else {vanished: Step.MASK}
-    conversation = Conversation(GROUP).until(Step.REVEAL, gone)
+    gone = {} if vanished is None else {vanished: Phase.MASK}
+    conversation = Conversation(GROUP).until(Phase.REVEAL, gone)
     conversation.speak()
     for liar in liars:
         said = conversation.outbox[liar]
@@ -68,12 +68,12 @@ def test_with_fewer_right_ones_than_the_threshold_nothing_is_unmasked(of: int, w
     conversation = lied((1, 2), (of,), LIES[lie])  # at 1 and 3 errors of opposite signs would cancel
     with pytest.raises(PeerError, match=f"agent {of}'s {what} do not give what it announced: fewer than 4 of them"):
         conversation.server.unmask()
-    assert conversation.server.state.step == Step.REVEAL  # nothing has changed
+    assert conversation.server.state.step == Phase.REVEAL  # nothing has changed
 
 
 def test_shares_that_their_owner_dealt_wrong_are_no_sum() -> None:
     """They fit their commitments, and give no secret that was announced: nothing is unmasked, and nobody guesses."""
-    conversation = Conversation(GROUP).until(Step.REVEAL)
+    conversation = Conversation(GROUP).until(Phase.REVEAL)
     conversation.speak()
     digest = conversation.server.state.roster.digest(GROUP)
     commitments = dict(conversation.server.state.commitments)
@@ -131,12 +131,12 @@ def test_a_commitment_is_of_one_share_of_one_sum() -> None:
 
 def test_an_agent_commits_to_what_it_deals() -> None:
     """Its own shares too. Nothing that it sends has a share in the clear."""
-    conversation = Conversation(GROUP).until(Step.SHARE)
+    conversation = Conversation(GROUP).until(Phase.SHARE)
     conversation.speak()
     sent = dict(conversation.outbox)
     conversation.deliver()
     digest = conversation.server.state.roster.digest(GROUP)
-    conversation.until(Step.CONFIRM)
+    conversation.until(Phase.CONFIRM)
     for owner, message in sent.items():
         for holder, agent in conversation.agents.items():
             both = agent.state.held[owner]

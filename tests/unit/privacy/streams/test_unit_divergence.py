@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from tests.reference.gaussian_fit_slow import right_side
 
 from gossamer.errors import AccountingError, SpecError
-from gossamer.privacy.accounting.filters import NOTHING_PROVED, Entry
+from gossamer.privacy.accounting.filters import NOTHING_PROVED, FilterEntry
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.accounting.gaussian_fit import response_mu
 from gossamer.privacy.accounting.renyi import renyi_epsilon
@@ -154,7 +154,7 @@ def test_gaussian_privacy_of_an_agents_own_noise(scale: int) -> None:
     """Of four sums, and of one next to the discrete law itself; noise of scale 2 is too narrow for it."""
     own = AgentNoise(scale, sensitivity=0.2 * scale, size=1)
 
-    def entry(own: AgentNoise, sums: int) -> Entry:
+    def entry(own: AgentNoise, sums: int) -> FilterEntry:
         return agent(messages(None, None, 1), own, sums).revealed(Trust.NOBODY).entry
 
     found = entry(own, 4)

@@ -18,9 +18,9 @@ from tests.sampling import examples
 
 from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import CallerError
-from gossamer.privacy.accounting.filters import EitherFilter, Entry
+from gossamer.privacy.accounting.filters import EitherFilter, FilterEntry
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.streams.noise_streams import Record
+from gossamer.privacy.streams.noise_streams import StreamRecord
 from gossamer.protocol.witnesses import Known, Seen
 from gossamer.runtimes.storage.file import WrongStore
 from gossamer.runtimes.storage.ledger import LedgerFile
@@ -38,7 +38,7 @@ VERSIONS = {18, 19}
 def write_ledger(path: Path) -> None:
     with closing(LedgerFile(path, KEY)) as file:
         for run in ("one/a", "two/a"):
-            file.open_agent("a", "wards", run, BUDGET, 0.1, entry=Entry(0.3, 1e-9))
+            file.open_agent("a", "wards", run, BUDGET, 0.1, entry=FilterEntry(0.3, 1e-9))
 
 
 def write_store(path: Path) -> None:
@@ -57,7 +57,7 @@ def write_witness(path: Path) -> None:
 def write_side(path: Path) -> None:
     with closing(SideFile(path, "run", "a", KEY)) as side:
         side.reached(7)
-        side.keep(Record(1, np.arange(3.0), np.ones(3)), 2)
+        side.keep(StreamRecord(1, np.arange(3.0), np.ones(3)), 2)
 
 
 KINDS: dict[str, tuple[Callable[[Path], None], Callable[[Path], Any]]] = {
@@ -165,7 +165,7 @@ def test_an_older_copy_is_refused(kind: str, path: Path, tmp_path: Path) -> None
     before = path.read_bytes()
     if kind == "ledger":
         with closing(LedgerFile(path, KEY)) as file:
-            file.open_agent("a", "wards", "three/a", BUDGET, 0.1, entry=Entry(0.3, 1e-9))
+            file.open_agent("a", "wards", "three/a", BUDGET, 0.1, entry=FilterEntry(0.3, 1e-9))
     elif kind == "store":
         with closing(SqliteStore(path, "run", "a", KEY)) as store:
             store.append([b"more"])

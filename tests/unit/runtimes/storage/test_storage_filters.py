@@ -16,10 +16,10 @@ from tests.reference.ledgers import AgentLedger, Ledger, UnitLedger
 
 from gossamer.errors import AccountingError, BudgetSpent, SpecError
 from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
-from gossamer.privacy.accounting.filters import EitherFilter, Entry, Total
+from gossamer.privacy.accounting.filters import EitherFilter, FilterEntry, FilterTotal
 from gossamer.privacy.accounting.gaussian_fit import PlanCurve, release_mu
-from gossamer.privacy.accounting.ledger import Plan
-from gossamer.privacy.accounting.series import Series, SeriesPlan
+from gossamer.privacy.accounting.ledger import ReleasePlan
+from gossamer.privacy.accounting.series import RunSeries, SeriesPlan
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
@@ -111,7 +111,7 @@ def test_releases_without_a_plan_enter_one_by_one(file: LedgerFile, another: Cal
     (run,) = file.runs("wards")
     assert (run.mu, run.failure) == (pytest.approx(math.sqrt(total.squared)), 0.0)
     more = {LARGE: passed + 1}
-    assert not BUDGET.covers(BUDGET.renyi.spent(more), Total(total.squared + release_mu(LARGE, ADD) ** 2))
+    assert not BUDGET.covers(BUDGET.renyi.spent(more), FilterTotal(total.squared + release_mu(LARGE, ADD) ** 2))
 
 
 def test_runs_at_the_same_time_never_overrun_either(path: Path, another: Callable[[], LedgerFile]) -> None:
@@ -141,7 +141,7 @@ def test_what_has_no_noise_spends_all_of_both(file: LedgerFile) -> None:
     with pytest.raises(BudgetSpent, match="more than any"):
         file.open("a", "wards", "run", BUDGET, {BARE: 1})
     file.open("a", "wards", "run", replace(BUDGET, epsilon=math.inf), {BARE: 1})
-    assert file.total("wards") == Total(math.inf, 0.0)
+    assert file.total("wards") == FilterTotal(math.inf, 0.0)
     with pytest.raises(BudgetSpent):
         file.open("a", "wards", "two", BUDGET, {LARGE: 1})
 
@@ -153,11 +153,11 @@ NOISE = AgentNoise(scale=100, sensitivity=20.0, size=5)
 def test_units_enter_with_their_mu(file: LedgerFile) -> None:
     mu = math.sqrt(BUDGET.gaussian.level)
     too_much = 2 * BUDGET.renyi.level
-    file.open_stream("server", "wards", "run", BUDGET, STREAM, too_much, Entry(0.6 * mu))
-    file.open_agent("agent", "wards", "two", BUDGET, too_much, NOISE, 2, entry=Entry(0.7 * mu, 1e-9))
-    assert file.total("wards") == Total(pytest.approx(0.85 * mu**2), 1e-9)
+    file.open_stream("server", "wards", "run", BUDGET, STREAM, too_much, FilterEntry(0.6 * mu))
+    file.open_agent("agent", "wards", "two", BUDGET, too_much, NOISE, 2, entry=FilterEntry(0.7 * mu, 1e-9))
+    assert file.total("wards") == FilterTotal(pytest.approx(0.85 * mu**2), 1e-9)
     with pytest.raises(BudgetSpent):
-        file.open_agent("agent", "wards", "three", BUDGET, too_much, entry=Entry(0.7 * mu))
+        file.open_agent("agent", "wards", "three", BUDGET, too_much, entry=FilterEntry(0.7 * mu))
     with pytest.raises(BudgetSpent):  # nothing is proved as Gaussian privacy, so nothing more is covered that way
         file.open_agent("agent", "wards", "three", BUDGET, 1e-6)
 
@@ -166,8 +166,10 @@ def test_units_enter_with_their_mu(file: LedgerFile) -> None:
 
 
 def test_costs_of_other_libraries_types_are_kept_as_numbers(path: Path, file: LedgerFile) -> None:
-    file.open_agent("agent", "wards", "run", BUDGET, np.float32(0.25), entry=Entry(np.float32(0.5), np.float32(0.0)))  # type: ignore[arg-type]
-    assert (file.spent("wards"), file.total("wards")) == (0.25, Total(0.25, 0.0))
+    file.open_agent(
+        "agent", "wards", "run", BUDGET, np.float32(0.25), entry=FilterEntry(np.float32(0.5), np.float32(0.0))
+    )  # type: ignore[arg-type]
+    assert (file.spent("wards"), file.total("wards")) == (0.25, FilterTotal(0.25, 0.0))
 
 
 def test_a_filter_keeps_its_order_and_relation(file: LedgerFile) -> None:
@@ -179,7 +181,7 @@ def test_a_filter_keeps_its_order_and_relation(file: LedgerFile) -> None:
 
 # Series
 
-SERIES = Series("monthly", 1.0, 0.5e-5, (SeriesPlan(2, 10, 0.01, 0.9), SeriesPlan(1, 500, 0.01, 2.0)))
+SERIES = RunSeries("monthly", 1.0, 0.5e-5, (SeriesPlan(2, 10, 0.01, 0.9), SeriesPlan(1, 500, 0.01, 2.0)))
 SERIES_BUDGET = EitherFilter(1.2, 1e-5, ADD, 20.0, (SERIES,))
 
 
@@ -191,7 +193,7 @@ def test_a_series_has_so_many_places(file: LedgerFile, another: Callable[[], Led
         ledger.charge(SMALL)
     file.open("a", "wards", "large", SERIES_BUDGET, {replace(SMALL, mechanism=Gaussian(1.0, 2.5)): 400})
     assert file.spent("wards") == 0.0
-    assert file.total("wards") == Total()
+    assert file.total("wards") == FilterTotal()
     assert file.series("wards") == {SERIES: 3}
     assert {run.series for run in file.runs("wards")} == {"monthly"}
     for plan in ({SMALL: 10}, {replace(SMALL, mechanism=Gaussian(1.0, 2.5)): 400}):
@@ -255,7 +257,7 @@ def test_a_plan_counts_whole_releases(file: LedgerFile, budget: Any, count: floa
     with pytest.raises(AccountingError, match="a count of releases is a whole number"):
         file.open("a", "wards", "run", budget, {SMALL: 100_000, LARGE: count})  # type: ignore[dict-item]
     with pytest.raises(AccountingError, match="a count of releases is a whole number"):
-        Plan({SMALL: count})  # type: ignore[dict-item]
+        ReleasePlan({SMALL: count})  # type: ignore[dict-item]
     assert file.data_sets == []
 
 
@@ -270,7 +272,7 @@ def test_a_unit_counts_whole_records_and_sums(file: LedgerFile, number: float) -
         with pytest.raises(SpecError, match="a whole number of"):
             make()
     with pytest.raises(SpecError, match="a whole number of masked sums"):
-        file.open_agent("agent", "wards", "run", BUDGET, 0.1, NOISE, number, entry=Entry(0.1))  # type: ignore[arg-type]
+        file.open_agent("agent", "wards", "run", BUDGET, 0.1, NOISE, number, entry=FilterEntry(0.1))  # type: ignore[arg-type]
     assert file.data_sets == []
 
 
@@ -289,7 +291,7 @@ def test_noise_of_agents_has_a_scale(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize("count", [-1, 0.5, math.nan, math.inf, True])
 def test_a_ledger_in_memory_counts_whole_releases(count: float) -> None:
     with pytest.raises(AccountingError, match="a count of releases is a whole number"):
-        Ledger("a", Plan({SMALL: 1}), {SMALL: count})  # type: ignore[dict-item]
+        Ledger("a", ReleasePlan({SMALL: 1}), {SMALL: count})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("value", [-0.1, -math.inf, math.nan, True, np.True_, "1", b"1"])
@@ -297,10 +299,10 @@ def test_costs_are_numbers(file: LedgerFile, value: float) -> None:
     with pytest.raises(SpecError, match="a divergence is a number, 0 or more"):
         file.open("a", "wards", "run", BUDGET, {SMALL: 1}, value)
     for divergence, entry, expected in (
-        (value, Entry(0.1), "a divergence is"),
-        (0.1, Entry(value), "a mu is"),
-        (0.1, Entry(0.1, value), "a failure is"),
-        (0.1, Entry(0.1, 1.0), "a probability below 1"),
+        (value, FilterEntry(0.1), "a divergence is"),
+        (0.1, FilterEntry(value), "a mu is"),
+        (0.1, FilterEntry(0.1, value), "a failure is"),
+        (0.1, FilterEntry(0.1, 1.0), "a probability below 1"),
     ):
         with pytest.raises(SpecError, match=expected):
             file.open_stream("server", "wards", "run", BUDGET, STREAM, divergence, entry)

@@ -18,7 +18,7 @@ from tests.reference.ledgers import AgentLedger, Ledger, UnitLedger, Within
 from gossamer.errors import AccountingError, BudgetSpent, SpecError
 from gossamer.privacy.accounting.accountants import renyi_divergence, renyi_epsilon, renyi_level
 from gossamer.privacy.accounting.filters import EitherFilter
-from gossamer.privacy.accounting.ledger import Plan
+from gossamer.privacy.accounting.ledger import ReleasePlan
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
@@ -67,7 +67,7 @@ def test_a_plan_is_kept_to_and_found_again(file: LedgerFile, another: Callable[[
 
 def test_lines_are_those_of_a_ledger_in_memory(file: LedgerFile) -> None:
     plan = {KIND: 3, OTHER: 1}
-    durable, simple = file.open("a", "wards", "run", BUDGET, plan), Ledger("a", Plan(plan))
+    durable, simple = file.open("a", "wards", "run", BUDGET, plan), Ledger("a", ReleasePlan(plan))
     for kind in (OTHER, KIND, KIND):
         durable.charge(kind)
         simple.charge(kind)
