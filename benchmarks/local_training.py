@@ -22,7 +22,7 @@ import torch
 from gossamer.data.examples import Split
 from gossamer.objectives.asked import Minibatches, Training
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.local_training import step_by_step
+from gossamer.objectives.local_training import momentum_descent, step_by_step
 
 FEATURES, CLASSES, CLIENTS, EPOCHS, SHARD = 784, 10, 50, 5, 200
 L2, RATE, MOMENTUM, PROXIMAL = 1e-3, 0.1, 0.9, 0.1
@@ -77,7 +77,7 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
     models = rng.standard_normal((CLIENTS, model.size)).astype(np.float32)
     ways: dict[str, Callable[[list[Training]], np.ndarray]] = {
         "gossamer": lambda asked: model.local_training(models, data, asked).updates,
-        "any objective": lambda asked: step_by_step(model, models, data, asked).updates,
+        "any objective": lambda asked: step_by_step(model, models, data, momentum_descent(asked, len(data))).updates,
         "torch": lambda asked: torch_loop(data, models, asked),
     }
     some = trainings_of(case, rng)

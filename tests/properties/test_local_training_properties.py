@@ -15,7 +15,7 @@ from tests.sampling import examples
 
 from gossamer.objectives.asked import Minibatches, Training
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.local_training import step_by_step
+from gossamer.objectives.local_training import momentum_descent, step_by_step
 
 momenta = st.sampled_from([0.0, 0.5, 0.9, 0.999])
 proximals = st.sampled_from([0.0, 0.1, 3.0])
@@ -70,7 +70,10 @@ def test_compiled_trainings_are_those_of_any_objective_and_of_the_definition(
         target = float(split.targets[i])
         return glm_slow.example_gradient(kind[0], w, x[i], target, model.outputs, model.intercept)
 
-    found, general = model.local_training(models, split, asked), step_by_step(model, models, split, asked)
+    found, general = (
+        model.local_training(models, split, asked),
+        step_by_step(model, models, split, momentum_descent(asked, len(split))),
+    )
     np.testing.assert_allclose(found.updates, general.updates, rtol=0, atol=1e-12)
     slow = [local_training(gradient, *each, 0.1).update for each in zip(models, asked)]
     np.testing.assert_allclose(found.updates, np.reshape(slow, models.shape), rtol=0, atol=1e-12)

@@ -16,7 +16,7 @@ from gossamer.arrays import FloatArray
 from gossamer.arrays import IndexArray as IndexArray
 from gossamer.data.examples import Features, Split
 from gossamer.errors import ModelError
-from gossamer.objectives import local_steps, local_training, local_updates
+from gossamer.objectives import local_steps
 from gossamer.objectives.asked import (
     Clip,
     Computing,
@@ -27,6 +27,7 @@ from gossamer.objectives.asked import (
     LocalUpdates,
     Training,
 )
+from gossamer.objectives.local_training import Descent, clipped_descent, momentum_descent, step_by_step
 from gossamer.parameters import Part as Part
 
 
@@ -178,7 +179,7 @@ class Objective(ABC):
         ----------
         Rizk, Vlaski and Sayed, "Privatized graph federated learning", eq. 6.
         """
-        return local_updates.step_by_step(self, models, data, batches, rates, clips)
+        return self.descended(models, data, clipped_descent(batches, rates, clips, len(data)))
 
     def local_training(self, models: FloatArray, data: Split, trainings: Sequence[Training]) -> LocalUpdates:
         """Whole local trainings of many clients, each from a model of its own: SGD with momentum, held near its start.
@@ -221,7 +222,11 @@ class Objective(ABC):
         Algorithm 1 (ClientUpdate). Li et al., "Federated optimization in heterogeneous networks", MLSys 2020, eq. 2
         (the proximal term). Polyak, "Some methods of speeding up the convergence of iteration methods", 1964: momentum.
         """
-        return local_training.step_by_step(self, models, data, trainings)
+        return self.descended(models, data, momentum_descent(trainings, len(data)))
+
+    def descended(self, models: FloatArray, data: Split, given: Descent) -> LocalUpdates:
+        """Updates of `local_updates` and of `local_training` from ``models`` [width, size]."""
+        return step_by_step(self, models, data, given)
 
     def steady(self) -> Objective:
         """The same objective, whose gradients take as long whatever numbers they are made of, if it can say so.

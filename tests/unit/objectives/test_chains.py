@@ -20,6 +20,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import ModelError
 from gossamer.objectives.asked import LocalRound, Minibatches, Training
 from gossamer.objectives.chains import compiled
+from gossamer.objectives.local_training import clipped_descent, momentum_descent
 from gossamer.objectives.networks.chains import Unknown, chain_of
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import flat_parameters
@@ -166,12 +167,12 @@ def test_local_training_and_updates_are_those_of_any_objective(objective: TorchM
         Training(Minibatches(np.arange(4), np.array([4])), 0.1),
     ]
     found = objective.local_training(some, data, trainings)
-    expected = Objective.local_training(objective, some, data, trainings)
+    expected = Objective.descended(objective, some, data, momentum_descent(trainings, len(data)))
     assert found.updates == pytest.approx(expected.updates, rel=1e-4, abs=1e-6)
     batches = [generator.choice(90, (4, 6)), generator.choice(90, (2, 5))]
     rates, clips = np.array([0.5, 0.2]), np.array([0.7, np.inf])
     moved = objective.local_updates(some, data, batches, rates, clips)
-    expected = Objective.local_updates(objective, some, data, batches, rates, clips)
+    expected = Objective.descended(objective, some, data, clipped_descent(batches, rates, clips, len(data)))
     assert moved.updates == pytest.approx(expected.updates, rel=1e-4, abs=1e-6)
     assert not moved.not_finite.any()
 

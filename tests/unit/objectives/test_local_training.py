@@ -29,7 +29,7 @@ from gossamer.errors import DataError, SpecError
 from gossamer.objectives.asked import LocalUpdates, Minibatches, Training
 from gossamer.objectives.linear import updates as glm_updates
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.local_training import step_by_step
+from gossamer.objectives.local_training import momentum_descent, step_by_step
 from gossamer.objectives.networks.module import TorchModule
 
 N = 12
@@ -58,7 +58,9 @@ Way = Callable[[Any, np.ndarray, Split, list[Training]], LocalUpdates]
 WAYS: dict[str, Way] = {
     "dense": lambda model, models, data, trainings: model.local_training(models, data, trainings),
     "sparse": lambda model, models, data, trainings: model.local_training(models, sparse(data), trainings),
-    "any objective": step_by_step,
+    "any objective": lambda model, models, data, trainings: step_by_step(
+        model, models, data, momentum_descent(trainings, len(data))
+    ),
 }
 
 
@@ -218,7 +220,7 @@ def test_arrays_are_left_alone_and_any_layout_is_compiled_once() -> None:
     models = models_for(model)
     expected = model.local_training(models, data, trainings)
     before = [np.copy(models), *(np.copy(array) for each in trainings for array in each.batches)]
-    compiled = len(glm_updates.dense_training.signatures)
+    compiled = len(glm_updates.descend.signatures)
     others = [
         each._replace(batches=Minibatches(*(np.repeat(array.astype(np.uint32), 2)[::2] for array in each.batches)))
         for each in trainings
@@ -227,7 +229,7 @@ def test_arrays_are_left_alone_and_any_layout_is_compiled_once() -> None:
         array.setflags(write=False)
     for given in ((np.asfortranarray(models), data, others), (models, data, trainings)):
         assert model.local_training(*given).updates.tobytes() == expected.updates.tobytes()
-    assert len(glm_updates.dense_training.signatures) == compiled
+    assert len(glm_updates.descend.signatures) == compiled
     after = [models, *(array for each in trainings for array in each.batches)]
     assert all(np.array_equal(old, new) for old, new in zip(before, after, strict=True))
 

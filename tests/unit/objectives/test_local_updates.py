@@ -20,7 +20,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.linear import updates as glm_updates
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.local_updates import step_by_step
+from gossamer.objectives.local_training import clipped_descent, step_by_step
 from gossamer.objectives.networks.module import TorchModule
 
 LOSSES = [("logistic", 2), ("softmax", 3), ("squared", None), ("squared_error", None), ("hinge", 2), ("hinge", 3)]
@@ -65,7 +65,9 @@ def slow_updates(
 WAYS = {
     "dense": lambda model, models, data, *rest: model.local_updates(models, data, *rest),
     "sparse": lambda model, models, data, *rest: model.local_updates(models, sparse(data), *rest),
-    "any objective": step_by_step,
+    "any objective": lambda model, models, data, *rest: step_by_step(
+        model, models, data, clipped_descent(*rest, len(data))
+    ),
 }
 
 
@@ -374,14 +376,14 @@ def test_arrays_are_left_alone_and_any_layout_is_compiled_once() -> None:
     models = models_for(model)
     expected = model.local_updates(models, data, batches, RATES, CLIPS)
     before = [np.copy(array) for array in (models, *batches)]
-    compiled = len(glm_updates.dense_updates.signatures)
+    compiled = len(glm_updates.descend.signatures)
     strided = [np.asfortranarray(each).astype(np.uint32 if k % 2 else np.int64) for k, each in enumerate(batches)]
     given = (np.asfortranarray(models), data, strided, np.repeat(RATES, 2)[::2], np.repeat(CLIPS, 2)[::2])
     for array in (models, *batches):
         array.setflags(write=False)
     for found in (model.local_updates(*given), model.local_updates(models, data, batches, RATES, CLIPS)):
         assert found.updates.tobytes() == expected.updates.tobytes()
-    assert len(glm_updates.dense_updates.signatures) == compiled
+    assert len(glm_updates.descend.signatures) == compiled
     assert all(np.array_equal(old, new) for old, new in zip(before, (models, *batches)))
 
 

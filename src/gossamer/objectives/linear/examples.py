@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,26 +17,7 @@ from gossamer.arrays import IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError
 from gossamer.objectives.linear import kernels as kernels
-from gossamer.objectives.linear import steps as glm_steps
-from gossamer.objectives.linear import updates as glm_updates
 from gossamer.objectives.linear.losses import TargetArray
-
-
-class Loops(NamedTuple):
-    """The compiled loops for one layout of examples."""
-
-    sums: Callable[..., None]
-    steps: Callable[..., int]
-    updates: Callable[..., None]
-    training: Callable[..., None]
-
-
-LOOPS = {
-    False: Loops(kernels.dense_sums, glm_steps.dense_round, glm_updates.dense_updates, glm_updates.dense_training),
-    True: Loops(kernels.csr_sums, glm_steps.csr_round, glm_updates.csr_updates, glm_updates.csr_training),
-}
-"""By whether examples are sparse."""
-_squares: Callable[..., None] = kernels.dense_squares
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +30,6 @@ class LinearExamples:
         The features.
     targets : ndarray [n] of float64
         Class numbers or real values.
-    loops : Loops
-        Loops for this layout.
     arrays : tuple of ndarray
         Arrays of the matrix, as the loops take them.
     intercept : bool
@@ -59,7 +38,6 @@ class LinearExamples:
 
     matrix: Any
     targets: TargetArray
-    loops: Loops
     arrays: tuple[npt.NDArray[Any], ...]
     intercept: bool
 
@@ -69,7 +47,7 @@ class LinearExamples:
         if sp.issparse(self.matrix):
             return self.arrays
         squares = np.empty(len(self.targets))
-        _squares(*self.arrays, self.intercept, squares)
+        kernels.dense_squares(*self.arrays, self.intercept, squares)
         return (*self.arrays, frozen(squares))
 
     @classmethod
@@ -83,9 +61,8 @@ class LinearExamples:
         """
         matrix = _matrix(split, features)
         targets = _targets(split, classes)
-        sparse = sp.issparse(matrix)
-        arrays = (matrix.data, matrix.indices, matrix.indptr) if sparse else (matrix,)
-        return cls(matrix, frozen(targets), LOOPS[sparse], tuple(map(frozen, arrays)), intercept)
+        arrays = (matrix.data, matrix.indices, matrix.indptr) if sp.issparse(matrix) else (matrix,)
+        return cls(matrix, frozen(targets), tuple(map(frozen, arrays)), intercept)
 
 
 class KnownSplits(WeakKeyDictionary[Split, LinearExamples]):

@@ -204,8 +204,8 @@ def csr_add(g, values, columns, z, features, intercept):
 
 
 @_compiled
-def dense_sums(loss, models, batches, targets, clips, shape, sums, zeroed, unclipped, examples):
-    """Sums of clipped gradients over ragged batches of dense examples.
+def clipped_sums(loss, models, batches, targets, clips, shape, sums, zeroed, unclipped, examples):
+    """Sums of clipped gradients over ragged batches.
 
     Parameters
     ----------
@@ -225,10 +225,10 @@ def dense_sums(loss, models, batches, targets, clips, shape, sums, zeroed, uncli
         Written.
     zeroed, unclipped : ndarray [width] of int64
         Written: how many gradients were not finite, and how many had a norm of at most the clip.
-    examples : ndarray [n, features] of float32
-        One example a row.
+    examples : tuple of ndarray
+        [n, features] of float32, one example a row; or ``values``, ``columns`` [stored] and ``rows`` [n + 1] of CSR.
     """
-    outputs, _, intercept = shape
+    outputs, features, intercept = shape
     starts, packed = batches
     z, four, squares = np.empty((4, outputs), models.dtype), np.empty(4, np.int64), np.empty(4)
     kept, those = np.empty((4, outputs), models.dtype), np.empty(4, np.int64)
@@ -237,47 +237,36 @@ def dense_sums(loss, models, batches, targets, clips, shape, sums, zeroed, uncli
         finite, held = is_finite(w), 0
         g[:] = 0
         zeroed[k] = unclipped[k] = 0
-        for first in range(0, batch.size, 4):
-            given = min(4, batch.size - first)
-            for e in range(4):
-                four[e] = batch[first + min(e, given - 1)]
-            dense_outputs_of_four(w, examples, four, z, squares, intercept)
-            for e in range(given):
-                residuals(loss, z[e], targets[four[e]])
-                sound, whole = clip_residuals(z[e], squares[e], clips[k])
-                if not (finite and sound):
+        if len(examples) == 3:
+            values, columns, rows = examples
+            for i in batch:
+                x, at = values[rows[i] : rows[i + 1]], columns[rows[i] : rows[i + 1]]
+                square = csr_outputs(w, x, at, z[0], features, intercept)
+                residuals(loss, z[0], targets[i])
+                sound, whole = clip_residuals(z[0], square, clips[k])
+                if finite and sound:
+                    unclipped[k] += whole
+                    csr_add(g, x, at, z[0], features, intercept)
+                else:
                     zeroed[k] += 1
-                    continue
-                unclipped[k] += whole
-                kept[held], those[held] = z[e], four[e]
-                held += 1
-                if held == 4:
-                    dense_add(g, examples, those, kept, intercept)
-                    held = 0
-        if held > 0:
-            those[held:], kept[held:] = those[0], 0
-            dense_add(g, examples, those, kept, intercept)
-
-
-@_compiled
-def csr_sums(loss, models, batches, targets, clips, shape, sums, zeroed, unclipped, *sparse):
-    """`dense_sums` for examples in CSR form: ``values``, ``columns`` [stored] and ``rows`` [n + 1]."""
-    values, columns, rows = sparse
-    outputs, features, intercept = shape
-    starts, packed = batches
-    z = np.empty(outputs, models.dtype)
-    for k in range(models.shape[0]):
-        w, g, batch = models[k], sums[k], packed[starts[k] : starts[k + 1]]
-        finite = is_finite(w)
-        g[:] = 0
-        zeroed[k] = unclipped[k] = 0
-        for i in batch:
-            x, at = values[rows[i] : rows[i + 1]], columns[rows[i] : rows[i + 1]]
-            square = csr_outputs(w, x, at, z, features, intercept)
-            residuals(loss, z, targets[i])
-            sound, whole = clip_residuals(z, square, clips[k])
-            if finite and sound:
-                unclipped[k] += whole
-                csr_add(g, x, at, z, features, intercept)
-            else:
-                zeroed[k] += 1
+        else:
+            for first in range(0, batch.size, 4):
+                given = min(4, batch.size - first)
+                for e in range(4):
+                    four[e] = batch[first + min(e, given - 1)]
+                dense_outputs_of_four(w, examples[0], four, z, squares, intercept)
+                for e in range(given):
+                    residuals(loss, z[e], targets[four[e]])
+                    sound, whole = clip_residuals(z[e], squares[e], clips[k])
+                    if not (finite and sound):
+                        zeroed[k] += 1
+                        continue
+                    unclipped[k] += whole
+                    kept[held], those[held] = z[e], four[e]
+                    held += 1
+                    if held == 4:
+                        dense_add(g, examples[0], those, kept, intercept)
+                        held = 0
+            if held > 0:
+                those[held:], kept[held:] = those[0], 0
+                dense_add(g, examples[0], those, kept, intercept)

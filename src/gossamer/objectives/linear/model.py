@@ -16,7 +16,6 @@ import scipy.sparse as sp
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Features, Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives import local_updates
 from gossamer.objectives.asked import (
     Clip,
     Evaluation,
@@ -24,14 +23,13 @@ from gossamer.objectives.asked import (
     LocalRound,
     LocalSums,
     LocalUpdates,
-    Training,
     clips_of,
 )
+from gossamer.objectives.linear import kernels, steps, updates
 from gossamer.objectives.linear.examples import KnownSplits, LinearExamples, frozen, packed, writable
 from gossamer.objectives.linear.losses import LOSSES, TargetArray
-from gossamer.objectives.linear.steps import WRONG
 from gossamer.objectives.local_steps import arrays_of, checked
-from gossamer.objectives.local_training import PackedTrainings
+from gossamer.objectives.local_training import Descent
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part
 
@@ -180,7 +178,7 @@ class LinearModel(Objective):
         models = self._rows(models, len(batches))
         sums = np.empty_like(models)
         zeroed, unclipped = np.empty(len(models), np.int64), np.empty(len(models), np.int64)
-        examples.loops.sums(
+        kernels.clipped_sums(
             self.loss.code,
             frozen(models),
             packed(batches, len(data)),
@@ -190,7 +188,7 @@ class LinearModel(Objective):
             sums,
             zeroed,
             unclipped,
-            *examples.arrays,
+            examples.arrays,
         )
         return Gradients(sums, zeroed, unclipped)
 
@@ -209,12 +207,13 @@ class LinearModel(Objective):
         """
         examples = self._examples(data)
         shape, arrays = (self.outputs, self.features, self.intercept), examples.of_steps
+        take = steps.csr_round if sp.issparse(examples.matrix) else steps.dense_round
         sums, zeroed = [], []
         for given in rounds:
             models, starts, rows, rates = arrays_of(given, self.size, self.dtype)
             unit, clip, where = given[4:]
             total = np.empty(where.count(self.size), self.dtype)
-            found = examples.loops.steps(
+            found = take(
                 self.loss.code,
                 (writable(models), writable(starts)),
                 (writable(rows), writable(rates)),
@@ -225,71 +224,28 @@ class LinearModel(Objective):
                 total,
                 *arrays,
             )
-            if found == WRONG:
+            if found == steps.WRONG:
                 checked(given, self.size, len(data))
             sums.append(total)
             zeroed.append(found)
         return LocalSums(sums, np.array(zeroed, np.int64))
 
-    def local_updates(
-        self,
-        models: FloatArray,
-        data: Split,
-        batches: Sequence[IndexArray],
-        rates: npt.NDArray[np.float64],
-        clips: npt.NDArray[np.float64],
-    ) -> LocalUpdates:
-        """See `Objective.local_updates`: one compiled loop for all agents.
-
-        Raises
-        ------
-        SpecError
-            If a clip or rate is not positive, or a rate not finite.
-        DataError
-            If the arguments do not fit each other or the model, or a batch has no examples.
-        """
-        examples = self._examples(data)
-        (shapes, rows), rates, clips = local_updates.checked(batches, rates, clips, len(data))
-        models = self._rows(models, len(batches))
-        updates, not_finite = np.empty_like(models), np.empty(len(models), np.int64)
-        examples.loops.updates(
-            self.loss.code,
-            frozen(models),
-            (frozen(shapes), frozen(rows)),
-            examples.targets,
-            (frozen(rates), frozen(clips), float(self.l2)),
-            (self.outputs, self.features, self.intercept),
-            updates,
-            not_finite,
-            *examples.arrays,
-        )
-        return LocalUpdates(updates, not_finite)
-
-    def local_training(self, models: FloatArray, data: Split, trainings: Sequence[Training]) -> LocalUpdates:
-        """See `Objective.local_training`: one compiled loop for all clients.
-
-        Raises
-        ------
-        SpecError
-            If a rate is not positive and finite, a momentum not in [0, 1), or a proximal term negative or infinite.
-        DataError
-            If the arguments do not fit each other or the model, or a batch has no examples.
-        """
-        examples, given = self._examples(data), PackedTrainings.of(trainings, len(data))
-        models = self._rows(models, len(trainings))
-        updates, not_finite = np.empty_like(models), np.empty(len(models), np.int64)
-        examples.loops.training(
+    def descended(self, models: FloatArray, data: Split, given: Descent) -> LocalUpdates:
+        """See `Objective.local_updates` and `Objective.local_training`: one compiled loop for all agents."""
+        examples, models = self._examples(data), self._rows(models, len(given.steps))
+        found, not_finite = np.empty_like(models), np.empty(len(models), np.int64)
+        updates.descend(
             self.loss.code,
             frozen(models),
             (frozen(given.steps), frozen(given.lengths), frozen(given.examples)),
             examples.targets,
-            (frozen(given.rates), frozen(given.momenta), frozen(given.proximals), float(self.l2)),
+            (float(self.l2), frozen(given.bounds), frozen(given.rates), *map(frozen, given.settings)),
             (self.outputs, self.features, self.intercept),
-            updates,
+            found,
             not_finite,
-            *examples.arrays,
+            examples.arrays,
         )
-        return LocalUpdates(updates, not_finite)
+        return LocalUpdates(found, not_finite)
 
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
         """Loss and accuracy of each of ``models`` [width, size] on ``split``, in bounded memory.

@@ -4,7 +4,7 @@ What they compute is said in `objective.Objective.local_updates` and `local_trai
 those of `glm_kernels`. One call takes all agents, one after another, so that an agent's result has the same bits
 whatever others there are. An agent holds what it has done, u, and its velocity in float64, and its model as
 ``start + u``, rounded to the dtype of models where a gradient is taken. Networks with compiled chains take the same
-steps (`training_step`, `update_step`), and those of `objective.Objective.local_steps`.
+steps (`descent_step`), and those of `objective.Objective.local_steps`.
 """
 
 from __future__ import annotations
@@ -121,71 +121,6 @@ def finish(update, u, most):
         update[j] = entry if abs(entry) >= limits.tiny else 0.0
 
 
-@_compiled
-def dense_updates(loss, models, batches, targets, limits, shape, updates, not_finite, examples):
-    """Updates of agents with dense examples.
-
-    Parameters
-    ----------
-    loss : int
-        One of the codes of `glm_kernels`.
-    models : ndarray [width, size]
-        Model that each agent starts at.
-    batches : pair of ndarray, [width, 2] and [packed] of int64
-        Steps of each agent and examples in each of them; the examples, one step behind the other.
-    targets : ndarray [n] of float64
-        Class numbers or real values.
-    limits : tuple (rates [width], clips [width], l2)
-        Step size of each whole update, most norm of each mean gradient, strength of the L2 term.
-    shape : tuple (outputs, features, intercept)
-        Shape of the model.
-    updates : ndarray [width, size]
-        Written.
-    not_finite : ndarray [width] of int64
-        Written: how many mean gradients were not finite.
-    examples : ndarray [n, features] of float32
-        One example a row.
-    """
-    (shapes, packed), (rates, clips, l2), (outputs, _, intercept) = batches, limits, shape
-    size, first = models.shape[1], 0
-    w, g, h, u = np.empty(size, models.dtype), np.empty(size, models.dtype), np.empty(size), np.empty(size)
-    z, four = np.empty((4, outputs), models.dtype), np.empty(4, np.int64)
-    for k in range(models.shape[0]):
-        start, steps, length = models[k], shapes[k, 0], shapes[k, 1]
-        w[:], u[:] = start, 0
-        not_finite[k] = 0
-        for _ in range(steps):
-            batch, norm = packed[first : first + length], np.inf
-            if is_finite(w) and dense_batch(g, w, loss, batch, targets, z, four, intercept, examples):
-                norm = mean_gradient(h, g, start, u, length, l2)
-            move(u, w, start, h, norm, rates[k] / steps, clips[k])
-            not_finite[k] += not norm < np.inf
-            first += length
-        finish(updates[k], u, rates[k] * clips[k])
-
-
-@_compiled
-def csr_updates(loss, models, batches, targets, limits, shape, updates, not_finite, *sparse):
-    """`dense_updates` for examples in CSR form: ``values``, ``columns`` [stored] and ``rows`` [n + 1]."""
-    (shapes, packed), (rates, clips, l2), (outputs, features, intercept) = batches, limits, shape
-    values, columns, rows = sparse
-    size, first = models.shape[1], 0
-    w, g, h, u = np.empty(size, models.dtype), np.empty(size, models.dtype), np.empty(size), np.empty(size)
-    z = np.empty(outputs, models.dtype)
-    for k in range(models.shape[0]):
-        start, steps, length = models[k], shapes[k, 0], shapes[k, 1]
-        w[:], u[:] = start, 0
-        not_finite[k] = 0
-        for _ in range(steps):
-            batch, norm = packed[first : first + length], np.inf
-            if is_finite(w) and csr_batch(g, w, loss, batch, targets, z, features, intercept, values, columns, rows):
-                norm = mean_gradient(h, g, start, u, length, l2)
-            move(u, w, start, h, norm, rates[k] / steps, clips[k])
-            not_finite[k] += not norm < np.inf
-            first += length
-        finish(updates[k], u, rates[k] * clips[k])
-
-
 @_inlined
 def whole_gradient(h, g, start, u, examples, l2, proximal):
     """h = g / examples + l2 (start + u) + proximal u. Returns whether all of it is finite."""
@@ -206,95 +141,80 @@ def accelerate(w, u, v, h, start, rate, momentum):
 
 
 @_compiled
-def dense_training(loss, models, batches, targets, settings, shape, updates, not_finite, examples):
-    """Trainings of clients with dense examples.
+def descend(loss, models, batches, targets, settings, shape, updates, not_finite, examples):
+    """Updates of agents, all steps of one after those of another.
 
     Parameters
     ----------
     loss : int
         One of the codes of `glm_kernels`.
     models : ndarray [width, size]
-        Model that each client starts at.
+        Model that each agent starts at.
     batches : triple of ndarray, [width], [all steps] and [drawn] of int64
-        Steps of each client, examples of each step, and the examples, one step behind the other.
+        Steps of each agent, examples of each step, and the examples, one step behind the other.
     targets : ndarray [n] of float64
         Class numbers or real values.
-    settings : tuple (rates [width], momenta [width], proximals [width], l2)
-        Settings of each client; strength of the L2 term.
+    settings : tuple (l2, bounds [width], rates [width], clips [width]) or (l2, bounds, rates, momenta, proximals)
+        Strength of the L2 term, most norm of each update, size of each agent's steps; and what they are clipped to, or
+        their momentum and strength of the proximal term.
     shape : tuple (outputs, features, intercept)
         Shape of the model.
     updates : ndarray [width, size]
         Written.
     not_finite : ndarray [width] of int64
-        Written: how many steps were left out.
-    examples : ndarray [n, features] of float32
-        One example a row.
+        Written: number of mean gradients that were not finite.
+    examples : tuple of ndarray
+        [n, features] of float32, one example a row; or ``values``, ``columns`` [stored] and ``rows`` [n + 1] of CSR.
     """
-    (steps, lengths, packed), (rates, momenta, proximals, l2), (outputs, _, intercept) = batches, settings, shape
+    (steps, lengths, packed), (outputs, features, intercept) = batches, shape
+    l2, bounds, rates = settings[:3]
     size, step, first = models.shape[1], 0, 0
     w, g = np.empty(size, models.dtype), np.empty(size, models.dtype)
     h, u, v = np.empty(size), np.empty(size), np.empty(size)
     z, four = np.empty((4, outputs), models.dtype), np.empty(4, np.int64)
     for k in range(models.shape[0]):
         start = models[k]
-        w[:], u[:], v[:] = start, 0, 0
+        w[:], u[:] = start, 0
+        if len(settings) == 5:
+            v[:] = 0
         not_finite[k] = 0
         for _ in range(steps[k]):
-            batch, sound = packed[first : first + lengths[step]], False
-            if is_finite(w) and dense_batch(g, w, loss, batch, targets, z, four, intercept, examples):
-                sound = whole_gradient(h, g, start, u, batch.size, l2, proximals[k])
-            if sound:
-                accelerate(w, u, v, h, start, rates[k], momenta[k])
+            batch, sound = packed[first : first + lengths[step]], is_finite(w)
+            if len(examples) == 1:
+                sound = sound and dense_batch(g, w, loss, batch, targets, z, four, intercept, examples[0])
             else:
-                not_finite[k] += 1
+                values, columns, rows = examples
+                sound = sound and csr_batch(
+                    g, w, loss, batch, targets, z[0], features, intercept, values, columns, rows
+                )
+            if len(settings) == 4:
+                norm = mean_gradient(h, g, start, u, batch.size, l2) if sound else np.inf
+                move(u, w, start, h, norm, rates[k], settings[3][k])
+                sound = norm < np.inf
+            else:
+                sound = sound and whole_gradient(h, g, start, u, batch.size, l2, settings[4][k])
+                if sound:
+                    accelerate(w, u, v, h, start, rates[k], settings[3][k])
+            not_finite[k] += not sound
             first += lengths[step]
             step += 1
-        finish(updates[k], u, np.inf)
+        finish(updates[k], u, bounds[k])
 
 
 @_compiled
-def csr_training(loss, models, batches, targets, settings, shape, updates, not_finite, *sparse):
-    """`dense_training` for examples in CSR form: ``values``, ``columns`` [stored] and ``rows`` [n + 1]."""
-    (steps, lengths, packed), (rates, momenta, proximals, l2), (outputs, features, intercept) = batches, settings, shape
-    values, columns, rows = sparse
-    size, step, first = models.shape[1], 0, 0
-    w, g = np.empty(size, models.dtype), np.empty(size, models.dtype)
-    h, u, v = np.empty(size), np.empty(size), np.empty(size)
-    z = np.empty(outputs, models.dtype)
-    for k in range(models.shape[0]):
-        start = models[k]
-        w[:], u[:], v[:] = start, 0, 0
-        not_finite[k] = 0
-        for _ in range(steps[k]):
-            batch, sound = packed[first : first + lengths[step]], False
-            if is_finite(w) and csr_batch(g, w, loss, batch, targets, z, features, intercept, values, columns, rows):
-                sound = whole_gradient(h, g, start, u, batch.size, l2, proximals[k])
-            if sound:
-                accelerate(w, u, v, h, start, rates[k], momenta[k])
-            else:
-                not_finite[k] += 1
-            first += lengths[step]
-            step += 1
-        finish(updates[k], u, np.inf)
-
-
-@_compiled
-def training_step(w, g, h, u, v, start, examples, l2, proximal, rate, momentum):
-    """Take a step of `Objective.local_training` with the sum g of gradients at w. Returns whether it is finite."""
-    sound = is_finite(w) and whole_gradient(h, g, start, u, examples, l2, proximal)
+def descent_step(w, g, h, u, v, start, examples, settings):
+    """Take one step of `descend` with the sum g of gradients at w, and ``settings`` of one agent: (l2, rate, clip) or
+    (l2, rate, momentum, proximal). Returns whether it is finite."""
+    l2, rate = settings[:2]
+    sound = is_finite(w) and is_finite(g)
+    if len(settings) == 3:
+        norm = mean_gradient(h, g, start, u, examples, l2) if sound else np.inf
+        move(u, w, start, h, norm, rate, settings[2])
+        return norm < np.inf
+    sound = sound and whole_gradient(h, g, start, u, examples, l2, settings[3])
     if sound:
-        accelerate(w, u, v, h, start, rate, momentum)
+        accelerate(w, u, v, h, start, rate, settings[2])
     return sound
-
-
-@_compiled
-def update_step(w, g, h, u, start, examples, l2, pace, clip):
-    """Take a step of `Objective.local_updates` with the sum g of gradients at w. Returns whether it is finite."""
-    norm = np.inf
-    if is_finite(w) and is_finite(g):
-        norm = mean_gradient(h, g, start, u, examples, l2)
-    move(u, w, start, h, norm, pace, clip)
-    return norm < np.inf
 
 
 @_compiled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,74 +15,34 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.objectives.asked import Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates
 from gossamer.objectives.chains.compiled import CLIPPED, SCORED, SUMMED
-from gossamer.objectives.linear.updates import place, round_step, training_step, update_step, write_update
-from gossamer.objectives.local_training import PackedTrainings
-from gossamer.objectives.local_updates import Ragged
+from gossamer.objectives.linear.updates import descent_step, place, round_step, write_update
+from gossamer.objectives.local_training import Descent
 from gossamer.objectives.networks.batching import Piece, in_order, pieces, without_subnormals
 from gossamer.threads import one_blas_thread
 
 
-@dataclass
-class _Walk:
-    """A client on its way from ``start``: its model w, what it has moved by, u, and room for gradients."""
+def descend(kernel: Kernel, models: FloatArray, data: Split, given: Descent, l2: float, threads: int) -> LocalUpdates:
+    """See `Objective.local_updates` and `Objective.local_training`; one agent a thread."""
+    updates, size = np.empty_like(models), models.shape[1]
+    steps_before = np.cumsum(given.steps) - given.steps
+    examples_before = np.cumsum(given.lengths) - given.lengths
 
-    start: FloatArray
-    w: FloatArray
-    g: FloatArray
-    h: npt.NDArray[np.float64]
-    u: npt.NDArray[np.float64]
-
-    @classmethod
-    def from_(cls, start: FloatArray) -> _Walk:
-        size = len(start)
-        return cls(start, start.copy(), np.empty_like(start), np.empty(size), np.zeros(size))
-
-
-def train(
-    kernel: Kernel, models: FloatArray, data: Split, given: PackedTrainings, l2: float, threads: int
-) -> LocalUpdates:
-    """See `Objective.local_training`."""
-    step_ends = np.cumsum(given.steps)
-    example_ends = np.cumsum(given.lengths)
-
-    def client(k: int, update: FloatArray) -> int:
-        walk, velocity, wrong = _Walk.from_(models[k]), np.zeros(models.shape[1]), 0
-        first, last = step_ends[k] - given.steps[k], step_ends[k]
-        lengths = given.lengths[first:last]
-        ends = example_ends[first:last]
-        packed = given.examples[ends[0] - lengths[0] : ends[-1]] if len(ends) else given.examples[:0]
-        settings = (l2, given.proximals[k], given.rates[k], given.momenta[k])
-        for rows in _gradients(kernel, walk, data, packed, lengths):
-            wrong += not training_step(walk.w, walk.g, walk.h, walk.u, velocity, walk.start, rows, *settings)
-        write_update(update, walk.u, np.inf)
+    def agent(k: int) -> int:
+        start, w, g = models[k], models[k].copy(), np.empty_like(models[k])
+        h, (u, v), wrong = np.empty(size), np.zeros((2, size)), 0
+        settings = (l2, given.rates[k], *(each[k] for each in given.settings))
+        steps = slice(steps_before[k], steps_before[k] + given.steps[k])
+        lengths, firsts = given.lengths[steps], examples_before[steps]
+        first = firsts[0] if len(firsts) else 0
+        x, y, index = kernel.examples(data, given.examples[first : first + lengths.sum()])
+        for at, count in zip((firsts - first).tolist(), lengths.tolist()):
+            kernel.sum(x, y, index[at : at + count], w, g)
+            wrong += not descent_step(w, g, h, u, v, start, count, settings)
+        write_update(updates[k], u, given.bounds[k])
         return wrong
 
-    return _each(kernel, client, models, threads)
-
-
-def update(
-    kernel: Kernel,
-    models: FloatArray,
-    data: Split,
-    given: tuple[Ragged, npt.NDArray[np.float64], npt.NDArray[np.float64]],
-    l2: float,
-    threads: int,
-) -> LocalUpdates:
-    """See `Objective.local_updates`."""
-    (shapes, rows), rates, clips = given
-    ends = np.cumsum(shapes.prod(1))
-
-    def agent(k: int, update: FloatArray) -> int:
-        walk, wrong = _Walk.from_(models[k]), 0
-        steps, length = shapes[k]
-        packed = rows[ends[k] - steps * length : ends[k]]
-        for count in _gradients(kernel, walk, data, packed, np.full(steps, length)):
-            arguments = (walk.w, walk.g, walk.h, walk.u, walk.start, count, l2, rates[k] / steps, clips[k])
-            wrong += not update_step(*arguments)
-        write_update(update, walk.u, rates[k] * clips[k])
-        return wrong
-
-    return _each(kernel, agent, models, threads)
+    with kernel.alone():
+        return LocalUpdates(updates, np.fromiter(in_order(agent, range(len(models)), threads), np.int64, len(models)))
 
 
 def walk(kernel: Kernel, rounds: Sequence[LocalRound], data: Split, l2: float, threads: int) -> LocalSums:
@@ -105,23 +65,6 @@ def walk(kernel: Kernel, rounds: Sequence[LocalRound], data: Split, l2: float, t
     with kernel.alone(), np.errstate(over="ignore", invalid="ignore"):
         found = list(in_order(one, rounds, threads))
     return LocalSums([u for u, _ in found], np.array([wrong for _, wrong in found], np.int64))
-
-
-def _gradients(kernel: Kernel, walk: _Walk, data: Split, packed: IndexArray, lengths: IndexArray) -> Iterator[int]:
-    """Put the sum of each batch's gradients at ``walk.w`` into ``walk.g``, one batch at a time; their lengths."""
-    x, y, index = kernel.examples(data, packed)
-    first = 0
-    for length in lengths.tolist():
-        kernel.sum(x, y, index[first : first + length], walk.w, walk.g)
-        first += length
-        yield length
-
-
-def _each(kernel: Kernel, client: Callable[[int, FloatArray], int], models: FloatArray, threads: int) -> LocalUpdates:
-    updates = np.empty_like(models)
-    with kernel.alone():
-        wrong = in_order(lambda k: client(k, updates[k]), range(len(models)), threads)
-        return LocalUpdates(updates, np.fromiter(wrong, np.int64, len(models)))
 
 
 RUN, LONG_RUN, LARGE = 16, 64, 2**17

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 import gossamer.objectives.networks.torch_extra  # noqa: F401  (says how to install torch where it is missing)
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.objectives import local_updates
 from gossamer.objectives.asked import (
     Clip,
     Evaluation,
@@ -21,7 +20,6 @@ from gossamer.objectives.asked import (
     LocalRound,
     LocalSums,
     LocalUpdates,
-    Training,
     clips_of,
 )
 
@@ -34,7 +32,7 @@ from gossamer.errors import DataError, ModelError, SpecError
 from gossamer.objectives.asked import Computing
 from gossamer.objectives.chains.compiled import MADE
 from gossamer.objectives.local_steps import checked
-from gossamer.objectives.local_training import PackedTrainings
+from gossamer.objectives.local_training import Descent
 from gossamer.objectives.loss_settings import OwnLoss
 from gossamer.objectives.networks import kernel as torch_kernel
 from gossamer.objectives.networks.batching import (
@@ -352,26 +350,12 @@ class TorchModule(Objective):
         given = [checked(each, self.size, len(data)) for each in rounds]
         return torch_kernel.walk(kernel, given, data, self.l2, self.threads)
 
-    def local_updates(
-        self,
-        models: FloatArray,
-        data: Split,
-        batches: Sequence[IndexArray],
-        rates: npt.NDArray[np.float64],
-        clips: npt.NDArray[np.float64],
-    ) -> LocalUpdates:
-        """See `Objective.local_updates`; one agent a thread, where there are kernels."""
+    def descended(self, models: FloatArray, data: Split, given: Descent) -> LocalUpdates:
+        """See `Objective.local_updates` and `Objective.local_training`; one agent a thread, where there are kernels."""
         if (kernel := self.plan(data).kernel) is None:
-            return super().local_updates(models, data, batches, rates, clips)
-        given = local_updates.checked(batches, rates, clips, len(data))
-        return torch_kernel.update(kernel, self._rows(models, len(batches)), data, given, self.l2, self.threads)
-
-    def local_training(self, models: FloatArray, data: Split, trainings: Sequence[Training]) -> LocalUpdates:
-        """See `Objective.local_training`; one client a thread, where there are kernels."""
-        if (kernel := self.plan(data).kernel) is None:
-            return super().local_training(models, data, trainings)
-        given = PackedTrainings.of(trainings, len(data))
-        return torch_kernel.train(kernel, self._rows(models, len(trainings)), data, given, self.l2, self.threads)
+            return super().descended(models, data, given)
+        models = self._rows(models, len(given.steps))
+        return torch_kernel.descend(kernel, models, data, given, self.l2, self.threads)
 
     def computing(self) -> Computing:
         """See `Objective.computing`; of the first data that gradients were asked for."""
