@@ -35,7 +35,7 @@ KINDS = frozenset(
         *("Gradient", "Round", "Release", "LocalUpdate", "MaskingStep"),
         *("DataSide", "DataSides", "UnitSide", "UnitSides", "AgentSide", "MaskedSide"),
         *("DeployedSide", "DeployedUnitSide", "FilledSide", "LoneAgent", "NoData"),
-        *("UnitLedger", "AgentLedger", "DurableLawLedger"),
+        *("UnitLedger", "AgentLedger"),
         *("Samples", "Stream", "ClientUpdate", "MaskedMember", "Curator", "Nothing"),
         *("Account", "Charges"),
         *("Pool", "TimedPool", "Filled", "Side"),

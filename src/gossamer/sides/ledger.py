@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -39,27 +39,6 @@ class Receipt(NamedTuple):
     kind: Kind
     owners: tuple[str, ...] = ()
     clip: float | None = None
-
-
-class Accounts(Protocol):
-    """Durable accounts that one run is given, as what it is charged opens them."""
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        """Relation by which data sets count as neighbours."""
-        ...
-
-    def releases(self, owner: str, most: Counts, part: str = "") -> Any:
-        """An account of so many releases of each kind; of a ``part`` of the data set, if it is named."""
-        ...
-
-    def stream(self, owner: str, stream: StreamKind) -> Any:
-        """An account of the records of a stream."""
-        ...
-
-    def sums(self, owner: str, noise: AgentNoise | None, most: int) -> Any:
-        """An account of all that a plan reveals, and of so many sums that the owner adds noise to itself."""
-        ...
 
 
 class Account(StrEnum):
@@ -179,8 +158,17 @@ class Charges:
             return sum(counts.values())
         return sum(self._of(counts, owner).values())
 
-    def opened(self, owner: str, accounts: Accounts) -> dict[str, Any] | None:
-        """Durable accounts of it all, by owner where there are several; None where nothing can be held to a plan.
+    def stored(self, owner: str, relation: NeighboringRelation, opened: Callable[[str], Any]) -> Ledger:
+        """A durable ledger of it all; one in memory where nothing can be held to a plan.
+
+        Parameters
+        ----------
+        owner : str
+            Name of the party.
+        relation : NeighboringRelation
+            Relation by which data sets count as neighbours in the accounts.
+        opened : callable
+            Function that opens the durable account of one of several owners, by name, or of the party itself ("").
 
         Raises
         ------
@@ -189,18 +177,16 @@ class Charges:
             the bound, and taking all away by the bound alone, so accounts of examples that come and go would count the
             releases as half of what they reveal of one example.
         """
-        if self.account is Account.STREAM:
-            return {"": accounts.stream(owner, self.law)}
-        if self.account is Account.SUMS:
-            return {"": accounts.sums(owner, self.law, sum(self.kinds.values()))}
-        if self.unit == CLIENT and accounts.relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
+        by_kind = self.account is Account.RELEASES
+        if by_kind and self.unit == CLIENT and relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
             raise SpecError(
                 "updates of whole clients are charged to a budget of the relation replace_one, found "
                 "add_or_remove_one: one example that comes or goes may move an update by twice its bound"
             )
         if not self.held:
-            return None
-        return {name: accounts.releases(name or owner, self.kinds, name) for name in self.owners or ("",)}
+            return MemoryLedger(owner, self)
+        parts = self.owners if by_kind and self.owners else ("",)
+        return StoredLedger(owner, {part: opened(part) for part in parts}, self)
 
 
 NO_CHARGES = Charges({}, unit=None, observer=None, account=Account.SUMS)
@@ -335,8 +321,6 @@ class StoredLedger:
     @property
     def counts(self) -> dict[Any, int]:
         """Number of charges of each law; of a curator, by owner and law."""
-        if self.charges.account is not Account.RELEASES:
-            return {} if self.charges.law is None else {self.charges.law: self.releases}
         return {
             (name, kind) if name else kind: number
             for name, account in self._accounts.items()
@@ -357,11 +341,6 @@ class StoredLedger:
         StorageError
             If it could not be written.
         """
-        if self.charges.account is not Account.RELEASES:
-            if receipt.kind != self.charges.law:  # an account of one law is not told which it charges
-                raise BudgetSpent(f"{self.owner}: {self.charges.refusal({}, receipt)}")
-            self._accounts[""].charge()
-            return self.releases
         # One account an owner. A crash between two of them has charged some for what nobody is given: too much is safe.
         for name in receipt.owners if self.charges.curator else ("",):
             self._accounts[name].charge(receipt.kind)

@@ -15,8 +15,8 @@ from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import Factorisation
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, StreamKind
-from gossamer.runtimes.storage.ledger import FileAccounts, LedgerFile, admits_all, stored_ledger
-from gossamer.sides.ledger import NO_CHARGES, Account, Charges, Ledger, MemoryLedger, Receipt
+from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
+from gossamer.sides.ledger import Account, Charges, Ledger, MemoryLedger, Receipt
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, Revealed, Trust
 
 KIND, OTHER = ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.5), 3), ReleaseKind(Gaussian(1.0, 1.0), Poisson(0.5), 3)
@@ -125,6 +125,6 @@ def test_a_raw_update_is_charged_for_a_replacement_whatever_the_owner_counts_by(
     curator = Curator({CLIENT: 20}, 3, ("a", "b", "c"), 1.0)
     side = ClientUpdate(bound=1.0, scope=curator.scope, behind=curator)
     file = LedgerFile(":memory:")
-    NO_CHARGES.opened("a", FileAccounts(file, "data", "run", BUDGET, side, Trust.SCOPE))
+    stored_ledger(file, "a", "data", "run", BUDGET, side, Trust.SCOPE)
     true = curator.revealed(Trust.SCOPE).divergence(BUDGET.order, NeighboringRelation.REPLACE_ONE)
     assert file.spent("data") == true > curator.revealed(Trust.SCOPE).divergence(BUDGET.order, BUDGET.relation)

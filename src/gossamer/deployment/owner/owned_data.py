@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ from gossamer.privacy.releases import Counts, checked_counts
 from gossamer.privacy.sampling import without_late
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.runtimes.storage.contents import Content, Difference, KnownElsewhere, rename
-from gossamer.runtimes.storage.ledger import DurableLawLedger, DurableLedger, LedgerFile
+from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile
 
 # Data that are in a run once only: where the noise that counts is that of a sum with other parties in it.
 #
@@ -304,12 +304,10 @@ class OwnedData:
         run: str,
         node: str,
         divergence: float,
-        noise: AgentNoise | None = None,
-        sums: int = 0,
-        *,
+        sums: Mapping[AgentNoise, int] | None = None,
         terms: bytes = b"",
         entry: FilterEntry = NOTHING_PROVED,
-    ) -> DurableLawLedger:
+    ) -> DurableLedger:
         """The ledger of an agent of a unit, with all that the run will reveal of its data in it.
 
         Parameters
@@ -318,10 +316,8 @@ class OwnedData:
             Names; the node is the agent.
         divergence : float
             Divergence at ``budget.order``; see `gossamer.sides.plan.SidePlan.revealed`.
-        noise : AgentNoise, optional
-            Noise that the agent adds to each of its updates.
-        sums : int
-            Number of masked sums.
+        sums : mapping of AgentNoise to int, optional
+            Number of masked sums, by the noise that the agent adds to each of its updates.
         terms : bytes
             All that the divergence rests on. What its server releases of an agent's data is counted by the server, so
             that nothing here would tell another run of the same name from the one that was charged.
@@ -333,7 +329,7 @@ class OwnedData:
         BudgetSpent, SpecError, StorageError
             As for `ledger`.
         """
-        return self.file.open_agent(node, *self._account(run, node, divergence), divergence, noise, sums, terms, entry)
+        return self.file.open(node, *self._account(run, node, divergence), sums or {}, divergence, entry, terms)
 
     def once_in(self, run: str, node: str) -> AbstractContextManager[None]:
         """Entering of a plan inside, of a run that no other node is in with any of these examples."""

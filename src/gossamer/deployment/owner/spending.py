@@ -13,9 +13,8 @@ from gossamer.deployment.owner.policy import OwnerPolicy
 from gossamer.privacy.accounting.filters import EitherFilter, FilterTotal
 from gossamer.privacy.accounting.series import RunSeries
 from gossamer.privacy.guarantees import remarks
-from gossamer.runtimes.storage.account import Spent
 from gossamer.runtimes.storage.contents import Accepted
-from gossamer.runtimes.storage.ledger import LedgerFile
+from gossamer.runtimes.storage.ledger import LedgerFile, Spent
 from gossamer.runtimes.storage.receipts import Witnessed
 
 

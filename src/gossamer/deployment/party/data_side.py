@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,15 +26,13 @@ from gossamer.experiment.preparation.prepared import Prepared
 from gossamer.keys.membership import AGENT
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.releases import Counts
-from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.streams.noise_streams import StreamKind, StreamRecord
+from gossamer.privacy.streams.noise_streams import StreamRecord
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage.file import LOST, File, Format
-from gossamer.runtimes.storage.ledger import DurableLawLedger, DurableLedger, LedgerFile, admits_all, stored_ledger
+from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile, admits_all, stored_ledger
 from gossamer.runtimes.storage.receipts import StoredReceipts
 from gossamer.sides.filled import nobody_like
-from gossamer.sides.ledger import NO_CHARGES, Ledger, MemoryLedger, StoredLedger
+from gossamer.sides.ledger import NO_CHARGES, Account, Ledger, MemoryLedger
 from gossamer.sides.masked_side import Signing
 from gossamer.sides.plan import SidePlan, Trust, counts_of, most_of
 from gossamer.sides.receipts import PURPOSE as RECEIPTS
@@ -61,7 +58,7 @@ _NUMBERS = np.dtype("<f8")
 
 
 class SideFile:
-    """The file of one node of one run: a `RoundMark`, and `Records`.
+    """The file of one node of one run: a `RoundMark`, and `StreamRecords`.
 
     Parameters
     ----------
@@ -345,69 +342,45 @@ def _owners_ledger(agreed: Agreed, owned: OwnedData, folder: StateFolder) -> Led
     """The ledger of a party with data, in the file of its owner."""
     name, run = agreed.terms.me.name, agreed.terms.invitation.run
     side = agreed.plan.side(name)
-    charges, accounts = side.charges() or NO_CHARGES, _OwnersAccounts(agreed, side, owned, folder)
+    charges = side.charges() or NO_CHARGES
     if charges.most is None:
         # What nothing is proved of has spent all that its data had left, and no number of releases is more than that:
         # nor is none, since nothing holds the node to what was planned.
         owned.ledger(run, name, counts_of(side) or {}, proved=False, enforced=False)
         return MemoryLedger(name, charges)
-    opened = charges.opened(name, accounts)
-    assert opened is not None, "what is held to a plan has accounts"
-    return StoredLedger(name, opened, charges)
+
+    def opened(part: str) -> DurableLedger:
+        """All that the run reveals is in the account before the party joins."""
+        proved = math.isfinite(agreed.plan.epsilons[name])
+        with _once_where_shared(agreed, side, owned):
+            if charges.account is Account.RELEASES:
+                return owned.ledger(run, name, charges.kinds, proved=proved)
+            # A whole update moves as far as a replacement does, whatever relation the owner counts its examples by.
+            revealed = side.revealed(Trust.SCOPE if _trusting(agreed, owned) else Trust.NOBODY)
+            divergence = revealed.divergence(owned.budget.order, NeighboringRelation.REPLACE_ONE)
+            return owned.unit_share(run, name, divergence, charges.kinds, unit_terms(agreed, folder), revealed.entry)
+
+    return charges.stored(name, owned.budget.relation, opened)
+
+
+def _trusting(agreed: Agreed, owned: OwnedData) -> bool:
+    """Whether the owner trusts those whom the plan counts on: an agent's server, or others to add their noise."""
+    if agreed.terms.me.role == AGENT:
+        return owned.policy.trust_own_server
+    return relies(owned.policy, asked(agreed, owned.name))
+
+
+def _once_where_shared(agreed: Agreed, side: SidePlan, owned: OwnedData) -> AbstractContextManager[None]:
+    """Entering of a plan, where the noise that counts is that of a sum and not of what this party sends."""
+    me = agreed.terms.me
+    if side.trusted.counts_on(me.name) is None and not side.trusted.scope:
+        return nullcontext()
+    return owned.once_in(agreed.terms.invitation.run, me.name)
 
 
 def _server_ledger(side: SidePlan, name: str, run: str, file: LedgerFile) -> Ledger:
     """Ledger of how much a server releases of others' data. What that reveals is in the ledgers of the owners."""
     return stored_ledger(file, name, "unit", run, admits_all(NeighboringRelation.REPLACE_ONE), side, Trust.SCOPE)
-
-
-@dataclass(frozen=True)
-class _OwnersAccounts:
-    """Accounts of one run in the ledger of a party's owner: all that it reveals is there before the party joins."""
-
-    agreed: Agreed
-    side: SidePlan
-    owned: OwnedData
-    folder: StateFolder
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.owned.budget.relation
-
-    @property
-    def _run(self) -> str:
-        return self.agreed.terms.invitation.run
-
-    @property
-    def _trusting(self) -> bool:
-        """Whether the owner trusts those whom the plan counts on: an agent's server, or others to add their noise."""
-        policy = self.owned.policy
-        if self.agreed.terms.me.role == AGENT:
-            return policy.trust_own_server
-        return relies(policy, asked(self.agreed, self.owned.name))
-
-    @property
-    def _once(self) -> AbstractContextManager[None]:
-        """Entering of a plan, where the noise that counts is that of a sum and not of what this party sends."""
-        me = self.agreed.terms.me
-        if self.side.trusted.counts_on(me.name) is None and not self.side.trusted.scope:
-            return nullcontext()
-        return self.owned.once_in(self._run, me.name)
-
-    def releases(self, owner: str, most: Counts, part: str = "") -> DurableLedger:
-        with self._once:
-            return self.owned.ledger(self._run, owner, most, proved=math.isfinite(self.agreed.plan.epsilons[owner]))
-
-    def stream(self, owner: str, stream: StreamKind) -> DurableLawLedger:
-        raise AssertionError(f"{owner} has data of its own, and releases no unit's records")
-
-    def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableLawLedger:
-        trust = Trust.SCOPE if self._trusting else Trust.NOBODY
-        # A whole update moves as far as a replacement does, whatever relation the owner counts its examples by.
-        revealed, terms = self.side.revealed(trust), unit_terms(self.agreed, self.folder)
-        divergence = revealed.divergence(self.owned.budget.order, NeighboringRelation.REPLACE_ONE)
-        with self._once:
-            return self.owned.unit_share(self._run, owner, divergence, noise, most, terms=terms, entry=revealed.entry)
 
 
 def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:

@@ -22,8 +22,8 @@ from gossamer.keys.errors import InvitationError
 from gossamer.protocol.link import Link
 from gossamer.protocol.trace import Step, check_is_trace, whole_steps, write_step
 from gossamer.runtimes.host import Host
-from gossamer.runtimes.storage.account import FORMAT as LEDGER
 from gossamer.runtimes.storage.file import File
+from gossamer.runtimes.storage.ledger import FORMAT as LEDGER
 from gossamer.runtimes.storage.store import FORMAT as NODE
 from gossamer.runtimes.storage.store import WITNESS_FORMAT, SqliteStore
 from gossamer.sides.ledger import Charges

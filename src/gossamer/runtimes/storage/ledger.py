@@ -15,49 +15,42 @@ proved is the largest budget that ever applied.
 
 A charge is committed, and only then returns; so a process that is killed has charged all that it released, and at most
 one release more. Several runs, in several processes, may use one ledger at the same time.
+
+Kinds of releases are bytes in the file, and what is asked and what is written are one transaction, so that runs which
+charge at the same time see each other.
 """
 
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from gossamer.errors import SpecError
+import gossamer.privacy.tasks  # noqa: F401  gives mechanisms and sampling schemes their encodings
+from gossamer.errors import BudgetSpent, SpecError
+from gossamer.numbers import real_number
+from gossamer.privacy.accounting.accountants import renyi_divergence
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, FilterEntry, FilterTotal
+from gossamer.privacy.accounting.gaussian_fit import release_mu
 from gossamer.privacy.accounting.ledger import ReleasePlan
 from gossamer.privacy.accounting.series import RunSeries
+from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
-from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.streams.noise_streams import StreamKind
-from gossamer.protocol.encoding import encode
-from gossamer.runtimes.storage.account import (
-    FORMAT,
-    PAID,
-    Account,
-    Asking,
-    Spent,
-    asking_given,
-    asking_of,
-    check_filter,
-    decoded,
-    disagreement,
-    encoded,
-    release_cost,
-    runs_in,
-    runs_on,
-    series_of,
-    spent_on,
-    total_of,
-    whole,
-)
+from gossamer.protocol.encoding import decode, encode
+from gossamer.runtimes.storage import contents, receipts
 from gossamer.runtimes.storage.contents import Contents
-from gossamer.runtimes.storage.file import File
-from gossamer.runtimes.storage.receipts import StoredReceipts, Witnessed, witnessed_in
-from gossamer.sides.ledger import Ledger, MemoryLedger, StoredLedger
+from gossamer.runtimes.storage.file import File, Format
+from gossamer.runtimes.storage.receipts import StoredReceipts, Witnessed, noted_in, witnessed_in
+from gossamer.sides.ledger import NO_CHARGES, Account, Kind, Ledger
 from gossamer.sides.plan import SidePlan, Trust
+
+Place = tuple[str, int, int]
+"""The name of a series, the number of one of its plans, and how many runs that has."""
+_UNPLANNED = encode(None)
 
 
 def admits_all(relation: NeighboringRelation) -> EitherFilter:
@@ -90,92 +83,171 @@ def stored_ledger(
     BudgetSpent
         If the plan does not fit into what is left; nothing is charged.
     SpecError
-        If nothing is charged for the plan, the run was opened with another one, or the budget does not count what one
+        If the run was opened with another one, or the budget does not count what one
         example moves a whole client's update by.
     StorageError
         If it cannot be written.
     """
-    charges = plan.charges()
-    if charges is None:
-        raise SpecError(f"nothing that {name} releases is charged")
-    ledger = charges.opened(name, FileAccounts(file, data_set, run, budget, plan, trust))
-    return MemoryLedger(name, charges) if ledger is None else StoredLedger(name, ledger, charges)
+    charges = plan.charges() or NO_CHARGES
+
+    def opened(part: str) -> DurableLedger:
+        # What records of a stream reveal is in the ledgers of those whose data they hold.
+        divergence = None if charges.account is Account.RELEASES else 0.0
+        if charges.account is Account.SUMS:
+            # A whole update moves as far as a replacement does, whatever relation the budget counts examples by.
+            divergence = plan.revealed(trust).divergence(budget.order, NeighboringRelation.REPLACE_ONE)
+        terms = b"" if charges.account is Account.SUMS else None
+        where = f"{data_set} {part}" if part else data_set
+        return file.open(name, where, run, budget, charges.kinds, divergence, NOTHING_PROVED, terms)
+
+    return charges.stored(name, budget.relation, opened)
 
 
-@dataclass(frozen=True)
-class FileAccounts:
-    """Accounts of one run, in a file."""
-
-    file: LedgerFile
-    data_set: str
-    run: str
-    budget: EitherFilter
-    plan: SidePlan
-    trust: Trust
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.budget.relation
-
-    def releases(self, owner: str, most: Counts, part: str = "") -> DurableLedger:
-        return self.file.open(owner, f"{self.data_set} {part}" if part else self.data_set, self.run, self.budget, most)
-
-    def stream(self, owner: str, stream: StreamKind) -> DurableLawLedger:
-        # What the records reveal is in the ledgers of those whose data they hold.
-        return self.file.open_stream(owner, self.data_set, self.run, self.budget, stream, 0.0)
-
-    def sums(self, owner: str, noise: AgentNoise | None, most: int) -> DurableLawLedger:
-        # A whole update moves as far as a replacement does, whatever relation the budget counts examples by.
-        divergence = self.plan.revealed(self.trust).divergence(self.budget.order, NeighboringRelation.REPLACE_ONE)
-        return self.file.open_agent(owner, self.data_set, self.run, self.budget, divergence, noise, most)
-
-
-# The durable ledger of what has one law: the records of a unit's stream of noise, or the masked sums of an agent.
-
-
-class DurableLawLedger:
-    """The releases of one law, opened for so many of them.
-
-    Made by `LedgerFile.open_stream`, and by `LedgerFile.open_agent` with what the unit releases already in it.
-
-    Parameters
-    ----------
-    account : Account
-        Account of the unit's server, or of the agent.
-    law : StreamKind, AgentNoise or None
-        Law of each release; None for an agent that adds no noise.
-    most : int
-        Number for which it is opened.
-    what, spent : str
-        One release in words, and what is said once all are charged.
+class Cost(NamedTuple):
+    """The price of something, in each of the two filters.
 
     Attributes
     ----------
-    releases : int
-        Number of those that are charged.
+    divergence : float
+        Divergence at the order of the Renyi filter.
+    entry : FilterEntry
+        Entry of the Gaussian one.
     """
 
-    def __init__(
-        self, account: Account, law: StreamKind | AgentNoise | None, most: int, *, what: str, spent: str
-    ) -> None:
-        self._account, self._most, self._what, self._spent = account, most, what, spent
-        self._kind = encode(None if law is None else law.describe())
-        self.releases = sum(account.counts().values())
+    divergence: float
+    entry: FilterEntry = FilterEntry(math.inf)
+
+
+PAID = Cost(0.0, FilterEntry(0.0))
+"""Of what was paid for before."""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """Request with which a run is opened.
+
+    Attributes
+    ----------
+    plan : mapping of bytes to int, or None
+        Releases by kind, or none for a run without a plan.
+    divergence : float
+        Divergence of the whole plan.
+    entry : callable
+        Function of what the whole plan enters a Gaussian filter with, after what that has.
+    places : sequence of Place
+        Places where it would be in a series.
+    """
+
+    plan: Mapping[bytes, int] | None
+    divergence: float
+    entry: Callable[[FilterTotal], FilterEntry]
+    places: Sequence[Place] = ()
 
     @property
-    def owner(self) -> str:
-        """The unit's server, or the agent."""
-        return self._account.owner
-
-    def charge(self) -> None:
-        """Charge the next release; as `DurableLedger.charge`."""
-        self.releases = self._account.charge(self._kind, self._what, PAID, self._refusal)
-
-    def _refusal(self, before: int) -> str | None:
-        return None if before < self._most else self._spent
+    def written(self) -> bytes:
+        """The plan; the order in which its kinds are listed does not matter."""
+        return _UNPLANNED if self.plan is None else encode(tuple(sorted(self.plan.items())))
 
 
-class LedgerFile:
+def _request(
+    plan: Mapping[Any, int],
+    budget: EitherFilter,
+    divergence: float | None,
+    entry: FilterEntry | None,
+    terms: bytes | None,
+) -> _Request:
+    """A plan of releases, or one whose costs are known."""
+    written = {encoded(kind): number for kind, number in plan.items()}
+    if terms is not None:
+        written[encode(("terms", terms))] = 0
+    if divergence is None:
+
+        def computed(total: FilterTotal) -> FilterEntry:  # when it is needed
+            # A budget without end admits what nothing is proved about, too.
+            return NOTHING_PROVED if budget.epsilon == math.inf else budget.gaussian.entry(plan, total)
+
+        return _Request(written, known(budget.renyi.spent(plan)), computed, _places(plan, budget))
+    if entry is None:
+        entry = FilterEntry(0.0) if divergence == 0 else NOTHING_PROVED
+    entered = FilterEntry(known(entry.mu, "a mu"), known(entry.failure, "a failure"))
+    if not entered.failure < 1:
+        raise SpecError(f"a failure is a probability below 1, found {entry.failure!r}")
+    return _Request(written, known(divergence), lambda total: entered)
+
+
+def _places(plan: Counts, budget: EitherFilter) -> list[Place]:
+    """Places that a run of ``plan`` would have in the series of a budget, in their order."""
+    listed = [(one.name, number, fixed) for one in budget.series for number, fixed in enumerate(one.plans)]
+    return [(name, number, fixed.runs) for name, number, fixed in listed if plan and fixed.fits(plan)]
+
+
+def release_cost(kind: Any, budget: EitherFilter) -> Cost:
+    """The price of one release that is in no plan."""
+    divergence = known(renyi_divergence(kind, budget.order, budget.relation))
+    return Cost(divergence, FilterEntry(release_mu(kind, budget.relation)))
+
+
+def known(value: Any, what: str = "a divergence") -> float:
+    """``value``, if it is one, of the type that files keep as a number."""
+    number = real_number(value)
+    if not number >= 0:
+        raise SpecError(f"{what} is a number, 0 or more (infinite without noise), found {value!r}")
+    return number
+
+
+_CASTS: dict[Any, Any] = {"float": float, "int": int}  # by the names of types in annotations
+
+
+@lru_cache(maxsize=1024)
+def encoded(kind: Kind) -> bytes:
+    """Kinds that are equal, such as of a clip 1 and a clip 1.0, are the same bytes: one count for both."""
+    if not isinstance(kind, ReleaseKind):
+        return encode(kind.describe())
+    parts = (_cast(kind.mechanism), _cast(kind.sampling), int(kind.size))
+    return encode(parts)
+
+
+def _cast(part: Any) -> Any:
+    """A mechanism or a sampling scheme with numbers of the types that it declares."""
+    casts = {field.name: _CASTS[field.type] for field in fields(part) if field.type in _CASTS}
+    return replace(part, **{name: cast(getattr(part, name)) for name, cast in casts.items()})
+
+
+@lru_cache(maxsize=1024)
+def decoded(kind: bytes) -> ReleaseKind:
+    """The kind behind `encoded`."""
+    return ReleaseKind(*decode(kind))
+
+
+_LOWERED = "if that is lost, lower the policy's epsilon by what runs were charged since the copy that you have"
+FORMAT = Format(
+    what="the ledger",
+    identifier=int.from_bytes(b"GSML"),
+    version=6,
+    tables=(
+        "CREATE TABLE data_set (name TEXT PRIMARY KEY, renyi_order REAL NOT NULL, relation TEXT NOT NULL, "
+        "series BLOB NOT NULL)",
+        # `divergence`, `mu` and `failure` are of the whole plan; a run without a plan, or in a series, has spent none.
+        "CREATE TABLE run (data_set TEXT NOT NULL, name TEXT NOT NULL, plan BLOB NOT NULL, divergence REAL NOT NULL, "
+        "mu REAL NOT NULL, failure REAL NOT NULL, series TEXT, place INTEGER, PRIMARY KEY (data_set, name))",
+        # `divergence` and `mu` are of one release, which a plan has already paid for.
+        "CREATE TABLE charge (data_set TEXT NOT NULL, run TEXT NOT NULL, kind BLOB NOT NULL, divergence REAL NOT NULL, "
+        "mu REAL NOT NULL, releases INTEGER NOT NULL, PRIMARY KEY (data_set, run, kind))",
+        *contents.TABLES,
+        *receipts.TABLES,
+    ),
+    damaged=f"see to its disk, and put the newest copy of it and of its key back; {_LOWERED}",
+    older=f"put the newest one back; {_LOWERED}, delete the file that knows of it and go on",
+)
+_RELEASE = (
+    "INSERT INTO charge VALUES (?, ?, ?, ?, ?, 1) "
+    "ON CONFLICT (data_set, run, kind) DO UPDATE SET releases = releases + 1"
+)
+_ROUNDING = 1 + 1e-9
+"""Versions of numerical packages may differ in the last digits of one and the same divergence."""
+
+
+class LedgerFile(File):
     """The ledgers of one owner's data sets, in a file that outlives runs.
 
     Attributes
@@ -189,7 +261,7 @@ class LedgerFile:
         Made if it does not exist. ``:memory:`` keeps it in memory, for tests of crashes in virtual time: what was
         charged stays there as long as this object.
     key : bytes, optional
-        The secret that it is sealed with; without one it can be read, and `unlock` gives it later.
+        The secret that it is sealed with; without one it can be read, and `File.unlock` gives it later.
 
     Raises
     ------
@@ -200,40 +272,16 @@ class LedgerFile:
     """
 
     def __init__(self, path: str | Path, key: bytes | None = None) -> None:
-        self._file = File(Path(path), FORMAT, {}, alone=False, key=key)
-        self.contents = Contents(self._file)
+        super().__init__(Path(path), FORMAT, {}, alone=False, key=key)
+        self.contents = Contents(self)
         try:
-            with self._file.transaction():
-                why = disagreement(self._file)
+            with self.transaction():
+                why = self._disagreement()
             if why is not None:
-                raise self._file.damage(why)
+                raise self.damage(why)
         except BaseException:
             self.close()
             raise
-
-    def unlock(self, key: bytes) -> None:
-        """Have the key that the ledger is sealed with; only with it is anything written to it.
-
-        Raises
-        ------
-        WrongStore
-            If it is sealed with another one.
-        """
-        self._file.unlock(key)
-
-    def seal_with(self, key: bytes) -> None:
-        """Seal the ledger with a new key; inside a transaction."""
-        self._file.seal_with(key)
-
-    def back_up(self, copy: Path) -> None:
-        """Copy the ledger, with what is in its log, to a file that does not exist yet; runs may go on charging.
-
-        Raises
-        ------
-        StorageError
-            If it cannot be written.
-        """
-        self._file.back_up(copy)
 
     def open(
         self,
@@ -241,8 +289,10 @@ class LedgerFile:
         data_set: str,
         run: str,
         budget: EitherFilter,
-        plan: Counts | None = None,
+        plan: Mapping[Any, int] | None = None,
         divergence: float | None = None,
+        entry: FilterEntry | None = None,
+        terms: bytes | None = None,
     ) -> DurableLedger:
         """The ledger of ``run`` on ``data_set``; with what was charged, if the run was there before.
 
@@ -255,11 +305,18 @@ class LedgerFile:
         budget : EitherFilter
             Budget for everything ever released from the data set. With an infinite epsilon all is admitted, and
             counted.
-        plan : mapping of ReleaseKind to int, optional
+        plan : mapping of Kind to int, optional
             The most releases of each kind, fixed from public information.
         divergence : float, optional
-            Divergence that the plan is charged with; by default that of its kinds at the budget's order. If it is
-            given, no series has a place for the plan, and nothing of Gaussian privacy is proved unless it is 0.
+            Divergence that the plan is charged with, at the budget's order; by default that of its kinds. It is given
+            for the records of a stream, and for all that whoever the budget is against will see of an agent
+            (`gossamer.privacy.streams.agent_noise`). Then no series has a place for the plan.
+        entry : FilterEntry, optional
+            The same as Gaussian differential privacy, but for a failure; by default nothing is proved of it unless the
+            divergence is 0.
+        terms : bytes, optional
+            Terms of an agent, whose data its unit's server releases: a run that is opened again on other terms is
+            another run.
 
         Raises
         ------
@@ -272,133 +329,131 @@ class LedgerFile:
         StorageError
             If it cannot be written.
         """
-        account = Account(self._file, owner, data_set, run, budget)
         if plan is None:
-            account.open(Asking(None, 0.0, lambda total: FilterEntry(0.0)))
-            return DurableLedger(account, None)
+            found = DurableLedger(self, owner, data_set, run, budget, None)
+            found.open(_Request(None, 0.0, lambda total: FilterEntry(0.0)))
+            return found
         plan = {kind: number for kind, number in checked_counts(plan).items() if number}
-        account.open(asking_of(account.budget, plan, divergence))
-        return DurableLedger(account, ReleasePlan(plan))
-
-    def open_stream(
-        self,
-        owner: str,
-        data_set: str,
-        run: str,
-        budget: EitherFilter,
-        stream: StreamKind,
-        divergence: float,
-        entry: FilterEntry = NOTHING_PROVED,
-    ) -> DurableLawLedger:
-        """The ledger of a unit's stream of noise, a plan by nature; see `open`.
-
-        Parameters
-        ----------
-        owner, data_set, run, budget
-            The same as there; the owner is the unit's server.
-        stream : StreamKind
-            Opened for all rounds.
-        divergence : float
-            An upper bound of the Renyi divergence of all its records together, at the budget's order.
-        entry : FilterEntry
-            The same as Gaussian differential privacy, but for a failure.
-        """
-        account = Account(self._file, owner, data_set, run, budget)
-        records = whole(stream.records, "records of a stream")
-        account.open(asking_given({encode(stream.describe()): records}, divergence, entry))
-        spent = f"the stream was opened for {records} records"
-        return DurableLawLedger(account, stream, records, what="a record", spent=spent)
-
-    def open_agent(
-        self,
-        owner: str,
-        data_set: str,
-        run: str,
-        budget: EitherFilter,
-        divergence: float,
-        noise: AgentNoise | None = None,
-        most: int = 0,
-        terms: bytes = b"",
-        entry: FilterEntry = NOTHING_PROVED,
-    ) -> DurableLawLedger:
-        """The ledger of an agent of a unit, whose data its unit's server releases; see `open`.
-
-        All that will ever be released of the agent's data in the run enters at once, before the agent joins.
-
-        Parameters
-        ----------
-        owner, data_set, run, budget
-            The same as there; the owner is the agent.
-        divergence : float
-            An upper bound of the Renyi divergence, at the budget's order, of all that whoever the budget is against
-            will see (`gossamer.privacy.streams.agent_noise`).
-        noise : AgentNoise, optional
-            Noise that the agent adds to its updates itself, if it does.
-        most : int
-            Number of masked sums.
-        terms : bytes
-            Bytes of what was agreed on: a run that is opened again on other terms is another run.
-        entry : FilterEntry
-            The same as Gaussian differential privacy, but for a failure.
-        """
-        account = Account(self._file, owner, data_set, run, budget)
-        most = whole(most, "masked sums")
-        plan = {} if noise is None else {encode(noise.describe()): most}
-        account.open(asking_given(plan | {encode(("terms", terms)): 0}, divergence, entry))
-        spent = f"the ledger was opened for {most} sums"
-        return DurableLawLedger(account, noise, most, what="a masked sum", spent=spent)
+        found = DurableLedger(self, owner, data_set, run, budget, ReleasePlan(plan))
+        found.open(_request(plan, budget, divergence, entry, terms))
+        return found
 
     def receipts(self, run: str, party: str) -> StoredReceipts:
         """Receipts of what ``party`` has released in ``run``, in the same file as their charges."""
-        return StoredReceipts(self._file, run, party)
+        return StoredReceipts(self, run, party)
 
     def witnessed(self, run: str) -> Witnessed | None:
         """Receipts of a ``run``, as `runs` names it, and who has countersigned them; None if it has none."""
-        return witnessed_in(self._file, run)
-
-    def rehearsal(self) -> AbstractContextManager[None]:
-        """Whatever is done to the ledger inside: nothing of it stays, but what would be refused is."""
-        return self._file.rehearsal()
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Whatever is done to the ledger and its contents inside: all of it or nothing."""
-        return self._file.transaction()
+        return witnessed_in(self, run)
 
     @property
     def data_sets(self) -> list[str]:
         """All that something was spent of, or that was looked at, by name."""
-        found = self._file.rows("SELECT name FROM data_set UNION SELECT data_set FROM content")
+        found = self.rows("SELECT name FROM data_set UNION SELECT data_set FROM content")
         return sorted(name for (name,) in found)
 
     def filter_of(self, data_set: str) -> tuple[float, NeighboringRelation] | None:
         """Order and relation of a data set's filter; None before it was opened."""
-        found = self._file.rows("SELECT renyi_order, relation FROM data_set WHERE name = ?", data_set)
+        found = self.rows("SELECT renyi_order, relation FROM data_set WHERE name = ?", data_set)
         return (found[0][0], NeighboringRelation(found[0][1])) if found else None
 
     def runs(self, data_set: str) -> list[Spent]:
         """List what each run has spent of ``data_set``, in the order in which they were opened."""
-        return runs_on(self._file, data_set)
+        statement = (
+            "SELECT name, run.divergence + IFNULL(SUM(releases * charge.divergence), 0.0), IFNULL(SUM(releases), 0), "
+            "run.mu * run.mu + IFNULL(SUM(releases * charge.mu * charge.mu), 0.0), failure, series FROM run "
+            "LEFT JOIN charge ON charge.data_set = run.data_set AND charge.run = run.name "
+            "WHERE run.data_set = ? GROUP BY name ORDER BY run.rowid"
+        )
+        return [
+            Spent(name, divergence, releases, math.sqrt(squared), failure, series)
+            for name, divergence, releases, squared, failure, series in self.rows(statement, data_set)
+        ]
 
     def spent(self, data_set: str) -> float:
-        """The divergence that ``data_set`` has spent at its filter's order: of plans, and of releases without one."""
-        return spent_on(self._file, data_set)
+        """The divergence at the filter's order of all plans on ``data_set``, and of all releases without one."""
+        plans = self.rows("SELECT divergence FROM run WHERE data_set = ?", data_set)
+        statement = "SELECT releases * divergence FROM charge WHERE data_set = ?"
+        return math.fsum(divergence for (divergence,) in [*plans, *self.rows(statement, data_set)])
 
     def total(self, data_set: str) -> FilterTotal:
-        """Total that ``data_set`` has spent as Gaussian privacy."""
-        return total_of(self._file, data_set)
+        """Total that ``data_set`` has spent as Gaussian differential privacy, but for failures."""
+        plans = self.rows("SELECT mu, failure FROM run WHERE data_set = ?", data_set)
+        charges = self.rows("SELECT mu, releases FROM charge WHERE data_set = ?", data_set)
+        return FilterTotal.of([*plans, *((mu * math.sqrt(releases), 0.0) for mu, releases in charges)])
 
     def series(self, data_set: str) -> dict[RunSeries, int]:
-        """The series of ``data_set``, and how many runs of each were begun."""
-        found = series_of(self._file, data_set)
-        return {one: runs_in(self._file, data_set, one.name) for one in found}
+        """The series that were set aside of ``data_set``, and how many runs of each were begun."""
+        count = "SELECT COUNT(*) FROM run WHERE data_set = ? AND series = ?"
+        found = self.rows("SELECT series FROM data_set WHERE name = ?", data_set)
+        listed = map(RunSeries.of, decode(found[0][0])) if found else ()
+        return {one: self.rows(count, data_set, one.name)[0][0] for one in listed}
 
-    def check_filter(self, data_set: str, budget: EitherFilter) -> None:
-        """Raise SpecError if ``data_set`` was begun with another filter than that of an owner's ``budget``."""
-        check_filter(self._file, data_set, budget)
+    def check_filter(self, data_set: str, budget: EitherFilter) -> bool:
+        """Whether a data set's filter is fixed; it is when the data set is first opened.
 
-    def close(self) -> None:
-        """Give the file back."""
-        self._file.close()
+        RunSeries are fixed at the same time: a part of a budget that was set aside later might have been spent.
+
+        Raises
+        ------
+        SpecError
+            If it is another one than that of an owner's ``budget``.
+        """
+        found = self.rows("SELECT renyi_order, relation FROM data_set WHERE name = ?", data_set)
+        if not found:
+            return False
+        (order, relation), mine = found[0], (float(budget.order), str(budget.relation))
+        if (order, relation) != mine:
+            raise SpecError(
+                f"data set {data_set!r} is accounted for at order {order:g} under {relation}, found order {mine[0]:g} "
+                f"under {mine[1]}; a filter's order and relation never change"
+            )
+        series = tuple(self.series(data_set))
+        if _plain(series) != _plain(budget.series):
+            raise SpecError(
+                f"data set {data_set!r} was begun with {_listed(series)}, found {_listed(budget.series)}; what is set "
+                "aside never changes"
+            )
+        return True
+
+    def _disagreement(self) -> str | None:
+        """Say what the two filters and the receipts do not agree on, of what has been charged; None where they do."""
+        for (run,) in self.rows("SELECT name FROM run WHERE divergence > 0 AND mu = 0 AND failure = 0"):
+            return f"one filter has counted run {run!r} and the other has not"
+        for chain, noted in noted_in(self).items():
+            # What a server releases of others' data is kept by the run alone.
+            where = "SELECT IFNULL(SUM(releases), 0) FROM charge WHERE run IN (?, ?)"
+            ((charged,),) = self.rows(where, chain, chain.rpartition("/")[0])
+            if charged != noted:
+                return f"it has {charged} releases of {chain}, and receipts of {noted}"
+        return None
+
+
+class Spent(NamedTuple):
+    """Amount that one run has spent of one data set.
+
+    Attributes
+    ----------
+    run : str
+        The name.
+    divergence : float
+        Divergence at the filter's order: of its plan, or of its releases if it has none; 0 in a series.
+    releases : int
+        Number of releases that it has charged, of all kinds.
+    mu : float
+        Parameter of Gaussian differential privacy, but for ``failure``; 0 in a series.
+    failure : float
+        The probability.
+    series : str or None
+        The name of its series, if it is in one.
+    """
+
+    run: str
+    divergence: float
+    releases: int
+    mu: float
+    failure: float
+    series: str | None
 
 
 class DurableLedger:
@@ -408,25 +463,71 @@ class DurableLedger:
 
     Attributes
     ----------
-    counts : dict of ReleaseKind to int
+    file : LedgerFile
+        File that it is in.
+    owner : str
+        Name in messages: the node.
+    data_set, run : str
+        Names.
+    budget : EitherFilter
+        Budget for everything ever released from the data set.
+    plan : ReleasePlan or None
+        The most releases of each kind; None where the budget decides about each.
+    counts : dict of Kind to int
         Numbers of what has been charged.
     """
 
-    def __init__(self, account: Account, plan: ReleasePlan | None) -> None:
-        self._account, self._plan = account, plan
-        self.counts: dict[ReleaseKind, int] = {decoded(kind): number for kind, number in account.counts().items()}
+    def __init__(
+        self, file: LedgerFile, owner: str, data_set: str, run: str, budget: EitherFilter, plan: ReleasePlan | None
+    ) -> None:
+        self.file, self.owner, self.data_set, self.run, self.budget = file, owner, data_set, run, budget
+        self.plan, self.counts = plan, dict[Any, int]()
 
-    @property
-    def owner(self) -> str:
-        """Owner of the data."""
-        return self._account.owner
+    def open(self, request: _Request) -> None:
+        """Enter the run, with what its plan costs; or find it again, with what was charged.
+
+        Raises
+        ------
+        BudgetSpent
+            If the plan does not fit into what is left.
+        SpecError
+            If the data set was opened for another order, relation or series, or the run with another plan, or with one
+            that reveals less.
+        """
+        self._enter(request)
+        kinds = {} if self.plan is None else {encoded(kind): kind for kind in self.plan.most}
+        statement = "SELECT kind, releases FROM charge WHERE data_set = ? AND run = ? ORDER BY rowid"
+        counted = self.file.rows(statement, self.data_set, self.run)
+        self.counts = {kinds.get(kind) or decoded(kind): number for kind, number in counted}
+
+    def _enter(self, request: _Request) -> None:
+        entry = self._entry(request)  # it may take seconds, and others wait for a transaction
+        with self.file.transaction():
+            if not self.file.check_filter(self.data_set, self.budget):
+                budget = self.budget
+                row = self.data_set, float(budget.order), str(budget.relation), encode(_plain(budget.series))
+                self.file.execute("INSERT INTO data_set VALUES (?, ?, ?, ?)", *row)
+            if (known := self._find(request)) is not None:
+                # An owner who has lowered the budget since has the run refused.
+                if request.plan is not None and known.series is None:
+                    self._require(PAID, f"the plan of run {self.run!r}")
+                return
+            place = self._free_place(request)
+            if place is not None:
+                self._insert(request, 0.0, FilterEntry(0.0), place[:2])
+                return
+            if entry is None:  # another run has taken the place
+                entry = request.entry(self.file.total(self.data_set))
+            if request.plan is not None:
+                self._require(Cost(request.divergence, entry), f"the plan of run {self.run!r}")
+            self._insert(request, request.divergence, entry)
 
     @property
     def releases(self) -> int:
         """Number of releases that the run has been charged, of all kinds."""
         return sum(self.counts.values())
 
-    def charge(self, kind: ReleaseKind) -> None:
+    def charge(self, kind: Kind) -> None:
         """Charge one release. Only after this returns may its noise be drawn.
 
         Raises
@@ -436,8 +537,95 @@ class DurableLedger:
         StorageError
             If it could not be written. Its noise must not be drawn.
         """
-        plan, budget = self._plan, self._account.budget
-        refusal = None if plan is None else lambda before: plan.refusal({kind: before}, kind)
+        where, what = (self.data_set, self.run, encoded(kind)), str(kind.describe())
         # A plan has paid for its releases; what they reveal themselves is of no use.
-        cost = release_cost(kind, budget) if plan is None else PAID
-        self.counts[kind] = self._account.charge(encoded(kind), str(kind.describe()), cost, refusal)
+        cost = release_cost(kind, self.budget) if self.plan is None else PAID
+        with self.file.transaction():
+            found = "SELECT releases FROM charge WHERE data_set = ? AND run = ? AND kind = ?"
+            before: int = sum(releases for (releases,) in self.file.rows(found, *where))
+            if self.plan is None:
+                self._require(cost, what)
+            elif (reason := self.plan.refusal({kind: before}, kind)) is not None:
+                raise BudgetSpent(f"{self.owner}: release refused: {reason} ({what})")
+            self.file.execute(_RELEASE, *where, cost.divergence, cost.entry.mu)
+        self.counts[kind] = before + 1
+
+    def _entry(self, request: _Request) -> FilterEntry | None:
+        """Entry that the plan of a new run is counted with; None where it needs none."""
+        if self._find(request) is not None or self._free_place(request) is not None:
+            return None
+        return request.entry(self.file.total(self.data_set))
+
+    def _find(self, request: _Request) -> _Known | None:
+        """Return the run with this plan, if it is there."""
+        statement = "SELECT plan, divergence, series FROM run WHERE data_set = ? AND name = ?"
+        found = self.file.rows(statement, self.data_set, self.run)
+        if not found:
+            return None
+        known = _Known(*found[0])
+        paid = known.divergence
+        if known.series is not None:
+            paid = math.inf if request.divergence < math.inf else 0.0  # its series has paid for its kinds
+        # What was paid is the divergence: the same noise on what moves further is another plan.
+        if known.plan != request.written or request.divergence > paid * _ROUNDING:
+            raise SpecError(
+                f"{self.owner}: run {self.run!r} was opened on data set {self.data_set!r} with another plan, "
+                "which is fixed, an agent's with its spec, server and state folder; go on with that one, or give "
+                "the run another name"
+            )
+        return known
+
+    def _free_place(self, request: _Request) -> Place | None:
+        """The first place of the plan in a series that has a run left."""
+        statement = "SELECT COUNT(*) FROM run WHERE data_set = ? AND series = ? AND place = ?"
+        free = (place for place in request.places if self._one(statement, *place[:2]) < place[2])
+        return next(free, None)
+
+    def _one(self, statement: str, *values: Any) -> int:
+        found: int = self.file.rows(statement, self.data_set, *values)[0][0]
+        return found
+
+    def _insert(
+        self,
+        request: _Request,
+        divergence: float,
+        entry: FilterEntry,
+        place: tuple[str | None, int | None] = (None, None),
+    ) -> None:
+        row = self.data_set, self.run, request.written, divergence, *entry, *place
+        self.file.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row)
+
+    def _require(self, more: Cost, what: str) -> None:
+        """Refuse what does not fit into the budget."""
+        spent = self.file.spent(self.data_set)
+        total = self.file.total(self.data_set)
+        divergence, then = spent + more.divergence, total.plus(more.entry)
+        if self.budget.covers(divergence, then):
+            return
+        needed = self.budget.needed(divergence, then)
+        take = f"epsilon {rounded_up(needed)} at the same delta" if needed < math.inf else "more than any"
+        aside = f", of which {self.budget.set_aside:g} is set aside" if self.budget.series else ""
+        raise BudgetSpent(
+            f"{self.owner}: release refused: data set {self.data_set!r} has spent "
+            f"{_shares(self.budget, spent, total)}, and {what} fits into the rest of neither; it would take {take}, "
+            f"and the budget is {self.budget.epsilon:g}{aside}"
+        )
+
+
+class _Known(NamedTuple):
+    plan: bytes
+    divergence: float
+    series: str | None
+
+
+def _plain(series: Sequence[RunSeries]) -> tuple[object, ...]:
+    return tuple(sorted(one.plain() for one in series))
+
+
+def _listed(series: Sequence[RunSeries]) -> str:
+    return ", ".join(f"series {one.plain()!r}" for one in series) or "no series"
+
+
+def _shares(budget: EitherFilter, divergence: float, total: FilterTotal) -> str:
+    renyi, gaussian = budget.shares(divergence, total)
+    return f"{100 * renyi:.0f} % of its budget as Renyi divergence and {100 * gaussian:.0f} % as Gaussian privacy"

@@ -37,7 +37,7 @@ def enters(policy: Path, name: str, first: int, node: str, run: str = RUN) -> fl
     with closing(OwnedData.open(read_policy(policy), name)) as owned:
         owned.check(split(first))
         with owned.once_in(run, node):
-            owned.unit_share(run, node, 0.01, NOISE, 1)
+            owned.unit_share(run, node, 0.01, {NOISE: 1})
         return owned.file.spent(name)
 
 
@@ -62,11 +62,11 @@ def test_of_two_that_come_at_once_one_goes_on_at_most(policy: Path) -> None:
         owned.check(split(0))
         entering = owned.once_in(RUN, "a")
         with entering:
-            owned.unit_share(RUN, "a", 0.01, NOISE, 1)
+            owned.unit_share(RUN, "a", 0.01, {NOISE: 1})
         with closing(OwnedData.open(read_policy(policy), "wards")) as other:
             other.check(split(0))
             entering = owned.once_in(OTHER, "a")
             entering.__enter__()
-            other.unit_share(OTHER, "b", 0.01, NOISE, 1)
+            other.unit_share(OTHER, "b", 0.01, {NOISE: 1})
             with pytest.raises(DataError, match="at b, and"):
                 entering.__exit__(None, None, None)

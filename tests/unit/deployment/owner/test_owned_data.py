@@ -147,7 +147,7 @@ def test_what_late_answers_may_take_is_not_for_releases(opened: Open) -> None:
     """Of the policy's delta the ledger has all but 2^-40, which covers 2^40 answers that may be late."""
     data = opened()
     data.check()
-    account = data.ledger("run", "a", {KIND: 1})._account
+    account = data.ledger("run", "a", {KIND: 1})
     assert account.budget.delta == 1e-5 - 2.0**-40
     assert data.budget.delta == 1e-5, "what the owner reads is what the owner wrote"
 
@@ -609,7 +609,7 @@ def test_a_full_disk_stops_before_anything_is_spent(
     data.check()
     path = write(folder / "beds.csv", [f"{number},1,0" for number in range(3000)])
     beds = opened("beds", path)
-    beds.file._file._connection.execute("PRAGMA max_page_count=1")  # SQLite takes the number of pages that there are
+    beds.file._connection.execute("PRAGMA max_page_count=1")  # SQLite takes the number of pages that there are
     with pytest.raises(StorageError, match="disk is full; nothing was written"):
         beds.check()
     with pytest.raises(AssertionError):

@@ -38,7 +38,7 @@ VERSIONS = {18, 19}
 def write_ledger(path: Path) -> None:
     with closing(LedgerFile(path, KEY)) as file:
         for run in ("one/a", "two/a"):
-            file.open_agent("a", "wards", run, BUDGET, 0.1, entry=FilterEntry(0.3, 1e-9))
+            file.open("a", "wards", run, BUDGET, {}, 0.1, FilterEntry(0.3, 1e-9), b"")
 
 
 def write_store(path: Path) -> None:
@@ -165,7 +165,7 @@ def test_an_older_copy_is_refused(kind: str, path: Path, tmp_path: Path) -> None
     before = path.read_bytes()
     if kind == "ledger":
         with closing(LedgerFile(path, KEY)) as file:
-            file.open_agent("a", "wards", "three/a", BUDGET, 0.1, entry=FilterEntry(0.3, 1e-9))
+            file.open("a", "wards", "three/a", BUDGET, {}, 0.1, FilterEntry(0.3, 1e-9), b"")
     elif kind == "store":
         with closing(SqliteStore(path, "run", "a", KEY)) as store:
             store.append([b"more"])
@@ -190,10 +190,10 @@ def test_an_older_copy_is_refused(kind: str, path: Path, tmp_path: Path) -> None
 KILLED = """
 import os, sys
 from pathlib import Path
-from tests.unit.runtimes.storage.test_seal import BUDGET, KEY, Entry, LedgerFile
+from tests.unit.runtimes.storage.test_seal import BUDGET, KEY, FilterEntry, LedgerFile
 file = LedgerFile(Path(sys.argv[1]), KEY)
 for run in ("three/a", "four/a"):
-    file.open_agent("a", "wards", run, BUDGET, 0.1, entry=Entry(0.3, 1e-9))
+    file.open("a", "wards", run, BUDGET, {}, 0.1, FilterEntry(0.3, 1e-9), b"")
 os._exit(9)
 """
 

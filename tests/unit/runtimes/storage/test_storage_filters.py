@@ -153,21 +153,21 @@ NOISE = AgentNoise(scale=100, sensitivity=20.0, size=5)
 def test_units_enter_with_their_mu(file: LedgerFile) -> None:
     mu = math.sqrt(BUDGET.gaussian.level)
     too_much = 2 * BUDGET.renyi.level
-    file.open_stream("server", "wards", "run", BUDGET, STREAM, too_much, FilterEntry(0.6 * mu))
-    file.open_agent("agent", "wards", "two", BUDGET, too_much, NOISE, 2, entry=FilterEntry(0.7 * mu, 1e-9))
+    file.open("server", "wards", "run", BUDGET, {STREAM: 3}, too_much, FilterEntry(0.6 * mu))
+    file.open("agent", "wards", "two", BUDGET, {NOISE: 2}, too_much, terms=b"", entry=FilterEntry(0.7 * mu, 1e-9))
     assert file.total("wards") == FilterTotal(pytest.approx(0.85 * mu**2), 1e-9)
     with pytest.raises(BudgetSpent):
-        file.open_agent("agent", "wards", "three", BUDGET, too_much, entry=FilterEntry(0.7 * mu))
+        file.open("agent", "wards", "three", BUDGET, {}, too_much, entry=FilterEntry(0.7 * mu))
     with pytest.raises(BudgetSpent):  # nothing is proved as Gaussian privacy, so nothing more is covered that way
-        file.open_agent("agent", "wards", "three", BUDGET, 1e-6)
+        file.open("agent", "wards", "three", BUDGET, {}, 1e-6)
 
 
 # Which filter keeps a data set
 
 
 def test_costs_of_other_libraries_types_are_kept_as_numbers(path: Path, file: LedgerFile) -> None:
-    file.open_agent(
-        "agent", "wards", "run", BUDGET, np.float32(0.25), entry=FilterEntry(np.float32(0.5), np.float32(0.0))
+    file.open(
+        "agent", "wards", "run", BUDGET, {}, np.float32(0.25), entry=FilterEntry(np.float32(0.5), np.float32(0.0))
     )  # type: ignore[arg-type]
     assert (file.spent("wards"), file.total("wards")) == (0.25, FilterTotal(0.25, 0.0))
 
@@ -179,7 +179,7 @@ def test_a_filter_keeps_its_order_and_relation(file: LedgerFile) -> None:
             file.open("a", "beds", "two", replace(BUDGET, **change), {SMALL: 1})  # type: ignore[arg-type]
 
 
-# Series
+# RunSeries
 
 SERIES = RunSeries("monthly", 1.0, 0.5e-5, (SeriesPlan(2, 10, 0.01, 0.9), SeriesPlan(1, 500, 0.01, 2.0)))
 SERIES_BUDGET = EitherFilter(1.2, 1e-5, ADD, 20.0, (SERIES,))
@@ -271,8 +271,8 @@ def test_a_unit_counts_whole_records_and_sums(file: LedgerFile, number: float) -
     for make in (lambda: UnitLedger("server", (), STREAM, number), lambda: AgentLedger("agent", NOISE, 2, number)):  # type: ignore[arg-type]
         with pytest.raises(SpecError, match="a whole number of"):
             make()
-    with pytest.raises(SpecError, match="a whole number of masked sums"):
-        file.open_agent("agent", "wards", "run", BUDGET, 0.1, NOISE, number, entry=FilterEntry(0.1))  # type: ignore[arg-type]
+    with pytest.raises(AccountingError, match="a count of releases is a whole number"):
+        file.open("agent", "wards", "run", BUDGET, {NOISE: number}, 0.1, FilterEntry(0.1))  # type: ignore[arg-type]
     assert file.data_sets == []
 
 
@@ -305,7 +305,7 @@ def test_costs_are_numbers(file: LedgerFile, value: float) -> None:
         (0.1, FilterEntry(0.1, 1.0), "a probability below 1"),
     ):
         with pytest.raises(SpecError, match=expected):
-            file.open_stream("server", "wards", "run", BUDGET, STREAM, divergence, entry)
+            file.open("server", "wards", "run", BUDGET, {STREAM: 3}, divergence, entry)
         with pytest.raises(SpecError, match=expected):
-            file.open_agent("agent", "wards", "run", BUDGET, divergence, entry=entry)
+            file.open("agent", "wards", "run", BUDGET, {}, divergence, entry, b"")
     assert file.data_sets == []

@@ -251,13 +251,13 @@ STREAM = StreamKind(CorrelatedNoise(Factorisation("independent", 3), 2.0), 3, 5)
 
 
 def test_a_stream_is_a_plan(file: LedgerFile, another: Callable[[], LedgerFile]) -> None:
-    arguments = ("server", "wards", "run", BUDGET, STREAM, 0.7 * LEVEL)
-    ledger, simple = file.open_stream(*arguments), UnitLedger("server", ("a", "b"), STREAM)
+    arguments = ("server", "wards", "run", BUDGET, {STREAM: 3}, 0.7 * LEVEL)
+    ledger, simple = file.open(*arguments), UnitLedger("server", ("a", "b"), STREAM)
     assert file.spent("wards") == 0.7 * LEVEL
     for number in range(3):
-        again = another().open_stream(*arguments)
+        again = another().open(*arguments)
         assert again.releases == number
-        again.charge()
+        again.charge(STREAM)
         simple.charge()
     assert (
         StoredLedger("server", {"": again}, Charges({STREAM: 3}, owners=("a", "b"), account=Account.STREAM)).lines()
@@ -265,22 +265,24 @@ def test_a_stream_is_a_plan(file: LedgerFile, another: Callable[[], LedgerFile])
     )
     assert (again.owner, again.releases) == ("server", 3)
     for stale in (ledger, again):  # the older one has not seen the charges of the newer ones
-        with pytest.raises(BudgetSpent, match="server: release refused: the stream was opened for 3 records"):
-            stale.charge()
+        with pytest.raises(
+            BudgetSpent, match="server: release refused: the plan covers 3 releases of this kind, and all"
+        ):
+            stale.charge(STREAM)
     assert file.spent("wards") == 0.7 * LEVEL
     with pytest.raises(BudgetSpent):
-        file.open_stream("server", "wards", "two", BUDGET, STREAM, 0.4 * LEVEL)
+        file.open("server", "wards", "two", BUDGET, {STREAM: 3}, 0.4 * LEVEL)
     with pytest.raises(SpecError, match="another plan"):
-        file.open_stream("server", "wards", "run", BUDGET, replace(STREAM, records=4), 0.0)
+        file.open("server", "wards", "run", BUDGET, {replace(STREAM, records=4): 4}, 0.0)
 
 
 def test_the_same_noise_on_what_moves_further_is_another_plan(file: LedgerFile) -> None:
-    arguments = ("server", "wards", "run", BUDGET, STREAM)
-    file.open_stream(*arguments, 0.5 * LEVEL)
-    file.open_stream(*arguments, 0.5 * LEVEL * (1 + 1e-12))  # another version of a numerical package
-    file.open_stream(*arguments, 0.4 * LEVEL)
+    arguments = ("server", "wards", "run", BUDGET, {STREAM: 3})
+    file.open(*arguments, 0.5 * LEVEL)
+    file.open(*arguments, 0.5 * LEVEL * (1 + 1e-12))  # another version of a numerical package
+    file.open(*arguments, 0.4 * LEVEL)
     with pytest.raises(SpecError, match="another plan"):
-        file.open_stream(*arguments, 0.51 * LEVEL)
+        file.open(*arguments, 0.51 * LEVEL)
     assert file.spent("wards") == 0.5 * LEVEL
 
 
@@ -290,13 +292,13 @@ NOISE = AgentNoise(scale=100, sensitivity=20.0, size=5)
 def test_what_a_unit_will_release_enters_an_agents_ledger_at_once(
     file: LedgerFile, another: Callable[[], LedgerFile]
 ) -> None:
-    arguments = ("agent", "wards", "run", BUDGET, 0.6 * LEVEL, NOISE, 2)
-    ledger, simple = file.open_agent(*arguments), AgentLedger("agent", NOISE, 2)
+    arguments = ("agent", "wards", "run", BUDGET, {NOISE: 2}, 0.6 * LEVEL, None, b"")
+    ledger, simple = file.open(*arguments), AgentLedger("agent", NOISE, 2)
     assert file.spent("wards") == 0.6 * LEVEL
     for number in range(2):
-        again = another().open_agent(*arguments)
+        again = another().open(*arguments)
         assert again.releases == number
-        again.charge()
+        again.charge(NOISE)
         simple.charge()
     assert (
         StoredLedger("agent", {"": again}, Charges({NOISE: 2}, observer="own server", account=Account.SUMS)).lines()
@@ -304,32 +306,34 @@ def test_what_a_unit_will_release_enters_an_agents_ledger_at_once(
     )
     assert again.owner == "agent"
     for stale in (ledger, again):
-        with pytest.raises(BudgetSpent, match="agent: release refused: the ledger was opened for 2 sums"):
-            stale.charge()
+        with pytest.raises(
+            BudgetSpent, match="agent: release refused: the plan covers 2 releases of this kind, and all are"
+        ):
+            stale.charge(NOISE)
     assert another().spent("wards") == 0.6 * LEVEL
     with pytest.raises(BudgetSpent):
-        file.open_agent("agent", "wards", "two", BUDGET, 0.5 * LEVEL)
-    for changed in ((NOISE, 3), (replace(NOISE, scale=99), 2), (None, 0)):
+        file.open("agent", "wards", "two", BUDGET, {}, 0.5 * LEVEL, None, b"")
+    for changed in ({NOISE: 3}, {replace(NOISE, scale=99): 2}, {}):
         with pytest.raises(SpecError, match="another plan"):
-            file.open_agent("agent", "wards", "run", BUDGET, 0.6 * LEVEL, *changed)  # type: ignore[arg-type]
+            file.open("agent", "wards", "run", BUDGET, changed, 0.6 * LEVEL, None, b"")
 
 
 def test_on_other_terms_a_run_of_the_same_name_is_another_one(file: LedgerFile) -> None:
     """Nothing is counted here that would tell an agent's second run from the one that was charged."""
-    arguments = ("agent", "wards", "run", BUDGET, 0.6 * LEVEL)
-    file.open_agent(*arguments, terms=b"a spec and a server")
-    file.open_agent(*arguments, terms=b"a spec and a server")
+    arguments = ("agent", "wards", "run", BUDGET, {}, 0.6 * LEVEL)
+    file.open(*arguments, terms=b"a spec and a server")
+    file.open(*arguments, terms=b"a spec and a server")
     for terms in (b"another spec", b""):
         with pytest.raises(SpecError, match="another plan"):
-            file.open_agent(*arguments, terms=terms)
+            file.open(*arguments, terms=terms)
     assert file.spent("wards") == 0.6 * LEVEL
 
 
 def test_an_agent_without_noise_draws_none(file: LedgerFile) -> None:
-    ledger = file.open_agent("agent", "wards", "run", BUDGET, 0.6 * LEVEL)
+    ledger = file.open("agent", "wards", "run", BUDGET, {}, 0.6 * LEVEL, None, b"")
     assert (ledger.releases, StoredLedger("agent", {"": ledger}, NO_CHARGES).lines()) == (0, [])
-    with pytest.raises(BudgetSpent, match="opened for 0 sums"):
-        ledger.charge()
+    with pytest.raises(BudgetSpent, match="not in the plan"):
+        ledger.charge(NOISE)
 
 
 def test_what_each_run_has_spent(file: LedgerFile) -> None:
@@ -338,7 +342,7 @@ def test_what_each_run_has_spent(file: LedgerFile) -> None:
         ledger = file.open("a", "wards", run, BUDGET, plan)
         for kind in (KIND, OTHER, KIND):
             ledger.charge(kind)
-    file.open_agent("agent", "wards", "three", BUDGET, 0.1)
+    file.open("agent", "wards", "three", BUDGET, {}, 0.1)
     file.open("a", "others", "two", BUDGET, {KIND: 1}).charge(KIND)
     other = renyi_divergence(OTHER, 16.0, ADD)
     found = file.runs("wards")
@@ -351,7 +355,7 @@ def test_what_each_run_has_spent(file: LedgerFile) -> None:
 @pytest.mark.parametrize("divergence", [-0.1, math.nan])
 def test_a_divergence_is_not_negative(file: LedgerFile, divergence: float) -> None:
     with pytest.raises(SpecError, match="a divergence is a number, 0 or more"):
-        file.open_stream("server", "wards", "run", UNLIMITED, STREAM, divergence)
+        file.open("server", "wards", "run", UNLIMITED, {STREAM: 3}, divergence)
 
 
 # Files
@@ -360,7 +364,7 @@ def test_a_divergence_is_not_negative(file: LedgerFile, divergence: float) -> No
 def test_a_full_disk_charges_nothing(file: LedgerFile, another: Callable[[], LedgerFile]) -> None:
     ledger = file.open("a", "wards", "run", UNLIMITED)
     ledger.charge(KIND)
-    file._file._connection.execute("PRAGMA max_page_count=1")  # SQLite takes the number of pages that there are
+    file._connection.execute("PRAGMA max_page_count=1")  # SQLite takes the number of pages that there are
 
     def charge_until_full() -> None:
         for size in range(1000):  # a page holds a number of kinds
@@ -370,7 +374,7 @@ def test_a_full_disk_charges_nothing(file: LedgerFile, another: Callable[[], Led
         charge_until_full()
     there = another().open("a", "wards", "run", UNLIMITED)
     assert ledger.counts == there.counts
-    file._file._connection.execute("PRAGMA max_page_count=100000")  # there is room again
+    file._connection.execute("PRAGMA max_page_count=100000")  # there is room again
     ledger.charge(OTHER)
     assert another().open("a", "wards", "run", UNLIMITED).counts == {**there.counts, OTHER: 1}
 
@@ -391,7 +395,7 @@ def test_a_store_is_no_ledger_and_one_of_another_version_is_refused(path: Path, 
 
 
 def test_a_ledger_synchronises_every_commit(file: LedgerFile) -> None:
-    assert [file._file.rows(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous")] == ["wal", 2]
+    assert [file.rows(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous")] == ["wal", 2]
 
 
 def test_a_ledger_in_memory_ends_with_its_object() -> None:
