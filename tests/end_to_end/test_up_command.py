@@ -11,9 +11,9 @@ import yaml
 from tests.end_to_end.regression_tables import MADE
 
 from gossamer.cli import main
+from gossamer.data.columns import TargetRange
 from gossamer.data.datasets import blank_dataset
 from gossamer.data.settings import DatasetSettings
-from gossamer.data.targets import TargetRange
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.deployment.owner.spending import spendings
 from gossamer.deployment.party.data import load_party_split

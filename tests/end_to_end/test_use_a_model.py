@@ -164,7 +164,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "no target": (lambda: ("evaluate", "out", "new.csv"), "new.csv: no column 'ill'"),
     "another label": (
         lambda: ("evaluate", "out", changed(ill="maybe")),
-        "the label maybe, which is none of no, yes",
+        "the label maybe, which is none of the 2 classes no, yes",
     ),
     "a newer model": (lambda: ("predict", newer(), "new.csv"), "expected a model of format 1, found format 7"),
     "no results": (lambda: ("predict", "nowhere", "new.csv"), "nowhere: expected the folder of a run"),

@@ -13,14 +13,23 @@ import scipy.sparse as sp
 
 from gossamer.data.catalogue import KNOWN, KnownDataset
 from gossamer.data.catalogue import search_path as search_path
-from gossamer.data.declaration import Declaration
-from gossamer.data.examples import Features, Labelled, Labels, Owners, Split, as_float32
+from gossamer.data.columns import TargetRange
+from gossamer.data.declaration import Classes, Declaration, choose_layout, classes_of
+from gossamer.data.examples import (
+    Features,
+    Labelled,
+    Labels,
+    Owners,
+    Split,
+    are_numbers,
+    as_float32,
+    held_out,
+    warn_of_shared_persons,
+    without_last,
+)
 from gossamer.data.formats import infer_format, read_files
-from gossamer.data.persons import warn_of_shared_persons
-from gossamer.data.preparing import Classes, Treatment, choose_layout, classes_of, held_out, targets_of, without_last
 from gossamer.data.settings import GENERATED, IN_MEMORY, TABLES, ConstantScale, Format, Layout, SyntheticSettings
 from gossamer.data.settings import DatasetSettings as DatasetSettings
-from gossamer.data.targets import TargetRange, are_numbers, real_targets
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.randomness import stream
 
@@ -104,7 +113,7 @@ def declared_form(settings: DatasetSettings) -> Form:
             f"missing: {', '.join(missing)}"
         )
     classes = _classes(settings)
-    names = None if classes is None else classes.names()
+    names = None if classes is None else tuple(map(", ".join, classes))
     flat = (math.prod(shape),) if layout == "sparse" else shape
     return Form(flat, None if names is None else len(names), names, layout, settings.format)
 
@@ -147,9 +156,7 @@ def blank_dataset(settings: DatasetSettings) -> Dataset:
     form = declared_form(settings)
     blank = Split(_no_rows(form), np.zeros(0, np.float32) if form.classes is None else np.zeros(0, np.int64))
     known = declared(settings)
-    classes = _classes(known)
-    members = None if classes is None else classes.members()
-    declaration = Declaration.of(known, form.format, form.shape, form.layout, members)
+    declaration = Declaration.of(known, form.format, form.shape, form.layout, _classes(known))
     return Dataset(
         settings.name,
         blank,
@@ -336,72 +343,59 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
         do not fit together, or nothing is left to test on.
     """
     if settings.synthetic is not None:
-        return _drawn(settings)
+        origin = f"drawn with seed {settings.synthetic.seed}"
+        return dataset_of(settings, *graph_regression(settings.synthetic), Path(settings.name), origin)
     settings = settings.complete()
     origin = _resolve(settings)
     train, own_test = read_files(origin.format, origin.train, origin.test, settings)
-    return _dataset(settings, origin.format, train, own_test, origin.train, _described(origin))
+    return dataset_of(settings, train, own_test, origin.train, _described(origin), origin.format)
 
 
-def dataset_of(settings: DatasetSettings, train: Labelled, test: Labelled | None, where: Path, source: str) -> Dataset:
-    """Make a data set of examples that are in memory; ``where`` they are, for errors.
+def dataset_of(
+    settings: DatasetSettings,
+    train: Labelled,
+    own_test: Labelled | None,
+    where: Path,
+    source: str,
+    form: Format | None = None,
+) -> Dataset:
+    """Make a data set of examples.
+
+    Parameters
+    ----------
+    settings : DatasetSettings
+        Settings that say what is done to them.
+    train, own_test : Labelled
+        Examples to train on and to test on; without the latter some of the former are held out.
+    where : Path
+        Place of the examples, for errors.
+    source : str
+        Words on where they are from.
+    form : str, optional
+        Format of their files; None for arrays.
 
     Raises
     ------
     DataError
         If labels do not fit together, examples are not as ``features`` says, or nothing is left to test on.
     """
-    return _dataset(settings, None, train, test, where, source)
-
-
-def _dataset(
-    settings: DatasetSettings,
-    form: Format | None,
-    train: Labelled,
-    own_test: Labelled | None,
-    where: Path,
-    source: str,
-) -> Dataset:
-    found = classes_of(train.labels, settings)
+    classes, known = classes_of(train.labels, settings), KNOWN.get(settings.name)
     train, test = _hold_out(train, settings) if own_test is None else (train, own_test)
     warn_of_shared_persons(settings.name, train.persons, test.persons)
-    treatment = Treatment.of(settings, form or "npz", settings.layout or choose_layout(train.features))
-
-    def split(examples: Labelled, which: str) -> Split:
-        features = treatment.apply(examples.features, where)
-        return Split(features, targets_of(examples.labels, found, which, examples.places, settings.target_scale))
-
-    splits = split(train, "training"), split(test, "test")
-    for each in splits:
-        if not np.isfinite(each.features.data if each.sparse else each.features).all():
-            raise DataError(f"{settings.name}: features are not finite after dataset.divide_by, scale and normalise")
-    shape, layout = tuple(splits[0].features.shape[1:]), treatment.layout
-    members = None if found is None else found.members()
+    shape = settings.shape or (known.shape if known else tuple(train.features.shape[1:]))
+    layout = settings.layout or choose_layout(train.features)
+    declaration = Declaration.of(settings, form, shape, layout, classes, train)
     held = f"; {settings.test_fraction:g} of the examples held out for testing" if own_test is None else ""
     return Dataset(
         settings.name,
-        *splits,
-        classes=None if members is None else len(members),
-        labels=None if found is None else found.names(),
+        declaration.split(train, "training", where),
+        declaration.split(test, "test", where),
+        classes=None if classes is None else len(classes),
+        labels=declaration.labels,
         owners=train.owners,
         source=source + held,
         persons=train.persons,
-        declaration=Declaration.of(settings, form, shape, layout, members, (train.sources, train.target)),
-    )
-
-
-def _drawn(dataset: DatasetSettings) -> Dataset:
-    settings = dataset.synthetic or SyntheticSettings()
-    train, test = graph_regression(settings)
-    return Dataset(
-        name=dataset.name,
-        train=Split(train.features, real_targets(train.labels, "training")),
-        test=Split(test.features, real_targets(test.labels, "test")),
-        classes=None,
-        labels=None,
-        owners=train.owners,
-        source=f"drawn with seed {settings.seed}",
-        declaration=Declaration.of(dataset, None, (settings.features,), "dense", None),
+        declaration=declaration,
     )
 
 

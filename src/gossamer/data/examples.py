@@ -1,16 +1,22 @@
-"""Content of a file before labels become class numbers, and the checks that every format shares."""
+"""Examples: as a file gives them, as an objective gets them, whose they are, and which are kept for testing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gossamer.errors import DataError
+from gossamer.arrays import IndexArray
+from gossamer.errors import DataError, RunWarning, counted
 
 Features: TypeAlias = npt.NDArray[np.float32] | sp.csr_array
 """[n, ...] float32: dense rows (of any shape), or a CSR array [n, features]."""
@@ -83,7 +89,7 @@ class Labelled:
     features : ndarray [n, ...] of float32, or csr_array [n, features] of float32
         One example a row.
     labels : ndarray [n] of float64 or str
-        The label or the real target as it is written.
+        The label or the real target as it is written; empty where nobody asked for it.
     owners : ndarray [n] of str or int64, optional
         Owner of each example, where the file says so.
     persons : ndarray [n] of str or int64, optional
@@ -96,6 +102,8 @@ class Labelled:
         The column of the labels.
     places : Places, optional
         Places where they stand, if that can be told.
+    outside : dict of str to int
+        Number of values of each column that are outside of its range, where they were counted.
     """
 
     features: Features
@@ -106,6 +114,20 @@ class Labelled:
     sources: tuple[str, ...] = ()
     target: str | None = None
     places: Places | None = None
+    outside: Mapping[str, int] = field(default_factory=dict)
+
+
+def are_numbers(labels: Iterable[int | str]) -> bool:
+    """Whether all ``labels`` are numbers, so that 1 and 1.0 are the same one."""
+    try:
+        return all(math.isfinite(float(label)) for label in labels)
+    except ValueError:
+        return False
+
+
+def written(label: np.float64 | np.str_ | float | str) -> str:
+    """A label as a person writes it: whole numbers without a point."""
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
 
 Pair = tuple[Labelled, Labelled | None]
@@ -152,3 +174,143 @@ def require_finite(features: Features, place: Callable[[int, int], str]) -> None
         f"{place(row, column)}: expected a finite number that fits float32, found {values[first]}; "
         "correct the value or leave the example out"
     )
+
+
+def held_out(strata: npt.NDArray[np.generic], fraction: float, persons: Owners | None = None) -> npt.NDArray[np.bool_]:
+    """Whether each example is kept for testing, [n]: ``floor(fraction * size)`` of each stratum, always the same.
+
+    Parameters
+    ----------
+    strata : ndarray [n]
+        The class of each example, or a constant.
+    fraction : float
+        Share that is held out, in (0, 1), so that no stratum loses its last example.
+    persons : ndarray [n], optional
+        Person that each example is about. All of a person's examples are then held out or none, and a person belongs to
+        the stratum of its first example; of each stratum as many are held out as fit.
+
+    Notes
+    -----
+    Each example has a key that depends on its position alone, and the smallest keys of each stratum are held
+    out; a person has the key of its first example. The keys are a hash's bytes and not a generator's, whose draws may
+    change between NumPy releases.
+    """
+    size = len(strata)
+    keys = np.frombuffer(hashlib.shake_128(b"gossamer test split").digest(8 * size), "<u8")
+    if persons is not None:
+        return _persons_held_out(strata, fraction, persons, keys)
+    _, stratum, counts = np.unique(strata, return_inverse=True, return_counts=True)
+    order = np.lexsort((keys, stratum))
+    rank = np.empty(size, np.int64)
+    rank[order] = np.arange(size) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.asarray(rank < _quotas(counts, fraction)[stratum])
+
+
+def without_last(tested: npt.NDArray[np.bool_], owners: Owners, persons: Owners | None = None) -> npt.NDArray[np.bool_]:
+    """The choice ``tested`` [n] without the first row of each of ``owners`` [n] that would have none to train on.
+
+    Where ``persons`` [n] are known, all rows of that row's person are trained on.
+    """
+    _, first, owner = np.unique(owners, return_index=True, return_inverse=True)
+    left = np.bincount(owner, weights=~tested, minlength=len(first))
+    back = np.zeros(len(tested), np.bool_)
+    back[first[left == 0]] = True
+    if persons is not None and back.any():
+        back = np.isin(persons, persons[back])
+    return tested & ~back
+
+
+def _quotas(counts: npt.NDArray[np.int64], fraction: float) -> npt.NDArray[np.int64]:
+    # A little is added so that 0.3 of 10 is 3 although 0.3 is stored as less.
+    return np.asarray(np.floor(fraction * counts + 1e-9), np.int64)
+
+
+def _persons_held_out(
+    strata: npt.NDArray[np.generic], fraction: float, persons: Owners, keys: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.bool_]:
+    _, first, person, rows = np.unique(persons, return_index=True, return_inverse=True, return_counts=True)
+    _, stratum = np.unique(strata[first], return_inverse=True)
+    left = _quotas(np.bincount(stratum, weights=rows).astype(np.int64), fraction)
+    chosen = np.zeros(len(first), np.bool_)
+    for number in np.argsort(keys[first]):
+        if rows[number] <= left[stratum[number]]:
+            left[stratum[number]] -= rows[number]
+            chosen[number] = True
+    return np.asarray(chosen[person])
+
+
+Held = tuple[tuple[int, int], ...]
+"""Of one person: the nodes that hold examples, by rising number, and how many each of them holds."""
+
+
+@dataclass(frozen=True)
+class PersonHoldings:
+    """Distribution of persons' training examples over nodes.
+
+    Attributes
+    ----------
+    held : frozenset of Held
+        Examples that persons hold; several may hold alike.
+    """
+
+    held: frozenset[Held]
+
+    @classmethod
+    def of(cls, persons: Owners, shards: Sequence[IndexArray]) -> PersonHoldings:
+        """Those of examples of ``persons`` [n], of which each node has a shard."""
+        _, number = np.unique(persons, return_inverse=True)
+        nodes = np.repeat(np.arange(len(shards)), [len(shard) for shard in shards])
+        examples = np.concatenate([np.zeros(0, np.int64), *shards])
+        pairs, counts = np.unique(np.stack([number[examples], nodes]), axis=1, return_counts=True)
+        lines = zip(*pairs.tolist(), counts.tolist())
+        return cls(frozenset(tuple(line[1:] for line in lines_) for _, lines_ in groupby(lines, itemgetter(0))))
+
+    @property
+    def most(self) -> int:
+        """The most examples of one person, at all nodes together."""
+        return max((sum(rows for _, rows in held) for held in self.held), default=0)
+
+    @property
+    def most_nodes(self) -> int:
+        """The most nodes that hold examples of one person."""
+        return max(map(len, self.held), default=0)
+
+    @property
+    def together(self) -> bool:
+        """Whether every person's examples are at one node."""
+        return self.most_nodes <= 1
+
+
+def warn_of_shared_persons(name: str, train: Owners | None, test: Owners | None) -> None:
+    """Warn where persons of the data set ``name`` have examples to train on and to test on: tests then flatter.
+
+    A split that the data come with is the reader's own, so it is taken as it is.
+    """
+    if train is None or test is None:
+        return
+    shared = len(np.intersect1d(train.astype(np.str_), test.astype(np.str_)))
+    if shared:
+        warnings.warn(
+            f"{name}: {counted(shared, 'person')} with training and test examples; test figures will look "
+            "better than they are, and no guarantee covers test examples",
+            RunWarning,
+            stacklevel=3,
+        )
+
+
+def check_persons(persons: Owners, rows: int, where: str) -> None:
+    """Refuse examples of ``persons`` [n] of which one has more than ``rows``; ``where`` they are, for the error.
+
+    Raises
+    ------
+    DataError
+        If there is such a person; it says how many, and not who.
+    """
+    _, counts = np.unique(persons, return_counts=True)
+    over = int(np.sum(counts > rows))
+    if over:
+        raise DataError(
+            f"{where}: expected at most {counted(rows, 'training example')} of one person, as "
+            f"budget.rows_per_person says, found {counted(over, 'person')} with more, up to {counts.max()}; "
+            "raise it, or leave examples out"
+        )

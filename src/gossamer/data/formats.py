@@ -12,14 +12,13 @@ from gossamer.data.cifar import BINARY, PYTHON, read_cifar10
 from gossamer.data.columns import Column
 from gossamer.data.compression import COMPRESSIONS, variant
 from gossamer.data.csv_files import csv_table
-from gossamer.data.examples import Labelled, Pair
+from gossamer.data.examples import Labelled, Pair, are_numbers
 from gossamer.data.idx import read_idx_folder
 from gossamer.data.images import read_images
 from gossamer.data.libsvm import read_libsvm
 from gossamer.data.npz import read_npz
 from gossamer.data.settings import TABLES, DatasetSettings, Format, NoScale
-from gossamer.data.table import NamedRows, Wanted, read_rows
-from gossamer.data.targets import are_numbers
+from gossamer.data.table import Wanted, read_rows
 from gossamer.errors import DataError, SpecError
 
 _SUFFIXES: dict[str, Format] = {
@@ -85,21 +84,13 @@ def wanted_of(settings: DatasetSettings) -> Wanted:
 
 
 def _csv(path: Path, settings: DatasetSettings) -> Pair:
-    return _examples(csv_table(path, settings.csv), settings), None
+    return read_rows(csv_table(path, settings.csv), wanted_of(settings)), None
 
 
 def _parquet(path: Path, settings: DatasetSettings) -> Pair:
     from gossamer.data.parquet import parquet_table
 
-    return _examples(parquet_table(path), settings), None
-
-
-def _examples(table: NamedRows, settings: DatasetSettings) -> Labelled:
-    rows = read_rows(table, wanted_of(settings))
-    if rows.labels is None:
-        raise AssertionError("rows to train on were read without their target")
-    whose = rows.owners, rows.persons
-    return Labelled(rows.features, rows.labels, *whose, rows.names, tuple(rows.columns), rows.target, rows.places)
+    return read_rows(parquet_table(path), wanted_of(settings)), None
 
 
 def _libsvm(path: Path, settings: DatasetSettings) -> Pair:

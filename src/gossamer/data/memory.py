@@ -14,12 +14,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from pydantic import ValidationError
 
-from gossamer.data.columns import Column
+from gossamer.data.columns import Column, NoTargetRange, TargetRange
 from gossamer.data.datasets import Dataset, dataset_of
 from gossamer.data.examples import Features, Labelled, Labels, Owners, Places, as_float32, with_entries
 from gossamer.data.meaning import Codes, doubts
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
-from gossamer.data.targets import NoTargetRange, TargetRange, range_given
 from gossamer.errors import DataError, RunWarning, SpecError, counted
 from gossamer.section import place, said
 
@@ -102,7 +101,7 @@ class Data:
         if task not in (None, "classification", "regression"):
             raise DataError(f"task: expected 'classification' or 'regression', found {str(task)[:40]!r}")
         self.task = task
-        self.target_range = range_given(target_range)
+        self.target_range = _target_range(target_range)
 
     def __repr__(self) -> str:
         train, test = self.train, self.test
@@ -379,3 +378,12 @@ def _names(names: Sequence[str] | None, features: Features) -> tuple[str, ...] |
     if len(set(found)) < len(found):
         raise DataError(f"feature_names: expected different names, found {len(found) - len(set(found))} twice")
     return found
+
+
+def _target_range(given: Any) -> TargetRange | NoTargetRange | None:
+    if given is None or (isinstance(given, str) and given == "none"):
+        return given
+    try:
+        return TargetRange.model_validate(given.tolist() if isinstance(given, np.ndarray) else given)
+    except ValidationError as error:
+        raise DataError(f"target_range: {said(error.errors()[0])}") from None

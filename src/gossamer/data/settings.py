@@ -8,8 +8,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from gossamer.data.columns import CsvSettings, DeclaredColumns, Marks, ScaleConstants, feature_names, read_columns
-from gossamer.data.targets import TargetRange, TargetSettings
+from gossamer.data.columns import (
+    CsvSettings,
+    DeclaredColumns,
+    Marks,
+    ScaleConstants,
+    TargetRange,
+    TargetSettings,
+    feature_names,
+    read_columns,
+)
 from gossamer.errors import SpecError
 from gossamer.section import Section, place, said
 

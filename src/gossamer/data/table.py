@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gossamer.data.cells import CellError, Cells, as_number, codes, is_missing, numbers, outside, scaled, truths
 from gossamer.data.columns import Column, Columns, CsvSettings, feature_names, with_marks
-from gossamer.data.examples import Labels, Owners, Places, as_float32
+from gossamer.data.examples import Labelled, Labels, Places, as_float32
 from gossamer.data.meaning import Codes, check_undeclared, warn_of_marks
 from gossamer.errors import DataError, did_you_mean
 
@@ -199,12 +199,9 @@ class Wanted:
         Whether labels are names, even where all of them look like numbers.
     real : bool
         Whether targets have to be numbers.
-    labelled : bool
-        Whether the target's column has to be there.
-    counted : bool
-        Whether values outside of their column's range are counted. Not for private rows.
     trained : bool
-        Whether a model reads the rows, so that errors name no key of a spec.
+        Whether a model reads the rows, so that errors name no key of a spec, and values outside of their column's range
+        are counted.
     marks : sequence of str
         Texts that say nothing in cells of any column, beside what usually does.
     classes : sequence of str, optional
@@ -222,50 +219,13 @@ class Wanted:
     scaled: bool = True
     names: bool = False
     real: bool = False
-    labelled: bool = True
-    counted: bool = False
     trained: bool = False
     marks: Sequence[str] = ()
     classes: Sequence[str] = ()
     target_range: Column = field(default_factory=Column)
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows as they were read.
-
-    Attributes
-    ----------
-    features : ndarray [n, features] of float32
-        Scaled as columns say, but not yet by what is common to all features.
-    labels : ndarray [n] of float64 or str, optional
-        Labels as they are written, where there is a target.
-    owners, persons : ndarray [n] of str, optional
-        Owner and person of each row.
-    names : tuple of str
-        The features.
-    columns : dict of str to Column
-        Columns that the features were made of.
-    target : str, optional
-        The name of the target's column, where there is one.
-    outside : dict of str to int
-        Number of values of each column that are outside of its range, where they were counted.
-    places : Places, optional
-        Places where the rows stand.
-    """
-
-    features: npt.NDArray[np.float32]
-    labels: Labels | None
-    owners: Owners | None
-    persons: Owners | None
-    names: tuple[str, ...]
-    columns: Columns
-    target: str | None
-    outside: Mapping[str, int] = field(default_factory=dict)
-    places: Places | None = None
-
-
-def read_rows(table: NamedRows, wanted: Wanted) -> Rows:
+def read_rows(table: NamedRows, wanted: Wanted) -> Labelled:
     """The rows of a table.
 
     Raises
@@ -301,16 +261,16 @@ def read_rows(table: NamedRows, wanted: Wanted) -> Rows:
         if wanted.real and target is not None:
             reader.coded[target] = Codes.of(whole["target"])
         warn_of_marks(table.at, {**columns, str(target): wanted.target_range}, target, reader.coded)
-    return Rows(
+    return Labelled(
         rows,
-        _labels(whole["target"], table, wanted) if "target" in whole else None,
+        _labels(whole["target"], table, wanted) if "target" in whole else np.zeros(0),
         whole.get("owner"),
         whole.get("person"),
         feature_names(columns),
-        columns,
+        tuple(columns),
         target,
-        {name: count for name, count in counts.items() if count},
         Places(table.source, np.concatenate(places), table.unit),
+        {name: count for name, count in counts.items() if count},
     )
 
 
@@ -319,12 +279,10 @@ def _target(table: NamedRows, wanted: Wanted) -> str | None:
     if isinstance(target, int):
         if -len(names) <= target < len(names):
             return names[target]
-        if wanted.labelled:
-            raise DataError(f"{table.at()}: no column {target}; it has {len(names)}, numbered from 0")
-        return None
-    if target is not None and target not in names and wanted.labelled:
+        raise DataError(f"{table.at()}: no column {target}; it has {len(names)}, numbered from 0")
+    if target is not None and target not in names:
         raise _absent(table, target, wanted)
-    return target if target in names else None
+    return target
 
 
 def _absent(table: NamedRows, name: str, wanted: Wanted) -> DataError:
@@ -392,9 +350,9 @@ class _RowReader:
             rows[:, 0] = truths(cells, column)
         else:
             values = numbers(cells, column, self.table.decimal)
-            if self.wanted.counted:
+            if self.wanted.trained:
                 self.counts[name] += outside(values, column)
-            if not self.wanted.trained:
+            else:
                 self.coded.setdefault(name, Codes()).add(values)
             rows[:, 0] = found = as_float32(scaled(values, column) if self.wanted.scaled else values)
             if (wrong := ~np.isfinite(found)).any():

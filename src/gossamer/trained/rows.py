@@ -12,11 +12,10 @@ import scipy.sparse as sp
 
 from gossamer.data.compression import read_bytes
 from gossamer.data.csv_files import csv_table
-from gossamer.data.declaration import Declaration
+from gossamer.data.declaration import Declaration, in_words
 from gossamer.data.examples import Features, Labels, as_float32, require_finite, with_entries
 from gossamer.data.formats import infer_format, read_files
 from gossamer.data.npz import read_arrays
-from gossamer.data.preparing import in_words
 from gossamer.data.settings import TABLES, DatasetSettings, Format
 from gossamer.data.table import NamedRows, table_of
 from gossamer.errors import DataError, counted
@@ -70,12 +69,7 @@ def read(data: Declaration, rows: Any, targets: Any = None, *, labelled: bool = 
         found, labels = read(data, rows), _labels(targets)
         if len(labels) != found.count:
             raise DataError(f"expected a target for each of {counted(found.count, 'row')}, found {len(labels)}")
-        try:
-            return replace(found, targets=data.targets(labels))
-        except ValueError as error:
-            raise (
-                error if isinstance(error, DataError) else DataError(f"expected numbers as targets ({error})")
-            ) from None
+        return replace(found, targets=data.targets(labels))
     if isinstance(rows, str | Path):
         return _of_file(data, Path(rows), labelled)
     if not isinstance(rows, Sequence) and hasattr(rows, "__array__") and not hasattr(rows, "to_dict"):
@@ -95,7 +89,7 @@ def _labels(targets: Any) -> Labels:
 
 def _of_table(data: Declaration, table: NamedRows, labelled: bool) -> Read:
     found, source = data.read(table, labelled=labelled), table.source or "the rows"
-    targets = None if found.labels is None else data.targets(found.labels, source, found.places)
+    targets = data.targets(found.labels, source, found.places) if labelled else None
     return Read(data.prepare(found.features, source), targets, found.outside)
 
 

@@ -396,6 +396,6 @@ def test_cifar_subset(shared_data: Path, monkeypatch) -> None:
 
 def test_a_divisor_that_leaves_no_finite_features_is_refused() -> None:
     with pytest.raises(
-        DataError, match=r"digits: features are not finite after dataset\.divide_by, scale and normalise"
+        DataError, match=r"digits\.npz: features are not finite after dataset\.divide_by, scale and normalise"
     ):
         load_dataset(DatasetSettings(name="digits", divide_by=1e-38))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from gossamer.data.datasets import DatasetSettings, load_dataset
-from gossamer.data.preparing import held_out
+from gossamer.data.examples import held_out
 from gossamer.errors import DataError, RunWarning
 
 

@@ -83,7 +83,7 @@ def test_further_rows_are_read_as_those_before(tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     path.write_text("\n".join(",".join(row) for row in [header, *rows]))
     found = again.read(csv_table(path, again.csv))
-    assert found.labels is None
+    assert len(found.labels) == 0
     assert found.outside == {"age": 1, "stay": 1}
     assert np.array_equal(again.prepare(found.features), data.train.features)
     cells = [dict(zip(header, [None if cell in ("", "NA", "?") else cell for cell in row])) for row in rows]

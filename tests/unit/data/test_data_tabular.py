@@ -12,7 +12,7 @@ import pytest
 from gossamer.data.columns import Column
 from gossamer.data.csv_files import csv_table
 from gossamer.data.npz import read_npz
-from gossamer.data.table import Rows, Wanted, read_rows
+from gossamer.data.table import Wanted, read_rows
 from gossamer.errors import DataError
 
 PATIENTS = """id,age,site,dose,outcome
@@ -29,7 +29,7 @@ def _csv(folder: Path, text: str, name: str = "data.csv") -> Path:
     return path
 
 
-def read_csv(path: Path, target: str | int = -1, **options) -> Rows:
+def read_csv(path: Path, target: str | int = -1, **options) -> Labelled:
     return read_rows(csv_table(path), Wanted(target=target, **options))
 
 

@@ -1,12 +1,26 @@
-"""Labels to class numbers, and the fixed test split."""
+"""Labels to class numbers, and real targets."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from gossamer.data.targets import class_labels, class_numbers, positive_classes, real_targets, written
+from gossamer.data.declaration import Classes, Declaration, classes_of
+from gossamer.data.examples import written
+from gossamer.data.settings import DatasetSettings
 from gossamer.errors import DataError
+
+
+def classes(labels: list, given=None, positive=None) -> Classes:
+    found = classes_of(np.array(labels), DatasetSettings(name="mine", labels=given, positive=positive))
+    assert found is not None
+    return found
+
+
+def targets(labels: list, of: Classes | None, which: str = "training"):
+    task = "regression" if of is None else "classification"
+    settings = DatasetSettings(name="mine", task=task)
+    return Declaration.of(settings, None, (1,), "dense", of).targets(np.array(labels), "mine.npz", which=which)
 
 
 @pytest.mark.parametrize(
@@ -19,20 +33,16 @@ from gossamer.errors import DataError
     ],
 )
 def test_labels_are_numbered_in_sorted_order(labels: list, numbers: list[int]) -> None:
-    array = np.array(labels)
-    found = class_numbers(array, class_labels(array, None), "training")
+    found = targets(labels, classes(labels))
     assert found.tolist() == numbers
     assert found.dtype == np.int64
 
 
 def test_labels_may_be_named_in_any_order() -> None:
     """A party that lacks a class still numbers the others as all parties do."""
-    classes = class_labels(np.array([3.0, 1.0]), (3, 2, 1))
-    assert class_numbers(np.array([1.0, 3.0]), classes, "training").tolist() == [2, 0]
-    classes = class_labels(np.array([3.0, 1.0]), (2, 3, 1))
-    assert class_numbers(np.array([1.0, 2.0, 3.0]), classes, "training").tolist() == [2, 0, 1]
-    classes = class_labels(np.array(["ill"]), ("well", "unclear", "ill"))
-    assert class_numbers(np.array(["ill", "well"]), classes, "test").tolist() == [2, 0]
+    assert targets([1.0, 3.0], classes([3.0, 1.0], (3, 2, 1))).tolist() == [2, 0]
+    assert targets([1.0, 2.0, 3.0], classes([3.0, 1.0], (2, 3, 1))).tolist() == [2, 0, 1]
+    assert targets(["ill", "well"], classes(["ill"], ("well", "unclear", "ill")), "test").tolist() == [2, 0]
 
 
 @pytest.mark.parametrize(
@@ -48,31 +58,31 @@ def test_labels_may_be_named_in_any_order() -> None:
 )
 def test_labels_that_make_no_classes(labels: list[float], given, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        class_labels(np.array(labels), given)
+        classes(labels, given)
 
 
 @pytest.mark.parametrize(
-    ("label", "classes", "message"),
+    ("label", "known", "message"),
     [
-        (11.0, [1.0, 2.0], "test example 2 has the label 11, which is none of the 2 classes 1, 2"),
+        (11.0, [1.0, 2.0], "mine.npz, test example 2 has the label 11, which is none of the 2 classes 1, 2"),
         (0.0, [1.0, 2.0], "has the label 0"),
         (1.5, [1.0, 2.0], "has the label 1.5"),
     ],
 )
-def test_a_label_that_training_lacks(label: float, classes: list[float], message: str) -> None:
+def test_a_label_that_training_lacks(label: float, known: list[float], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        class_numbers(np.array([1.0, label]), np.array(classes), "test")
+        targets([1.0, label], classes(known), "test")
 
 
 def test_positive_labels_are_found_among_the_classes_wherever_they_stand() -> None:
-    assert positive_classes(np.array([0.0, 1.0, 2.0, 3.0]), (3, 1)).tolist() == [False, True, False, True]
-    assert positive_classes(np.array([3.0, 1.0, 2.0]), (3,)).tolist() == [True, False, False]
-    assert positive_classes(np.array(["a", "b"]), ("b", "b")).tolist() == [False, True]
-    assert positive_classes(np.array(["1", "2"]), (2,)).tolist() == [False, True]
+    assert classes([0.0, 1.0, 2.0, 3.0], positive=(3, 1)) == (("0", "2"), ("1", "3"))
+    assert classes([3.0, 1.0, 2.0], positive=(3,)) == (("1", "2"), ("3",))
+    assert classes(["a", "b"], positive=("b", "b")) == (("a",), ("b",))
+    assert classes(["1", "2"], positive=(2,)) == (("1",), ("2",))
 
 
 @pytest.mark.parametrize(
-    ("classes", "given", "message"),
+    ("labels", "given", "message"),
     [
         ([0.0, 1.0, 2.0], (1, 7), "'positive' names the label 7, which is none of the 3 classes 0, 1, 2"),
         (["ill", "well"], ("sick",), "'positive' names the label sick, which is none of the 2 classes ill, well"),
@@ -80,23 +90,23 @@ def test_positive_labels_are_found_among_the_classes_wherever_they_stand() -> No
         ([0.0, 1.0], ("yes",), r"the positive labels are \['yes'\], but the data's are numbers"),
     ],
 )
-def test_positive_labels_that_make_no_two_classes(classes: list, given: tuple, message: str) -> None:
+def test_positive_labels_that_make_no_two_classes(labels: list, given: tuple, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        positive_classes(np.array(classes), given)
+        classes(labels, positive=given)
 
 
 def test_names_and_numbers_do_not_mix() -> None:
-    with pytest.raises(DataError, match="not of the same kind"):
-        class_numbers(np.array(["a"]), np.array([1.0]), "test")
+    with pytest.raises(DataError, match="test example 1 has the label 01, which is none of the 2 classes 1, 2"):
+        targets(["01"], classes([1.0, 2.0]), "test")
 
 
 def test_real_targets() -> None:
-    assert real_targets(np.array([0.5, -2.0]), "training").dtype == np.float32
-    with pytest.raises(DataError, match="expects numbers as targets, found red"):
-        real_targets(np.array(["red"]), "training")
+    assert targets([0.5, -2.0], None).dtype == np.float32
+    with pytest.raises(DataError, match="expected numbers as targets of a regression, found red"):
+        targets(["red"], None)
     for wrong in (np.nan, 1e39):
         with pytest.raises(DataError, match="test example 2 has the target"):
-            real_targets(np.array([0.0, wrong]), "test")
+            targets([0.0, wrong], None, "test")
 
 
 def test_labels_are_written_as_people_do() -> None:

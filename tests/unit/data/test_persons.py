@@ -19,9 +19,8 @@ from gossamer.algorithms.sample_planning import epsilon_so_far, release_counts
 from gossamer.cli.federation.local_federation import DATA, POLICY, LocalFederation
 from gossamer.cli.main import main
 from gossamer.data.datasets import DatasetSettings, load_dataset
-from gossamer.data.examples import Split
+from gossamer.data.examples import PersonHoldings, Split, check_persons
 from gossamer.data.partition import ByPerson, Iid, partition
-from gossamer.data.persons import PersonHoldings, check_persons
 from gossamer.deployment.founding.invitations import read_signed
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.deployment.owner.policy_rules import refusals

@@ -113,7 +113,7 @@ def test_arrays_of_all_kinds() -> None:
     assert result.model.features == ("a", "b", "c", "d")
     with pytest.raises(DataError, match="expected a target for each of 120 rows, found 3"):
         result.model.evaluate(X, Y[:3])
-    with pytest.raises(DataError, match="the label left, which is none of down, up"):
+    with pytest.raises(DataError, match="the label left, which is none of the 2 classes down, up"):
         result.model.evaluate(X[:1], ["left"])
 
 

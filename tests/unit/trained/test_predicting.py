@@ -181,7 +181,7 @@ def test_rows_that_do_not_fit_are_named(kind: str) -> None:
 def test_an_evaluation_needs_known_targets() -> None:
     with pytest.raises(DataError, match="no column 'ill'"):
         model().evaluate([ROW])
-    with pytest.raises(DataError, match=r"^row 1 has the label maybe, which is none of no, yes"):
+    with pytest.raises(DataError, match=r"^row 1 has the label maybe, which is none of the 2 classes no, yes"):
         model().evaluate([{**ROW, "ill": "maybe"}])
 
 

@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gossamer.data.datasets import Dataset, declared, declared_form
-from gossamer.data.examples import Features, Labelled, Owners, Split
+from gossamer.data.declaration import Declaration, classes_of
+from gossamer.data.examples import Labelled, Owners, Split, check_persons
 from gossamer.data.formats import infer_format, read_files
-from gossamer.data.persons import check_persons
-from gossamer.data.preparing import Classes, Treatment, classes_of, targets_of
 from gossamer.data.settings import DatasetSettings
-from gossamer.data.targets import TargetRange
 from gossamer.errors import DataError, counted
 from gossamer.files import replaced
 
@@ -79,11 +76,9 @@ def load_party_split(
         train = _declared_ones(train, examples, path, say)
     if rows_per_person is not None and train.persons is not None:
         check_persons(train.persons, rows_per_person, str(path))
-    treatment = Treatment.of(known, file_format, form.layout)
-    classes = classes_of(train.labels, known)
-    scale = known.target_scale
-    return _split(train, classes, treatment, path, "training", scale), (
-        None if test is None else _split(test, classes, treatment, test_path or path, "test", scale)
+    declaration = Declaration.of(known, file_format, form.shape, form.layout, classes_of(train.labels, known))
+    return declaration.split(train, "training", path), (
+        None if test is None else declaration.split(test, "test", test_path or path)
     )
 
 
@@ -104,28 +99,6 @@ def _declared_ones(train: Labelled, number: int, path: Path, say: Callable[[str]
     )
     own = [None if of is None else of[:number] for of in (train.owners, train.persons)]
     return replace(train, features=train.features[:number], labels=train.labels[:number], owners=own[0], persons=own[1])
-
-
-def _split(
-    examples: Labelled,
-    classes: Classes | None,
-    treatment: Treatment,
-    path: Path,
-    which: str,
-    target_range: TargetRange | None,
-) -> Split:
-    try:
-        targets = targets_of(examples.labels, classes, which, examples.places, target_range)
-    except DataError as error:
-        raise DataError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
-    features = treatment.apply(examples.features, path)
-    if not np.isfinite(_entries(features)).all():
-        raise DataError(f"{path}: features are not finite after dataset.divide_by and normalise; correct divide_by")
-    return Split(features, targets)
-
-
-def _entries(features: Features) -> npt.NDArray[np.float32]:
-    return features if isinstance(features, np.ndarray) else features.data
 
 
 def write_party_file(

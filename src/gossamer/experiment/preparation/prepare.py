@@ -12,10 +12,9 @@ import numpy.typing as npt
 
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.datasets import Dataset, load_dataset
-from gossamer.data.examples import Split
+from gossamer.data.examples import PersonHoldings, Split, check_persons
 from gossamer.data.memory import Data
 from gossamer.data.partition import partition
-from gossamer.data.persons import PersonHoldings, check_persons
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.data.unscaled import undeclared_labels, unlearnable, unscaled
 from gossamer.errors import DataError, RunWarning, SpecError

@@ -16,9 +16,8 @@ from gossamer.algorithms.problem import Estimated, sampling_of
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.arrays import IndexArray
 from gossamer.data.datasets import Dataset
-from gossamer.data.examples import Split
+from gossamer.data.examples import PersonHoldings, Split
 from gossamer.data.partition import Natural
-from gossamer.data.persons import PersonHoldings
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping

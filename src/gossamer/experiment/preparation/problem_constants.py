@@ -24,8 +24,8 @@ from gossamer.algorithms.problem import Estimated as Estimated
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.arrays import FloatArray
 from gossamer.data.datasets import Dataset, load_dataset
+from gossamer.data.declaration import unit_norm as to_unit_norm
 from gossamer.data.examples import Features, Split
-from gossamer.data.preparing import unit_norm as to_unit_norm
 from gossamer.data.settings import DatasetSettings
 from gossamer.errors import DataError
 from gossamer.experiment.specs.spec import Experiment
