@@ -11,6 +11,7 @@ import pytest
 
 from gossamer.data.columns import Column
 from gossamer.data.csv_files import csv_table
+from gossamer.data.examples import Labelled
 from gossamer.data.npz import read_npz
 from gossamer.data.table import Wanted, read_rows
 from gossamer.errors import DataError
