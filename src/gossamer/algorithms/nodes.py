@@ -1,4 +1,4 @@
-"""Nodes that several algorithms have: those that end once, that follow a schedule, and that work for one server.
+"""Nodes that several algorithms have: those that end once, that move models of their own, and that work for one server.
 
 A worker pulls the model, has its data side compute at it, and pushes the answer. It joins by pulling, at any time, and
 may leave or die at any time. What is computed is its algorithm's own.
@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from gossamer.algorithms.context import Context, updates_per_epoch
-from gossamer.algorithms.optimizer import EpochRate
-from gossamer.protocol.effects import Finish, Record, Send, SetTimer
-from gossamer.protocol.events import Completed, Counted, PeerDown, Refused, Resumed, Started, Stop
+from gossamer.algorithms.context import Context, mean, updates_per_epoch
+from gossamer.algorithms.optimizer import EpochRate, Memory, step
+from gossamer.privacy.tasks import Gradient
+from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer
+from gossamer.protocol.events import Completed, Counted, Elapsed, PeerDown, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import Message, check_model, check_sender, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import Confined, Model, Released
@@ -43,25 +44,95 @@ class EndingNode(Node):
             yield Finish(reason)
 
 
-class ScheduledNode(EndingNode):
-    """A node whose state counts its own ``updates`` and, once it was told, those of all nodes (``counted``)."""
+@dataclass
+class LearnerState:
+    """State of a learner.
 
-    def follow(self, rate: EpochRate, context: Context) -> None:
-        """Take a schedule."""
-        self._rate, self._epoch = rate, updates_per_epoch(context, self.name, by_all=rate.by_all)
+    ``w`` is its model and ``log_clip`` the logarithm of its clip, ``task`` counts its computations, ``memory`` is the
+    optimizer's, and ``counted`` are the updates of all nodes, where the learning rate goes by them.
+    """
+
+    w: Model
+    log_clip: Model
+    task: int = 0
+    ends: float | None = None
+    finished: str = ""
+    memory: Memory | None = None
+    counted: int | None = None
+
+
+class LearningNode(EndingNode):
+    """A node that moves a model of its own by released gradients, at a scheduled rate; it ends when its budget does."""
+
+    state: Any
+
+    def __init__(self, name: str, state: LearnerState, context: Context, settings: Any) -> None:
+        super().__init__(name, state)
+        self.clipping, self.query = context.clipping, context.queries[name]
+        self.schedule, self.optimizer = settings.learning_rate, settings.optimizer
+        self.epoch = updates_per_epoch(context, name, by_all=self.schedule.by_all)
+        self.quota = context.quotas[name] if context.quotas is not None else None
+        self.deadline = context.deadline
+
+    @property
+    def updates_made(self) -> int:
+        """Number of updates that the learning rate goes by."""
+        s = self.state
+        return (s.counted or 0) if self.schedule.by_all else s.updates
 
     @property
     def rate(self) -> float:
         """The learning rate of the next update."""
+        return self.schedule.at(self.updates_made / self.epoch)
+
+    def compute(self) -> Compute:
+        """Ask the data side for the noisy gradient at the model of this moment."""
         s = self.state
-        updates = (s.counted or 0) if self._rate.by_all else s.updates
-        return self._rate.at(updates / self._epoch)
+        s.task += 1
+        return Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
+
+    def move(self, done: Completed) -> Model | None:
+        """What the model is to move by, -eta g~ or the optimizer's; None for what is no answer to the newest task."""
+        s = self.state
+        if done.id != s.task or s.finished:
+            return None
+        s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
+        s.memory, move = step(self.optimizer, s.memory, gradient)
+        moved: Model = -self.rate * move
+        return moved
 
     @on(Counted)
     def count(self, event: Counted, now: float) -> Effects:
         """Remember how many updates came before the one that is about to be made."""
         self.state.counted = event.updates
         yield from ()
+
+    @on(Refused)
+    def refused(self, event: Refused, now: float) -> Effects:
+        yield from self.finish("budget")
+
+    @on(Elapsed)
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        yield from self.finish("deadline")
+
+    @on(Stop)
+    def stop(self, event: Stop, now: float) -> Effects:
+        yield from self.finish(event.reason)
+
+
+class RoundNode(LearningNode):
+    """A learner in rounds with others, whose node counts them as ``round``: each is an update of every node."""
+
+    round: int
+
+    def __init__(self, name: str, state: LearnerState, context: Context, settings: Any) -> None:
+        super().__init__(name, state, context, settings)
+        if self.schedule.by_all:
+            self.epoch /= len(context.names)
+
+    @property
+    def updates_made(self) -> int:
+        return self.round
 
 
 def goes_by_all(settings: Any) -> bool:
@@ -192,9 +263,14 @@ class WorkerNode(EndingNode):
 
 
 def model_of(node: Node) -> Model:
-    """The model this node would deploy: the server's, or the newest that the worker has."""
-    model: Model = node.state.w if isinstance(node, WorkerNode) else node.state.x
+    """The model this node would deploy: its own, or the newest that it has; a server's is x."""
+    model: Model = node.state.w if hasattr(node.state, "w") else node.state.x
     return model
+
+
+def mean_model(nodes: Mapping[str, Node]) -> Model:
+    """The mean of all models."""
+    return mean([model_of(node) for node in nodes.values()])
 
 
 def output(nodes: Mapping[str, Node]) -> Model:

@@ -145,7 +145,7 @@ def test_a_round_of_allreduce_is_an_update_of_every_member() -> None:
     def rates(clock: str, name: str) -> list[float]:
         settings = AllreduceSettings(nodes=2, learning_rate={**RATE, "clock": clock})
         node = AllreduceNode(name, context(8, 40), settings)
-        return [node.rate.at(i / node.epoch) for i in (1, 2, 5, 6, 9, 10)]
+        return [node.schedule.at(i / node.epoch) for i in (1, 2, 5, 6, 9, 10)]
 
     early, late = 0.5, pytest.approx(0.05)
     assert rates("global", "node-0") == rates("global", "node-1") == [early] * 3 + [late] * 3

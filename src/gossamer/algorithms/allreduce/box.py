@@ -18,19 +18,16 @@ Xu, Zhang and Wang, "A(DP)2SGD", Appendix A (SYNC).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import Field, PositiveFloat
 
-from gossamer.algorithms.allreduce.member import Enough, Probe, RingMember, RingState
-from gossamer.algorithms.context import Context, updates_per_epoch
+from gossamer.algorithms.allreduce.member import AllreduceNode
+from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
-from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Memory, Optimizer, step
-from gossamer.privacy.tasks import Gradient, Query
-from gossamer.protocol.effects import Compute, Send, SetTimer
-from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
-from gossamer.protocol.node import Effects, Node, on
+from gossamer.algorithms.nodes import model_of as model_of
+from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
+from gossamer.protocol.node import Node
 from gossamer.section import Composite
 from gossamer.vectors import Model
 
@@ -68,122 +65,9 @@ class Settings(Composite):
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
 
-@dataclass
-class State(RingState):
-    """State of a member: that of the ring, the logarithm of its clip, the computation under way, its optimizer's."""
-
-    log_clip: Model = field(kw_only=True)
-    task: int = 0
-    ends: float | None = None
-    finished: str = ""
-    memory: Memory | None = None
-
-
-class AllreduceNode(RingMember):
-    """One party: its noisy step, and its place in the ring."""
-
-    state: State
-
-    def __init__(self, name: str, context: Context, settings: Settings) -> None:
-        self.clipping = context.clipping
-        log_clip = self.clipping.initial(context.initial)
-        state = State(context.initial, tuple(range(len(context.names))), log_clip=log_clip)
-        super().__init__(name, state, context.names, settings.timeout, settings.patience)
-        self.query: Query = context.queries[name]
-        self.rate, self.optimizer = settings.learning_rate, settings.optimizer
-        by_all = self.rate.by_all  # then a round counts as an update of every member
-        self.epoch = updates_per_epoch(context, name, by_all=by_all) / (len(context.names) if by_all else 1)
-        self.quota = context.quotas[name] if context.quotas is not None else None
-        self.deadline = context.deadline
-
-    @on(Started)
-    def start(self, event: Started, now: float) -> Effects:
-        yield from self.set_deadline(now)
-        yield from self.begin_round()
-
-    def begin_round(self) -> Effects:
-        """Line 1. A node that makes no more updates lends its model to the average."""
-        s = self.state
-        if self.quota is not None and s.round >= self.quota:
-            yield from self.end("quota")
-        elif s.finished:
-            yield from self.contribute(s.w)
-        else:
-            s.task += 1
-            yield Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
-
-    @on(Completed)
-    def update(self, done: Completed, now: float) -> Effects:
-        """Lines 2 and 3."""
-        s = self.state
-        if done.id == s.task and not s.finished:
-            s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
-            s.memory, move = step(self.optimizer, s.memory, gradient)
-            yield from self.contribute((s.w - self.rate.at(s.round / self.epoch) * move).within())
-
-    @on(Refused)
-    def refused(self, event: Refused, now: float) -> Effects:
-        """The budget is spent. Where rounds are numbered, the others can go on with this node's model."""
-        if self.quota is None:
-            yield from self.end("budget")
-        else:
-            yield from self.finish("budget")
-            yield from self.contribute(self.state.w)
-
-    @on(Resumed)
-    def resume(self, event: Resumed, now: float) -> Effects:
-        """Set the timers again and go on; what was being computed is lost."""
-        s = self.state
-        if s.ends is not None:
-            yield SetTimer(max(s.ends - now, 0.0), "deadline")
-        if s.left_out:
-            yield from self.ask_to_join()
-        elif s.own is not None:
-            yield from self.call_census()
-        elif not s.retired:
-            yield from self.begin_round()
-
-    @on(Elapsed)
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
-        if event.timer == "deadline":
-            yield from self.end("deadline")
-        else:
-            yield from self.ring_timer(event.timer)
-
-    @on(Stop)
-    def stop(self, event: Stop, now: float) -> Effects:
-        yield from self.end(event.reason)
-
-    def end(self, reason: str) -> Effects:
-        """No more rounds."""
-        self.retire()
-        yield from self.finish(reason)
-
-    @on(Probe)
-    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
-        if self.state.retired:
-            yield Send(sender, Enough())
-        yield from self.remind(sender)
-
-    @on(Enough)
-    def enough(self, sender: str, message: Enough, now: float) -> Effects:
-        """The member whose chunk is due makes no more rounds, so none can end any more; its chunks came before this."""
-        s = self.state
-        waits = s.reduction is not None and not s.reduction.done
-        if waits and s.reduction is not None and sender == self.names[s.members[s.reduction.position - 1]]:
-            s.own = s.reduction = None
-            yield from self.end("others have finished")
-
-
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The members, by name."""
     return {name: AllreduceNode(name, context, settings) for name in context.names}
-
-
-def model_of(node: Node) -> Model:
-    """The model this node would deploy: the outcome of its last round."""
-    model: Model = node.state.w
-    return model
 
 
 def output(nodes: Mapping[str, Node]) -> Model:

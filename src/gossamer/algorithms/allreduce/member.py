@@ -25,18 +25,19 @@ Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of wor
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from gossamer.algorithms.nodes import EndingNode
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.nodes import LearnerState, RoundNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.encoding import register
-from gossamer.protocol.events import PeerDown
+from gossamer.protocol.events import Completed, Elapsed, PeerDown, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import LARGEST_VALUE, Model, Public, Released, concatenate
@@ -188,7 +189,7 @@ MOST_DOUBLINGS = 10
 
 
 @dataclass
-class RingState:
+class RingState(LearnerState):
     """State of a member.
 
     ``w`` is the outcome of the last round and ``own`` this member's vector for the present one, once there is one.
@@ -196,8 +197,7 @@ class RingState:
     round waits in ``rosters``.
     """
 
-    w: Model
-    members: tuple[int, ...]
+    members: tuple[int, ...] = ()
     round: int = 0
     attempt: int = 0
     own: Model | None = None
@@ -211,25 +211,27 @@ class RingState:
     probes: int = 0
 
 
-class RingMember(EndingNode):
-    """Base of nodes that average in rounds; a subclass says what a round starts with.
-
-    A subclass handles `Elapsed` and passes timers it does not know to `ring_timer`.
-    """
+class AllreduceNode(RoundNode):
+    """One party: its noisy step, and its place in the ring."""
 
     state: RingState
 
-    def __init__(
-        self, name: str, state: RingState, names: Sequence[str], timeout: float | None, patience: float
-    ) -> None:
-        super().__init__(name, state)
-        self.patience = patience
-        self.names = tuple(names)
-        self.numbers = {other: number for number, other in enumerate(names)}
+    def __init__(self, name: str, context: Context, settings: Any) -> None:
+        log_clip = context.clipping.initial(context.initial)
+        state = RingState(context.initial, log_clip, members=tuple(range(len(context.names))))
+        super().__init__(name, state, context, settings)
+        self.patience: float = settings.patience
+        self.timeout: float | None = settings.timeout
+        self.names = context.names
+        self.numbers = {other: number for number, other in enumerate(self.names)}
         self.number = self.numbers[name]
-        self.timeout = timeout
         # Every addition in float32 may round up.
-        self.largest_sum = LARGEST_VALUE * len(names) * (1 + len(names) * 2.0**-23)
+        self.largest_sum = LARGEST_VALUE * len(self.names) * (1 + len(self.names) * 2.0**-23)
+
+    @property
+    def round(self) -> int:
+        """Rounds that are over."""
+        return self.state.round
 
     @property
     def awaited(self) -> Set[str]:
@@ -240,9 +242,58 @@ class RingMember(EndingNode):
             return frozenset()
         return {self.names[s.members[s.reduction.position - 1]]}
 
-    @abstractmethod
+    # A round
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        yield from self.set_deadline(now)
+        yield from self.begin_round()
+
     def begin_round(self) -> Effects:
-        """``state.w`` is where ``state.round`` starts: prepare a vector and `contribute` it, now or later."""
+        """Line 1. A node that makes no more updates lends its model to the average."""
+        s = self.state
+        if self.quota is not None and s.round >= self.quota:
+            yield from self.end("quota")
+        elif s.finished:
+            yield from self.contribute(s.w)
+        else:
+            yield self.compute()
+
+    @on(Completed)
+    def update(self, done: Completed, now: float) -> Effects:
+        """Lines 2 and 3."""
+        move = self.move(done)
+        if move is not None:
+            yield from self.contribute((self.state.w + move).within())
+
+    def refused(self, event: Refused, now: float) -> Effects:
+        """The budget is spent. Where rounds are numbered, the others can go on with this node's model."""
+        if self.quota is None:
+            yield from self.end("budget")
+        else:
+            yield from self.finish("budget")
+            yield from self.contribute(self.state.w)
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        """Set the timers again and go on; what was being computed is lost."""
+        s = self.state
+        if s.ends is not None:  # of a node that only lends its model, too: it is then asked no more
+            yield SetTimer(max(s.ends - now, 0.0), "deadline")
+        if s.left_out:
+            yield from self.ask_to_join()
+        elif s.own is not None:
+            yield from self.call_census()
+        elif not s.retired:
+            yield from self.begin_round()
+
+    def stop(self, event: Stop, now: float) -> Effects:
+        yield from self.end(event.reason)
+
+    def end(self, reason: str) -> Effects:
+        """No more rounds; who asks still gets the outcome."""
+        self.state.retired = True
+        yield from self.finish(reason)
 
     # The ring
 
@@ -325,13 +376,14 @@ class RingMember(EndingNode):
 
     # When a member is silent
 
-    def ring_timer(self, name: str) -> Effects:
-        """One of the ring's timers ran out."""
-        if name == "chunk":
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        if event.timer == "deadline":
+            yield from self.end("deadline")
+        elif event.timer == "chunk":
             yield from self.call_census()
-        elif name == "probe":
+        elif event.timer == "probe":
             yield from self.probe()
-        elif name == "census":
+        elif event.timer == "census":
             yield from self.close_census()
         elif self.state.left_out:
             yield from self.ask_to_join()
@@ -346,7 +398,18 @@ class RingMember(EndingNode):
 
     @on(Probe)
     def probed(self, sender: str, probe: Probe, now: float) -> Effects:
+        if self.state.retired:
+            yield Send(sender, Enough())
         yield from self.remind(sender)
+
+    @on(Enough)
+    def enough(self, sender: str, message: Enough, now: float) -> Effects:
+        """The member whose chunk is due makes no more rounds, so none can end any more; its chunks came before this."""
+        s = self.state
+        waits = s.reduction is not None and not s.reduction.done
+        if waits and s.reduction is not None and sender == self.names[s.members[s.reduction.position - 1]]:
+            s.own = s.reduction = None
+            yield from self.end("others have finished")
 
     def remind(self, sender: str) -> Effects:
         """Tell who takes itself for a member and is none: when the roster came it had ended the round without it."""
@@ -499,10 +562,6 @@ class RingMember(EndingNode):
         )
         yield CancelTimer("join")
         yield from self.begin_round()
-
-    def retire(self) -> None:
-        """No more rounds here; who asks still gets the outcome."""
-        self.state.retired = True
 
     def number_of(self, sender: str) -> int:
         """The number of a node; PeerError if it is none of the ring's."""

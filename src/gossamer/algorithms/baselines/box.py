@@ -29,19 +29,17 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from gossamer.algorithms.context import Context, mean
+from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns, Terms
-from gossamer.algorithms.nodes import ScheduledNode, goes_by_all
-from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Memory, Optimizer, step
+from gossamer.algorithms.nodes import LearnerState, LearningNode, goes_by_all, mean_model
+from gossamer.algorithms.nodes import model_of as model_of
+from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.sample_planning import plan_samples
-from gossamer.privacy.tasks import Gradient
-from gossamer.protocol.effects import Compute
-from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
+from gossamer.protocol.events import Completed, Resumed, Started
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.section import Composite
-from gossamer.vectors import Model
 
 
 class Settings(Composite):
@@ -82,32 +80,18 @@ class Settings(Composite):
 
 
 @dataclass
-class State:
-    """State of a node: its model, the clip that follows its gradients, and the update under way."""
+class State(LearnerState):
+    """State of a node: that of a learner, and how many updates it has made."""
 
-    w: Model
-    log_clip: Model
-    task: int = 0
     updates: int = 0
-    ends: float | None = None
-    finished: str = ""
-    memory: Memory | None = None
-    counted: int | None = None
 
 
-class AloneNode(ScheduledNode):
+class AloneNode(LearningNode):
     """One party, which nobody hears of."""
 
-    state: State
-
     def __init__(self, name: str, context: Context, settings: Settings) -> None:
-        self.clipping = context.clipping
-        super().__init__(name, State(context.initial, self.clipping.initial(context.initial)))
-        self.query = context.queries[name]
-        self.optimizer = settings.optimizer
-        self.follow(settings.learning_rate, context)
-        self.quota = context.quotas[name] if context.quotas is not None else None
-        self.deadline = context.deadline
+        state = State(context.initial, context.clipping.initial(context.initial))
+        super().__init__(name, state, context, settings)
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
@@ -121,37 +105,21 @@ class AloneNode(ScheduledNode):
 
     def iterate(self) -> Effects:
         """Lines 1 to 3."""
-        s = self.state
-        if not s.finished:
-            s.task += 1
-            yield Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
+        if not self.state.finished:
+            yield self.compute()
 
     @on(Completed)
     def update(self, done: Completed, now: float) -> Effects:
         """Line 4."""
-        s = self.state
-        if done.id != s.task or s.finished:
+        s, move = self.state, self.move(done)
+        if move is None:
             return
-        s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
-        s.memory, move = step(self.optimizer, s.memory, gradient)
-        s.w = (s.w - self.rate * move).within()
+        s.w = (s.w + move).within()
         s.updates += 1
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")
         else:
             yield from self.iterate()
-
-    @on(Refused)
-    def refused(self, event: Refused, now: float) -> Effects:
-        yield from self.finish("budget")
-
-    @on(Elapsed)
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
-        yield from self.finish("deadline")
-
-    @on(Stop)
-    def stop(self, event: Stop, now: float) -> Effects:
-        yield from self.finish(event.reason)
 
 
 def plan(problem: Problem[Settings]) -> Plan:
@@ -168,22 +136,11 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     return {name: AloneNode(name, context, settings) for name in context.names}
 
 
-def model_of(node: Node) -> Model:
-    """The model this node would deploy: its own."""
-    model: Model = node.state.w
-    return model
-
-
-def output(nodes: Mapping[str, Node]) -> Model:
-    """The mean of all models, which nobody has: what counts of `local` is what each node's own model is worth."""
-    return mean([model_of(node) for node in nodes.values()])
-
-
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
     model_of=model_of,
-    output=output,
+    output=mean_model,  # which nobody has: what counts of `local` is what each node's own model is worth
     plan=plan,
     clips=Clips(("fixed", "quantile")),
     small_runs=lambda settings: SmallRuns(

@@ -40,28 +40,27 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gossamer.algorithms.command import Command
-from gossamer.algorithms.context import Context, InFlight, mean
+from gossamer.algorithms.context import Context, InFlight
 from gossamer.algorithms.gossip.claims import Adp2sgdSetting, adp2sgd_theorem2
 from gossamer.algorithms.gossip.exchange import Answer as Answer
 from gossamer.algorithms.gossip.exchange import Offer as Offer
 from gossamer.algorithms.gossip.exchange import State
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
-from gossamer.algorithms.nodes import ScheduledNode, goes_by_all
-from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer, step
+from gossamer.algorithms.nodes import LearningNode, goes_by_all, mean_model
+from gossamer.algorithms.nodes import model_of as model_of
+from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.algorithms.plan import Plan, least_noise
 from gossamer.algorithms.problem import Problem, smallest_node
 from gossamer.errors import PeerError
 from gossamer.privacy.guarantees import Claim
-from gossamer.privacy.tasks import Gradient, Query
-from gossamer.protocol.effects import Compute, Record, Send, SetTimer
-from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
+from gossamer.protocol.effects import Record, Send
+from gossamer.protocol.events import Completed, PeerDown, PeerUp, Resumed, Started
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import Hand, Stream
 from gossamer.section import Composite
 from gossamer.topology.builders import Ring, Topology
 from gossamer.topology.graphs import DroppedEdges, Graph, bipartite_split
 from gossamer.topology.mixing import Matrix, pairwise_expectation
-from gossamer.vectors import Model
 
 
 class Settings(Composite):
@@ -96,7 +95,7 @@ class Settings(Composite):
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
 
-class GossipNode(ScheduledNode):
+class GossipNode(LearningNode):
     """One party: its model, the update under way and the exchange under way.
 
     Once it has finished, it answers offers as before.
@@ -108,26 +107,19 @@ class GossipNode(ScheduledNode):
         self, name: str, context: Context, settings: Settings, asks: Sequence[str], askers: Sequence[str], hand: Hand
     ) -> None:
         """``asks`` are the peers that it may ask, ``askers`` those that may ask it, and ``hand`` chooses among them."""
-        self.clipping = context.clipping
-        super().__init__(name, State(context.initial, self.clipping.initial(context.initial)))
+        state = State(context.initial, context.clipping.initial(context.initial))
+        super().__init__(name, state, context, settings)
         self.asks, self.askers = tuple(asks), frozenset(askers)
-        self.query: Query = context.queries[name]
-        self.optimizer = settings.optimizer
-        self.follow(settings.learning_rate, context)
-        self.quota = context.quotas[name] if context.quotas is not None else None
-        self.deadline = context.deadline
         self.choice = Stream(context.seed, name, "gossip.peer", hand=hand)
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:
-        if self.deadline is not None:
-            self.state.ends = now + self.deadline
-        yield from self.resume(Resumed(0.0), now)
+        yield from self.set_deadline(now)
+        yield from self.iterate()
 
     @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
-        if self.state.ends is not None:
-            yield SetTimer(max(self.state.ends - now, 0.0), "deadline")
+        yield from self.reset_deadline(now)
         yield from self.iterate()
 
     def iterate(self) -> Effects:
@@ -135,8 +127,7 @@ class GossipNode(ScheduledNode):
         s = self.state
         if s.finished:
             return
-        s.task += 1
-        yield Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
+        yield self.compute()
         # At most one exchange waits for an answer that may come. A graph that has grown may have parted it from a peer
         # that will not answer any more.
         if not s.open or not any(peer in self.asks and peer not in s.away for peer in s.open):
@@ -165,28 +156,14 @@ class GossipNode(ScheduledNode):
     @on(Completed)
     def update(self, done: Completed, now: float) -> Effects:
         """Line 5. The gradient is of an older model; so be it."""
-        s = self.state
-        if done.id != s.task or s.finished:
+        s, move = self.state, self.move(done)
+        if move is None:
             return
-        s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
-        s.memory, move = step(self.optimizer, s.memory, gradient)
-        s.update(-self.rate * move)
+        s.update(move)
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")
         else:
             yield from self.iterate()
-
-    @on(Refused)
-    def refused(self, event: Refused, now: float) -> Effects:
-        yield from self.finish("budget")
-
-    @on(Elapsed)
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
-        yield from self.finish("deadline")
-
-    @on(Stop)
-    def stop(self, event: Stop, now: float) -> Effects:
-        yield from self.finish(event.reason)
 
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:
@@ -236,17 +213,6 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     return nodes
 
 
-def model_of(node: Node) -> Model:
-    """The model this node would deploy: its own."""
-    model: Model = node.state.w
-    return model
-
-
-def output(nodes: Mapping[str, Node]) -> Model:
-    """The mean of all models."""
-    return mean([model_of(node) for node in nodes.values()])
-
-
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Exchanges that were completed, answers of nodes with an exchange of their own open, and what is still open."""
     states = [node.state for node in nodes.values()]
@@ -290,7 +256,7 @@ ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
     model_of=model_of,
-    output=output,
+    output=mean_model,
     cast=cast,
     clips=Clips(("fixed", "quantile")),
     figures=Figures(staleness="computing", invariants=invariants, report=report),

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gossamer.algorithms.optimizer import Memory
+from gossamer.algorithms.nodes import LearnerState
 from gossamer.errors import PeerError
 from gossamer.protocol.encoding import register
 from gossamer.protocol.messages import Message, check_model, message
@@ -170,29 +170,20 @@ class Answer(Message):
 
 
 @dataclass
-class State:
+class State(LearnerState):
     """State of a gossip node.
 
-    ``log_clip`` is the logarithm of the clip. ``open`` holds what was promised to whom and not yet answered. A peer in
-    it that is also in ``away`` may or may not have moved its share: that exchange is in doubt until the peer is heard
-    again. ``asked`` counts the offers that came while an exchange was open, since the last of these began, and
-    ``busy`` all of them. ``memory`` is the optimizer's, and is exchanged with nobody. ``counted`` are the updates of
-    all nodes, where the learning rate goes by them.
+    ``open`` holds what was promised to whom and not yet answered. A peer in it that is also in ``away`` may or may not
+    have moved its share: that exchange is in doubt until the peer is heard again. ``asked`` counts the offers that came
+    while an exchange was open, since the last of these began, and ``busy`` all of them.
     """
 
-    w: Model
-    log_clip: Model
     updates: int = 0
-    task: int = 0
     exchanges: int = 0
     open: dict[str, Promise] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
     asked: int = 0
     busy: int = 0
-    ends: float | None = None
-    finished: str = ""
-    memory: Memory | None = None
-    counted: int | None = None
 
     @property
     def promises(self) -> tuple[Promise, ...]:

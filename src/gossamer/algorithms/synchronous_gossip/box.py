@@ -35,8 +35,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from gossamer.algorithms.context import Context, mean
+from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns
+from gossamer.algorithms.nodes import mean_model
+from gossamer.algorithms.nodes import model_of as model_of
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.algorithms.synchronous_gossip.node import SynchronousNode, rows
 from gossamer.protocol.node import Node
@@ -44,7 +46,6 @@ from gossamer.section import Composite
 from gossamer.topology.builders import Ring, Topology
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import Matrix, metropolis
-from gossamer.vectors import Model
 
 
 class Settings(Composite):
@@ -117,22 +118,11 @@ def mixing(settings: Settings, graph: Graph, names: tuple[str, ...]) -> Matrix:
     return squared
 
 
-def model_of(node: Node) -> Model:
-    """The model this node would deploy: its own."""
-    model: Model = node.state.w
-    return model
-
-
-def output(nodes: Mapping[str, Node]) -> Model:
-    """The mean of all models."""
-    return mean([model_of(node) for node in nodes.values()])
-
-
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
     model_of=model_of,
-    output=output,
+    output=mean_model,
     cast=cast,
     clips=Clips(("fixed", "quantile")),
     small_runs=lambda settings: SmallRuns(

@@ -16,12 +16,10 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.algorithms.context import Context, updates_per_epoch
-from gossamer.algorithms.nodes import EndingNode
-from gossamer.algorithms.optimizer import Memory, step
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.nodes import LearnerState, RoundNode
 from gossamer.errors import PeerError
-from gossamer.privacy.tasks import Gradient, Query
-from gossamer.protocol.effects import CancelTimer, Compute, Record, Send, SetTimer
+from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, on
@@ -108,7 +106,7 @@ MOST_DOUBLINGS = 10
 
 
 @dataclass
-class State:
+class State(LearnerState):
     """State of a node.
 
     ``w`` is its iterate and ``before`` that of the gossip step before, in the same round. ``step`` counts the gossip
@@ -117,8 +115,6 @@ class State:
     are down, ``left`` those that make no more rounds; ``over`` says that this node makes none.
     """
 
-    w: Model
-    log_clip: Model
     before: Model | None = None
     step: int = 0
     sent: bool = False
@@ -129,31 +125,21 @@ class State:
     away: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
     probes: int = 0
-    task: int = 0
     over: bool = False
-    ends: float | None = None
-    finished: str = ""
-    memory: Memory | None = None
 
 
-class SynchronousNode(EndingNode):
+class SynchronousNode(RoundNode):
     """One party: its gradient steps, and its place among its neighbours."""
 
     state: State
 
     def __init__(self, name: str, context: Context, settings: Any, row: Row) -> None:
-        self.clipping = context.clipping
-        super().__init__(name, State(context.initial, self.clipping.initial(context.initial)))
+        state = State(context.initial, context.clipping.initial(context.initial))
+        super().__init__(name, state, context, settings)
         self.row = row
         self.neighbours = frozenset(row.weights)
-        self.query: Query = context.queries[name]
-        self.rate, self.optimizer = settings.learning_rate, settings.optimizer
-        by_all = self.rate.by_all  # then a round counts as an update of every node
-        self.epoch = updates_per_epoch(context, name, by_all=by_all) / (len(context.names) if by_all else 1)
         self.gossip_steps: int = settings.gossip_steps
         self.patience: float = settings.patience
-        self.quota = context.quotas[name] if context.quotas is not None else None
-        self.deadline = context.deadline
 
     @property
     def round(self) -> int:
@@ -183,8 +169,7 @@ class SynchronousNode(EndingNode):
         if self.quota is not None and self.round >= self.quota:
             yield from self.end("quota")
         elif not s.finished:
-            s.task += 1
-            yield Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
+            yield self.compute()
         elif self.neighbours - s.away - s.left:
             yield from self.send()
         else:
@@ -193,16 +178,13 @@ class SynchronousNode(EndingNode):
     @on(Completed)
     def update(self, done: Completed, now: float) -> Effects:
         """Line 2."""
-        s = self.state
-        if done.id != s.task or s.finished:
+        s, move = self.state, self.move(done)
+        if move is None:
             return
-        s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
-        s.memory, move = step(self.optimizer, s.memory, gradient)
-        s.w = (s.w - self.rate.at(self.round / self.epoch) * move).within()
+        s.w = (s.w + move).within()
         yield from self.send()
         yield from self.advance()
 
-    @on(Refused)
     def refused(self, event: Refused, now: float) -> Effects:
         """The budget is spent. Where rounds are numbered, the node goes on averaging."""
         if self.quota is None:
@@ -267,7 +249,6 @@ class SynchronousNode(EndingNode):
         """Timer for the iterates that are due: until it is time to see who is there."""
         return SetTimer(self.patience * 2 ** min(self.state.probes, MOST_DOUBLINGS), "patience")
 
-    @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:
         s = self.state
         if event.timer == "deadline":
@@ -322,7 +303,6 @@ class SynchronousNode(EndingNode):
             yield from self.begin_round()
         yield from self.advance()
 
-    @on(Stop)
     def stop(self, event: Stop, now: float) -> Effects:
         yield from self.end(event.reason)
 
