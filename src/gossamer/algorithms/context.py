@@ -118,6 +118,10 @@ class Context:
     run: str = ""
     lengths: ModelLengths | None = None
 
+    def quota(self, name: str) -> int | None:
+        """Number of updates that node ``name`` makes at most; None where nothing says it."""
+        return None if self.quotas is None else self.quotas[name]
+
 
 @dataclass(frozen=True)
 class InFlight:

@@ -71,7 +71,7 @@ class LearningNode(EndingNode):
         self.clipping, self.query = context.clipping, context.queries[name]
         self.schedule, self.optimizer = settings.learning_rate, settings.optimizer
         self.epoch = updates_per_epoch(context, name, by_all=self.schedule.by_all)
-        self.quota = context.quotas[name] if context.quotas is not None else None
+        self.quota = context.quota(name)
         self.deadline = context.deadline
 
     @property
@@ -194,7 +194,7 @@ class WorkerNode(EndingNode):
     def __init__(self, name: str, context: Context, server: str, words: Words) -> None:
         super().__init__(name, WorkerState(context.initial))
         self.server, self.words = server, words
-        self.quota = context.quotas[name] if context.quotas is not None else None
+        self.quota = context.quota(name)
 
     @on(Started, Resumed)
     def pull(self, event: Started | Resumed, now: float) -> Effects:

@@ -19,7 +19,7 @@ from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.messages import Assignment, Contribution
 from gossamer.algorithms.increasing import box as increasing
-from gossamer.algorithms.increasing.gatherer import GlobalModel, Halt, RoundUpdate
+from gossamer.algorithms.increasing.server import GlobalModel, Halt, RoundUpdate
 from gossamer.errors import PeerError
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson

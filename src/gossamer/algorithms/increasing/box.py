@@ -16,8 +16,8 @@ and at any moment, when a (v, k) comes that is newer:
     w^ = v - (own earlier updates that v lacks) - eta_i U
 
 The inner loop is one `Round` at the client's data side; (v, k) is swapped into it by the effect `Update`. The nodes are
-in `increasing.client`, `increasing.gatherer` and `increasing.server`; s_i, eta_i and the rule in `increasing.sizes`,
-`increasing.settings` and `increasing.delay`.
+in `increasing.client` and `increasing.server`; s_i, eta_i and the rule in `increasing.sizes`, `increasing.settings` and
+`increasing.delay`.
 
 | symbol | here |
 |---|---|
@@ -57,11 +57,10 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.increasing.claims import increasing_claims
 from gossamer.algorithms.increasing.client import ClientNode
 from gossamer.algorithms.increasing.delay import RoundsAhead, first_breach
-from gossamer.algorithms.increasing.gatherer import SERVER
-from gossamer.algorithms.increasing.rounds import PublicRounds as PublicRounds
-from gossamer.algorithms.increasing.rounds import workload as workload
-from gossamer.algorithms.increasing.server import AggregatorNode, ServerNode
+from gossamer.algorithms.increasing.server import SERVER, AggregatorNode, ServerNode
+from gossamer.algorithms.increasing.settings import PublicRounds as PublicRounds
 from gossamer.algorithms.increasing.settings import Settings as Settings
+from gossamer.algorithms.increasing.settings import workload as workload
 from gossamer.algorithms.increasing.sizes import PrivacySizes, check_sizes
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
 from gossamer.algorithms.plan import Plan, least_noise

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.increasing.gatherer import (
+from gossamer.algorithms.increasing.server import (
     MOST_AHEAD,
     GlobalModel,
     Halt,
@@ -22,44 +21,16 @@ from gossamer.algorithms.increasing.gatherer import (
     RoundUpdate,
     holds,
 )
+from gossamer.algorithms.increasing.settings import PublicRounds
 from gossamer.algorithms.increasing.sizes import MOST_ROUNDS
 from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
-from gossamer.privacy.tasks import Query, Round, StepSizes, Swap
+from gossamer.privacy.tasks import Query, Round, Swap
 from gossamer.protocol.effects import Compute, Interrupt, Record, Send, Update
 from gossamer.protocol.events import Completed, PeerDown, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model, check_sender
 from gossamer.protocol.node import Effects, on
-from gossamer.vectors import Coordinates, Model, Released, spread
-
-
-class Rounds(Protocol):
-    """Contents of a client's rounds; public, every bit of it."""
-
-    update: str
-    """How a round's update is made: ``batch``, ``clipped_sum`` or ``sequential``."""
-    keeps_own: bool
-    """Whether a client takes its own earlier updates that a newer model lacks off that model."""
-
-    def steps(self, name: str, i: int) -> int:
-        """s_ic."""
-        ...
-
-    def step_sizes(self, name: str, i: int) -> StepSizes:
-        """eta in round i."""
-        ...
-
-    def where(self, name: str, i: int) -> Coordinates:
-        """The part of the model that the client computes in round i."""
-        ...
-
-    def allowed(self, name: str, i: int, k: int) -> int:
-        """Number of steps of round i that may be taken with the global model of round k <= i."""
-        ...
-
-    def possible(self, name: str, i: int) -> bool:
-        """Whether the client has enough examples for round i, and there is such a round."""
-        ...
+from gossamer.vectors import Model, Released, spread
 
 
 @dataclass
@@ -104,11 +75,11 @@ class ClientNode(EndingNode):
     state: ClientState
 
     def __init__(
-        self, name: str, parent: str, context: Context, rounds: Rounds, query: Callable[[str, int], Query]
+        self, name: str, parent: str, context: Context, rounds: PublicRounds, query: Callable[[str, int], Query]
     ) -> None:
         super().__init__(name, ClientState(context.initial))
         self.parent, self.rounds, self.query = parent, rounds, query
-        self.quota = context.quotas[name] if context.quotas is not None else None
+        self.quota = context.quota(name)
 
     @property
     def base(self) -> Model:
@@ -150,7 +121,7 @@ class ClientNode(EndingNode):
                 id=s.task,
                 swaps=(Swap(0, self.base),),
                 query=self.query(name, i),
-                steps=rounds.steps(name, i),
+                steps=rounds.sizes.of(name, i),
                 until=allowed,
                 step_sizes=rounds.step_sizes(name, i),
                 update=rounds.update,

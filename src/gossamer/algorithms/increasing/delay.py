@@ -43,14 +43,6 @@ from gossamer.algorithms.increasing.sizes import RoundSizes, TheorySizes, check_
 from gossamer.section import Section
 
 
-class DelayFunction(Section):
-    """Base of the delay functions."""
-
-    def at(self, t: float) -> float:
-        """tau(t), with tau(0) for t below 0."""
-        raise NotImplementedError
-
-
 class TheoryConstants(Section):
     """Constants that the strongly convex theory is computed from.
 
@@ -81,7 +73,7 @@ class TheoryConstants(Section):
         return self
 
 
-class TheoryDelay(DelayFunction, TheoryConstants):
+class TheoryDelay(TheoryConstants):
     """tau(t) = M1 + sqrt((t + M0)/(4 ln(t + M0))).
 
     M0 = (m + 1)^2/4 and M1 = max{d + 1, 2 L alpha/mu, s_0/2}, with the s_0 of the sizes ``theory``.
@@ -110,7 +102,7 @@ class TheoryDelay(DelayFunction, TheoryConstants):
         return self.least + math.sqrt(y / (4 * math.log(y)))
 
 
-class PowerDelay(DelayFunction):
+class PowerDelay(Section):
     """tau(t) = constant + factor t^exponent.
 
     Notes
@@ -141,11 +133,7 @@ Tau = Annotated[TheoryDelay | PowerDelay, Field(discriminator="name")]
 """A mapping with a ``name``."""
 
 
-class WaitRule(Section):
-    """Base of the rules."""
-
-
-class RoundsAhead(WaitRule):
+class RoundsAhead(Section):
     """A client computes in round i while i <= k + d, where the newest global model holds all rounds below k.
 
     Attributes
@@ -161,7 +149,7 @@ class RoundsAhead(WaitRule):
     tau: Tau | None = None
 
 
-class WithinTau(WaitRule):
+class WithinTau(Section):
     """A client takes its next step while t_delay < tau(t_glob)."""
 
     rule: Literal["tau"] = "tau"
@@ -209,7 +197,7 @@ def steps_allowed(rule: RoundsAhead | WithinTau, sizes: RoundSizes, name: str, i
     return bisect_left(range(steps), True, key=waits) if waits(steps - 1) else steps
 
 
-def first_breach(tau: DelayFunction, sizes: RoundSizes, d: int, rounds: int) -> int | None:
+def first_breach(tau: Tau, sizes: RoundSizes, d: int, rounds: int) -> int | None:
     """The first of the rounds d + 1, ..., ``rounds`` - 1 in which condition (2) fails, if there is one."""
     for i in range(d + 1, rounds):
         done = sizes.before(i + 1)
@@ -218,7 +206,7 @@ def first_breach(tau: DelayFunction, sizes: RoundSizes, d: int, rounds: int) -> 
     return None
 
 
-def first_stall(tau: DelayFunction, sizes: RoundSizes, rounds: int) -> int | None:
+def first_stall(tau: Tau, sizes: RoundSizes, rounds: int) -> int | None:
     """The first round below ``rounds`` that nobody can finish under the rule `WithinTau`, if there is one.
 
     Nobody has a newer model than that of the rounds below i while round i lasts. With it, a client's last step has

@@ -9,7 +9,7 @@ import pytest
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.increasing import box as increasing
-from gossamer.algorithms.increasing.gatherer import (
+from gossamer.algorithms.increasing.server import (
     MOST_AHEAD,
     SERVER,
     Alone,
