@@ -7,17 +7,20 @@ are read, and how an answer is laid out, is the command's business (`gossamer.cl
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 
-from pydantic import BaseModel
-
 from gossamer.errors import CallerError
 
-MOST_WHOLE = 10**15
-"""The largest whole number that an option takes which has no bound of its own."""
+_SIGNS: Mapping[str, tuple[str, Callable[[float, float], bool]]] = {
+    "gt": (">", operator.gt),
+    "ge": (">=", operator.ge),
+    "lt": ("<", operator.lt),
+    "le": ("<=", operator.le),
+}
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,8 @@ class Bounds:
         Numbers that an option is above, at least, below and at most. All are finite.
     whole : bool
         Whether they are whole numbers.
-    words : str, optional
-        Words for what is expected, in an error; by default, those that follow from the bounds.
+    why : str
+        Reason for the bounds, in an error.
     """
 
     gt: float | None = None
@@ -39,90 +42,30 @@ class Bounds:
     lt: float | None = None
     le: float | None = None
     whole: bool = False
-    words: str | None = None
-
-    @classmethod
-    def of(cls, settings: type[BaseModel], name: str) -> Bounds:
-        """Return the bounds of a number among an algorithm's settings."""
-        field = settings.model_fields[name]
-        found = {
-            bound: getattr(one, bound)
-            for one in _constraints(field.annotation, field.metadata)
-            for bound in ("gt", "ge", "lt", "le")
-            if getattr(one, bound, None) is not None
-        }
-        whole = int in _parts(field.annotation)
-        if whole and "gt" in found:
-            found["ge"] = found.pop("gt") + 1
-        return cls(**found, whole=whole)
+    why: str = ""
 
     def hold(self, value: float) -> bool:
         """Whether a number is inside."""
-        return (
-            -math.inf < value < math.inf
-            and (self.gt is None or value > self.gt)
-            and (self.ge is None or value >= self.ge)
-            and (self.lt is None or value < self.lt)
-            and (self.le is None or value <= self.le)
-            and not self._too_large(value)
-        )
-
-    def _too_large(self, value: float) -> bool:
-        return self.whole and self.le is None and value > MOST_WHOLE
-
-    def refusal(self, value: float) -> str:
-        """Return what was expected in the place of a number that is not inside, and what was found."""
-        most = f" and <= {_figure(MOST_WHOLE)}" * self._too_large(value)
-        return f"{self}{most}, found {_shown(value)}"
+        bounds = ((inside, getattr(self, name)) for name, (_, inside) in _SIGNS.items())
+        return -math.inf < value < math.inf and all(most is None or inside(value, most) for inside, most in bounds)
 
     def __str__(self) -> str:
-        if self.words is not None:
-            return self.words
-        if self.whole:
-            return f"a whole number {_range(self.ge, self.le)}"
-        if self.gt is not None and (self.lt is not None or self.le is not None):
-            right = f"{_figure(self.lt)})" if self.lt is not None else f"{_figure(self.le)}]"
-            return f"inside ({_figure(self.gt)}, {right}"
-        if self.gt is not None:
-            return f"a finite number > {_figure(self.gt)}"
-        if self.lt is not None:
-            return f"from {_figure(self.ge)} to below {_figure(self.lt)}"
-        return f"a number {_range(self.ge, self.le)}"
+        bounds = ((sign, getattr(self, name)) for name, (sign, _) in _SIGNS.items())
+        said = " and ".join(f"{sign} {_figure(most)}" for sign, most in bounds if most is not None)
+        return f"a {'whole' if self.whole else 'finite'} number {said}{self.why}"
 
 
-def _parts(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union, without what annotates them."""
-    members = getattr(annotation, "__args__", ())
-    return tuple(part for one in members for part in _parts(one)) if members else (annotation,)
-
-
-def _constraints(annotation: Any, metadata: Sequence[Any]) -> list[Any]:
-    """Return what bounds a field, or a member of its union."""
-    own = [*metadata, *getattr(annotation, "__metadata__", ())]
-    return own + [one for member in getattr(annotation, "__args__", ()) for one in _constraints(member, ())]
-
-
-def _range(least: float | None, most: float | None) -> str:
-    return f">= {_figure(least)}" if most is None else f"from {_figure(least)} to {_figure(most)}"
-
-
-def _figure(number: float | None) -> str:
+def _figure(number: float) -> str:
     """A bound as people write it, such as 10^6."""
-    assert number is not None
     if number >= 10**6 and number == 10 ** (power := round(math.log10(number))):
         return f"10^{power}"
-    return str(number) if isinstance(number, int) else f"{number:g}"
-
-
-def _shown(value: float) -> str:
-    try:
-        return f"{value:g}"
-    except OverflowError:
-        return f"a number of {len(str(abs(value)))} digits"
+    return f"{number:g}"
 
 
 POSITIVE = Bounds(gt=0)
-COUNT = Bounds(ge=1, whole=True)
+NOT_NEGATIVE = Bounds(ge=0, le=10**12)
+COUNT = Bounds(ge=1, le=10**15, whole=True)
+WHOLE = Bounds(ge=0, le=10**15, whole=True)
 SHARE = Bounds(gt=0, lt=1)
 DELTA = Bounds(ge=1e-200, lt=1)
 
@@ -137,8 +80,8 @@ class Option:
         Line that says what it is.
     metavar : str, optional
         Word that stands for its value.
-    bounds : Bounds or str, optional
-        Bounds of a number; a text is the name of the algorithm's setting that has the same bounds.
+    bounds : Bounds, optional
+        Bounds of a number.
     also : tuple of str
         Other flags of it.
     asked : str, optional
@@ -147,7 +90,7 @@ class Option:
 
     help: str
     metavar: str | None = None
-    bounds: Bounds | str | None = None
+    bounds: Bounds | None = None
     also: tuple[str, ...] = ()
     asked: str | None = None
 

@@ -27,7 +27,18 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from gossamer.algorithms.command import COUNT, POSITIVE, Answer, Bounds, Command, Doing, Option, Table
+from gossamer.algorithms.command import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    WHOLE,
+    Answer,
+    Bounds,
+    Command,
+    Doing,
+    Option,
+    Table,
+)
 from gossamer.errors import SpecError
 from gossamer.numbers import real_number, require_counts, require_positive
 from gossamer.privacy.guarantees import UtilityClaim
@@ -216,7 +227,6 @@ def _require_not_negative(**values: float) -> None:
             raise SpecError(f"{name} must be a finite number >= 0, found {value!r}")
 
 
-_NOT_NEGATIVE = Bounds(ge=0, le=10**12)
 _DESCRIPTION = """Compute what Proposition 1 of the A(DP)2SGD paper claims of the convergence of a run of gossip, from
 public constants. No data is read. It is the paper's claim and not proved here; it says nothing of privacy, for which
 there is gossamer account."""
@@ -224,21 +234,21 @@ there is gossamer account."""
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of the command; bounds of what is also a setting are the setting's."""
+    """Options of the command."""
 
-    nodes: Annotated[int, Option("K, number of nodes", "K", "nodes")]
-    batch_size: Annotated[int, Option("B, examples in a batch", "B", "batch_size")]
+    nodes: Annotated[int, Option("K, number of nodes", "K", Bounds(ge=1, le=10**6, whole=True))]
+    batch_size: Annotated[int, Option("B, examples in a batch", "B", COUNT)]
     iterations: Annotated[int, Option("T, updates of all nodes together", "T", COUNT)]
-    staleness: Annotated[int, Option("tau, most updates between pull and use", "TAU", Bounds(ge=0, whole=True))]
+    staleness: Annotated[int, Option("tau, most updates between pull and use", "TAU", WHOLE)]
     rho: Annotated[float, Option("max(|lambda_2|, |lambda_K|) of E[A'A], below 1", "R", Bounds(ge=0, lt=1))]
     size: Annotated[int, Option("d, number of parameters", "D", COUNT)]
     smoothness: Annotated[float, Option("L, Lipschitz constant of the gradient", "L", POSITIVE)]
-    loss_gap: Annotated[float, Option("upper bound of F(w_0) - F*", "F", _NOT_NEGATIVE)]
+    loss_gap: Annotated[float, Option("upper bound of F(w_0) - F*", "F", NOT_NEGATIVE)]
     within_variance: Annotated[
-        float, Option("varsigma^2, of an example's gradient around its node's mean", "V", _NOT_NEGATIVE)
+        float, Option("varsigma^2, of an example's gradient around its node's mean", "V", NOT_NEGATIVE)
     ]
-    between_variance: Annotated[float, Option("upsilon^2, of the nodes' gradients around the mean", "U", _NOT_NEGATIVE)]
-    sigma: Annotated[float, Option("sd of the noise on a batch's sum of gradients (default 0)", "S", _NOT_NEGATIVE)] = (
+    between_variance: Annotated[float, Option("upsilon^2, of the nodes' gradients around the mean", "U", NOT_NEGATIVE)]
+    sigma: Annotated[float, Option("sd of the noise on a batch's sum of gradients (default 0)", "S", NOT_NEGATIVE)] = (
         0.0
     )
 

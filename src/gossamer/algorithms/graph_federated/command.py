@@ -45,7 +45,7 @@ GRAPHS = ("ring", "line", "star", "complete", "exponential", "grid")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of the command; bounds are those of planning, and of the setting where there is one."""
+    """Options of the command; bounds are those of planning."""
 
     epsilon: Annotated[float, Option("to be proved of all rounds together", "E", POSITIVE)]
     delta: Annotated[float, Option("to be proved", "D", DELTA)]
@@ -60,7 +60,7 @@ class Options:
     ] = None
     agents_sampled: Annotated[
         int | None,
-        Option("agents of a unit in a round; for released", "L", "agents_sampled"),
+        Option("agents of a unit in a round; for released", "L", COUNT),
     ] = None
     gradient_at: Annotated[GradientAt, Option("default released")] = GradientAt.RELEASED
     contraction: Annotated[

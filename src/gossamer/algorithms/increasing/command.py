@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from gossamer.algorithms.command import (
+    COUNT,
     DELTA,
     POSITIVE,
     AcceptWeak,
@@ -215,7 +216,7 @@ steps of a quarter, bisected in the end for the fewest. Growth is the slowest th
 of rounds of the initial size."""
 
 _LARGE = Bounds(ge=1, le=10**12, whole=True)
-_SIGMA = Bounds(ge=1.137, le=10**6, words="a finite number from 1.137 to 10^6, as the main theorem needs")
+_SIGMA = Bounds(ge=1.137, le=10**6, why=", as the main theorem needs")
 _OF_PLAN = ("sigma", "r0", "case", "over")
 _OF_SEARCH = ("delta", "most_size", "most_sigma", "most_noise")
 _NEEDED = ("initial_size", "dataset_size", "gradients", "sigma", "epsilon")
@@ -229,7 +230,7 @@ class Options:
     search: Annotated[Objective | None, Option("look for the best schedule that is proved")] = None
     initial_size: Annotated[int | None, Option("s_0, gradients in the first round", "S", _LARGE)] = None
     dataset_size: Annotated[int, Option("examples of the client", "N", _LARGE)]
-    gradients: Annotated[int, Option("gradients in all rounds together", "K", Bounds(ge=1, le=10**15, whole=True))]
+    gradients: Annotated[int, Option("gradients in all rounds together", "K", COUNT)]
     sigma: Annotated[float | None, Option("noise multiplier: sd of the sum's noise / clip", "Z", _SIGMA)] = None
     epsilon: Annotated[float, Option("to be claimed; with --search, to be proved", "E", POSITIVE)]
     power: Annotated[float | None, Option("p; default 1, with --search all of a grid", "P", Bounds(ge=0, le=4))] = None

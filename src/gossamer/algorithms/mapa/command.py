@@ -10,6 +10,7 @@ from gossamer.algorithms.command import (
     COUNT,
     POSITIVE,
     SHARE,
+    WHOLE,
     AcceptWeak,
     Answer,
     Bounds,
@@ -36,7 +37,7 @@ from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson
 
 ADD_OR_REMOVE, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
-_MULTIPLIER = Bounds(ge=0.01, le=10**6, words="between 0.01 and 10^6")
+_MULTIPLIER = Bounds(ge=0.01, le=10**6)
 _OF_L2_LAPLACE = ("epsilon",)
 _OF_GAUSSIAN = ("noise_multiplier", "budget")
 _DELTA = 1e-5
@@ -45,16 +46,16 @@ _DELTA = 1e-5
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of the command; bounds of what is also a setting are the setting's."""
+    """Options of the command."""
 
-    batch_size: Annotated[int, Option("b, examples in a mini-batch", "B", "batch_size")]
-    gradient_sd: Annotated[float, Option("s, of one example's gradient, in L2 norm", "S", "gradient_sd")]
-    smoothness: Annotated[float, Option("Lipschitz constant of the gradient", "L", "smoothness")]
-    loss_gap: Annotated[float, Option("upper bound of F(x_0) - F*", "F", "loss_gap")]
-    staleness: Annotated[int, Option("most updates between pull and use of a model", "TAU", "schedule_staleness")]
+    batch_size: Annotated[int, Option("b, examples in a mini-batch", "B", COUNT)]
+    gradient_sd: Annotated[float, Option("s, of one example's gradient, in L2 norm", "S", POSITIVE)]
+    smoothness: Annotated[float, Option("Lipschitz constant of the gradient", "L", POSITIVE)]
+    loss_gap: Annotated[float, Option("upper bound of F(x_0) - F*", "F", POSITIVE)]
+    staleness: Annotated[int, Option("most updates between pull and use of a model", "TAU", WHOLE)]
     size: Annotated[int, Option("number of parameters", "D", COUNT)]
-    kappa: Annotated[float, Option("failure probability of the first clip (default 0.1)", None, "kappa")] = 0.1
-    reduction: Annotated[float, Option("of the clip, a stage (default 0.5)", "RHO", "reduction")] = 0.5
+    kappa: Annotated[float, Option("failure probability of the first clip (default 0.1)", None, SHARE)] = 0.1
+    reduction: Annotated[float, Option("of the clip, a stage (default 0.5)", "RHO", SHARE)] = 0.5
     clip: Annotated[float | None, Option("first clip; default: that of Theorem 3", "G", POSITIVE)] = None
     stages: Annotated[int, Option("how many stages (default 5)", "N", COUNT)] = 5
     noise: Annotated[

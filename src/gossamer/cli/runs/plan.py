@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from gossamer.algorithms.command import Answer, Bounds, Command, Line, Option, Table, flag_of
+from gossamer.algorithms.command import Answer, Command, Line, Option, Table, flag_of
 from gossamer.algorithms.interface import registered
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli.commands import CommandParser
@@ -95,10 +95,8 @@ def _read(name: str, command: Command[Any], options: argparse.Namespace) -> Any:
     _check_needed(name, command, given)
     for field, (_, option) in known.items():
         value, bounds = given[field], option.bounds
-        if isinstance(bounds, str):
-            bounds = Bounds.of(ALGORITHMS[name].Settings, bounds)
         if bounds is not None and value is not None and not bounds.hold(value):
-            raise CallerError(f"{flag_of(field)} must be {bounds.refusal(value)}")
+            raise CallerError(f"{flag_of(field)} must be {bounds}, found {value!r:.30}")
     if "delta" in known:
         check_delta(options)
     return command.options(**{field: _value(known[field][0], value) for field, value in given.items()})
