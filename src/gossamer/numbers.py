@@ -45,6 +45,13 @@ def require_positive(**values: float) -> None:
             raise SpecError(f"{name} must be a finite number > 0, found {value!r}")
 
 
+def require_not_negative(**values: float) -> None:
+    """Raise SpecError unless every value is finite, and 0 or more."""
+    for name, value in values.items():
+        if not 0 <= real_number(value) < math.inf:
+            raise SpecError(f"{name} must be a finite number >= 0, found {value!r}")
+
+
 def require_counts(**values: int) -> None:
     """Raise SpecError unless every value is a whole number, 1 or more."""
     for name, value in values.items():

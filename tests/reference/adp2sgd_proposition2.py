@@ -1,4 +1,4 @@
-"""Proposition 2 of A(DP)2SGD as the paper states it, to show what it leaves out: no command prints it.
+"""The sigma of Theorem 2, and Proposition 2, of A(DP)2SGD as the paper states them: no command prints them.
 
 References
 ----------
@@ -12,16 +12,42 @@ import math
 from dataclasses import replace
 
 from gossamer.algorithms.gossip.claims import (
+    Adp2sgdNetwork,
+    Adp2sgdProblem,
     Adp2sgdSetting,
-    adp2sgd_order,
-    adp2sgd_theorem2_variance,
+    iteration_failures,
     theorem2_failures,
 )
-from gossamer.algorithms.gossip.command import Adp2sgdNetwork, Adp2sgdProblem, iteration_failures
-from gossamer.numbers import require_positive
+from gossamer.numbers import require_fraction, require_positive
 from gossamer.privacy.guarantees import UtilityClaim
 
 PROPOSITION2 = "A(DP)2SGD, Proposition 2"
+
+
+def adp2sgd_order(epsilon: float, delta: float, mu: float) -> float:
+    """alpha = log(1/delta)/((1 - mu) epsilon) + 1, the Renyi order of Theorem 2.
+
+    Raises
+    ------
+    SpecError
+        epsilon is not positive, or delta or mu is not in (0, 1).
+    """
+    require_positive(epsilon=epsilon)
+    require_fraction(delta=delta, mu=mu)
+    return math.log(1.0 / delta) / ((1.0 - mu) * epsilon) + 1.0
+
+
+def adp2sgd_theorem2_variance(setting: Adp2sgdSetting, epsilon: float, delta: float, mu: float) -> float:
+    """sigma_mean^2 = 20 G^2 T alpha/(K^2 n_(1)^2 mu epsilon), whether or not the theorem's conditions hold.
+
+    Raises
+    ------
+    SpecError
+        epsilon is not positive, or delta or mu is not in (0, 1).
+    """
+    alpha = adp2sgd_order(epsilon, delta, mu)
+    data = setting.nodes * setting.smallest_shard
+    return 20.0 * setting.lipschitz**2 * setting.iterations * alpha / (data**2 * mu * epsilon)
 
 
 def adp2sgd_proposition2(

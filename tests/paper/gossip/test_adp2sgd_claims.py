@@ -9,16 +9,15 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from scipy.optimize import brentq
 from scipy.special import expit
+from tests.reference.adp2sgd_proposition2 import adp2sgd_order, adp2sgd_theorem2_variance
 
 from gossamer.algorithms.context import Batches
 from gossamer.algorithms.gossip.box import claims
 from gossamer.algorithms.gossip.claims import (
     Adp2sgdSetting,
-    adp2sgd_order,
     adp2sgd_remark1,
     adp2sgd_theorem2,
     adp2sgd_theorem2_least_epsilon,
-    adp2sgd_theorem2_variance,
 )
 from gossamer.errors import SpecError
 from gossamer.privacy.mechanisms import Gaussian

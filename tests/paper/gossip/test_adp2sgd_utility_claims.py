@@ -4,12 +4,12 @@ import itertools
 import math
 
 import pytest
-from tests.reference.adp2sgd_proposition2 import adp2sgd_proposition2
+from tests.reference.adp2sgd_proposition2 import adp2sgd_proposition2, adp2sgd_theorem2_variance
 
-from gossamer.algorithms.gossip.claims import Adp2sgdSetting, adp2sgd_theorem2_variance
-from gossamer.algorithms.gossip.command import (
+from gossamer.algorithms.gossip.claims import (
     Adp2sgdNetwork,
     Adp2sgdProblem,
+    Adp2sgdSetting,
     adp2sgd_iterations_needed,
     adp2sgd_proposition1,
     adp2sgd_rho_bar,

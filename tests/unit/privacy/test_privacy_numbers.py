@@ -17,7 +17,6 @@ from tests.reference.ledgers import AgentLedger, UnitLedger
 
 import gossamer.privacy
 from gossamer.algorithms.gossip import claims as adp2sgd
-from gossamer.algorithms.gossip import command as adp2sgd_utility
 from gossamer.algorithms.increasing import claims as increasing_theorem
 from gossamer.errors import AccountingError, SpecError
 from gossamer.numbers import real_number, whole_number
@@ -47,8 +46,8 @@ MADE: list[Any] = [
     agent_noise.AgentNoise(5, 2.0, 3),
     AgentLedger("a", agent_noise.AgentNoise(5, 2.0, 3), 4),
     adp2sgd.Adp2sgdSetting(1.0, 10.0, 100.0, 3, 50),
-    adp2sgd_utility.Adp2sgdProblem(1.0, 1.0, 1.0, 1.0, 10),
-    adp2sgd_utility.Adp2sgdNetwork(3, 0.5, 1.0),
+    adp2sgd.Adp2sgdProblem(1.0, 1.0, 1.0, 1.0, 10),
+    adp2sgd.Adp2sgdNetwork(3, 0.5, 1.0),
     increasing_theorem.MainTheorem(power=1.0, r0=0.01, sigma=8.0, ratio=1.0),
     FACTORISATION,
     GaussianFilter(1.0, 1e-5, ADD),

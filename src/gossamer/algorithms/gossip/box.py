@@ -39,9 +39,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gossamer.algorithms.command import Command
 from gossamer.algorithms.context import Context, InFlight
-from gossamer.algorithms.gossip.claims import Adp2sgdSetting, adp2sgd_theorem2
+from gossamer.algorithms.gossip.claims import COMMAND, Adp2sgdSetting, adp2sgd_theorem2
 from gossamer.algorithms.gossip.exchange import Answer as Answer
 from gossamer.algorithms.gossip.exchange import Offer as Offer
 from gossamer.algorithms.gossip.exchange import State
@@ -245,13 +244,6 @@ def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
     return [adp2sgd_theorem2(setting, noise.standard_deviation / batch, problem.spec.delta)]
 
 
-def command() -> Command[Any]:
-    """Return what ``gossamer plan gossip`` does."""
-    from gossamer.algorithms.gossip.command import COMMAND
-
-    return COMMAND
-
-
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
@@ -270,6 +262,6 @@ ALGORITHM = Algorithm(
         ),
         fitting={"batch_size": 4},
     ),
-    command=command,
+    command=lambda: COMMAND,
     terms=lambda settings: Terms(told=goes_by_all(settings)),
 )
