@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 
 from gossamer.algorithms.edge_cloud.box import AgarwalDuchiRate
-from gossamer.algorithms.mapa.bounds import Theory, lemma_1, theorem_2, theorem_4
-from gossamer.algorithms.mapa.stages import Problem, gaussian_second_moment, stages
+from gossamer.algorithms.mapa.stages import (
+    Problem,
+    Theory,
+    gaussian_second_moment,
+    lemma_1,
+    stages,
+    theorem_2,
+    theorem_4,
+)
 from gossamer.errors import SpecError
 
 THEORY = Theory(smoothness=0.5, staleness=1, variance=4.0)

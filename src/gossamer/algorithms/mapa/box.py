@@ -102,8 +102,7 @@ class Settings(Composite):
     @property
     def missing(self) -> tuple[str, ...]:
         """The constants that have to be estimated."""
-        given = dict(zip(CONSTANTS, (self.gradient_sd, self.smoothness, self.loss_gap)))
-        return tuple(name for name, value in given.items() if value is None)
+        return tuple(name for name in CONSTANTS if getattr(self, name) is None)
 
 
 @dataclass(frozen=True)
@@ -126,12 +125,10 @@ def problem_of(settings: Settings) -> Problem:
     SpecError
         If s, L or D_F is not known.
     """
-    if settings.gradient_sd is None or settings.smoothness is None or settings.loss_gap is None:
+    if settings.missing:
         raise SpecError("mapa needs algorithm.gradient_sd, smoothness and loss_gap; give them or have them estimated")
     return Problem(
-        gradient_sd=settings.gradient_sd,
-        smoothness=settings.smoothness,
-        loss_gap=settings.loss_gap,
+        **{name: getattr(settings, name) for name in CONSTANTS},
         staleness=settings.nodes - 1 if settings.schedule_staleness is None else settings.schedule_staleness,
         batch_size=settings.batch_size,
         failure=settings.kappa,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from gossamer.algorithms.command import (
@@ -20,13 +19,15 @@ from gossamer.algorithms.command import (
     Table,
     refuse,
 )
-from gossamer.algorithms.mapa.bounds import claimed, descent, in_words
 from gossamer.algorithms.mapa.stages import (
     Problem,
     StagePlan,
     calibrate_stages,
+    claimed,
+    descent,
     gaussian_epsilon,
     gaussian_second_moment,
+    in_words,
     l2_laplace_epsilons,
     l2_laplace_second_moment,
     plan_stages,
@@ -36,7 +37,6 @@ from gossamer.privacy.guarantees import remarks
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson
 
-ADD_OR_REMOVE, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 _MULTIPLIER = Bounds(ge=0.01, le=10**6)
 _OF_L2_LAPLACE = ("epsilon",)
 _OF_GAUSSIAN = ("noise_multiplier", "budget")
@@ -78,37 +78,12 @@ class Options:
     ] = None
 
 
-@dataclass(frozen=True)
-class _Privacy:
-    """Knowledge of the noise of a plan."""
-
-    noise: str
-    relation: NeighboringRelation
-    release_epsilon: float | None = None
-    noise_multiplier: float | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    compositions: Mapping[str, float] = field(default_factory=dict)
-    sampling: Poisson | None = None
-
-
 def answer(options: Options, doing: Doing) -> Answer:
     """Return the stages, and what they prove."""
     gaussian = options.noise == "gaussian"
     other, others = ("l2_laplace", _OF_L2_LAPLACE) if gaussian else ("gaussian", _OF_GAUSSIAN)
     refuse(options, others, f"only for --noise {other}; leave out with --noise {options.noise}")
-    problem = _problem(options)
-    plan, privacy = (_gaussian if gaussian else _l2_laplace)(options, problem)
-    weak = []
-    if privacy.epsilon is not None and privacy.delta is not None:
-        weak = remarks(privacy.epsilon, privacy.delta, options.dataset_size, "an edge")
-    theory = claimed(problem, plan, options.radius)
-    text = (Table(_rows(problem, plan)), f"Privacy: {_sentence(plan, privacy)}", f"Theory: {in_words(theory)}")
-    return Answer({**_document(plan, privacy), "theory": theory}, text, weak)
-
-
-def _problem(options: Options) -> Problem:
-    return Problem(
+    problem = Problem(
         options.gradient_sd,
         options.smoothness,
         options.loss_gap,
@@ -117,84 +92,108 @@ def _problem(options: Options) -> Problem:
         options.kappa,
         options.reduction,
     )
-
-
-def _relation(options: Options, default: NeighboringRelation) -> NeighboringRelation:
-    return options.neighboring_relation or default
-
-
-def _l2_laplace(options: Options, problem: Problem) -> tuple[StagePlan, _Privacy]:
-    if options.epsilon is None:
-        raise CallerError("--noise l2_laplace needs --epsilon, of one release")
-    relation = _relation(options, REPLACE)
-    moment = l2_laplace_second_moment(options.size, options.epsilon, options.batch_size, relation)
-    plan = plan_stages(problem, moment, options.stages, options.nodes, options.clip)
-    size = options.dataset_size
-    sampling = None if size is None else Poisson(_rate(options.batch_size, size))
-    delta = options.delta or _DELTA
-    batches = sampling or Poisson(1.0)
-    totals = l2_laplace_epsilons(plan.releases, options.epsilon, options.size, delta, relation, batches)
-    return plan, _Privacy("l2_laplace", relation, options.epsilon, None, None, delta, totals, sampling)
-
-
-def _gaussian(options: Options, problem: Problem) -> tuple[StagePlan, _Privacy]:
-    if (options.noise_multiplier is None) == (options.budget is None):
-        raise CallerError("--noise gaussian needs either --noise-multiplier, or --budget, --delta and --dataset-size")
-    relation, sampling = _relation(options, ADD_OR_REMOVE), _sampling(options)
-    if options.budget is not None:
-        assert options.delta is not None
-        assert sampling is not None
-        budget = options.budget, options.delta
-        found = calibrate_stages(
-            problem, options.size, options.stages, budget, relation, sampling, options.nodes, options.clip
-        )
-        privacy = _Privacy("gaussian", relation, None, found.noise_multiplier, found.epsilon, options.delta)
-        return found.plan, privacy
-    noise = options.noise_multiplier
-    assert noise is not None
-    moment = gaussian_second_moment(options.size, noise, options.batch_size)
-    plan = plan_stages(problem, moment, options.stages, options.nodes, options.clip)
-    epsilon = None
-    if sampling is not None:
-        assert options.delta is not None
-        epsilon = gaussian_epsilon(plan.releases, noise, options.delta, relation, sampling)
-    return plan, _Privacy("gaussian", relation, None, noise, epsilon, options.delta)
-
-
-def _sampling(options: Options) -> Poisson | None:
-    """Sampling of batches; None where neither --dataset-size nor anything that needs it is given."""
-    needed = {"--budget": options.budget, "--delta": options.delta, "--dataset-size": options.dataset_size}
-    if all(value is None for value in needed.values()):
-        return None
-    missing = [flag for flag in ("--delta", "--dataset-size") if needed[flag] is None]
-    if missing:
-        given = next(flag for flag, value in needed.items() if value is not None)
-        raise CallerError(f"{given} needs {' and '.join(missing)} as well")
-    assert options.dataset_size is not None
-    return Poisson(_rate(options.batch_size, options.dataset_size))
-
-
-def _rate(batch_size: int, dataset_size: int) -> float:
-    """Return the probability that an example is in a batch."""
-    if batch_size > dataset_size:
-        raise CallerError(f"--dataset-size must be at least --batch-size {batch_size}, found {dataset_size}")
-    return batch_size / dataset_size
-
-
-def _document(plan: StagePlan, privacy: _Privacy) -> dict[str, Any]:
-    total = _basic(plan, privacy) if privacy.noise == "l2_laplace" else privacy.epsilon
-    return {
+    default = NeighboringRelation.ADD_OR_REMOVE_ONE if gaussian else NeighboringRelation.REPLACE_ONE
+    relation = options.neighboring_relation or default
+    plan, privacy, said = (_gaussian if gaussian else _l2_laplace)(options, problem, relation)
+    weak = []
+    if gaussian and privacy["epsilon"] is not None:
+        weak = remarks(privacy["epsilon"], privacy["delta"], options.dataset_size, "an edge")
+    theory = claimed(problem, plan, options.radius)
+    document = {
         "stages": [asdict(stage) for stage in plan.stages],
         "updates": plan.updates,
         "releases": plan.releases,
-        "noise": privacy.noise,
-        "noise_multiplier": privacy.noise_multiplier,
-        "release_epsilon": privacy.release_epsilon,
-        "epsilon": total,
-        "delta": 0.0 if privacy.noise == "l2_laplace" else privacy.delta,
-        "neighboring_relation": privacy.relation.value,
-        **({"composed": {"delta": privacy.delta, **privacy.compositions}} if privacy.noise == "l2_laplace" else {}),
+        "noise": options.noise,
+        **privacy,
+        "theory": theory,
     }
+    text = (Table(_rows(problem, plan)), f"Privacy: {said}", f"Theory: {in_words(theory)}")
+    return Answer(document, text, weak)
+
+
+_Private = tuple[StagePlan, dict[str, Any], str]
+"""Stages, figures of their privacy as plain data, and a sentence on it."""
+
+
+def _l2_laplace(options: Options, problem: Problem, relation: NeighboringRelation) -> _Private:
+    if options.epsilon is None:
+        raise CallerError("--noise l2_laplace needs --epsilon, of one release")
+    epsilon, delta, size = options.epsilon, options.delta or _DELTA, options.dataset_size
+    moment = l2_laplace_second_moment(options.size, epsilon, options.batch_size, relation)
+    plan = plan_stages(problem, moment, options.stages, options.nodes, options.clip)
+    batches = Poisson(1.0) if size is None else _sampling(options, size)
+    found = l2_laplace_epsilons(plan.releases, epsilon, options.size, delta, relation, batches)
+    total = plan.releases * epsilon  # epsilons of single releases add up
+    privacy = _figures(None, epsilon, total, 0.0, relation)
+    composed = "at a delta no total is computed, so much is lost in them"
+    if found:
+        composed = (
+            f"at delta {delta:g} epsilon is {found['advanced']:.6g} by advanced composition, and {found['tight']:.6g} "
+            f"by the noise's own law (tight){'' if size is None else ', which counts sampling'}"
+        )
+    said = (
+        f"one release is {epsilon:g}-differential privacy {_of_example(relation)}; its "
+        f"{counted(plan.releases, 'release')} together are {total:.6g}-differential privacy by basic composition, "
+        f"which needs no sampling; {composed}"
+    )
+    return plan, {**privacy, "composed": {"delta": delta, **found}}, said
+
+
+def _gaussian(options: Options, problem: Problem, relation: NeighboringRelation) -> _Private:
+    if (options.noise_multiplier is None) == (options.budget is None):
+        raise CallerError("--noise gaussian needs either --noise-multiplier, or --budget, --delta and --dataset-size")
+    accounted, noise, epsilon = _accounted(options), options.noise_multiplier, None
+    if noise is not None:
+        moment = gaussian_second_moment(options.size, noise, options.batch_size)
+        plan = plan_stages(problem, moment, options.stages, options.nodes, options.clip)
+        if accounted is not None:
+            epsilon = gaussian_epsilon(plan.releases, noise, accounted[0], relation, accounted[1])
+    elif options.budget is not None and accounted is not None:
+        delta, sampling = accounted
+        budget, nodes, clip = (options.budget, delta), options.nodes, options.clip
+        noise, epsilon, plan = calibrate_stages(
+            problem, options.size, options.stages, budget, relation, sampling, nodes, clip
+        )
+    releases, said = counted(plan.releases, "release"), f"noise multiplier {noise:.6g}"
+    if epsilon is None:
+        said += f"; give --delta and --dataset-size for what {releases} of an edge prove"
+    else:
+        said += f"; ({epsilon:.6g}, {options.delta:g})-differential privacy {_of_example(relation)}, in {releases}"
+    return plan, _figures(noise, None, epsilon, options.delta, relation), said
+
+
+def _figures(
+    noise: float | None, release: float | None, total: float | None, delta: float | None, relation: NeighboringRelation
+) -> dict[str, Any]:
+    return {
+        "noise_multiplier": noise,
+        "release_epsilon": release,
+        "epsilon": total,
+        "delta": delta,
+        "neighboring_relation": relation.value,
+    }
+
+
+def _of_example(relation: NeighboringRelation) -> str:
+    return f"({relation.value}) for each example of an edge"
+
+
+def _accounted(options: Options) -> tuple[float, Poisson] | None:
+    """Delta and sampling of batches; None where neither --dataset-size nor anything that needs it is given."""
+    if options.delta is not None and options.dataset_size is not None:
+        return options.delta, _sampling(options, options.dataset_size)
+    needed = {"--budget": options.budget, "--delta": options.delta, "--dataset-size": options.dataset_size}
+    if given := [flag for flag, value in needed.items() if value is not None]:
+        missing = [flag for flag in ("--delta", "--dataset-size") if needed[flag] is None]
+        raise CallerError(f"{given[0]} needs {' and '.join(missing)} as well")
+    return None
+
+
+def _sampling(options: Options, dataset_size: int) -> Poisson:
+    """Return the sampling of an edge with so many examples."""
+    if options.batch_size > dataset_size:
+        raise CallerError(f"--dataset-size must be at least --batch-size {options.batch_size}, found {dataset_size}")
+    return Poisson(options.batch_size / dataset_size)
 
 
 def _rows(problem: Problem, plan: StagePlan) -> list[list[str]]:
@@ -205,39 +204,6 @@ def _rows(problem: Problem, plan: StagePlan) -> list[list[str]]:
         figures = (f"{value:.5g}" for value in (stage.clip, stage.sensitivity, stage.learning_rate, norm))
         rows.append([str(number), *figures, str(stage.updates), str(total)])
     return rows
-
-
-def _basic(plan: StagePlan, privacy: _Privacy) -> float:
-    """Epsilons of single releases add up."""
-    assert privacy.release_epsilon is not None
-    return plan.releases * privacy.release_epsilon
-
-
-def _sentence(plan: StagePlan, privacy: _Privacy) -> str:
-    relation = f"({privacy.relation.value}) for each example of an edge"
-    releases = counted(plan.releases, "release")
-    if privacy.noise == "l2_laplace":
-        return (
-            f"one release is {privacy.release_epsilon:g}-differential privacy {relation}; its {releases} together are "
-            f"{_basic(plan, privacy):.6g}-differential privacy by basic composition, which needs no sampling"
-            f"{_composed(privacy)}"
-        )
-    noise = f"noise multiplier {privacy.noise_multiplier:.6g}"
-    if privacy.epsilon is None:
-        return f"{noise}; give --delta and --dataset-size for what {releases} of an edge prove"
-    return f"{noise}; ({privacy.epsilon:.6g}, {privacy.delta:g})-differential privacy {relation}, in {releases}"
-
-
-def _composed(privacy: _Privacy) -> str:
-    """Totals at a delta, beside that of basic composition."""
-    found = privacy.compositions
-    if not found:
-        return "; at a delta no total is computed, so much is lost in them"
-    counting = "" if privacy.sampling is None else ", which counts sampling"
-    return (
-        f"; at delta {privacy.delta:g} epsilon is {found['advanced']:.6g} by advanced composition, and "
-        f"{found['tight']:.6g} by the noise's own law (tight){counting}"
-    )
 
 
 COMMAND = Command(
