@@ -215,7 +215,7 @@ def test_nothing_is_claimed_of_nothing() -> None:
         (([1], 100, 8, 1.0), "delta"),
         (([1], 100, 8, DELTA, (0.0, 1.0, 1.0)), "q must be"),
         (([1], 100, 8, DELTA, (0.1, -1.0, 1.0)), "m must be"),
-        (([1], 100, 8, DELTA, (0.1, 1.0, -1.0)), "power p"),
+        (([1], 100, 8, DELTA, (0.1, 1.0, -1.0)), "power must be"),
     ],
 )
 def test_impossible_numbers_are_refused(arguments: tuple[object, ...], words: str) -> None:

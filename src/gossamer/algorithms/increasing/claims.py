@@ -41,7 +41,7 @@ from scipy.optimize import brentq
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.numbers import real_number, require_fraction, require_positive
+from gossamer.numbers import real_number, require_fraction, require_not_negative, require_positive
 from gossamer.privacy.guarantees import Claim
 
 LEAST_SIGMA = 1.137
@@ -95,8 +95,9 @@ def recommended_r0(sigma: float, power: float) -> float:
     SpecError
         sigma is below 1.137, or the power is negative.
     """
-    _require_noise(sigma)
-    require_power(power)
+    if not LEAST_SIGMA <= real_number(sigma) < math.inf:
+        raise SpecError(f"the main theorem needs a finite sigma >= {LEAST_SIGMA}, for r0(sigma); found {sigma!r}")
+    require_not_negative(power=power)
     factor = _HALF * (3 * power + 1) / ((power + 1) * (2 * power + 1))
 
     def excess(r0: float) -> float:
@@ -133,9 +134,7 @@ class MainTheorem:
 
     def __post_init__(self) -> None:
         require_positive(sigma=self.sigma)
-        require_power(self.power)
-        if not 0 <= real_number(self.ratio) < math.inf:
-            raise SpecError(f"m/T must be a finite number >= 0, found {self.ratio!r}")
+        require_not_negative(power=self.power, ratio=self.ratio)
         most = largest_r0(self.sigma)
         if not (0 < real_number(self.r0) <= most and math.isfinite(self.r)):
             raise SpecError(
@@ -225,17 +224,6 @@ class MainTheorem:
         return float(noise / math.sqrt(2 * p + 1) * math.sqrt(log_delta) * (1 + self.ratio) ** (p + 0.5))
 
 
-def _require_noise(sigma: float) -> None:
-    if not LEAST_SIGMA <= real_number(sigma) < math.inf:
-        raise SpecError(f"the main theorem needs a finite sigma >= {LEAST_SIGMA}, for r0(sigma); found {sigma!r}")
-
-
-def require_power(power: float) -> None:
-    """Raise SpecError unless the power is finite and not negative."""
-    if not 0 <= real_number(power) < math.inf:
-        raise SpecError(f"the power p of the sizes must be a finite number >= 0, found {power!r}")
-
-
 FIRST = "increasing sample sizes, Theorem 3 (first)"
 MAIN = "increasing sample sizes, Theorem 3 (main)"
 
@@ -320,9 +308,7 @@ def main_theorem(
     """The main theorem solved for epsilon: the lesser of its two cases, at ``r0`` or the least that the sizes allow."""
     q, m, p = power
     require_positive(q=q)
-    require_power(p)
-    if not 0 <= m < math.inf:
-        raise SpecError(f"m must be a finite number >= 0, found {m!r}")
+    require_not_negative(power=p, m=m)
     with np.errstate(over="ignore"):  # infinite is too large for any condition
         shares = q * (np.arange(counts.size + 1) + m) ** p
     alpha = max(float(counts.max()) / dataset_size, float(shares[-1]), 0.0 if r0 is None else r0 / sigma)

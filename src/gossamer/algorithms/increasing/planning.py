@@ -25,28 +25,23 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 
 from gossamer.algorithms.increasing.claims import MainTheorem, increasing_claims
 from gossamer.algorithms.increasing.selection import Pass, RoundProblem, pass_at, selection_passes
 from gossamer.errors import BudgetUnreachable, SpecError, counted
-from gossamer.numbers import round_up
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.planner import (
-    LEAST_MULTIPLIER,
     MOST_MULTIPLIER,
-    NOISE_DIGITS,
     Schedule,
     calibrate_noise_multiplier,
     gaussian_releases,
+    smallest_noise,
 )
 from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import BatchSampling, Poisson
 
 Sizes = npt.NDArray[np.int64]
-
-_PRECISION = 2.5e-4  # relative, of the root; the result is at most four of these above it
 
 
 def schedule_of(sizes: Sizes, dataset_size: int) -> Schedule:
@@ -88,32 +83,16 @@ def smallest_sigma(schedule: Schedule, epsilon: float, delta: float, relation: N
 
     As `calibrate_noise_multiplier`, but from the estimate on: small multipliers take long to account for.
     """
+    squares = sum(count * sampling.rate**2 for sampling, count in schedule.items())
+    start = estimated_sigma(squares, full_batch_sigma(epsilon, delta, relation))
 
     def spent(sigma: float) -> float:
         return proved_epsilon(schedule, sigma, delta, relation)
 
-    squares = sum(count * sampling.rate**2 for sampling, count in schedule.items())
-    start = estimated_sigma(squares, full_batch_sigma(epsilon, delta, relation))
-    low = high = min(max(start, LEAST_MULTIPLIER), MOST_MULTIPLIER)
-    step = 1.05
-    if spent(start := high) > epsilon:
-        while spent(high) > epsilon:
-            if high >= MOST_MULTIPLIER:
-                return None
-            low, high, step = high, min(high * step, MOST_MULTIPLIER), min(step**2, 2.0)
-    else:
-        while spent(low) <= epsilon:
-            if low <= LEAST_MULTIPLIER:
-                return low
-            low, high, step = max(low / step, LEAST_MULTIPLIER), low, min(step**2, 2.0)
-
-    def excess(log_sigma: float) -> float:
-        return math.log(min(max(spent(math.exp(log_sigma)) / epsilon, 1e-6), 1e6))
-
-    sigma = min(round_up(math.exp(brentq(excess, math.log(low), math.log(high), xtol=_PRECISION)), NOISE_DIGITS), high)
-    while spent(sigma) > epsilon:
-        sigma = min(round_up(sigma * (1 + _PRECISION), NOISE_DIGITS), high)
-    return sigma
+    try:
+        return smallest_noise(spent, epsilon, delta, "a noise multiplier", start, step=1.05).noise_multiplier
+    except BudgetUnreachable:
+        return None
 
 
 LEAST_DELTA = 1e-200
@@ -169,11 +148,6 @@ class RoundPlan:
     def rounds_for_gradients(self) -> int:
         """Number of rounds after which the K gradients are done."""
         return rounds_for(self.sizes, self.problem.gradients)
-
-    @property
-    def most_share(self) -> float:
-        """r0/sigma, of the data set: the claim is about rounds of at most this."""
-        return self.theorem.alpha
 
     @property
     def largest_share(self) -> float:
@@ -239,8 +213,8 @@ class RoundPlan:
             return main.why
         if main.parameters["r0"] > self.theorem.r0 * (1 + 1e-9):
             return (
-                f"the last of the {self.rounds} rounds are above r0/sigma = {self.most_share:.4g} of the data set, up "
-                f"to {main.parameters['r0'] / self.problem.sigma:.4g}, as sizes and T are whole numbers; with r0 "
+                f"the last of the {self.rounds} rounds are above r0/sigma = {self.theorem.alpha:.4g} of the data set, "
+                f"up to {main.parameters['r0'] / self.problem.sigma:.4g}, as sizes and T are whole numbers; with r0 "
                 f"{main.parameters['r0']:.4g} instead of {self.theorem.r0:.4g} the main theorem claims epsilon "
                 f"{main.epsilon:.6g} of them"
             )

@@ -48,7 +48,7 @@ from gossamer.algorithms.increasing.planning import (
     sizes_at,
     smallest_sigma,
 )
-from gossamer.algorithms.increasing.selection import MOST_ROUNDS, require_count, require_number
+from gossamer.algorithms.increasing.selection import MOST_ROUNDS
 from gossamer.errors import BudgetUnreachable, SpecError
 from gossamer.privacy.accounting.accountant_table import row_of
 from gossamer.privacy.accounting.planner import LEAST_MULTIPLIER
@@ -117,23 +117,6 @@ class RoundSearch:
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
-        for name in ("dataset_size", "gradients", "most_size"):
-            require_count(name, getattr(self, name), optional=name == "most_size")
-        for size in self.initial_sizes:
-            require_count("initial size", size)
-        for name in ("most_sigma", "most_noise"):
-            require_number(name, getattr(self, name))
-        for power in self.powers:
-            require_number("power", power)
-        if self.dataset_size < 1 or self.gradients < 1:
-            raise SpecError(f"expected examples and gradients, found {self.dataset_size} and {self.gradients}")
-        if not (all(0 <= p <= 4 for p in self.powers) and self.powers):
-            raise SpecError(f"the power of the sizes must be from 0 to 4, found {list(self.powers)}")
-        if not (LEAST_MULTIPLIER <= self.most_sigma <= 1000 and 0 < self.most_noise < math.inf):
-            raise SpecError(
-                f"expected a largest sigma from {LEAST_MULTIPLIER} to 1000 and a largest noise above 0, "
-                f"found {self.most_sigma!r} and {self.most_noise!r}"
-            )
         if not all(1 <= size <= self.largest for size in self.initial_sizes) or self.largest > self.dataset_size:
             raise SpecError(
                 f"expected 1 <= initial size <= largest size <= {self.dataset_size} examples, found an initial size of "

@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from numbers import Integral, Real
 
 import numpy as np
 from scipy.optimize import brentq
 
 from gossamer.algorithms.increasing.claims import MainTheorem, largest_r0, recommended_r0
 from gossamer.errors import SpecError, counted
+from gossamer.numbers import real_number, whole_number
 
 MOST_ROUNDS = 10**6
 """More rounds than this are not planned."""
@@ -36,18 +36,12 @@ SETTLED = 0.01
 _MOST_PASSES = 2000
 
 
-def require_count(name: str, value: object, optional: bool = False) -> None:
-    """Raise SpecError unless the value is a whole number from 0 to `MOST_COUNT`, or None where that is ``optional``."""
-    if optional and value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) <= MOST_COUNT:
-        raise SpecError(f"{name} must be a whole number from 0 to {MOST_COUNT:.0e}, found {value!r:.60}")
-
-
-def require_number(name: str, value: object, optional: bool = False) -> None:
-    """Raise SpecError unless the value is a number, or None where that is ``optional``."""
-    if not (optional and value is None) and (isinstance(value, bool) or not isinstance(value, Real)):
-        raise SpecError(f"{name} must be a number, found {value!r:.60}")
+def require_count(**values: object) -> None:
+    """Raise SpecError unless every value is a whole number from 0 to `MOST_COUNT`."""
+    for name, value in values.items():
+        number = whole_number(value)
+        if number is None or number > MOST_COUNT:
+            raise SpecError(f"{name} must be a whole number from 0 to {MOST_COUNT:.0e}, found {value!r:.60}")
 
 
 @dataclass(frozen=True)
@@ -92,10 +86,7 @@ class RoundProblem:
     over: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("initial_size", "dataset_size", "gradients"):
-            require_count(name, getattr(self, name))
-        for name in ("sigma", "epsilon", "power", "r0", "over"):
-            require_number(name, getattr(self, name), optional=name == "r0")
+        require_count(initial_size=self.initial_size, dataset_size=self.dataset_size, gradients=self.gradients)
         if not 1 <= self.initial_size <= self.dataset_size:
             raise SpecError(
                 f"the initial size must be from 1 to the {self.dataset_size} examples of the data set, "
@@ -106,12 +97,13 @@ class RoundProblem:
                 f"{counted(self.gradients, 'gradient is', 'gradients are')} fewer than the {self.initial_size} of the "
                 "first round; ask for more"
             )
-        if not (0 < self.epsilon < math.inf and (self.power == 0 or 0.1 <= self.power <= 4)):
+        power = real_number(self.power)
+        if not (0 < real_number(self.epsilon) < math.inf and (power == 0 or 0.1 <= power <= 4)):
             raise SpecError(
                 "expected a finite epsilon > 0 and a power that is 0 or from 0.1 to 4, "
                 f"found {self.epsilon!r} and {self.power!r}"
             )
-        if self.case not in (1, 2) or not 1 <= self.over < math.inf:
+        if self.case not in (1, 2) or not 1 <= real_number(self.over) < math.inf:
             raise SpecError(
                 f"expected case 1 or 2 of the theorem, and K at least K+, found case {self.case!r} and {self.over!r} K+"
             )

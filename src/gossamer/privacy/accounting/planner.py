@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TypeVar
 
 from scipy.optimize import brentq
@@ -244,7 +244,7 @@ def calibrate_jointly(
 
     worst = max(holdings, key=lambda holding: sum(rows**2 * _revealed(schedule) for schedule, rows in holding))
     most = max((rows for holding in holdings for _, rows in holding), default=1)
-    smallest = partial(_smallest, budget=epsilon, delta=delta, amount=family.amount, start=float(most))
+    smallest = partial(smallest_noise, budget=epsilon, delta=delta, amount=family.amount, start=float(most))
     found = _raised(worst, exceeding, spent, epsilon, smallest)
     return Calibrated(family(found.noise_multiplier), found.noise_multiplier, found.epsilon)
 
@@ -275,7 +275,7 @@ def _least(
     if not groups:
         return Calibration(LEAST_MULTIPLIER, 0.0)
     worst = max((schedule for group in groups for schedule in group), key=_revealed)
-    smallest = partial(_smallest, budget=epsilon, delta=delta, amount=amount, start=float(rows))
+    smallest = partial(smallest_noise, budget=epsilon, delta=delta, amount=amount, start=float(rows))
     return _raised(worst, lambda found: _exceeding(groups, found, spent), spent, epsilon, smallest)
 
 
@@ -294,11 +294,42 @@ def _raised(
     return found
 
 
-def _smallest(spent: Callable[[float], float], budget: float, delta: float, amount: str, start: float) -> Calibration:
-    """The smallest multiplier, up to the precision, at which ``spent`` is within ``budget``."""
-    low, high = _bracket(spent, budget, delta, amount, start)
-    if low == high:
-        return Calibration(high, spent(high))
+def smallest_noise(
+    spent: Callable[[float], float], budget: float, delta: float, amount: str, start: float, step: float = 4.0
+) -> Calibration:
+    """The smallest multiplier, up to the precision, at which ``spent`` is within ``budget``.
+
+    Parameters
+    ----------
+    spent : callable
+        Epsilon at ``delta`` of an amount of noise.
+    budget, delta : float
+        The budget.
+    amount : str
+        Name of the amount of noise, for the error.
+    start : float
+        Noise that the search begins at: a person's grows about as the rows do.
+    step : float
+        Factor of the first step from there; the next ones are larger, up to two, or to this.
+
+    Raises
+    ------
+    BudgetUnreachable
+        If more than `MOST_MULTIPLIER` is needed.
+    """
+    spent, longest = cache(spent), max(step, 2.0)
+    low = high = min(max(start, LEAST_MULTIPLIER), MOST_MULTIPLIER)
+    while spent(high) > budget:
+        if high >= MOST_MULTIPLIER:
+            raise BudgetUnreachable(
+                f"epsilon {budget:g} at delta {delta:g} needs {amount} above {MOST_MULTIPLIER:g}, where "
+                f"epsilon is still {spent(high):.4g}; plan fewer releases, smaller batches or a larger budget"
+            )
+        low, high, step = high, min(high * step, MOST_MULTIPLIER), min(step**2, longest)
+    while spent(low) <= budget:
+        if low <= LEAST_MULTIPLIER:
+            return Calibration(low, spent(low))
+        low, high, step = max(low / step, LEAST_MULTIPLIER), low, min(step**2, longest)
 
     def excess(log_multiplier: float) -> float:
         ratio = spent(math.exp(log_multiplier)) / budget
@@ -309,29 +340,6 @@ def _smallest(spent: Callable[[float], float], budget: float, delta: float, amou
     while spent(multiplier) > budget:
         multiplier = min(round_up(multiplier * (1 + _PRECISION), NOISE_DIGITS), high)
     return Calibration(multiplier, spent(multiplier))
-
-
-def _bracket(
-    spent: Callable[[float], float], budget: float, delta: float, amount: str, start: float
-) -> tuple[float, float]:
-    """Multipliers with too little noise and with enough, or twice the least one where that is enough.
-
-    The search begins at ``start``: a person's noise grows about as the rows do.
-    """
-    high = min(start, MOST_MULTIPLIER)
-    while spent(high) > budget:
-        if high >= MOST_MULTIPLIER:
-            raise BudgetUnreachable(
-                f"epsilon {budget:g} at delta {delta:g} needs {amount} above {MOST_MULTIPLIER:g}, where "
-                f"epsilon is still {spent(high):.4g}; plan fewer releases, smaller batches or a larger budget"
-            )
-        high = min(high * 4, MOST_MULTIPLIER)
-    low = high
-    while spent(low) <= budget:
-        if low <= LEAST_MULTIPLIER:
-            return low, low
-        low, high = max(low / 4, LEAST_MULTIPLIER), low
-    return low, high
 
 
 def _undominated(schedules: Iterable[Schedule], rows: int) -> list[list[Schedule]]:
