@@ -15,26 +15,24 @@ import pytest
 
 from gossamer.algorithms.increasing.claims import MainTheorem
 from gossamer.algorithms.increasing.planning import (
+    SETTLED,
+    Pass,
     Proved,
     RoundPlan,
+    RoundProblem,
     constant_schedule,
+    maximal_r0,
+    pass_at,
     plan_rounds,
     power_sizes,
     prove,
     proved_epsilon,
     schedule_of,
-)
-from gossamer.algorithms.increasing.search import FoundRounds, Objective, RoundSearch, search_rounds
-from gossamer.algorithms.increasing.selection import (
-    SETTLED,
-    Pass,
-    RoundProblem,
-    maximal_r0,
-    pass_at,
     selection_pass,
     selection_passes,
     transition_powers,
 )
+from gossamer.algorithms.increasing.search import FoundRounds, Objective, RoundSearch, search_rounds
 from gossamer.errors import BudgetUnreachable, SpecError
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson

@@ -21,9 +21,17 @@ from gossamer.algorithms.command import (
     Table,
     refuse,
 )
-from gossamer.algorithms.increasing.planning import Proved, RoundPlan, Sizes, plan_rounds, prove
+from gossamer.algorithms.increasing.planning import (
+    Proved,
+    RoundPlan,
+    RoundProblem,
+    Sizes,
+    maximal_r0,
+    plan_rounds,
+    prove,
+    transition_powers,
+)
 from gossamer.algorithms.increasing.search import POWERS, FoundRounds, Objective, RoundSearch, search_rounds
-from gossamer.algorithms.increasing.selection import RoundProblem, maximal_r0, transition_powers
 from gossamer.errors import CallerError, counted
 from gossamer.privacy.guarantees import remarks, rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -45,9 +53,7 @@ def plan_document(plan: RoundPlan, proved: Proved) -> dict[str, Any]:
         "sizes": plan.sizes.tolist(),
         "r0": theorem.r0,
         "r": theorem.r,
-        "k_minus": theorem.k_minus(asked.epsilon, plan.q, asked.dataset_size),
-        "k_plus": theorem.k_plus(asked.epsilon, plan.q, asked.dataset_size),
-        "k_star": _k_star(plan),
+        **plan.limits,
         "p_minus": low,
         "p_plus": high,
         "budget_b": plan.budget,
@@ -61,16 +67,16 @@ def plan_document(plan: RoundPlan, proved: Proved) -> dict[str, Any]:
     }
 
 
-def _k_star(plan: RoundPlan) -> float | None:
-    """K*; None of sizes that do not grow, whose rounds are below r0/sigma whatever K is."""
-    return plan.theorem.k_star(plan.q, plan.problem.dataset_size) if plan.problem.power else None
-
-
 def _formula(start: int, m: float, power: float) -> str:
     """The sizes, with enough digits to compute them."""
     if power == 0:
         return f"{start}"
     return f"{start} + ceil({start / m!r} * i)" if power == 1 else f"ceil({start} * (1 + i / {m!r})^{power:g})"
+
+
+def _title(asked: RoundProblem | RoundSearch, start: int, power: float, q: float, m: float) -> Line:
+    grown = f"ceil({asked.dataset_size} q (i + m)^{power:g}), q = {q:.5g}, m = {m:.5g}"
+    return Line(f"Sizes: {grown if power else f'always {start}'}")
 
 
 def _listed(sizes: Sizes) -> str:
@@ -86,15 +92,13 @@ def _listed(sizes: Sizes) -> str:
 def plan_answer(plan: RoundPlan, proved: Proved, relation: NeighboringRelation) -> Answer:
     """Return a plan: what is claimed beside what is proved."""
     asked, theorem = plan.problem, plan.theorem
-    grown = f"ceil({asked.dataset_size} q (i + m)^{asked.power:g}), q = {plan.q:.5g}, m = {plan.m:.5g}"
-    sizes = Line(f"Sizes: {grown if asked.power else f'always {asked.initial_size}'}")
-    k_star = _k_star(plan)
-    limits = (
+    sizes = _title(asked, asked.initial_size, asked.power, plan.q, plan.m)
+    limits = zip(("K-", "K+", "K*"), plan.limits.values())
+    known = "".join(f"{name} {limit:.6g}, " for name, limit in limits if limit is not None)
+    line = (
         f"  case {asked.case}; r0 {theorem.r0:.4g}, r {theorem.r:.4g}, m/T {plan.passes[-1].found:.4g} after "
         f"{counted(len(plan.passes), 'pass', 'passes')}; "
-        f"K {asked.gradients}, K- {theorem.k_minus(asked.epsilon, plan.q, asked.dataset_size):.6g}, "
-        f"K+ {theorem.k_plus(asked.epsilon, plan.q, asked.dataset_size):.6g}, "
-        f"{'' if k_star is None else f'K* {k_star:.6g}, '}budget B {plan.budget:.4g}"
+        f"K {asked.gradients}, {known}budget B {plan.budget:.4g}"
     )
     smallest = "above 1000" if proved.smallest_sigma is None else f"{proved.smallest_sigma:.5g}"
     both = [
@@ -109,7 +113,7 @@ def plan_answer(plan: RoundPlan, proved: Proved, relation: NeighboringRelation) 
         ["rounds", str(plan.rounds), str(plan.constant_rounds)],
         ["aggregate noise, sqrt(rounds) sigma", f"{plan.aggregate_noise:.4g}", f"{plan.constant_noise:.4g}"],
     ]
-    text = (sizes, _listed(plan.sizes), limits, "", Table(both), "", _which_counts(plan), "", Table(claimed))
+    text = (sizes, _listed(plan.sizes), line, "", Table(both), "", _which_counts(plan), "", Table(claimed))
     weak = remarks(proved.epsilon, plan.delta)  # of this delta, which is the claim's, the plan says it itself
     return Answer(plan_document(plan, proved), (*text, _by_proof(plan, proved)), weak, flat=True)
 
@@ -180,10 +184,7 @@ def found_document(found: FoundRounds) -> dict[str, Any]:
 def found_answer(found: FoundRounds) -> Answer:
     """Return what a search found."""
     asked = found.search
-    if found.power == 0:
-        sizes = f"always {found.initial_size}"
-    else:
-        sizes = f"ceil({asked.dataset_size} q (i + m)^{found.power:g}), q = {found.q:.5g}, m = {found.m:.5g}"
+    sizes = _title(asked, found.initial_size, found.power, found.q, found.m)
     noise = "sigma above 1000" if found.constant_noise is None else f"{found.constant_noise:.4g}"
     rows = [
         ["by proof", "these sizes", f"always {found.initial_size}"],
@@ -201,7 +202,7 @@ def found_answer(found: FoundRounds) -> Answer:
     )
     if found.power == 0 and not asked.initial_sizes:
         tried += "\nSizes that do not grow win where the first round may be large; --initial-size makes it start small."
-    text = (Line(f"Sizes: {sizes}"), _listed(found.sizes), "", Table(rows), tried)
+    text = (sizes, _listed(found.sizes), "", Table(rows), tried)
     weak = remarks(found.epsilon, asked.delta, asked.dataset_size, "the client")
     return Answer(found_document(found), text, weak, flat=True)
 
@@ -218,7 +219,8 @@ of rounds of the initial size."""
 _LARGE = Bounds(ge=1, le=10**12, whole=True)
 _SIGMA = Bounds(ge=1.137, le=10**6, why=", as the main theorem needs")
 _OF_PLAN = ("sigma", "r0", "case", "over")
-_OF_SEARCH = ("delta", "most_size", "most_sigma", "most_noise")
+_BOUNDS = ("most_size", "most_sigma", "most_noise")
+_OF_SEARCH = ("delta", *_BOUNDS)
 _NEEDED = ("initial_size", "dataset_size", "gradients", "sigma", "epsilon")
 _NEEDED_BY_SEARCH = ("dataset_size", "gradients", "epsilon", "delta")
 
@@ -274,24 +276,14 @@ def answer(options: Options, doing: Doing) -> Answer:
 
 
 def _plan(options: Options, doing: Doing) -> Answer:
-    assert options.initial_size is not None
-    assert options.sigma is not None
     power = 1.0 if options.power is None else options.power
     if 0 < power < 0.1:
         raise CallerError(f"--power must be 0, for constant sizes, or at least 0.1, found {power:g}")
     if options.over is not None and options.case != 2:
         raise CallerError("--over is K in units of K+, and only with --case 2; leave it out, or add --case 2")
-    problem = RoundProblem(
-        options.initial_size,
-        options.dataset_size,
-        options.gradients,
-        options.sigma,
-        options.epsilon,
-        power,
-        _r0(options.r0, options.sigma),
-        options.case or 1,
-        options.over or 1.0,
-    )
+    given = {name: getattr(options, name) for name in _NEEDED}
+    r0, case, over = _r0(options.r0, given["sigma"]), options.case or 1, options.over or 1.0
+    problem = RoundProblem(**given, power=power, r0=r0, case=case, over=over)
     plan = plan_rounds(problem)
     with doing(f"accounting for {counted(plan.rounds, 'round')}"):
         proved = prove(plan, options.neighboring_relation)
@@ -311,18 +303,13 @@ def _r0(text: str | None, sigma: float) -> float | None:
 
 
 def _search(options: Options, objective: Objective, doing: Doing) -> Answer:
-    assert options.delta is not None
-    bounds = {name: getattr(options, name) for name in ("most_size", "most_sigma", "most_noise")}
+    given = {name: getattr(options, name) for name in (*_NEEDED_BY_SEARCH, *_BOUNDS)}
     search = RoundSearch(
         objective,
-        options.epsilon,
-        options.delta,
-        options.dataset_size,
-        options.gradients,
-        options.neighboring_relation,
-        POWERS if options.power is None else (options.power,),
-        () if options.initial_size is None else (options.initial_size,),
-        **{name: value for name, value in bounds.items() if value is not None},
+        relation=options.neighboring_relation,
+        powers=POWERS if options.power is None else (options.power,),
+        initial_sizes=() if options.initial_size is None else (options.initial_size,),
+        **{name: value for name, value in given.items() if value is not None},
     )
     with doing("searching") as report:
         found = search_rounds(search, lambda text: report(f"searching: accounting for {text}"))

@@ -36,6 +36,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from gossamer.algorithms.increasing.planning import (
+    MOST_ROUNDS,
     Places,
     Sizes,
     constant_schedule,
@@ -48,7 +49,6 @@ from gossamer.algorithms.increasing.planning import (
     sizes_at,
     smallest_sigma,
 )
-from gossamer.algorithms.increasing.selection import MOST_ROUNDS
 from gossamer.errors import BudgetUnreachable, SpecError
 from gossamer.privacy.accounting.accountant_table import row_of
 from gossamer.privacy.accounting.planner import LEAST_MULTIPLIER
