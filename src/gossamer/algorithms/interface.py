@@ -166,14 +166,6 @@ class SmallRuns:
     levels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
-def _workers(settings: Any, names: tuple[str, ...]) -> Cast:
-    return Cast(names)
-
-
-def _batches(settings: Any, shard_sizes: Mapping[str, int], seed: int) -> Batches:
-    return Batches(settings.batch_size, shard_sizes, settings.updates_per_node)
-
-
 def _nothing(*arguments: Any) -> Any:
     return {}
 
@@ -190,10 +182,6 @@ def _few(settings: Any) -> SmallRuns:
         {"nodes": 5, "updates_per_node": 2},
     )
     return SmallRuns(sizes, {"batch_size": 2} if "batch_size" in type(settings).model_fields else {})
-
-
-def _decided(settings: Any, private: bool) -> Any:
-    return settings
 
 
 @dataclass(frozen=True)
@@ -277,13 +265,15 @@ class Algorithm(Generic[S]):
     model_of: Callable[[Node], Model | Confined]
     output: Callable[[Mapping[str, Node]], Model]
     roles: tuple[str, ...] = ("worker",)
-    cast: Callable[[S, tuple[str, ...]], Cast] = _workers
-    decided: Callable[[S, bool], S] = _decided
+    cast: Callable[[S, tuple[str, ...]], Cast] = lambda settings, names: Cast(names)
+    decided: Callable[[S, bool], S] = lambda settings, private: settings
     terms: Callable[[S], Terms] = lambda settings: Terms()
     check: Callable[[S, Spec], Iterable[str]] = check_samples
     plan: Callable[[Problem[S]], Plan] = plan_samples
     clips: Clips[S] = field(default_factory=Clips)
-    workload: Callable[[S, Mapping[str, int], int], Workload] = _batches
+    workload: Callable[[S, Mapping[str, int], int], Workload] = lambda settings, shard_sizes, seed: Batches(
+        settings.batch_size, shard_sizes, settings.updates_per_node
+    )
     estimates: Estimates[S] | None = None
     grows: bool = False
     figures: Figures = field(default_factory=Figures)

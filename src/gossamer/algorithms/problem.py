@@ -6,10 +6,14 @@ The problem is known before the run, and public but for how persons' examples li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, Literal, Protocol, Self, TypeVar
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, Self, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model_validator
 
 from gossamer.algorithms.context import Workload
@@ -22,6 +26,9 @@ from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithRep
 from gossamer.section import Composite, Section
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public
+
+if TYPE_CHECKING:
+    from gossamer.sides.pool import DryRun
 
 Multiplier = Annotated[float, Field(ge=1e-2, le=1e6)]
 # Tags in brackets are left out of error messages.
@@ -278,28 +285,42 @@ Held = tuple[tuple[int, int], ...]
 """Of one person: the nodes that hold examples, by rising number, and how many each of them holds."""
 
 
-class Holdings(Protocol):
-    """Distribution of persons' training examples over nodes."""
+@dataclass(frozen=True)
+class Holdings:
+    """Distribution of persons' training examples over nodes.
 
-    @property
-    def held(self) -> frozenset[Held]:
-        """Holdings of persons; several may hold alike."""
-        ...
+    Attributes
+    ----------
+    held : frozenset of Held
+        Examples that persons hold; several may hold alike.
+    """
+
+    held: frozenset[Held]
+
+    @classmethod
+    def of(cls, persons: npt.NDArray[Any], shards: Sequence[npt.NDArray[np.int64]]) -> Holdings:
+        """Those of examples of ``persons`` [n], of which each node has a shard."""
+        _, number = np.unique(persons, return_inverse=True)
+        nodes = np.repeat(np.arange(len(shards)), [len(shard) for shard in shards])
+        examples = np.concatenate([np.zeros(0, np.int64), *shards])
+        pairs, counts = np.unique(np.stack([number[examples], nodes]), axis=1, return_counts=True)
+        lines = zip(*pairs.tolist(), counts.tolist())
+        return cls(frozenset(tuple(line[1:] for line in lines_) for _, lines_ in groupby(lines, itemgetter(0))))
 
     @property
     def most(self) -> int:
         """The most examples of one person, at all nodes together."""
-        ...
+        return max((sum(rows for _, rows in held) for held in self.held), default=0)
 
     @property
     def most_nodes(self) -> int:
         """The most nodes that hold examples of one person."""
-        ...
+        return max(map(len, self.held), default=0)
 
     @property
     def together(self) -> bool:
         """Whether every person's examples are at one node."""
-        ...
+        return self.most_nodes <= 1
 
 
 class Spec(Protocol):
@@ -377,20 +398,6 @@ class Estimated:
         how = {"smoothness": f" ({self.smoothness_by})"}
         found = ", ".join(f"{name} {value:.4g}{how.get(name, '')}" for name, value in self.constants.items())
         return f"estimated on {self.examples} examples that are not the nodes': {found}"
-
-
-class DryRun(Protocol):
-    """Count of what nodes ask of their data sides in a run without data."""
-
-    @property
-    def counts(self) -> Mapping[str, Counts]:
-        """Number of releases of each kind by each node."""
-        ...
-
-    @property
-    def asked(self) -> Mapping[str, int]:
-        """Number of tasks of each node, for those whose releases are of one kind, which no task says."""
-        ...
 
 
 _SAMPLINGS: dict[str, Callable[[int, int], BatchSampling]] = {

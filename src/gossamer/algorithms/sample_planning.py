@@ -12,7 +12,7 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from gossamer.algorithms.plan import EVERYBODY, Plan, Words, in_common, noise_of
 from gossamer.algorithms.problem import Problem, Spec, StopSettings
@@ -44,25 +44,11 @@ from gossamer.sides.plan import Samples
 _MOST_READINGS = 32
 
 
-class Charged(Protocol):
-    """A ledger of releases."""
-
-    @property
-    def owner(self) -> str:
-        """The node."""
-        ...
-
-    @property
-    def counts(self) -> Counts:
-        """Number of charges, by kind."""
-        ...
-
-
-def epsilon_so_far(problem: Problem[Any], ledgers: Iterable[Charged]) -> float | None:
+def epsilon_so_far(problem: Problem[Any], ledgers: Iterable[Any]) -> float | None:
     """The largest epsilon of what nodes have released so far: a reading, not a guarantee, which covers the whole plan.
 
-    None without noise or where it is reproducible, and where nodes differ so much that reading them all would slow
-    the run down.
+    ``ledgers`` have the ``counts`` of their ``owner``. None without noise or where it is reproducible, and where nodes
+    differ so much that reading them all would slow the run down.
     """
     spec = problem.spec
     if not (spec.private and spec.proved) or spec.reproducible:

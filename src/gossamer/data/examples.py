@@ -5,17 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gossamer.arrays import IndexArray
 from gossamer.errors import DataError, RunWarning, counted
 
 Features: TypeAlias = npt.NDArray[np.float32] | sp.csr_array
@@ -237,48 +234,6 @@ def _persons_held_out(
             left[stratum[number]] -= rows[number]
             chosen[number] = True
     return np.asarray(chosen[person])
-
-
-Held = tuple[tuple[int, int], ...]
-"""Of one person: the nodes that hold examples, by rising number, and how many each of them holds."""
-
-
-@dataclass(frozen=True)
-class PersonHoldings:
-    """Distribution of persons' training examples over nodes.
-
-    Attributes
-    ----------
-    held : frozenset of Held
-        Examples that persons hold; several may hold alike.
-    """
-
-    held: frozenset[Held]
-
-    @classmethod
-    def of(cls, persons: Owners, shards: Sequence[IndexArray]) -> PersonHoldings:
-        """Those of examples of ``persons`` [n], of which each node has a shard."""
-        _, number = np.unique(persons, return_inverse=True)
-        nodes = np.repeat(np.arange(len(shards)), [len(shard) for shard in shards])
-        examples = np.concatenate([np.zeros(0, np.int64), *shards])
-        pairs, counts = np.unique(np.stack([number[examples], nodes]), axis=1, return_counts=True)
-        lines = zip(*pairs.tolist(), counts.tolist())
-        return cls(frozenset(tuple(line[1:] for line in lines_) for _, lines_ in groupby(lines, itemgetter(0))))
-
-    @property
-    def most(self) -> int:
-        """The most examples of one person, at all nodes together."""
-        return max((sum(rows for _, rows in held) for held in self.held), default=0)
-
-    @property
-    def most_nodes(self) -> int:
-        """The most nodes that hold examples of one person."""
-        return max(map(len, self.held), default=0)
-
-    @property
-    def together(self) -> bool:
-        """Whether every person's examples are at one node."""
-        return self.most_nodes <= 1
 
 
 def warn_of_shared_persons(name: str, train: Owners | None, test: Owners | None) -> None:

@@ -14,12 +14,13 @@ import pytest
 
 import gossamer as gs
 from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.problem import Holdings
 from gossamer.algorithms.sample_noise import MOST_KINDS, kinds_of_persons
 from gossamer.algorithms.sample_planning import epsilon_so_far, release_counts
 from gossamer.cli.federation.local_federation import DATA, POLICY, LocalFederation
 from gossamer.cli.main import main
 from gossamer.data.datasets import DatasetSettings, load_dataset
-from gossamer.data.examples import PersonHoldings, Split, check_persons
+from gossamer.data.examples import Split, check_persons
 from gossamer.data.partition import ByPerson, Iid, partition
 from gossamer.deployment.founding.invitations import read_signed
 from gossamer.deployment.owner.policy import read_policy
@@ -122,7 +123,7 @@ def test_by_person_needs_persons_and_enough_of_them() -> None:
 def test_holdings_are_what_counting_says() -> None:
     persons = np.random.default_rng(4).integers(0, 30, size=90).astype(str)
     shards = partition(Iid(), np.zeros(90), 4, np.random.default_rng(5))
-    found = PersonHoldings.of(persons, shards)
+    found = Holdings.of(persons, shards)
     slow = {
         tuple((node, n) for node, n in enumerate(sum(persons[row] == who for row in shard) for shard in shards) if n)
         for who in set(persons.tolist())
@@ -131,7 +132,7 @@ def test_holdings_are_what_counting_says() -> None:
     assert found.most == max(Counter(persons.tolist()).values())
     assert found.most_nodes == max(map(len, slow))
     assert not found.together
-    assert PersonHoldings.of(persons, [np.arange(90)]).together
+    assert Holdings.of(persons, [np.arange(90)]).together
 
 
 def test_too_many_examples_of_a_person_are_counted_and_nobody_is_named() -> None:
@@ -306,7 +307,7 @@ def test_persons_who_are_spread_in_too_many_ways_are_refused(tmp_path: Path) -> 
     many = frozenset(((0, rows), (1, 2 * MOST_KINDS - rows)) for rows in range(1, MOST_KINDS + 2))
     with pytest.raises(SpecError, match="by_person"):
         kinds_of_persons(
-            replace(problem_of(prepared), holdings=PersonHoldings(many)), {name: name for name in prepared.names}
+            replace(problem_of(prepared), holdings=Holdings(many)), {name: name for name in prepared.names}
         )
 
 
@@ -322,7 +323,7 @@ def test_no_reading_is_taken_where_nodes_are_too_far_apart(tmp_path: Path) -> No
     assert reading is not None
     assert 0 < reading < plan.guarantee.epsilon
     many = frozenset(((0, rows), (1, 100 - rows)) for rows in range(1, 50))
-    assert epsilon_so_far(replace(problem_of(prepared), holdings=PersonHoldings(many)), ledgers) is None
+    assert epsilon_so_far(replace(problem_of(prepared), holdings=Holdings(many)), ledgers) is None
 
 
 @pytest.mark.some(1)
@@ -364,7 +365,7 @@ def test_an_agents_own_noise_covers_no_person_at_two_agents_of_a_unit(tmp_path: 
     """Noise between units protects such a person; what is proved against the own server is for one agent."""
     algorithm = {**GRAPH["algorithm"], "gradient_at": "hidden", "masking": "secure"}
     prepared = prepare(spec(patients(tmp_path), 3, **{**GRAPH, "algorithm": algorithm}))
-    together = replace(prepared, holdings=PersonHoldings(frozenset({((0, 2), (1, 1))})))
+    together = replace(prepared, holdings=Holdings(frozenset({((0, 2), (1, 1))})))
     assert plan_run(together).guarantee.unit == "federated unit"
     noisy = {**GRAPH, "algorithm": algorithm, "privacy": {"clip": 1.0, "agent_noise": 1.0}}
     prepared = prepare(spec(patients(tmp_path), 3, **noisy))

@@ -54,6 +54,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
@@ -220,8 +221,7 @@ def gaussian_second_moment(size: int, noise_multiplier: float, batch_size: int) 
 
     ``noise_multiplier`` is relative to the clip, as in `gossamer.privacy.mechanisms.Gaussian`.
     """
-    scale = noise_multiplier / batch_size
-    return lambda clip: size * _square(scale * clip)
+    return partial(_scaled_square, size, noise_multiplier / batch_size)
 
 
 def l2_laplace_second_moment(size: int, epsilon: float, batch_size: int, relation: NeighboringRelation) -> Moment:
@@ -229,8 +229,11 @@ def l2_laplace_second_moment(size: int, epsilon: float, batch_size: int, relatio
 
     dS is the sensitivity of the mean under ``relation``: 2 G/b under replace-one, as in the paper.
     """
-    scale = relation.sensitivity(1.0) / batch_size / epsilon
-    return lambda clip: size * (size + 1) * _square(scale * clip)
+    return partial(_scaled_square, size * (size + 1), relation.sensitivity(1.0) / batch_size / epsilon)
+
+
+def _scaled_square(factor: int, scale: float, clip: float) -> float:
+    return factor * _square(scale * clip)
 
 
 def _square(number: float) -> float:

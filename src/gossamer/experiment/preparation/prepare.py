@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.algorithms.problem import Holdings
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.datasets import Dataset, load_dataset
-from gossamer.data.examples import PersonHoldings, Split, check_persons
+from gossamer.data.examples import Split, check_persons
 from gossamer.data.memory import Data
 from gossamer.data.partition import partition
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
@@ -185,16 +186,14 @@ def _of_one_class(dataset: Dataset) -> list[str]:
     ]
 
 
-def _holdings(
-    experiment: Experiment, dataset: Dataset, shards: Sequence[npt.NDArray[np.int64]]
-) -> PersonHoldings | None:
+def _holdings(experiment: Experiment, dataset: Dataset, shards: Sequence[npt.NDArray[np.int64]]) -> Holdings | None:
     """Find how persons' examples lie at nodes; nobody may have more than the budget says."""
     if dataset.persons is None:
         return None
     if experiment.budget is not None and experiment.budget.rows_per_person is not None:
         dealt = dataset.persons[np.concatenate(shards)]
         check_persons(dealt, experiment.rows_per_person, dataset.name)
-    return PersonHoldings.of(dataset.persons, shards)
+    return Holdings.of(dataset.persons, shards)
 
 
 def assemble(

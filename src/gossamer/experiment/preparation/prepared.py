@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from gossamer.algorithms.context import Context, Workload
 from gossamer.algorithms.interface import Algorithm, Cast
-from gossamer.algorithms.problem import Estimated, sampling_of
+from gossamer.algorithms.problem import Estimated, Holdings, sampling_of
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.arrays import IndexArray
 from gossamer.data.datasets import Dataset
-from gossamer.data.examples import PersonHoldings, Split
+from gossamer.data.examples import Split
 from gossamer.data.partition import Natural
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.objectives.objective import Objective
@@ -58,7 +58,7 @@ class Prepared:
         Constants guessed from public or synthetic examples, because the spec does not say them.
     run : str
         Name of the deployed run, whose parties have identities; empty in a simulation.
-    holdings : PersonHoldings or None
+    holdings : Holdings or None
         Places of persons' examples, where the data say whose they are. Of other parties' data nobody knows.
     pretrained : Public or None
         The model of ``objective.pretrained``, if there is one.
@@ -79,7 +79,7 @@ class Prepared:
     graph: Graph
     estimates: Estimated | None = None
     run: str = ""
-    holdings: PersonHoldings | None = None
+    holdings: Holdings | None = None
     pretrained: Public | None = field(default=None, repr=False)
     public: Split | None = field(default=None, repr=False)
     code: bytes = b""
