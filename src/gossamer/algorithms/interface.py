@@ -174,14 +174,16 @@ def _no_lines(*arguments: Any) -> list[Any]:
     return []
 
 
+def small(*pairs: tuple[int, int]) -> tuple[Mapping[str, Any], ...]:
+    """Sizes of small runs, from numbers of nodes and of updates of each."""
+    return tuple({"nodes": nodes, "updates_per_node": updates} for nodes, updates in pairs)
+
+
 def _few(settings: Any) -> SmallRuns:
     """Runs of few nodes and updates, and of small batches where the settings have one size for all."""
-    sizes = (
-        {"nodes": 2, "updates_per_node": 4},
-        {"nodes": 3, "updates_per_node": 3},
-        {"nodes": 5, "updates_per_node": 2},
+    return SmallRuns(
+        small((2, 4), (3, 3), (5, 2)), {"batch_size": 2} if "batch_size" in type(settings).model_fields else {}
     )
-    return SmallRuns(sizes, {"batch_size": 2} if "batch_size" in type(settings).model_fields else {})
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,15 @@ from gossamer.protocol.messages import Message, check_model, check_sender, messa
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import Confined, Model, Released
 
+MOST_DOUBLINGS = 10
+"""Most doublings of the patience with those who are waited for."""
+
 
 class EndingNode(Node):
     """A node whose state says why it has ``finished``, and of one with a ``deadline`` when it ``ends``."""
+
+    patience: float
+    """Seconds to wait for others, of a node whose state counts in ``probes`` how often that was in vain."""
 
     deadline: float | None = None
     """Seconds from the start to the end, on the node's clock."""
@@ -36,6 +42,10 @@ class EndingNode(Node):
         """Set the timer again after an absence, when all timers are gone."""
         if self.state.ends is not None and not self.state.finished:
             yield SetTimer(max(self.state.ends - now, 0.0), "deadline")
+
+    def wait_for(self, timer: str) -> SetTimer:
+        """Timer for those who are waited for, until it is time to see who is there: each time twice as long."""
+        return SetTimer(self.patience * 2 ** min(self.state.probes, MOST_DOUBLINGS), timer)
 
     def finish(self, reason: str) -> Effects:
         """No more updates."""

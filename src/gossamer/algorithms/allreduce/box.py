@@ -24,7 +24,7 @@ from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms.allreduce.member import AllreduceNode
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns
+from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns, small
 from gossamer.algorithms.nodes import model_of as model_of
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.protocol.node import Node
@@ -84,11 +84,7 @@ ALGORITHM = Algorithm(
     output=output,
     clips=Clips(("fixed", "quantile")),
     small_runs=lambda settings: SmallRuns(
-        (
-            {"nodes": 3, "updates_per_node": 3},
-            {"nodes": 4, "updates_per_node": 2},
-            {"nodes": 6, "updates_per_node": 1},
-        ),
+        small((3, 3), (4, 2), (6, 1)),
         fitting={"batch_size": 4},
         bounded=("timeout",),
     ),

@@ -184,8 +184,6 @@ MOST_EARLY = 8
 """Vectors of one member that wait for others, in chunks. One that keeps the protocol has less than three."""
 GRACE = 10.0
 """Seconds that a census takes where no timeout is set and a peer is known to be down."""
-MOST_DOUBLINGS = 10
-"""Of the patience with the member whose chunk is due, where no timeout is set."""
 
 
 @dataclass
@@ -220,7 +218,7 @@ class AllreduceNode(RoundNode):
         log_clip = context.clipping.initial(context.initial)
         state = RingState(context.initial, log_clip, members=tuple(range(len(context.names))))
         super().__init__(name, state, context, settings)
-        self.patience: float = settings.patience
+        self.patience = settings.patience
         self.timeout: float | None = settings.timeout
         self.names = context.names
         self.numbers = {other: number for number, other in enumerate(self.names)}
@@ -320,7 +318,7 @@ class AllreduceNode(RoundNode):
         """Timer for the chunk that is due: until the silent are left out, or until it is time to see who is there."""
         if self.timeout is not None:
             return SetTimer(self.timeout, "chunk")
-        return SetTimer(self.patience * 2 ** min(self.state.probes, MOST_DOUBLINGS), "probe")
+        return self.wait_for("probe")
 
     def pass_on(self, reduction: Reduction) -> Effects:
         s = self.state

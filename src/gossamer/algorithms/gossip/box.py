@@ -44,7 +44,7 @@ from gossamer.algorithms.gossip.claims import COMMAND, Adp2sgdSetting, adp2sgd_t
 from gossamer.algorithms.gossip.exchange import Answer as Answer
 from gossamer.algorithms.gossip.exchange import Offer as Offer
 from gossamer.algorithms.gossip.exchange import State
-from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms, small
 from gossamer.algorithms.nodes import LearningNode, goes_by_all, mean_model
 from gossamer.algorithms.nodes import model_of as model_of
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
@@ -255,11 +255,7 @@ ALGORITHM = Algorithm(
     grows=True,
     claims=claims,
     small_runs=lambda settings: SmallRuns(
-        (
-            {"nodes": 3, "updates_per_node": 6},
-            {"nodes": 4, "updates_per_node": 4},
-            {"nodes": 6, "updates_per_node": 3},
-        ),
+        small((3, 6), (4, 4), (6, 3)),
         fitting={"batch_size": 4},
     ),
     command=lambda: COMMAND,

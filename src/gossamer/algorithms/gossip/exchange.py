@@ -83,19 +83,12 @@ class Promise:
 
 def free_share(promises: Iterable[Promise]) -> int:
     """The weight of a node that is promised to nobody."""
-    weight = WHOLE
-    for promise in promises:
-        weight -= promise.share
-    return weight
+    return WHOLE - sum([promise.share for promise in promises])
 
 
 def model_share(promises: Iterable[Promise]) -> int:
     """The weight of a node's model: all of it but what is apart."""
-    weight = WHOLE
-    for promise in promises:
-        if promise.apart:
-            weight -= promise.share
-    return weight
+    return WHOLE - sum([promise.share for promise in promises if promise.apart])
 
 
 def share_to_promise(free: int, asked: int) -> int:

@@ -62,7 +62,7 @@ from gossamer.algorithms.increasing.settings import PublicRounds as PublicRounds
 from gossamer.algorithms.increasing.settings import Settings as Settings
 from gossamer.algorithms.increasing.settings import workload as workload
 from gossamer.algorithms.increasing.sizes import PrivacySizes, check_sizes
-from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns
 from gossamer.algorithms.plan import Plan, least_noise
 from gossamer.algorithms.problem import Problem, smallest_node
 from gossamer.errors import SpecError
@@ -116,10 +116,9 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     for name in [*context.names, *servers(settings)[:-1]]:
         below[above[name]][name] = sum(below[name].values()) if name in below else 1
     gatherers: dict[str, Node] = {
-        name: AggregatorNode(name, above[name], context, below[name], rounds.where, settings.patience)
-        for name in servers(settings)[:-1]
+        name: AggregatorNode(name, above[name], context, below[name], rounds) for name in servers(settings)[:-1]
     }
-    server = ServerNode(SERVER, context, below[SERVER], rounds.where, settings.patience)
+    server = ServerNode(SERVER, context, below[SERVER], rounds)
     return {**clients, **gatherers, SERVER: server}
 
 
@@ -192,7 +191,7 @@ def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
         return []  # possible for sequential rounds only, and the theorems know no such rounds
     schedule = settings.sizes
     power = (schedule.q, schedule.m, schedule.p) if isinstance(schedule, PrivacySizes) else None
-    return increasing_claims(sizes, shard, law.noise_multiplier * settings.sensitivity, problem.spec.delta, power)
+    return increasing_claims(sizes, shard, law.noise_multiplier * settings.terms.sensitivity, problem.spec.delta, power)
 
 
 # What the server's model holds is tested against its updates, one by one.
@@ -211,14 +210,7 @@ ALGORITHM = Algorithm(
     roles=("client", "aggregator", "server"),
     cast=cast,
     decided=Settings.decided,
-    terms=lambda settings: Terms(
-        proved=settings.proved,
-        sampling=settings.sampling,
-        sensitivity=settings.sensitivity,
-        clipped_whole=settings.clipped_whole,
-        limit=settings.gradients,
-        rounds=True,
-    ),
+    terms=lambda settings: settings.terms,
     clips=Clips(("fixed", "none"), laws=("gaussian", "none")),
     workload=workload,
     figures=Figures(count=count, report=report, advice=advice),

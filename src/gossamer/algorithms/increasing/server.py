@@ -10,14 +10,15 @@ round of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from gossamer.algorithms.context import Context
+from gossamer.algorithms.increasing.settings import PublicRounds
 from gossamer.algorithms.increasing.sizes import MOST_ROUNDS
 from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
-from gossamer.protocol.effects import Finish, Send, SetTimer
+from gossamer.protocol.effects import Finish, Send
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started, Stop
 from gossamer.protocol.messages import Message, check_model, check_sender, message
 from gossamer.protocol.node import Effects, on
@@ -98,13 +99,6 @@ class Probe(Message):
     """Others wait for the receiver. It need not answer: that it was received shows that it is alive."""
 
 
-MOST_DOUBLINGS = 10
-"""Of the patience with those who are waited for."""
-
-Where = Callable[[str, int], Coordinates]
-"""The coordinates that an update of a child (by name) in a round has."""
-
-
 @dataclass
 class GathererState:
     """State of the server or of an aggregator.
@@ -156,13 +150,11 @@ class Gatherer(EndingNode):
 
     state: GathererState
 
-    def __init__(
-        self, name: str, state: GathererState, children: Mapping[str, int], where: Where, patience: float
-    ) -> None:
+    def __init__(self, name: str, state: GathererState, children: Mapping[str, int], rounds: PublicRounds) -> None:
         """``children`` has the number of clients below each."""
         state.held, state.ahead = dict.fromkeys(children, 0), dict.fromkeys(children, 0)
         super().__init__(name, state)
-        self.children, self.where, self.patience = dict(children), where, patience
+        self.children, self.rounds, self.patience = dict(children), rounds, rounds.settings.patience
         self.order = tuple(children)
 
     @property
@@ -193,7 +185,7 @@ class Gatherer(EndingNode):
         most = self.children[sender] * (MOST_AHEAD + 1)  # an aggregator may have late ones to hand on
         if not 1 <= update.rounds <= most:
             raise PeerError(f"{sender} sends {update.rounds} rounds in one, expected 1 to {most}")
-        where = self.where(sender, update.round)
+        where = self.rounds.where(sender, update.round)
         check_model(update.step, Public(Blank(where.count(s.v.size), s.v.values.dtype)))
         if s.finished or self.holds(sender, update.round):
             return  # it came before: a duplicate
@@ -308,7 +300,7 @@ class Gatherer(EndingNode):
         s = self.state
         if not s.waiting and not s.finished:
             s.waiting = True
-            yield SetTimer(self.patience * 2 ** min(s.probes, MOST_DOUBLINGS), "probe")
+            yield self.wait_for("probe")
 
     def probe(self) -> Effects:
         s = self.state
@@ -366,8 +358,8 @@ class Gatherer(EndingNode):
 class ServerNode(Gatherer):
     """The server: v^ -= eta_i U for every update, and a broadcast (v^, k) whenever round k is complete."""
 
-    def __init__(self, name: str, context: Context, children: Mapping[str, int], where: Where, patience: float) -> None:
-        super().__init__(name, GathererState(context.initial), children, where, patience)
+    def __init__(self, name: str, context: Context, children: Mapping[str, int], rounds: PublicRounds) -> None:
+        super().__init__(name, GathererState(context.initial), children, rounds)
         self.most, self.deadline = context.updates, context.deadline
 
     @on(Started)
@@ -455,9 +447,9 @@ class AggregatorNode(Gatherer):
     state: AggregatorState
 
     def __init__(
-        self, name: str, parent: str, context: Context, children: Mapping[str, int], where: Where, patience: float
+        self, name: str, parent: str, context: Context, children: Mapping[str, int], rounds: PublicRounds
     ) -> None:
-        super().__init__(name, AggregatorState(context.initial), children, where, patience)
+        super().__init__(name, AggregatorState(context.initial), children, rounds)
         self.parent = parent
         # What comes late is handed on as a round after the last one.
         self.last = MOST_ROUNDS if context.quotas is None else max(context.quotas.values(), default=0) + MOST_AHEAD

@@ -27,6 +27,7 @@ from gossamer.algorithms.increasing.delay import (
 )
 from gossamer.algorithms.increasing.sizes import ConstantSizes, Counts, RoundSizes, Sizes, Weights, check_sizes
 from gossamer.algorithms.optimizer import from_number
+from gossamer.algorithms.problem import Terms
 from gossamer.errors import SpecError
 from gossamer.privacy.tasks import UPDATES, StepSizes
 from gossamer.randomness import Stream
@@ -178,25 +179,23 @@ class Settings(Composite):
         return self.rounds
 
     @property
-    def proved(self) -> bool:
-        """Whether a guarantee is proved for what a round's update is."""
-        return self.round_update is None or UPDATES[self.round_update]
-
-    @property
     def sampling(self) -> str | None:
         """Sampling of a round's examples, where the algorithm says it: nothing is proved for drawing with
         replacement."""
         return "with_replacement" if self.round_update == "sequential" else None
 
     @property
-    def clipped_whole(self) -> bool:
-        """Whether a round's sum is clipped as a whole."""
-        return self.round_update == "clipped_sum"
-
-    @property
-    def sensitivity(self) -> float:
-        """Most that an example that comes or goes moves a round's sum, in clips."""
-        return 2.0 if self.clipped_whole else 1.0
+    def terms(self) -> Terms:
+        """What a round's update is decides about releases."""
+        whole = self.round_update == "clipped_sum"
+        return Terms(
+            proved=self.round_update is None or UPDATES[self.round_update],
+            sampling=self.sampling,
+            sensitivity=2.0 if whole else 1.0,
+            clipped_whole=whole,
+            limit=self.gradients,
+            rounds=True,
+        )
 
     def decided(self, private: bool) -> Self:
         """Fill in the default that depends on whether there is noise."""

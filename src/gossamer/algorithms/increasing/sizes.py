@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -36,9 +36,6 @@ MOST_STEPS = 10**11
 
 class SizeSchedule(Section):
     """Base of the schedules."""
-
-    of_shard: ClassVar[bool] = False
-    """Whether the sizes are given as a fraction of each client's shard."""
 
     def at(self, i: RealArray) -> RealArray:
         """The sizes before rounding, in rounds i = 0, 1, ...; they never fall."""
@@ -122,8 +119,6 @@ class PrivacySizes(SizeSchedule):
     m: float = Field(default=0.0, ge=0)
     p: float = Field(default=1.0, ge=0)
 
-    of_shard: ClassVar[bool] = True
-
     def at(self, i: RealArray) -> RealArray:
         return self.q * (i + self.m) ** self.p
 
@@ -188,7 +183,7 @@ class RoundSizes:
         shard_sizes: Mapping[str, int],
         seed: int,
     ) -> None:
-        if schedule.of_shard and (counts == "coins" or not isinstance(weights, str)):
+        if isinstance(schedule, PrivacySizes) and (counts == "coins" or not isinstance(weights, str)):
             raise SpecError(
                 "privacy sizes are each client's own, so there is nothing to split: expected counts: rounded and no "
                 f"weights, found counts: {counts} and weights: {weights}; leave both out"
@@ -200,7 +195,7 @@ class RoundSizes:
         self.weights = _normalised(weights, self.examples)
         self._coins = Stream(seed, "round sizes")
         # Clients whose sizes are always the same are one kind, computed once; with coins each is its own.
-        shares = self.examples if schedule.of_shard else self.weights
+        shares = self.examples if isinstance(schedule, PrivacySizes) else self.weights
         _, first, self._kinds, self._clients = np.unique(
             shares if counts == "rounded" else np.arange(len(shares)),
             return_index=True,
@@ -234,20 +229,19 @@ class RoundSizes:
         _check(i)
         return int(self._sums[i])
 
-    def rounds_for(self, gradients: int, name: str | None = None) -> int:
-        """The least number of rounds with so many gradients, of all clients together or of one.
+    def rounds_for(self, gradients: int) -> int:
+        """The least number of rounds with so many gradients, of all clients together.
 
         Raises
         ------
         SpecError
             If it is more than `MOST_ROUNDS`.
         """
-        counted = self._clients if name is None else np.arange(len(self._clients)) == self._kind_of[name]
         done = 0
         # The last round is the largest, but for coins that leave fewer clients to be raised to 1.
         if gradients <= MOST_ROUNDS * (self.total(MOST_ROUNDS - 1) + len(self.names)):
             for start, rows in self._blocks(0, MOST_ROUNDS):
-                sums = done + np.cumsum(rows @ counted)
+                sums = done + np.cumsum(rows @ self._clients)
                 if sums[-1] >= gradients:
                     return start + int(np.searchsorted([done, *sums], gradients))
                 done = int(sums[-1])
@@ -297,7 +291,7 @@ class RoundSizes:
         """The sizes of rounds ``first`` to ``last`` - 1, by kind, [rounds, kinds]."""
         with np.errstate(over="ignore"):  # infinite is past any limit
             real = self.schedule.at(np.arange(first, last, dtype=np.float64))[:, None]
-        if self.schedule.of_shard:
+        if isinstance(self.schedule, PrivacySizes):
             sizes = _ceil(np.minimum(real * self._shares, MOST_STEPS // len(self.names)))
         else:
             together = _ceil(np.minimum(real, MOST_STEPS))

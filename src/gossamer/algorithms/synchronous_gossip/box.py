@@ -36,7 +36,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, small
 from gossamer.algorithms.nodes import mean_model
 from gossamer.algorithms.nodes import model_of as model_of
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
@@ -126,11 +126,7 @@ ALGORITHM = Algorithm(
     cast=cast,
     clips=Clips(("fixed", "quantile")),
     small_runs=lambda settings: SmallRuns(
-        (
-            {"nodes": 3, "updates_per_node": 4},
-            {"nodes": 4, "updates_per_node": 3},
-            {"nodes": 6, "updates_per_node": 2},
-        ),
+        small((3, 4), (4, 3), (6, 2)),
         fitting={"batch_size": 4, "gossip_steps": min(settings.gossip_steps, 2)},
     ),
 )

@@ -19,7 +19,7 @@ from typing import Any
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.nodes import LearnerState, RoundNode
 from gossamer.errors import PeerError
-from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
+from gossamer.protocol.effects import CancelTimer, Record, Send
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, on
@@ -101,10 +101,6 @@ def rows(graph: Graph, names: tuple[str, ...], *, accelerated: bool) -> dict[str
     return found
 
 
-MOST_DOUBLINGS = 10
-"""Of the patience with neighbours whose iterates are due."""
-
-
 @dataclass
 class State(LearnerState):
     """State of a node.
@@ -139,7 +135,7 @@ class SynchronousNode(RoundNode):
         self.row = row
         self.neighbours = frozenset(row.weights)
         self.gossip_steps: int = settings.gossip_steps
-        self.patience: float = settings.patience
+        self.patience = settings.patience
 
     @property
     def round(self) -> int:
@@ -228,7 +224,7 @@ class SynchronousNode(RoundNode):
                 yield CancelTimer("patience")
                 yield from self.begin_round()
         if s.sent:
-            yield self.wait()
+            yield self.wait_for("patience")
 
     def average(self) -> None:
         """Line 4."""
@@ -245,10 +241,6 @@ class SynchronousNode(RoundNode):
 
     # When a neighbour is silent
 
-    def wait(self) -> SetTimer:
-        """Timer for the iterates that are due: until it is time to see who is there."""
-        return SetTimer(self.patience * 2 ** min(self.state.probes, MOST_DOUBLINGS), "patience")
-
     def elapsed(self, event: Elapsed, now: float) -> Effects:
         s = self.state
         if event.timer == "deadline":
@@ -257,7 +249,7 @@ class SynchronousNode(RoundNode):
             s.probes += 1
             for name in sorted(self.missing):
                 yield Send(name, Probe())
-            yield self.wait()
+            yield self.wait_for("patience")
 
     @on(Probe)
     def probed(self, sender: str, probe: Probe, now: float) -> Effects:

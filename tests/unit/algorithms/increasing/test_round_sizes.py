@@ -143,17 +143,14 @@ def test_rounded_shares(weights, examples, s, expected):
 @pytest.mark.parametrize("counts", ["rounded", "coins"])
 def test_sums_are_those_of_the_steps_that_are_done(counts):
     sizes = rounds_of(PowerSizes(a=3, c=1.5, b=2), 50, 100, 200, 200, weights="shards", counts=counts)
-    done, of_client = 0, 0
+    done = 0
     for i in range(300):
         assert sizes.before(i) == done
         assert sizes.total(i) == sum(sizes.sizes(i))
         done += sum(sizes.sizes(i))
-        of_client += sizes.of("client-2", i)
         if i in (0, 1, 70, 299):
             for gradients in (done - 1, done, done + 1):
                 assert sizes.rounds_for(gradients) == i + 1 + (gradients > done)
-            assert sizes.rounds_for(of_client, "client-2") == i + 1
-            assert sizes.rounds_for(of_client + 1, "client-2") == i + 2
     assert sizes.rounds_for(0) == 0
 
 
