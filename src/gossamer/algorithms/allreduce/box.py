@@ -25,7 +25,7 @@ from pydantic import Field, PositiveFloat
 from gossamer.algorithms.allreduce.member import AllreduceNode
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns, small
-from gossamer.algorithms.nodes import model_of as model_of
+from gossamer.algorithms.nodes import model_of
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.protocol.node import Node
 from gossamer.section import Composite

@@ -31,8 +31,7 @@ from pydantic import Field, model_validator
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns, Terms
-from gossamer.algorithms.nodes import LearnerState, LearningNode, goes_by_all, mean_model
-from gossamer.algorithms.nodes import model_of as model_of
+from gossamer.algorithms.nodes import LearnerState, LearningNode, goes_by_all, mean_model, model_of
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem

@@ -41,12 +41,9 @@ from pydantic import Field
 
 from gossamer.algorithms.context import Context, InFlight
 from gossamer.algorithms.gossip.claims import COMMAND, Adp2sgdSetting, adp2sgd_theorem2
-from gossamer.algorithms.gossip.exchange import Answer as Answer
-from gossamer.algorithms.gossip.exchange import Offer as Offer
-from gossamer.algorithms.gossip.exchange import State
+from gossamer.algorithms.gossip.exchange import Answer, Offer, State
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms, small
-from gossamer.algorithms.nodes import LearningNode, goes_by_all, mean_model
-from gossamer.algorithms.nodes import model_of as model_of
+from gossamer.algorithms.nodes import LearningNode, goes_by_all, mean_model, model_of
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.algorithms.plan import Plan, least_noise
 from gossamer.algorithms.problem import Problem, smallest_node

@@ -58,9 +58,8 @@ from gossamer.algorithms.increasing.claims import increasing_claims
 from gossamer.algorithms.increasing.client import ClientNode
 from gossamer.algorithms.increasing.delay import RoundsAhead, first_breach
 from gossamer.algorithms.increasing.server import SERVER, AggregatorNode, ServerNode
-from gossamer.algorithms.increasing.settings import PublicRounds as PublicRounds
+from gossamer.algorithms.increasing.settings import PublicRounds, workload
 from gossamer.algorithms.increasing.settings import Settings as Settings
-from gossamer.algorithms.increasing.settings import workload as workload
 from gossamer.algorithms.increasing.sizes import PrivacySizes, check_sizes
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns
 from gossamer.algorithms.plan import Plan, least_noise

@@ -37,8 +37,7 @@ from pydantic import Field, model_validator
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, small
-from gossamer.algorithms.nodes import mean_model
-from gossamer.algorithms.nodes import model_of as model_of
+from gossamer.algorithms.nodes import mean_model, model_of
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.algorithms.synchronous_gossip.node import SynchronousNode, rows
 from gossamer.protocol.node import Node
