@@ -11,63 +11,14 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Annotated, Any
 
 from gossamer.errors import CallerError
 
-_SIGNS: Mapping[str, tuple[str, Callable[[float, float], bool]]] = {
-    "gt": (">", operator.gt),
-    "ge": (">=", operator.ge),
-    "lt": ("<", operator.lt),
-    "le": ("<=", operator.le),
-}
+MOST_WHOLE = 10**15
+"""The largest whole number that an option takes which has no bound of its own."""
 
-
-@dataclass(frozen=True)
-class Bounds:
-    """Numbers that an option takes.
-
-    Attributes
-    ----------
-    gt, ge, lt, le : float, optional
-        Numbers that an option is above, at least, below and at most. All are finite.
-    whole : bool
-        Whether they are whole numbers.
-    why : str
-        Reason for the bounds, in an error.
-    """
-
-    gt: float | None = None
-    ge: float | None = None
-    lt: float | None = None
-    le: float | None = None
-    whole: bool = False
-    why: str = ""
-
-    def hold(self, value: float) -> bool:
-        """Whether a number is inside."""
-        bounds = ((inside, getattr(self, name)) for name, (_, inside) in _SIGNS.items())
-        return -math.inf < value < math.inf and all(most is None or inside(value, most) for inside, most in bounds)
-
-    def __str__(self) -> str:
-        bounds = ((sign, getattr(self, name)) for name, (sign, _) in _SIGNS.items())
-        said = " and ".join(f"{sign} {_figure(most)}" for sign, most in bounds if most is not None)
-        return f"a {'whole' if self.whole else 'finite'} number {said}{self.why}"
-
-
-def _figure(number: float) -> str:
-    """A bound as people write it, such as 10^6."""
-    if number >= 10**6 and number == 10 ** (power := round(math.log10(number))):
-        return f"10^{power}"
-    return f"{number:g}"
-
-
-POSITIVE = Bounds(gt=0)
-NOT_NEGATIVE = Bounds(ge=0, le=10**12)
-COUNT = Bounds(ge=1, le=10**15, whole=True)
-WHOLE = Bounds(ge=0, le=10**15, whole=True)
-SHARE = Bounds(gt=0, lt=1)
-DELTA = Bounds(ge=1e-200, lt=1)
+_SIGNS = (">", operator.gt), (">=", operator.ge), ("<", operator.lt), ("<=", operator.le)
 
 
 @dataclass(frozen=True)
@@ -80,8 +31,10 @@ class Option:
         Line that says what it is.
     metavar : str, optional
         Word that stands for its value.
-    bounds : Bounds, optional
-        Bounds of a number.
+    gt, ge, lt, le : float, optional
+        Numbers that it is above, at least, below and at most. All are finite.
+    why : str
+        Reason for the bounds, in an error.
     also : tuple of str
         Other flags of it.
     asked : str, optional
@@ -90,9 +43,30 @@ class Option:
 
     help: str
     metavar: str | None = None
-    bounds: Bounds | None = None
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+    why: str = ""
     also: tuple[str, ...] = ()
     asked: str | None = None
+
+    def refusal(self, number: float) -> str | None:
+        """Return what is expected in the place of a number that is outside the bounds; None of one inside."""
+        whole = isinstance(number, int)
+        most = MOST_WHOLE if whole and self.le is None else self.le
+        bounds = [(sign, bound) for sign, bound in zip(_SIGNS, (self.gt, self.ge, self.lt, most)) if bound is not None]
+        if -math.inf < number < math.inf and all(inside(number, bound) for (_, inside), bound in bounds):
+            return None
+        said = " and ".join(f"{sign} {_figure(bound)}" for (sign, _), bound in bounds)
+        return f"a {'whole' if whole else 'finite'} number {said}{self.why}, found {number!r:.30}"
+
+
+def _figure(number: float) -> str:
+    """A bound as people write it, such as 10^6."""
+    if number >= 10**6 and number == 10 ** (power := round(math.log10(number))):
+        return f"10^{power}"
+    return f"{number:g}"
 
 
 AcceptWeak = Annotated[bool, Option("take a delta above 0.01, which says little")]
@@ -135,19 +109,12 @@ class Answer:
     flat: bool = False
 
 
-class IsOptions(Protocol):
-    """A dataclass of options."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
-Options = TypeVar("Options", bound=IsOptions)
 Doing = Callable[[str], AbstractContextManager[Callable[[str], None]]]
 """(what takes long) -> a block in which it is said from time to time, and a function that takes what is done now."""
 
 
 @dataclass(frozen=True)
-class Command(Generic[Options]):
+class Command:
     """Definition of ``gossamer plan NAME``.
 
     Attributes
@@ -165,8 +132,8 @@ class Command(Generic[Options]):
         default, those without a default.
     """
 
-    options: type[Options]
-    answer: Callable[[Options, Doing], Answer]
+    options: type[Any]
+    answer: Callable[[Any, Doing], Answer]
     help: str
     description: str
     needed: Callable[[Mapping[str, Any]], tuple[Sequence[str], str]] | None = None
@@ -177,7 +144,7 @@ def flag_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def refuse(options: IsOptions, names: Sequence[str], why: str) -> None:
+def refuse(options: Any, names: Sequence[str], why: str) -> None:
     """Raise CallerError where one of the named options is given, which have no meaning beside others."""
     if found := [flag_of(name) for name in names if getattr(options, name) is not None]:
         raise CallerError(f"{', '.join(found)}: {why}")

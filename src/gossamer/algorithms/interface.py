@@ -281,7 +281,7 @@ class Algorithm(Generic[S]):
     figures: Figures = field(default_factory=Figures)
     claims: Callable[[Problem[S], Plan], list[Claim]] = _no_lines
     small_runs: Callable[[S], SmallRuns] = _few
-    command: Callable[[], Command[Any]] | None = None
+    command: Callable[[], Command] | None = None
 
 
 GROUP = "gossamer.algorithms"

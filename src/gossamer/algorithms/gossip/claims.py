@@ -53,18 +53,7 @@ from typing import Annotated, NamedTuple
 
 from scipy.optimize import minimize_scalar
 
-from gossamer.algorithms.command import (
-    COUNT,
-    NOT_NEGATIVE,
-    POSITIVE,
-    WHOLE,
-    Answer,
-    Bounds,
-    Command,
-    Doing,
-    Option,
-    Table,
-)
+from gossamer.algorithms.command import Answer, Command, Doing, Option, Table
 from gossamer.errors import SpecError
 from gossamer.numbers import require_counts, require_fraction, require_not_negative, require_positive
 from gossamer.privacy.guarantees import Claim, UtilityClaim
@@ -429,21 +418,23 @@ there is gossamer account."""
 class Options:
     """Options of the command."""
 
-    nodes: Annotated[int, Option("K, number of nodes", "K", Bounds(ge=1, le=10**6, whole=True))]
-    batch_size: Annotated[int, Option("B, examples in a batch", "B", COUNT)]
-    iterations: Annotated[int, Option("T, updates of all nodes together", "T", COUNT)]
-    staleness: Annotated[int, Option("tau, most updates between pull and use", "TAU", WHOLE)]
-    rho: Annotated[float, Option("max(|lambda_2|, |lambda_K|) of E[A'A], below 1", "R", Bounds(ge=0, lt=1))]
-    size: Annotated[int, Option("d, number of parameters", "D", COUNT)]
-    smoothness: Annotated[float, Option("L, Lipschitz constant of the gradient", "L", POSITIVE)]
-    loss_gap: Annotated[float, Option("upper bound of F(w_0) - F*", "F", NOT_NEGATIVE)]
+    nodes: Annotated[int, Option("K, number of nodes", "K", ge=1, le=10**6)]
+    batch_size: Annotated[int, Option("B, examples in a batch", "B", ge=1)]
+    iterations: Annotated[int, Option("T, updates of all nodes together", "T", ge=1)]
+    staleness: Annotated[int, Option("tau, most updates between pull and use", "TAU", ge=0)]
+    rho: Annotated[float, Option("max(|lambda_2|, |lambda_K|) of E[A'A], below 1", "R", ge=0, lt=1)]
+    size: Annotated[int, Option("d, number of parameters", "D", ge=1)]
+    smoothness: Annotated[float, Option("L, Lipschitz constant of the gradient", "L", gt=0)]
+    loss_gap: Annotated[float, Option("upper bound of F(w_0) - F*", "F", ge=0, le=10**12)]
     within_variance: Annotated[
-        float, Option("varsigma^2, of an example's gradient around its node's mean", "V", NOT_NEGATIVE)
+        float, Option("varsigma^2, of an example's gradient around its node's mean", "V", ge=0, le=10**12)
     ]
-    between_variance: Annotated[float, Option("upsilon^2, of the nodes' gradients around the mean", "U", NOT_NEGATIVE)]
-    sigma: Annotated[float, Option("sd of the noise on a batch's sum of gradients (default 0)", "S", NOT_NEGATIVE)] = (
-        0.0
-    )
+    between_variance: Annotated[
+        float, Option("upsilon^2, of the nodes' gradients around the mean", "U", ge=0, le=10**12)
+    ]
+    sigma: Annotated[
+        float, Option("sd of the noise on a batch's sum of gradients (default 0)", "S", ge=0, le=10**12)
+    ] = 0.0
 
 
 def answer(options: Options, doing: Doing) -> Answer:

@@ -226,7 +226,7 @@ def small_runs(settings: Settings) -> SmallRuns:
 
 
 # That noise cancels is tested at each combination step: nothing is kept after every event.
-def command() -> Command[Any]:
+def command() -> Command:
     """Return what ``gossamer plan graph_federated`` does."""
     from gossamer.algorithms.graph_federated.command import COMMAND
 

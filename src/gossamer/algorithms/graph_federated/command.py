@@ -10,18 +10,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from gossamer.algorithms.command import (
-    COUNT,
-    DELTA,
-    POSITIVE,
-    AcceptWeak,
-    Answer,
-    Bounds,
-    Command,
-    Doing,
-    Option,
-    Table,
-)
+from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Option, Table
 from gossamer.algorithms.graph_federated.claims import Bounds as Claimed
 from gossamer.algorithms.graph_federated.claims import Constants, bounds, gfl_theorem2_standard_deviation, noise_squares
 from gossamer.algorithms.graph_federated.guarantees import graph_guarantees
@@ -47,32 +36,27 @@ GRAPHS = ("ring", "line", "star", "complete", "exponential", "grid")
 class Options:
     """Options of the command; bounds are those of planning."""
 
-    epsilon: Annotated[float, Option("to be proved of all rounds together", "E", POSITIVE)]
-    delta: Annotated[float, Option("to be proved", "D", DELTA)]
+    epsilon: Annotated[float, Option("to be proved of all rounds together", "E", gt=0)]
+    delta: Annotated[float, Option("to be proved", "D", ge=1e-200, lt=1)]
     accept_weak: AcceptWeak = False
-    rounds: Annotated[int, Option("messages of a unit", "T", Bounds(ge=1, le=100_000, whole=True))]
-    step: Annotated[float, Option("mu, step size of a round", "MU", POSITIVE)]
-    bound: Annotated[float, Option("clip of each gradient, with the regulariser's part", "B", POSITIVE)]
-    size: Annotated[int, Option("number of parameters", "N", COUNT)]
+    rounds: Annotated[int, Option("messages of a unit", "T", ge=1, le=100_000)]
+    step: Annotated[float, Option("mu, step size of a round", "MU", gt=0)]
+    bound: Annotated[float, Option("clip of each gradient, with the regulariser's part", "B", gt=0)]
+    size: Annotated[int, Option("number of parameters", "N", ge=1)]
     graph: Annotated[str, Option(f"{', '.join(GRAPHS)}, or a file with a mixing matrix", "G")]
-    units: Annotated[
-        int | None, Option("servers on the graph; not with a file", "P", Bounds(ge=2, le=2000, whole=True))
-    ] = None
-    agents_sampled: Annotated[
-        int | None,
-        Option("agents of a unit in a round; for released", "L", COUNT),
-    ] = None
+    units: Annotated[int | None, Option("servers on the graph; not with a file", "P", ge=2, le=2000)] = None
+    agents_sampled: Annotated[int | None, Option("agents of a unit in a round; for released", "L", ge=1)] = None
     gradient_at: Annotated[GradientAt, Option("default released")] = GradientAt.RELEASED
-    contraction: Annotated[
-        float, Option("of models' differences in a gradient step (default 1)", "R", Bounds(gt=0, le=1))
-    ] = 1.0
+    contraction: Annotated[float, Option("of models' differences in a gradient step (default 1)", "R", gt=0, le=1)] = (
+        1.0
+    )
     measure: Annotated[Measure, Option("of rounds (default mean)")] = Measure.MEAN
-    strong_convexity: Annotated[
-        float | None, Option("of risks, for what the paper's theorems claim", "NU", POSITIVE)
-    ] = None
-    smoothness: Annotated[float | None, Option("of the loss of every example", "DELTA", POSITIVE)] = None
+    strong_convexity: Annotated[float | None, Option("of risks, for what the paper's theorems claim", "NU", gt=0)] = (
+        None
+    )
+    smoothness: Annotated[float | None, Option("of the loss of every example", "DELTA", gt=0)] = None
     gradient_square: Annotated[
-        float | None, Option("mean squared norm of examples' gradients at the best model", "S", Bounds(ge=0))
+        float | None, Option("mean squared norm of examples' gradients at the best model", "S", ge=0)
     ] = None
 
 

@@ -194,7 +194,7 @@ def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
 
 
 # What the server's model holds is tested against its updates, one by one.
-def command() -> Command[Any]:
+def command() -> Command:
     """Return what ``gossamer plan increasing`` does."""
     from gossamer.algorithms.increasing.command import COMMAND
 

@@ -7,20 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from gossamer.algorithms.command import (
-    COUNT,
-    DELTA,
-    POSITIVE,
-    AcceptWeak,
-    Answer,
-    Bounds,
-    Command,
-    Doing,
-    Line,
-    Option,
-    Table,
-    refuse,
-)
+from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Line, Option, Table, refuse
 from gossamer.algorithms.increasing.planning import (
     Proved,
     RoundPlan,
@@ -216,8 +203,6 @@ steps of a quarter, bisected in the end for the fewest. Growth is the slowest th
 1. No round is larger than --most-size, no sigma than --most-sigma, and no aggregate noise than --most-noise times that
 of rounds of the initial size."""
 
-_LARGE = Bounds(ge=1, le=10**12, whole=True)
-_SIGMA = Bounds(ge=1.137, le=10**6, why=", as the main theorem needs")
 _OF_PLAN = ("sigma", "r0", "case", "over")
 _BOUNDS = ("most_size", "most_sigma", "most_noise")
 _OF_SEARCH = ("delta", *_BOUNDS)
@@ -230,30 +215,32 @@ class Options:
     """Options of the command."""
 
     search: Annotated[Objective | None, Option("look for the best schedule that is proved")] = None
-    initial_size: Annotated[int | None, Option("s_0, gradients in the first round", "S", _LARGE)] = None
-    dataset_size: Annotated[int, Option("examples of the client", "N", _LARGE)]
-    gradients: Annotated[int, Option("gradients in all rounds together", "K", COUNT)]
-    sigma: Annotated[float | None, Option("noise multiplier: sd of the sum's noise / clip", "Z", _SIGMA)] = None
-    epsilon: Annotated[float, Option("to be claimed; with --search, to be proved", "E", POSITIVE)]
-    power: Annotated[float | None, Option("p; default 1, with --search all of a grid", "P", Bounds(ge=0, le=4))] = None
+    initial_size: Annotated[int | None, Option("s_0, gradients in the first round", "S", ge=1, le=10**12)] = None
+    dataset_size: Annotated[int, Option("examples of the client", "N", ge=1, le=10**12)]
+    gradients: Annotated[int, Option("gradients in all rounds together", "K", ge=1)]
+    sigma: Annotated[
+        float | None,
+        Option(
+            "noise multiplier: sd of the sum's noise / clip", "Z", ge=1.137, le=10**6, why=", as the main theorem needs"
+        ),
+    ] = None
+    epsilon: Annotated[float, Option("to be claimed; with --search, to be proved", "E", gt=0)]
+    power: Annotated[float | None, Option("p; default 1, with --search all of a grid", "P", ge=0, le=4)] = None
     r0: Annotated[str | None, Option("a number up to 1/e, or max; default: r0(sigma) of the main theorem", "R")] = None
-    case: Annotated[
-        int | None,
-        Option("of the main theorem: 1 (default), K <= K-; 2, K >= K+", "N", Bounds(ge=1, le=2, whole=True)),
-    ] = None
-    over: Annotated[float | None, Option("with --case 2: K/K+ (default 1)", "X", Bounds(ge=1, le=1000))] = None
-    delta: Annotated[float | None, Option("with --search: to be proved", "D", DELTA)] = None
+    case: Annotated[int | None, Option("of the main theorem: 1 (default), K <= K-; 2, K >= K+", "N", ge=1, le=2)] = None
+    over: Annotated[float | None, Option("with --case 2: K/K+ (default 1)", "X", ge=1, le=1000)] = None
+    delta: Annotated[float | None, Option("with --search: to be proved", "D", ge=1e-200, lt=1)] = None
     accept_weak: AcceptWeak = False
-    most_size: Annotated[int | None, Option("with --search: of a round (default: N/10)", "S", _LARGE)] = None
-    most_sigma: Annotated[
-        float | None, Option("with --search: largest sigma (default 8)", "Z", Bounds(ge=0.05, le=1000))
-    ] = None
+    most_size: Annotated[int | None, Option("with --search: of a round (default: N/10)", "S", ge=1, le=10**12)] = None
+    most_sigma: Annotated[float | None, Option("with --search: largest sigma (default 8)", "Z", ge=0.05, le=1000)] = (
+        None
+    )
     most_noise: Annotated[
         float | None,
         Option(
             "with --search: largest aggregate noise, times that of rounds of the initial size (default 1.25)",
             "X",
-            POSITIVE,
+            gt=0,
         ),
     ] = None
     neighboring_relation: Annotated[

@@ -186,7 +186,7 @@ def small_runs(settings: Settings) -> SmallRuns:
     return replace(few, fitting={**few.fitting, **stages})
 
 
-def command() -> Command[Any]:
+def command() -> Command:
     """Return what ``gossamer plan mapa`` does."""
     from gossamer.algorithms.mapa.command import COMMAND
 

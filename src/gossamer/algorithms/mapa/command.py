@@ -5,20 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
-from gossamer.algorithms.command import (
-    COUNT,
-    POSITIVE,
-    SHARE,
-    WHOLE,
-    AcceptWeak,
-    Answer,
-    Bounds,
-    Command,
-    Doing,
-    Option,
-    Table,
-    refuse,
-)
+from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Option, Table, refuse
 from gossamer.algorithms.mapa.stages import (
     Problem,
     StagePlan,
@@ -37,7 +24,6 @@ from gossamer.privacy.guarantees import remarks
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import Poisson
 
-_MULTIPLIER = Bounds(ge=0.01, le=10**6)
 _OF_L2_LAPLACE = ("epsilon",)
 _OF_GAUSSIAN = ("noise_multiplier", "budget")
 _DELTA = 1e-5
@@ -48,33 +34,33 @@ _DELTA = 1e-5
 class Options:
     """Options of the command."""
 
-    batch_size: Annotated[int, Option("b, examples in a mini-batch", "B", COUNT)]
-    gradient_sd: Annotated[float, Option("s, of one example's gradient, in L2 norm", "S", POSITIVE)]
-    smoothness: Annotated[float, Option("Lipschitz constant of the gradient", "L", POSITIVE)]
-    loss_gap: Annotated[float, Option("upper bound of F(x_0) - F*", "F", POSITIVE)]
-    staleness: Annotated[int, Option("most updates between pull and use of a model", "TAU", WHOLE)]
-    size: Annotated[int, Option("number of parameters", "D", COUNT)]
-    kappa: Annotated[float, Option("failure probability of the first clip (default 0.1)", None, SHARE)] = 0.1
-    reduction: Annotated[float, Option("of the clip, a stage (default 0.5)", "RHO", SHARE)] = 0.5
-    clip: Annotated[float | None, Option("first clip; default: that of Theorem 3", "G", POSITIVE)] = None
-    stages: Annotated[int, Option("how many stages (default 5)", "N", COUNT)] = 5
+    batch_size: Annotated[int, Option("b, examples in a mini-batch", "B", ge=1)]
+    gradient_sd: Annotated[float, Option("s, of one example's gradient, in L2 norm", "S", gt=0)]
+    smoothness: Annotated[float, Option("Lipschitz constant of the gradient", "L", gt=0)]
+    loss_gap: Annotated[float, Option("upper bound of F(x_0) - F*", "F", gt=0)]
+    staleness: Annotated[int, Option("most updates between pull and use of a model", "TAU", ge=0)]
+    size: Annotated[int, Option("number of parameters", "D", ge=1)]
+    kappa: Annotated[float, Option("failure probability of the first clip (default 0.1)", None, gt=0, lt=1)] = 0.1
+    reduction: Annotated[float, Option("of the clip, a stage (default 0.5)", "RHO", gt=0, lt=1)] = 0.5
+    clip: Annotated[float | None, Option("first clip; default: that of Theorem 3", "G", gt=0)] = None
+    stages: Annotated[int, Option("how many stages (default 5)", "N", ge=1)] = 5
     noise: Annotated[
         Literal["l2_laplace", "gaussian"], Option("the noise law", asked="--noise l2_laplace or --noise gaussian")
     ]
-    epsilon: Annotated[float | None, Option("of one release; for l2_laplace", "E", POSITIVE)] = None
+    epsilon: Annotated[float | None, Option("of one release; for l2_laplace", "E", gt=0)] = None
     noise_multiplier: Annotated[
-        float | None,
-        Option("sd of the sum's noise / clip; for gaussian", "Z", _MULTIPLIER),
+        float | None, Option("sd of the sum's noise / clip; for gaussian", "Z", ge=0.01, le=10**6)
     ] = None
-    budget: Annotated[float | None, Option("epsilon of all releases instead; for gaussian", "E", POSITIVE)] = None
-    delta: Annotated[float | None, Option("of all releases together (of l2_laplace: default 1e-5)", "D", SHARE)] = None
+    budget: Annotated[float | None, Option("epsilon of all releases instead; for gaussian", "E", gt=0)] = None
+    delta: Annotated[
+        float | None, Option("of all releases together (of l2_laplace: default 1e-5)", "D", gt=0, lt=1)
+    ] = None
     accept_weak: AcceptWeak = False
-    dataset_size: Annotated[int | None, Option("examples at an edge, of which batches are samples", "N", COUNT)] = None
-    radius: Annotated[float | None, Option("of the ball that models stay in, for AUDP's bound", "R", POSITIVE)] = None
-    nodes: Annotated[int | None, Option("edges in turn; default: one edge makes all releases", "K", COUNT)] = None
+    dataset_size: Annotated[int | None, Option("examples at an edge, of which batches are samples", "N", ge=1)] = None
+    radius: Annotated[float | None, Option("of the ball that models stay in, for AUDP's bound", "R", gt=0)] = None
+    nodes: Annotated[int | None, Option("edges in turn; default: one edge makes all releases", "K", ge=1)] = None
     neighboring_relation: Annotated[
-        NeighboringRelation | None,
-        Option("default: replace_one for l2_laplace, add_or_remove_one for gaussian"),
+        NeighboringRelation | None, Option("default: replace_one for l2_laplace, add_or_remove_one for gaussian")
     ] = None
 
 

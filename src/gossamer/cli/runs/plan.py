@@ -41,7 +41,7 @@ def _fill_registered(name: str, parser: CommandParser) -> None:
     _fill(parser, name, command())
 
 
-def _fill(parser: CommandParser, name: str, own: Command[Any]) -> None:
+def _fill(parser: CommandParser, name: str, own: Command) -> None:
     parser.description = own.description
     for field, (kind, option) in _options(own).items():
         _add(parser, field, kind, option, _default(own, field))
@@ -49,7 +49,7 @@ def _fill(parser: CommandParser, name: str, own: Command[Any]) -> None:
     parser.set_defaults(command=partial(plan_command, name, own))
 
 
-def _options(command: Command[Any]) -> dict[str, tuple[Any, Option]]:
+def _options(command: Command) -> dict[str, tuple[Any, Option]]:
     """The type of each option, without None, and what else is known of it."""
     found = {}
     for name, annotation in typing.get_type_hints(command.options, include_extras=True).items():
@@ -60,7 +60,7 @@ def _options(command: Command[Any]) -> dict[str, tuple[Any, Option]]:
     return found
 
 
-def _default(command: Command[Any], name: str) -> Any:
+def _default(command: Command, name: str) -> Any:
     (field,) = (field for field in fields(command.options) if field.name == name)
     return None if field.default is MISSING else field.default
 
@@ -77,7 +77,7 @@ def _add(parser: argparse.ArgumentParser, name: str, kind: Any, option: Option, 
         parser.add_argument(*flags, type=kind, default=default, metavar=option.metavar, help=option.help)
 
 
-def plan_command(name: str, command: Command[Any], options: argparse.Namespace) -> int:
+def plan_command(name: str, command: Command, options: argparse.Namespace) -> int:
     """Print an algorithm's plan."""
     answer = command.answer(_read(name, command, options), patience)
     warn(answer.remarks)
@@ -88,21 +88,20 @@ def plan_command(name: str, command: Command[Any], options: argparse.Namespace) 
     return 0
 
 
-def _read(name: str, command: Command[Any], options: argparse.Namespace) -> Any:
+def _read(name: str, command: Command, options: argparse.Namespace) -> Any:
     """The options as the command takes them, once they were checked."""
     known = _options(command)
     given = {field: getattr(options, field) for field in known}
     _check_needed(name, command, given)
     for field, (_, option) in known.items():
-        value, bounds = given[field], option.bounds
-        if bounds is not None and value is not None and not bounds.hold(value):
-            raise CallerError(f"{flag_of(field)} must be {bounds}, found {value!r:.30}")
+        if type(given[field]) in (int, float) and (refusal := option.refusal(given[field])) is not None:
+            raise CallerError(f"{flag_of(field)} must be {refusal}")
     if "delta" in known:
         check_delta(options)
     return command.options(**{field: _value(known[field][0], value) for field, value in given.items()})
 
 
-def _check_needed(name: str, command: Command[Any], given: Mapping[str, Any]) -> None:
+def _check_needed(name: str, command: Command, given: Mapping[str, Any]) -> None:
     needed: Sequence[str]
     if command.needed is None:
         needed, flag = [field.name for field in fields(command.options) if field.default is MISSING], ""
