@@ -220,6 +220,7 @@ class AllreduceNode(RoundNode):
         super().__init__(name, state, context, settings)
         self.patience = settings.patience
         self.timeout: float | None = settings.timeout
+        self.grace = GRACE if self.timeout is None else self.timeout
         self.names = context.names
         self.numbers = {other: number for number, other in enumerate(self.names)}
         self.number = self.numbers[name]
@@ -236,9 +237,15 @@ class AllreduceNode(RoundNode):
         s = self.state
         if s.left_out:
             return {self.names[number] for number in s.members}
+        return frozenset() if self.before is None else {self.before}
+
+    @property
+    def before(self) -> str | None:
+        """Name of the member before, while its chunk is due."""
+        s = self.state
         if s.reduction is None or s.reduction.done:
-            return frozenset()
-        return {self.names[s.members[s.reduction.position - 1]]}
+            return None
+        return self.names[s.members[s.reduction.position - 1]]
 
     # A round
 
@@ -377,21 +384,15 @@ class AllreduceNode(RoundNode):
     def elapsed(self, event: Elapsed, now: float) -> Effects:
         if event.timer == "deadline":
             yield from self.end("deadline")
-        elif event.timer == "chunk":
-            yield from self.call_census()
-        elif event.timer == "probe":
-            yield from self.probe()
-        elif event.timer == "census":
-            yield from self.close_census()
-        elif self.state.left_out:
-            yield from self.ask_to_join()
+        elif event.timer != "join" or self.state.left_out:
+            does = {"chunk": self.call_census, "probe": self.probe, "census": self.close_census}
+            yield from does.get(event.timer, self.ask_to_join)()
 
     def probe(self) -> Effects:
         """Have the session find out whether the member before is there, whose chunk is due."""
-        s = self.state
-        if s.reduction is not None and not s.reduction.done:
-            s.probes += 1
-            yield Send(self.names[s.members[s.reduction.position - 1]], Probe())
+        if (before := self.before) is not None:
+            self.state.probes += 1
+            yield Send(before, Probe())
             yield self.wait()
 
     @on(Probe)
@@ -403,10 +404,8 @@ class AllreduceNode(RoundNode):
     @on(Enough)
     def enough(self, sender: str, message: Enough, now: float) -> Effects:
         """The member whose chunk is due makes no more rounds, so none can end any more; its chunks came before this."""
-        s = self.state
-        waits = s.reduction is not None and not s.reduction.done
-        if waits and s.reduction is not None and sender == self.names[s.members[s.reduction.position - 1]]:
-            s.own = s.reduction = None
+        if sender == self.before:
+            self.state.own = self.state.reduction = None
             yield from self.end("others have finished")
 
     def remind(self, sender: str) -> Effects:
@@ -431,7 +430,7 @@ class AllreduceNode(RoundNode):
         s = self.state
         s.heard = {self.number}
         yield from self.tell(s.members, Alive(s.round))
-        yield SetTimer(GRACE if self.timeout is None else self.timeout, "census")
+        yield SetTimer(self.grace, "census")
 
     @on(Alive)
     def alive(self, sender: str, here: Alive, now: float) -> Effects:
@@ -463,8 +462,7 @@ class AllreduceNode(RoundNode):
     @on(Roster)
     def roster(self, sender: str, roster: Roster, now: float) -> Effects:
         s = self.state
-        number, members = self.number_of(sender), self.parse_members(sender, roster.members)
-        check_when(sender, roster)
+        number, members = self.number_of(sender), self.parse_members(sender, roster)
         if (roster.round, roster.attempt) <= (s.round, s.attempt) or number not in s.members:
             return
         if self.number not in members:
@@ -492,8 +490,7 @@ class AllreduceNode(RoundNode):
     def catch_up(self, sender: str, average: Average, now: float) -> Effects:
         """The sender's roster counts: one of this round, which the sender has passed, never reached it."""
         s = self.state
-        number, members = self.number_of(sender), self.parse_members(sender, average.members)
-        check_when(sender, average)
+        number, members = self.number_of(sender), self.parse_members(sender, average)
         check_model(average.model, s.w)
         expected = average.round == s.round and s.own is not None and number in s.members
         if expected and self.number in members:
@@ -514,7 +511,7 @@ class AllreduceNode(RoundNode):
     def ask_to_join(self) -> Effects:
         """Ask everybody, since who is first by now is not known; again until somebody answers."""
         yield from self.tell(range(len(self.names)), Join())
-        yield SetTimer(GRACE if self.timeout is None else self.timeout, "join")
+        yield SetTimer(self.grace, "join")
 
     @on(Join)
     def join(self, sender: str, wish: Join, now: float) -> Effects:
@@ -546,18 +543,12 @@ class AllreduceNode(RoundNode):
     @on(Welcome)
     def welcomed(self, sender: str, welcome: Welcome, now: float) -> Effects:
         s = self.state
-        members = self.parse_members(sender, welcome.members)
-        check_when(sender, welcome)
+        members = self.parse_members(sender, welcome)
         check_model(welcome.model, s.w)
         if not s.left_out or self.number not in members or welcome.round < s.round:
             return
-        s.left_out, s.round, s.attempt, s.members, s.w = (
-            False,
-            welcome.round,
-            welcome.attempt,
-            members,
-            welcome.model,
-        )
+        s.left_out, s.members, s.w = False, members, welcome.model
+        s.round, s.attempt = welcome.round, welcome.attempt
         yield CancelTimer("join")
         yield from self.begin_round()
 
@@ -567,7 +558,8 @@ class AllreduceNode(RoundNode):
             raise PeerError(f"{sender} is no member of this ring")
         return self.numbers[sender]
 
-    def parse_members(self, sender: str, numbers: Public) -> tuple[int, ...]:
+    def parse_members(self, sender: str, what: Roster | Average | Welcome) -> tuple[int, ...]:
+        numbers = what.members
         if numbers.size > len(self.names):
             raise PeerError(f"{sender} names {numbers.size} members of {len(self.names)}")
         if numbers.values.dtype != np.uint32:
@@ -575,6 +567,7 @@ class AllreduceNode(RoundNode):
         members = tuple(sorted({int(number) for number in numbers.values}))
         if not members or members[-1] >= len(self.names):
             raise PeerError(f"{sender} names members that do not exist: {members}")
+        check_when(sender, what)
         return members
 
     def tell(self, numbers: Sequence[int], what: Message) -> Effects:
