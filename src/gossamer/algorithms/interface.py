@@ -166,6 +166,10 @@ class SmallRuns:
     levels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
+def _batches(settings: Any, shard_sizes: Mapping[str, int], seed: int) -> Batches:
+    return Batches(settings.batch_size, shard_sizes, settings.updates_per_node)
+
+
 def _nothing(*arguments: Any) -> Any:
     return {}
 
@@ -273,9 +277,7 @@ class Algorithm(Generic[S]):
     check: Callable[[S, Spec], Iterable[str]] = check_samples
     plan: Callable[[Problem[S]], Plan] = plan_samples
     clips: Clips[S] = field(default_factory=Clips)
-    workload: Callable[[S, Mapping[str, int], int], Workload] = lambda settings, shard_sizes, seed: Batches(
-        settings.batch_size, shard_sizes, settings.updates_per_node
-    )
+    workload: Callable[[S, Mapping[str, int], int], Workload] = _batches
     estimates: Estimates[S] | None = None
     grows: bool = False
     figures: Figures = field(default_factory=Figures)

@@ -6,12 +6,13 @@ may leave or die at any time. What is computed is its algorithm's own.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from gossamer.algorithms.context import Context, mean, updates_per_epoch
-from gossamer.algorithms.optimizer import EpochRate, Memory, step
+from gossamer.algorithms.optimizer import EpochRate, Memory, Optimizer, step
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Counted, Elapsed, PeerDown, Refused, Resumed, Started, Stop
@@ -79,7 +80,8 @@ class LearningNode(EndingNode):
     def __init__(self, name: str, state: LearnerState, context: Context, settings: Any) -> None:
         super().__init__(name, state)
         self.clipping, self.query = context.clipping, context.queries[name]
-        self.schedule, self.optimizer = settings.learning_rate, settings.optimizer
+        self.schedule: EpochRate = settings.learning_rate
+        self.optimizer: Optimizer = settings.optimizer
         self.epoch = updates_per_epoch(context, name, by_all=self.schedule.by_all)
         self.quota = context.quota(name)
         self.deadline = context.deadline
@@ -131,14 +133,17 @@ class LearningNode(EndingNode):
 
 
 class RoundNode(LearningNode):
-    """A learner in rounds with others, whose node counts them as ``round``: each is an update of every node."""
-
-    round: int
+    """A learner in rounds with others, each of which is an update of every node."""
 
     def __init__(self, name: str, state: LearnerState, context: Context, settings: Any) -> None:
         super().__init__(name, state, context, settings)
         if self.schedule.by_all:
             self.epoch /= len(context.names)
+
+    @property
+    @abstractmethod
+    def round(self) -> int:
+        """Rounds that are over."""
 
     @property
     def updates_made(self) -> int:

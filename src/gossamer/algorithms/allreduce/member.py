@@ -229,7 +229,6 @@ class AllreduceNode(RoundNode):
 
     @property
     def round(self) -> int:
-        """Rounds that are over."""
         return self.state.round
 
     @property

@@ -139,7 +139,6 @@ class SynchronousNode(RoundNode):
 
     @property
     def round(self) -> int:
-        """Rounds that are over."""
         return self.state.step // self.gossip_steps
 
     @property
