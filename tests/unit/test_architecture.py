@@ -95,7 +95,7 @@ MAY_IMPORT = {
     "deployment/founding": DEPLOYED,
     "deployment/owner": f"{DEPLOYED} deployment/founding",
     "deployment/party": f"{DEPLOYED} {PARTIES}",
-    "cli": f"{RUNS} {EXPERIMENT} interrupts deployment/party report",
+    "cli": f"{RUNS} {EXPERIMENT} interrupts deployment/party report studies",
     "cli/audit": f"{DEPLOYED} cli report verify",
     "cli/data": f"{DEPLOYED} {PARTIES} cli",
     "cli/federation": f"{DEPLOYED} {PARTIES} cli interrupts report",

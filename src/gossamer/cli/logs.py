@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from gossamer.cli.options import FileName
+from gossamer.cli.commands import FileName
 from gossamer.errors import CallerError, DataError, GossamerError
 
 LOG = logging.getLogger("gossamer")

@@ -9,9 +9,8 @@ import pytest
 from tests.unit.cli.test_live import ESCAPES
 
 import gossamer as gs
-from gossamer.cli.live import Terminal
-from gossamer.cli.runs import study_table
-from gossamer.cli.runs.study_table import StudyTable, counts, shown
+from gossamer.cli import live
+from gossamer.cli.live import StudyTable, Terminal, counts, shown
 from gossamer.studies.runs import StudyRun
 from gossamer.studies.study import Study
 
@@ -68,7 +67,7 @@ def test_of_many_settings_those_at_work_and_with_failures_are_shown() -> None:
 def test_time_left_is_that_of_the_speed_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten seconds for two runs, so thirty for six; runs that were there before took none of them."""
     now = [100.0]
-    monkeypatch.setattr(study_table.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(live.time, "perf_counter", lambda: now[0])
     found = study(settings=1, seeds=12)
     found.done = {one.folder for one in found.runs[:4]}
     table = StudyTable(found, 2, Terminal())

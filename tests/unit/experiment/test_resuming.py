@@ -16,8 +16,8 @@ from tests.oracle.specs import SPECS
 from tests.reference.local_crew import Inline
 
 import gossamer as gs
+from gossamer.cli.commands import interval
 from gossamer.cli.main import main
-from gossamer.cli.options import interval
 from gossamer.errors import DataError, RunWarning, SpecError
 from gossamer.experiment.preparation.driving import Patience
 from gossamer.experiment.preparation.secrets import KeptSecret

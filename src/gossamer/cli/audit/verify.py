@@ -9,17 +9,16 @@ from typing import Any
 
 from gossamer.cli.printing import print_json, say
 
-DESCRIPTION = (
-    "Check receipts, and what a guarantee promises, without data and without the library's own accounting: exit code 0 "
-    "if all follows that is promised of the parties whose receipts these are, 1 if something does not, 2 if a file "
-    "cannot be read. The code is one file, gossamer/verify/gossamer_verify.py, which runs by itself."
-)
 _MOST = 5
 """Names of parties in a line."""
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
+def verify_options(command: argparse.ArgumentParser) -> None:
+    """Check receipts, and what a guarantee promises, without data and without the library's own accounting.
+
+    Exit code 0 if all follows that is promised of the parties whose receipts these are, 1 if something does not, 2 if
+    a file cannot be read. The code is one file, gossamer/verify/gossamer_verify.py, which runs by itself.
+    """
     command.add_argument("place", type=Path, metavar="RESULTS", help="a results folder, or a file with receipts")
     command.add_argument(
         "guarantee", type=Path, metavar="GUARANTEE", nargs="?", help="a guarantee.json (default: the folder's)"

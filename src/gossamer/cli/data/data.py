@@ -8,61 +8,61 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from gossamer.cli.options import FileName
+from gossamer.cli.commands import CommandParser, FileName, Listed, add_commands
 from gossamer.cli.printing import print_json, say, table
 from gossamer.errors import counted
 
-if TYPE_CHECKING:  # these need what is slow to import, so commands import them when they run
+if TYPE_CHECKING:
     from gossamer.deployment.owner.spending import Spending
 
 
-DESCRIPTION = "What a data owner's data have spent over all runs, and what they consist of."
+def data_options(command: CommandParser) -> None:
+    """Say what a data owner's data have spent over all runs, and what they consist of."""
+    add_commands(command, "commands", "COMMAND", _COMMANDS)
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the commands below it to its parser."""
-    below = command.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    show = below.add_parser(
-        "show",
-        help="what was spent, and what is left",
-        description="Print what each data set of a policy has spent, by run, and what is left. No data are read.",
-    )
-    _add_common(show)
-    show.set_defaults(command=show_command)
-    update = below.add_parser(
-        "update",
-        help="accept data that changed",
-        description="Accept a data set as it is now. Everything that was spent under its name stays spent.",
-    )
-    _add_common(update)
-    update.add_argument(
-        "--data", action=FileName, metavar="PATH", help="the file or folder (default: the policy's path)"
-    )
-    update.add_argument("--name", help="of the data set in the policy; not needed if it has one only")
-    update.add_argument(
+_COMMANDS = {
+    "show": Listed("data.data", "show", "what was spent, and what is left"),
+    "update": Listed("data.data", "update", "accept data that changed"),
+    "backup": Listed("data.data", "backup", "copy the ledger and its key"),
+}
+
+
+def show_options(command: argparse.ArgumentParser) -> None:
+    """Print what each data set of a policy has spent, by run, and what is left. No data are read."""
+    _add_common(command)
+    command.set_defaults(command=show_command)
+
+
+def update_options(command: argparse.ArgumentParser) -> None:
+    """Accept a data set as it is now. Everything that was spent under its name stays spent."""
+    _add_common(command)
+    add = command.add_argument
+    add("--data", action=FileName, metavar="PATH", help="the file or folder (default: the policy's path)")
+    add("--name", help="of the data set in the policy; not needed if it has one only")
+    add(
         "--new-key",
         action="store_true",
         help="make a new key where the ledger's is lost; what other data sets consist of has to be accepted again, too",
     )
-    update.add_argument(
+    add(
         "--renamed-from",
         metavar="OLD",
         help="the name that the data set had before: what was spent under it is spent under the new one",
     )
-    update.add_argument(
+    add(
         "--adds-up",
         action="store_true",
         help="accept examples that other names have: what all of them spend adds up",
     )
-    update.set_defaults(command=update_command)
-    backup = below.add_parser(
-        "backup",
-        help="copy the ledger and its key",
-        description="Copy the ledger of a policy and its key to new files, also while nodes run.",
-    )
-    _add_common(backup)
-    backup.add_argument("out", action=FileName, metavar="OUT", help="the copy; its key goes to OUT.key")
-    backup.set_defaults(command=backup_command)
+    command.set_defaults(command=update_command)
+
+
+def backup_options(command: argparse.ArgumentParser) -> None:
+    """Copy the ledger of a policy and its key to new files, also while nodes run."""
+    _add_common(command)
+    command.add_argument("out", action=FileName, metavar="OUT", help="the copy; its key goes to OUT.key")
+    command.set_defaults(command=backup_command)
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.bounded import read_file, real_path
 from gossamer.bounded import read_text as text_of
-from gossamer.cli.options import FileName
+from gossamer.cli.commands import FileName
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.errors import CallerError
 
@@ -113,11 +113,8 @@ _LARGEST_WHEEL = 1 << 28
 """Most bytes of a wheel."""
 
 
-DESCRIPTION = "Found a federation between organisations, and let parties in."
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add a command for each thing that an organiser or a party does to its parser."""
+def federation_options(command: argparse.ArgumentParser) -> None:
+    """Found a federation between organisations, and let parties in."""
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
     _add_identity(actions)
     _add_new(actions)

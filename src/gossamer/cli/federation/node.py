@@ -10,23 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gossamer.cli.commands import FileName, seconds
 from gossamer.cli.logs import STDERR, add_log, logged
-from gossamer.cli.options import FileName, seconds
-from gossamer.cli.pages import add_live, door_for, live, tell
+from gossamer.cli.printing import add_live, door_for, live, tell
 from gossamer.errors import ENDED_SHORT, CallerError
 
 if TYPE_CHECKING:
     from gossamer.deployment.party.state_folder import StateFolder
     from gossamer.report.serving import Door
 
-DESCRIPTION = (
-    "Run a party's node until its part in the run is over. Interrupted, or killed, it goes on where it was when it is "
-    "started again."
-)
 
+def node_options(command: argparse.ArgumentParser) -> None:
+    """Run a party's node until its part in the run is over.
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add what `PartyOptions` holds."""
+    Interrupted, or killed, it goes on where it was when it is started again.
+    """
     add = command.add_argument
     add("--invitation", action=FileName, metavar="FILE", help="the invitation; its folder holds the keys (required)")
     add("--organiser", metavar="FINGERPRINT", help="the organiser's fingerprint (default: those in the policy)")

@@ -15,16 +15,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.options import FileName, at_least_zero
+from gossamer.cli.commands import FileName, at_least_zero
 from gossamer.cli.printing import print_json, say, table
 from gossamer.deployment.party.health import HealthLimits, Severity, level_of, problems
 from gossamer.errors import CallerError
 
-DESCRIPTION = "Say how nodes are, and how they find their peers. Exit code 0: well, 1: warning, 2: critical."
 
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
+def status_options(command: argparse.ArgumentParser) -> None:
+    """Say how nodes are, and how they find their peers. Exit code 0: well, 1: warning, 2: critical."""
     add, usual = command.add_argument, HealthLimits()
     add("store", action=FileName, nargs="+", metavar="STORE", help="the state folder of a node")
     add("--json", action="store_true", help="print one JSON document on stdout")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from gossamer.cli.options import FileName, seconds
+from gossamer.cli.commands import FileName, seconds
 from gossamer.cli.printing import say
 
-DESCRIPTION = "End a node's process. It can be started again and goes on."
 
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
+def stop_options(command: argparse.ArgumentParser) -> None:
+    """End a node's process. It can be started again and goes on."""
     command.add_argument("store", action=FileName, metavar="STORE", help="the state folder of the node")
     command.add_argument("--leave", action="store_true", help="end the node's part in the run for good")
     command.add_argument("--timeout", type=seconds, default=30.0, metavar="S", help="seconds to wait (default: 30)")

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gossamer.cli.commands import FileName, add_spec, read_experiment, settings_of
 from gossamer.cli.logs import LOG, add_log, logged
-from gossamer.cli.options import FileName, add_spec, read_experiment, settings_of
-from gossamer.cli.pages import add_live, door_for, live
-from gossamer.cli.printing import epsilon, print_json, say, table, warn, wrapped
+from gossamer.cli.printing import add_live, door_for, epsilon, live, print_json, say, table, warn, wrapped
 from gossamer.errors import GossamerError, SpecError
 from gossamer.experiment.specs.folder_names import default_folder
 
@@ -18,14 +17,13 @@ if TYPE_CHECKING:
     from gossamer.experiment.specs.spec import Experiment
     from gossamer.report.serving import Door
 
-DESCRIPTION = (
-    "Deal the data of a spec out to its nodes, found a federation of them, and run each as a process of its own over a "
-    "broker on this machine. For trying out: parties of real federations hold their own data."
-)
 
+def up_options(command: argparse.ArgumentParser) -> None:
+    """Deal the data of a spec out to its nodes, found a federation of them, and run each on this machine.
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
+    Each is a process of its own, and they meet over a broker here. For trying out: parties of real federations hold
+    their own data.
+    """
     add_spec(command)
     command.add_argument(
         "--out",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gossamer.cli.options import FileName
+from gossamer.cli.commands import FileName
 from gossamer.cli.printing import warn, wrapped
 from gossamer.errors import CallerError, counted, did_you_mean
 
@@ -21,15 +21,13 @@ if TYPE_CHECKING:
     from gossamer.data.looking import Looked, LookedAt
     from gossamer.experiment.specs.drafting import Draft
 
-DESCRIPTION = (
-    "Look at a CSV or Parquet file on this machine, and write a commented spec for a first private run on it. Ranges, "
-    "categories and labels are what you declare, with flags or as answers in a terminal: they are public knowledge, "
-    "never learnt from private rows."
-)
 
+def new_options(command: argparse.ArgumentParser) -> None:
+    """Look at a CSV or Parquet file on this machine, and write a commented spec for a first private run on it.
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
+    Ranges, categories and labels are what you declare, with flags or as answers in a terminal: they are public
+    knowledge, never learnt from private rows.
+    """
     command.add_argument("name", metavar="NAME", help="what the data set is called; the spec is NAME.yaml")
     command.add_argument("--data", action=FileName, metavar="FILE", help="the table, CSV or Parquet")
     command.add_argument("--target", metavar="COLUMN", help="what is to be predicted")

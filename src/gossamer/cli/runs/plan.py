@@ -13,17 +13,14 @@ from typing import Any
 from gossamer.algorithms.command import Answer, Command, Line, Option, Table, flag_of
 from gossamer.algorithms.interface import registered
 from gossamer.algorithms.table import ALGORITHMS
-from gossamer.cli.commands import CommandParser
-from gossamer.cli.options import check_delta
+from gossamer.cli.commands import CommandParser, check_delta
 from gossamer.cli.printing import patience, print_json, table, warn, wrapped
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.results.results_folder import to_json
 
-DESCRIPTION = "Compute what a run would be made of from public constants. No data is read."
 
-
-def add_arguments(command: CommandParser) -> None:
-    """Add the plan of each algorithm that has one to the command's parser."""
+def plan_options(command: CommandParser) -> None:
+    """Compute what a run would be made of from public constants. No data is read."""
     plans = command.add_subparsers(title="plans", metavar="PLAN", required=True)
     for name, algorithm in ALGORITHMS.items():
         if algorithm.command is not None:

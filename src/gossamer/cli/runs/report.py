@@ -7,21 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer.cli.options import FileName
-from gossamer.cli.pages import add_live, door_for, page_of
-from gossamer.cli.printing import say
+from gossamer.cli.commands import FileName
+from gossamer.cli.printing import add_live, door_for, page_of, say
 
 if TYPE_CHECKING:
     from gossamer.report.serving import Door
 
-DESCRIPTION = (
-    "Write a page that shows what runs did, or how a party's node is, in one file that needs no network, into the "
-    "first folder."
-)
 
+def report_options(command: argparse.ArgumentParser) -> None:
+    """Write a page that shows what runs did, or how a party's node is.
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
+    It is one file that needs no network, in the first folder.
+    """
     command.add_argument(
         "results",
         nargs="+",

@@ -7,7 +7,7 @@ import shlex
 import time
 from dataclasses import dataclass
 
-from gossamer.cli.options import add_spec, read_experiment
+from gossamer.cli.commands import add_spec, read_experiment
 from gossamer.cli.printing import patience, print_json, say
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.specs.spec import Experiment
@@ -18,14 +18,12 @@ from gossamer.processes import results
 _CHUNK = 50  # seeds that a process takes at a time
 
 
-DESCRIPTION = (
-    "Drive small runs of a spec's algorithm, with sessions, stores, ledgers and data sides, through generated loss, "
-    "delay, repetition, reordering, partitions and killed processes, and check after every event what must hold."
-)
+def simulate_faults_options(command: argparse.ArgumentParser) -> None:
+    """Drive small runs of a spec's algorithm through generated faults, and check after every event what must hold.
 
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
+    They have sessions, stores, ledgers and data sides. Faults are loss, delay, repetition, reordering, partitions and
+    killed processes.
+    """
     add_spec(command)
     command.add_argument("--seeds", type=int, default=100, metavar="N", help="how many (default: 100)")
     command.add_argument("--first", type=int, default=0, metavar="K", help="the first of them (default: 0)")

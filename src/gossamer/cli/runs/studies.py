@@ -1,12 +1,12 @@
-"""``gossamer sweep``."""
+"""Commands that make several runs: ``sweep`` and ``price``, with a table of how they go."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from gossamer.cli.options import FileName, add_reproducible, add_spec, naming, overrides_of, settings_of
-from gossamer.cli.printing import print_json, say, table, warn
+from gossamer.cli.commands import FileName, add_reproducible, add_spec, naming, overrides_of, settings_of
+from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.errors import DataError, counted
 from gossamer.experiment.specs.folder_names import default_folder
 
@@ -14,14 +14,12 @@ if TYPE_CHECKING:
     from gossamer.report.sections import Section
     from gossamer.studies.study import Study
 
-DESCRIPTION = (
-    "Run every combination of settings with several seeds, a folder each, and compare them. The same command goes on "
-    "with a sweep that was interrupted. The exit code is 1 if a run failed."
-)
 
+def sweep_options(command: argparse.ArgumentParser) -> None:
+    """Run every combination of settings with several seeds, a folder each, and compare them.
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
+    The same command goes on with a sweep that was interrupted. The exit code is 1 if a run failed.
+    """
     add_spec(command)
     add_reproducible(command)
     command.add_argument(
@@ -79,7 +77,7 @@ def sweep_command(options: argparse.Namespace) -> int:
 
 def make(study: Study, options: argparse.Namespace) -> None:
     """Make the runs of a study; an interrupt leaves those that are done, and says so."""
-    from gossamer.cli.runs.study_table import shown
+    from gossamer.cli.live import shown
     from gossamer.studies.workers import workers_of
 
     try:
@@ -108,3 +106,56 @@ def ended(study: Study, file: str, *before: Section) -> int:
     for line in failed(study):
         say(f"gossamer: {line}")
     return 1 if study.errors else 0
+
+
+def price_options(command: argparse.ArgumentParser) -> None:
+    """Say what privacy and distance cost.
+
+    Run a private federation with and without noise, each party alone, and all rows in one place, with the same seeds.
+    The same command goes on with one that was interrupted.
+    """
+    add_spec(command)
+    add_reproducible(command)
+    command.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each (default: 3)")
+    command.add_argument(
+        "--epsilons",
+        type=_numbers,
+        default=None,
+        metavar="A,B,C",
+        help="further budgets of the federation (default: 0.5,1,2,4)",
+    )
+    add_study(command, "price")
+    command.set_defaults(command=price_command)
+
+
+def price_command(options: argparse.Namespace) -> int:
+    """Make the runs, and say what privacy and distance cost."""
+    from gossamer.report.sections import Section
+    from gossamer.studies.price import EPSILONS, FILE, PRIVATE, Price, in_words, plan_price, rows
+
+    out = options.out or default_folder(options.spec, "price", None, settings_of(options))
+    epsilons = EPSILONS if options.epsilons is None else options.epsilons
+    with naming(options.spec, out):
+        study, guarantee, left_out = plan_price(
+            options.spec, out, options.seeds, epsilons, options.jobs, overrides_of(options), say
+        )
+    make(study, options)
+    found = Price(study, guarantee, study.scores(), left_out)
+    study.write(FILE, found.as_dict())
+    if options.json:
+        print_json(found.as_dict())
+    else:
+        print(f"{table(rows(found))}\n\n" + "\n".join(wrapped(f"  - {line}") for line in in_words(found)))
+    warn([PRIVATE, study.added_up()])
+    try:
+        figure = found.figure()
+    except DataError:
+        figure = None  # the report says which package is missing
+    return ended(study, FILE, *([] if figure is None else [Section("price", "Price", [figure])]))
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")] if text.strip() else []
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected numbers with commas between them, found {text[:40]!r}") from None

@@ -1,4 +1,4 @@
-"""``gossamer account``: the epsilon of releases, without a run."""
+"""``gossamer account`` and ``gossamer calibrate``: the epsilon of releases, and their noise, without a run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.bounded import read_text
-from gossamer.cli.options import FileName, add_accept_weak, check_delta
+from gossamer.cli.commands import FileName, add_accept_weak, check_delta
 from gossamer.cli.printing import print_json, warn
 from gossamer.errors import CallerError, DataError, counted
 from gossamer.privacy.accounting.accountants import epsilon, profile
+from gossamer.privacy.accounting.planner import calibrate, gaussian_family, l2_laplace_family
 from gossamer.privacy.accounting.pure_composition import COMPOSITIONS, compositions
-from gossamer.privacy.guarantees import guess, remarks
+from gossamer.privacy.guarantees import guess, remarks, rounded_up
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import ReleaseKind
@@ -131,11 +132,10 @@ def read_rates(path: Path) -> dict[BatchSampling, int]:
 
 
 _LINES, _SHOWN = 10, 1e-9  # of a printed profile: steps of epsilon, and the delta where it ends
-DESCRIPTION = "Compute the epsilon that is proved for a number of subsampled noisy releases."
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
+def account_options(command: argparse.ArgumentParser) -> None:
+    """Compute the epsilon that is proved for a number of subsampled noisy releases."""
     command.add_argument("--mechanism", choices=MECHANISMS, default="gaussian")
     command.add_argument(
         "--noise-multiplier", type=float, metavar="Z", help="of gaussian: sd of the noise on the sum over the clip"
@@ -246,3 +246,46 @@ def _mechanism(options: argparse.Namespace, relation: NeighboringRelation) -> Me
     if not 1e-2 <= options.noise_multiplier <= 1e6:
         raise CallerError(f"--noise-multiplier must lie between 0.01 and 10^6, found {options.noise_multiplier}")
     return Gaussian(1.0, options.noise_multiplier)
+
+
+def calibrate_options(command: argparse.ArgumentParser) -> None:
+    """Compute the least noise whose proved epsilon is within the budget."""
+    command.add_argument("--mechanism", choices=MECHANISMS, default="gaussian")
+    command.add_argument("--epsilon", type=float, required=True, metavar="E", help="the budget")
+    add_common(command)
+    command.set_defaults(command=calibrate_command)
+
+
+def calibrate_command(options: argparse.Namespace) -> int:
+    """Print the noise for a budget."""
+    relation = relation_of(options)
+    check_delta(options)
+    size, schedule = size_of(options), schedule_of(options)
+    family = gaussian_family() if options.mechanism == "gaussian" else l2_laplace_family(size, relation)
+    found = calibrate(options.epsilon, options.delta, relation, [schedule], family, rows=options.group)
+    document = {
+        **_noise(found.mechanism),
+        "epsilon": found.epsilon,
+        "delta": options.delta,
+        "neighboring_relation": relation.value,
+        "rows_per_person": options.group,
+        "releases": sum(schedule.values()),
+    }
+    warn(remarks(found.epsilon, options.delta, options.dataset_size, "the data set", options.group))
+    if options.json:
+        print_json(document)
+        return 0
+    name, amount = next(iter(_noise(found.mechanism).items()))
+    words = "epsilon per full-batch release" if name == "release_epsilon" else "noise multiplier"
+    print(
+        f"{words} {amount:.6g}, for ({rounded_up(found.epsilon, 6)}, {options.delta:g})-differential "
+        f"privacy ({whose(options, relation)}) in {counted(document['releases'], 'release')}"
+    )
+    return 0
+
+
+def _noise(mechanism: Mechanism) -> dict[str, float]:
+    if isinstance(mechanism, L2Laplace):
+        return {"release_epsilon": mechanism.epsilon}
+    assert isinstance(mechanism, Gaussian)
+    return {"noise_multiplier": mechanism.noise_multiplier}

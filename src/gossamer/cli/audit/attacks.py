@@ -1,0 +1,319 @@
+"""``gossamer attack`` and ``gossamer audit``: inversion, membership inference, canaries and leaks."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gossamer.cli.commands import (
+    CommandParser,
+    FileName,
+    Listed,
+    add_commands,
+    add_reproducible,
+    add_spec,
+    made_folder,
+    naming,
+    read_experiment,
+    same_options,
+    settings_of,
+)
+from gossamer.cli.printing import epsilon, patience, print_json, progress, say, table, wrapped
+from gossamer.errors import CallerError, DataError, counted
+from gossamer.experiment.specs.folder_names import default_folder
+
+if TYPE_CHECKING:
+    from gossamer.experiment.audits.attacking import Inversion
+    from gossamer.experiment.audits.auditing import MembershipAudit
+    from gossamer.experiment.audits.leaking import LeakAudit
+
+
+def attack_options(command: CommandParser) -> None:
+    """Attack what a run releases, and audit its guarantee from below."""
+    add_commands(command, "attacks", "ATTACK", _ATTACKS)
+
+
+def audit_options(command: CommandParser) -> None:
+    """Check what a guarantee rests on, by running a spec on data sets that it says nobody can tell apart."""
+    add_commands(command, "audits", "AUDIT", _AUDITS)
+
+
+_ATTACKS = {
+    "inversion": Listed(
+        "audit.attacks", "inversion", "recover examples from the gradients that a spec's node would release"
+    ),
+    "membership": Listed(
+        "audit.attacks", "membership", "tell training from test examples by their loss at a run's model"
+    ),
+    "audit": Listed(
+        "audit.attacks",
+        "canaries",
+        "run a spec with canaries included by coin flips, and bound its epsilon from below",
+    ),
+}
+_AUDITS = {
+    "leak": Listed(
+        "audit.attacks", "leak", "run pairs of neighbouring data sets with equal coins, and look for what differs"
+    ),
+}
+
+
+def inversion_options(command: argparse.ArgumentParser) -> None:
+    """Recover the first examples of the first node's shard from the gradients it would release."""
+    add_spec(command)
+    command.add_argument("--examples", type=int, default=8, metavar="N", help="how many batches to attack (default: 8)")
+    command.add_argument("--batch-size", type=int, default=1, metavar="B", help="examples in a batch (default: 1)")
+    command.add_argument(
+        "--epsilon",
+        type=float,
+        nargs="+",
+        default=[],
+        metavar="E",
+        help="also compare noise of the L2 Laplace mechanism with this epsilon for one release",
+    )
+    command.add_argument(
+        "--method", choices=["auto", "linear", "matching"], default="auto", help="how (default: by the first layer)"
+    )
+    command.add_argument("--out", action=FileName, help="folder for the figure (default: runs/<spec>-inversion)")
+    command.set_defaults(command=inversion_command)
+
+
+def inversion_command(options: argparse.Namespace) -> int:
+    """Recover examples, draw them, and say how like the originals they are."""
+    from gossamer.experiment.audits.attacking import invert
+    from gossamer.experiment.preparation.prepare import prepare
+    from gossamer.experiment.results.results_folder import to_json
+    from gossamer.files import write_own
+
+    if not all(1e-9 <= epsilon <= 1e12 for epsilon in options.epsilon):
+        raise CallerError(f"--epsilon lies between 1e-9 and 10^12, found {options.epsilon}")
+    experiment = read_experiment(options)
+    with naming(options.spec):
+        prepared = prepare(experiment)
+    found = invert(
+        prepared,
+        examples=options.examples,
+        batch_size=options.batch_size,
+        epsilons=options.epsilon,
+        method=options.method,
+    )
+    out = made_folder(options.out or Path("runs") / f"{options.spec.stem}-inversion")
+    figure = _draw(found, out / "inversion.png")
+    document = {**found.as_dict(), "figure": None if figure is None else str(figure)}
+    write_own(out / "inversion.json", to_json(document, indent=2) + "\n")
+    if options.json:
+        print_json(document)
+        return 0
+    rows = [
+        (level["level"], "-" if level["ssim"] is None else f"{level['ssim']:.3f}", f"{level['cosine']:.3f}")
+        for level in document["levels"]
+    ]
+    print(
+        f"{found.method} inversion of {counted(len(found.originals), 'batch', 'batches')} of {found.batch_size} at "
+        f"{found.node}, initial model\n\n{table([('noise', 'mean SSIM', 'mean cosine'), *rows])}\n"
+    )
+    print(f"Figure: {figure}" if figure else "Examples are no pictures, so there is no SSIM and no figure.")
+    return 0
+
+
+def _draw(found: Inversion, path: Path) -> Path | None:
+    from gossamer.report.attack_figures import stretched, write_grid
+
+    if found.originals.ndim != 4 or found.originals.shape[1] not in (1, 3):
+        return None
+    shown = "original" if found.batch_size == 1 else "most alike"
+    originals = [stretched(picture, found.low, found.high) for picture in found.originals]
+    recovered = [(level.name, [stretched(picture) for picture in level.recovered]) for level in found.levels]
+    write_grid(path, [(shown, originals), *recovered])
+    return path
+
+
+def membership_options(command: argparse.ArgumentParser) -> None:
+    """Compare the losses of training and test examples at a run's model; needs the run's data."""
+    command.add_argument("results", action=FileName, metavar="RESULTS", help="the results folder of a run")
+    command.add_argument("--out", action=FileName, help="folder for the figure (default: RESULTS)")
+    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    command.set_defaults(command=membership_command)
+
+
+def membership_command(options: argparse.Namespace) -> int:
+    """Say how well losses tell members from others, and write it beside the guarantee."""
+    from gossamer.experiment.audits.auditing import audit_membership
+
+    found = audit_membership(options.results)
+    figure = _draw_losses(found, made_folder(options.out or options.results) / "membership.png")
+    if options.json:
+        print_json({**found.audit, "figure": None if figure is None else str(figure)})
+        return 0
+    audit = found.audit
+    rows = [
+        ("AUC (chance: 0.5)", _figure(audit["auc"])),
+        ("advantage (chance: 0)", _figure(audit["advantage"])),
+        ("true positive rate at 1 % false positives", _figure(audit["tpr_at_fpr_0.01"])),
+        ("true positive rate at 0.1 % false positives", _figure(audit["tpr_at_fpr_0.001"])),
+        ("lower bound of epsilon", _figure(audit["epsilon_lower_bound"])),
+    ]
+    print(
+        f"{counted(audit['members'], 'member')} and {counted(audit['non_members'], 'other')} at the run's "
+        f"model\n\n{table(rows)}\n"
+    )
+    print(wrapped(f"On the bound: {audit['how']}"))
+    print(f"Figure: {figure}" if figure else "")
+    return 0
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _draw_losses(found: MembershipAudit, path: Path) -> Path | None:
+    from gossamer.report.attack_figures import write_histograms
+
+    try:
+        write_histograms(path, {"training examples": found.members, "test examples": found.non_members}, "loss")
+    except DataError as error:
+        say(f"no figure: {error}")
+        return None
+    return path
+
+
+def canaries_options(command: argparse.ArgumentParser) -> None:
+    """Run a spec once with canaries, each included by a fair coin, and guess the coins from what was released.
+
+    That gives a lower bound of epsilon beside the proved upper one.
+    """
+    add_spec(command)
+    add_reproducible(command)
+    command.add_argument(
+        "--canaries", type=int, metavar="M", help="how many coins are flipped (default: one for each example)"
+    )
+    command.add_argument(
+        "--guesses", type=int, metavar="R", help="about how many of them to guess (default: what bounds epsilon best)"
+    )
+    command.add_argument(
+        "--canary",
+        choices=["auto", "random", "mislabelled"],
+        default="auto",
+        help="what canaries are (default: random directions, and mislabelled examples where features are sparse)",
+    )
+    command.add_argument(
+        "--score",
+        choices=["gradient", "loss"],
+        default="gradient",
+        help="guess from all released gradients, or from the run's model alone (default: gradient)",
+    )
+    command.add_argument("--confidence", type=float, metavar="P", help="of the bound (default: 0.95)")
+    command.add_argument(
+        "--out",
+        action=FileName,
+        help="folder for the results (default: runs/<spec>-audit-seed<seed>,<what --set says>)",
+    )
+    command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier audit in --out")
+    command.set_defaults(command=audit_command)
+
+
+def audit_command(options: argparse.Namespace) -> int:
+    """Run with canaries, and say what is measured and what is proved."""
+    from gossamer.experiment.audits.auditing import audit_run
+
+    experiment = read_experiment(options)
+    shown = progress()
+    try:
+        result = audit_run(
+            experiment,
+            options.out or default_folder(options.spec, "audit", experiment.seed, settings_of(options)),
+            canaries=options.canaries,
+            guesses=options.guesses,
+            kind=options.canary,
+            score=options.score,
+            overwrite=options.overwrite,
+            progress=shown,
+            **({} if options.confidence is None else {"confidence": options.confidence}),
+        )
+    finally:
+        shown.close()
+    audit = result.summary["privacy"]["audits"]["one_run"]
+    if options.json:
+        print_json(result.summary)
+    else:
+        print(_audit_report(audit))
+        print(f"Results: {result.folder}")
+    if audit["refuted"]:
+        say("gossamer: so many right guesses contradict what is proved: the guarantee of such a run does not hold")
+        return 1
+    return 0
+
+
+def _audit_report(audit: dict[str, Any]) -> str:
+    reproducible = "would_be_epsilon" in audit
+    rows = [
+        ("measured: epsilon is at least", f"{audit['epsilon_lower_bound']:.4g}", f"confidence {audit['confidence']:g}"),
+        ("proved: epsilon is at most", epsilon(audit["proved_epsilon"]), "reproducible noise" * reproducible),
+    ]
+    if reproducible:
+        rows.append(("with a noise secret: at most", epsilon(audit["would_be_epsilon"]), ""))
+    return (
+        f"\n{audit['correct']} of {audit['guesses']} guesses are right, about {audit['canaries']} canaries "
+        f"({audit['canary']}, scored by {audit['score']})\n\n{table(rows)}\n\n"
+        f"at delta {audit['delta']:g}, {audit['neighboring_relation']}\n"
+    )
+
+
+def leak_options(command: argparse.ArgumentParser) -> None:
+    """Run a spec on pairs of neighbouring data sets with equal coins, and look for differences outside of data sides.
+
+    The second run is handed the releases of the first, and each of its own may be at most its sensitivity away.
+    """
+    add_spec(command)
+    command.add_argument("--pairs", type=int, default=100, metavar="N", help="how many pairs (default: 100)")
+    command.add_argument("--updates", type=int, default=200, metavar="U", help="most updates of a run (default: 200)")
+    command.set_defaults(command=leak_command)
+
+
+def leak_command(options: argparse.Namespace) -> int:
+    """Run the pairs, and say what differs."""
+    from gossamer.experiment.audits.leaking import audit_leak
+    from gossamer.experiment.preparation.prepare import prepare
+
+    experiment = read_experiment(options)
+    with naming(options.spec), patience("preparing the run") as now:
+        found = audit_leak(
+            prepare(experiment),
+            pairs=options.pairs,
+            updates=options.updates,
+            progress=lambda done: now(f"running pairs, {done} of {options.pairs} are done"),
+        )
+    again = None if found.leak is None else _again(options, found)
+    if options.json:
+        print_json(found.as_dict() | {"again": again})
+    else:
+        print(_report(found, noisy=experiment.privacy.mechanism != "none"))
+        if again is not None:
+            print(f"again: {again}")
+    return 0 if found.leak is None else 1
+
+
+def _report(found: LeakAudit, *, noisy: bool) -> str:
+    rows = [
+        ("pairs of neighbouring data sets", f"{found.pairs:,}"),
+        ("releases compared", f"{found.releases:,}"),
+        ("of these, with a row that differs", f"{found.differing:,}"),
+        ("largest distance, of the sensitivity", f"{found.largest:.4f}"),
+        ("differences outside of data sides", "0" if found.leak is None else "1, and it ended there"),
+    ]
+    if found.leak is None:
+        told = "noise told the two data sets of a pair apart."
+        if not noisy:
+            told = "releases told the two data sets of a pair apart, and they have no noise."
+        unseen = "" if found.differing else "\nNo release was of a row that differs: raise --pairs or --updates."
+        return f"{table(rows)}\n\nNothing but {told}{unseen}"
+    row = f" ({found.neighbours} in the place of a row)" if found.neighbours else ""
+    return f"{table(rows)}\n\nLeak in pair {found.pairs}{row}: {found.leak}"
+
+
+def _again(options: argparse.Namespace, found: LeakAudit) -> str:
+    """Command that finds it again."""
+    words = ["gossamer", "audit", "leak", str(options.spec), *same_options(options)]
+    return shlex.join([*words, "--updates", str(options.updates), "--pairs", str(found.pairs)])

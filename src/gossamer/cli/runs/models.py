@@ -1,0 +1,234 @@
+"""Commands about models that runs left behind: ``predict``, ``evaluate``, ``export`` and ``average``."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gossamer.cli.commands import FileName
+from gossamer.cli.printing import print_json, say, table
+from gossamer.errors import CallerError, counted
+
+if TYPE_CHECKING:
+    from gossamer.trained.model import Predictions
+
+
+def predict_options(command: argparse.ArgumentParser) -> None:
+    """Predict for every row of a file with the model that a run left behind."""
+    add_model(command)
+    command.add_argument(
+        "data", action=FileName, metavar="DATA", help="rows, such as a CSV file; a target is not needed"
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON document, with each class's probability")
+    command.add_argument("--out", action=FileName, metavar="FILE", help="write to FILE instead of printing")
+    command.add_argument("--overwrite", action="store_true", help="replace FILE")
+    command.set_defaults(command=predict_command)
+
+
+def add_model(command: argparse.ArgumentParser) -> None:
+    """Add the model as the first argument."""
+    command.add_argument(
+        "results", action=FileName, metavar="RESULTS", help="a results folder, a party's --store, or a safetensors file"
+    )
+
+
+def predict_command(options: argparse.Namespace) -> int:
+    """Predict, a line a row."""
+    from gossamer.files import write_own
+    from gossamer.trained.model import load_model
+
+    if options.out is not None:
+        check_out(options.out, options.overwrite, options.results, options.data)
+    found = load_model(options.results).predict(options.data)
+    text = _document(found) if options.json else _table(found)
+    if options.out is None:
+        print(text, end="")
+    else:
+        write_own(options.out, text)
+        say(f"{counted(len(found), 'prediction')} in {options.out}")
+    return 0
+
+
+def check_out(out: Path, overwrite: bool, results: Path, *inputs: Path) -> None:
+    """Refuse a file that is there already, or has no place to be; and to replace the model or the rows at all."""
+    if out.is_dir():
+        raise CallerError(f"--out: {out} is a folder; give the name of a file")
+    if out.exists() and not overwrite:
+        raise CallerError(f"--out: {out} exists; choose another name, or replace it with --overwrite")
+    if not out.parent.is_dir():
+        raise CallerError(f"--out: there is no folder {out.parent}; make it, or choose another")
+    if not out.exists():
+        return
+    if any(given.exists() and out.samefile(given) for given in (results, *inputs)):
+        raise CallerError(f"--out: {out} is what is read here, and is not replaced; choose another name")
+    if out.suffix not in _REPLACED and (folder := _folder(results)) is not None and out.parent.samefile(folder):
+        raise CallerError(
+            f"--out: {out} is beside the model, where only files that end in {', '.join(_REPLACED)} are replaced; "
+            "choose another name"
+        )
+
+
+_REPLACED = (".pt2", ".onnx", ".joblib", ".csv")
+"""Ends of names of exports and predictions, which are those of no file of a run's or a party's own."""
+
+
+def _folder(results: Path) -> Path | None:
+    """Folder of a run or a party, none of a file that was handed on alone."""
+    if results.is_dir():
+        return results
+    return results.parent if results.name == "model.safetensors" else None
+
+
+def _document(found: Predictions) -> str:
+    from gossamer.files import to_json
+
+    document = {
+        "rows": len(found),
+        "classes": found.classes,
+        "clipped": dict(found.clipped),
+        "predictions": found.rows(),
+    }
+    return to_json(document, indent=2) + "\n"
+
+
+def _table(found: Predictions) -> str:
+    """CSV: the number of each row, what is predicted, and how likely that is."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    likely = None if found.probabilities is None else found.probabilities.max(axis=1).tolist()
+    writer.writerow(["row", "prediction", *(["probability"] if likely else [])])
+    for number, value in enumerate(found, 1):
+        writer.writerow([number, value, *([f"{likely[number - 1]:.6g}"] if likely else [])])
+    return text.getvalue()
+
+
+def evaluate_options(command: argparse.ArgumentParser) -> None:
+    """Test the model that a run left behind on rows that have their targets."""
+    add_model(command)
+    command.add_argument("data", action=FileName, metavar="DATA", help="rows with their targets, such as a CSV file")
+    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    command.set_defaults(command=evaluate_command)
+
+
+def evaluate_command(options: argparse.Namespace) -> int:
+    """Print the figures."""
+    from gossamer.trained.model import load_model
+
+    found = load_model(options.results).evaluate(options.data)
+    if options.json:
+        print_json(found)
+    else:
+        print(
+            ", ".join(
+                f"{name} {value:,}" if name == "rows" else f"{name.replace('_', ' ')} {_figure(value)}"
+                for name, value in found.items()
+            )
+        )
+    return 0
+
+
+def _figure(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"
+
+
+def export_options(command: argparse.ArgumentParser) -> None:
+    """Write the model that a run left behind for another program, with all that is done to raw numbers in it."""
+    add_model(command)
+    command.add_argument("--to", required=True, metavar="TARGET", help="torch, onnx or sklearn")
+    command.add_argument("--out", action=FileName, metavar="FILE", help="where to (default: beside the model)")
+    command.add_argument("--overwrite", action="store_true", help="replace FILE")
+    command.set_defaults(command=export_command)
+
+
+def export_command(options: argparse.Namespace) -> int:
+    """Write the file, and say where it is."""
+    from gossamer.trained.exporting import TARGETS, check_target, export_model
+    from gossamer.trained.model import load_model
+
+    check_target(options.to)
+    out = options.out or _beside(options.results) / TARGETS[options.to].file
+    check_out(out, options.overwrite, options.results)
+    print(export_model(load_model(options.results), options.to, out, overwrite=options.overwrite))
+    return 0
+
+
+def _beside(results: Path) -> Path:
+    return results if results.is_dir() else results.parent
+
+
+def average_options(command: argparse.ArgumentParser) -> None:
+    """Average the models that parties of one run have saved, such as those of gossip's nodes.
+
+    Whoever averages the same models with the same weights gets the same file.
+    """
+    add = command.add_argument
+    add(
+        "results",
+        action=FileName,
+        nargs="+",
+        metavar="RESULTS",
+        help="a party's model.safetensors, or its folder",
+    )
+    add("--weights", type=_weights, metavar="W,W,...", help="what each counts, in this order (default: equally)")
+    add("--out", action=FileName, default=Path("average"), metavar="FOLDER", help="for the mean (default: average)")
+    add("--json", action="store_true", help="print one JSON document on stdout")
+    command.set_defaults(command=average_command)
+
+
+def average_command(options: argparse.Namespace) -> int:
+    """Write the mean, and say what it was made of."""
+    import hashlib
+
+    import numpy as np
+
+    from gossamer.experiment.results.results_folder import to_json
+    from gossamer.files import make_own_folder, write_own
+    from gossamer.trained.averaging import Saved, average
+    from gossamer.trained.card import ARRAYS, FILE, saved
+
+    out = options.out
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise CallerError(f"{out}: expected a new folder for the mean, found something there; choose another --out")
+    models = [Saved.read(place) for place in options.results]
+    card, mean = average(models, options.weights)
+    content = saved(mean, card)
+    weights = options.weights or [1.0] * len(models)
+    documents = [
+        {
+            "place": str(model.place),
+            "node": model.node,
+            "weight": weight,
+            "distance": float(np.linalg.norm(model.vector.astype(np.float64) - mean)),
+        }
+        for model, weight in zip(models, weights, strict=True)
+    ]
+    document = {"folder": str(out), "sha256": hashlib.sha256(content).hexdigest(), "models": documents}
+    make_own_folder(out)
+    write_own(out / ARRAYS, content)
+    write_own(out / FILE, card.to_json(indent=2) + "\n")
+    write_own(out / "average.json", to_json(document, indent=2) + "\n")
+    if options.json:
+        print_json(document)
+        return 0
+    rows: list[tuple[str, ...]] = [("model", "party", "weight", "distance from the mean")]
+    rows += [
+        (str(found["place"]), str(found["node"] or "-"), f"{found['weight']:g}", f"{found['distance']:.4g}")
+        for found in documents
+    ]
+    said = f"SHA-256 of the mean, the same for all who average these: {document['sha256']}"
+    print(f"{table(rows)}\n\n{said}\nModel: {out}")
+    return 0
+
+
+def _weights(text: str) -> list[float]:
+    try:
+        found = [float(item) for item in text.split(",")]
+    except ValueError:
+        found = [math.nan]
+    if not all(map(math.isfinite, found)):
+        raise argparse.ArgumentTypeError(f"expected numbers with commas between them, such as 200,180, found {text!r}")
+    return found
