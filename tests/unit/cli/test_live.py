@@ -14,7 +14,8 @@ import pytest
 import gossamer as gs
 from gossamer.cli import printing
 from gossamer.cli.live import Display, Terminal, chosen
-from gossamer.cli.printing import PlainProgress, progress
+from gossamer.cli.logs import progress
+from gossamer.cli.printing import PlainProgress
 from gossamer.experiment.runs.progress import Party
 
 SPEC: dict[str, Any] = {

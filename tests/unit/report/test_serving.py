@@ -23,8 +23,8 @@ from tests.unit.report.test_page import EVIL, ROWS
 from tests.unit.report.test_parties import state
 from tests.unit.report.test_records import folder
 
+from gossamer.cli.logs import page_of
 from gossamer.cli.main import main
-from gossamer.cli.printing import page_of
 from gossamer.report import serving
 from gossamer.report.serving import Door, Server, Shown, served_beside
 
@@ -169,7 +169,7 @@ def test_it_listens_on_the_loopback_address_and_ends_with_the_block(tmp_path: Pa
 
 def test_it_ends_with_the_process_that_is_killed(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from gossamer.cli.printing import page_of\n"
+        "import sys, time; from pathlib import Path; from gossamer.cli.logs import page_of\n"
         "from gossamer.report.serving import served_beside; from gossamer.report.serving import Door, Shown\n"
         "if __name__ == '__main__':\n"
         "    with served_beside(Shown([Path(sys.argv[1])], page_of), Door.opened()) as address:\n"

@@ -20,7 +20,8 @@ from gossamer.cli.commands import (
     same_options,
     settings_of,
 )
-from gossamer.cli.printing import epsilon, patience, print_json, progress, say, table, wrapped
+from gossamer.cli.logs import progress
+from gossamer.cli.printing import epsilon, patience, print_json, say, table, wrapped
 from gossamer.errors import CallerError, DataError, counted
 from gossamer.experiment.specs.folder_names import default_folder
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.cli.commands import FileName, seconds
-from gossamer.cli.logs import STDERR, add_log, logged
-from gossamer.cli.printing import add_live, door_for, live, tell
+from gossamer.cli.logs import STDERR, add_live, add_log, door_for, live, logged, tell
 from gossamer.errors import ENDED_SHORT, CallerError
 
 if TYPE_CHECKING:

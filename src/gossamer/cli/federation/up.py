@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.commands import FileName, add_spec, read_experiment, settings_of
-from gossamer.cli.logs import LOG, add_log, logged
-from gossamer.cli.printing import add_live, door_for, epsilon, live, print_json, say, table, warn, wrapped
+from gossamer.cli.logs import LOG, add_live, add_log, door_for, live, logged
+from gossamer.cli.printing import epsilon, print_json, say, table, warn, wrapped
 from gossamer.errors import GossamerError, SpecError
 from gossamer.experiment.specs.folder_names import default_folder
 

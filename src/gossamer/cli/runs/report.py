@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.cli.commands import FileName
-from gossamer.cli.printing import add_live, door_for, page_of, say
+from gossamer.cli.logs import add_live, door_for, page_of
+from gossamer.cli.printing import say
 
 if TYPE_CHECKING:
     from gossamer.report.serving import Door

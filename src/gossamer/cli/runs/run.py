@@ -20,21 +20,17 @@ from gossamer.cli.commands import (
     same_options,
     settings_of,
 )
-from gossamer.cli.logs import STDERR, add_log, logged
+from gossamer.cli.logs import STDERR, add_live, add_log, door_for, live, logged, progress
 from gossamer.cli.printing import (
     PlainProgress,
-    add_live,
     advise,
     below,
     describe_row,
-    door_for,
     epsilon,
     figure,
     guarantees,
-    live,
     node_table,
     print_json,
-    progress,
     say,
     table,
     warn,
