@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 import gossamer as gs
-from gossamer.experiment.runs.progress import NullProgress
+from gossamer.experiment.runs.tracking import NullProgress
 from gossamer.experiment.specs.reading import read_spec
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"

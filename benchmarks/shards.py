@@ -23,8 +23,8 @@ from typing import Any
 import yaml
 from simulator import _spec
 
-from gossamer.experiment.runs.progress import NullProgress
 from gossamer.experiment.runs.running import run
+from gossamer.experiment.runs.tracking import NullProgress
 from gossamer.experiment.specs.reading import read_spec
 from gossamer.runtimes.ray_shards import RayShards
 from gossamer.runtimes.shards import Shards

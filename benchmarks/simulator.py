@@ -33,8 +33,8 @@ import yaml
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.gossip import box as gossip
-from gossamer.experiment.runs.progress import NullProgress
 from gossamer.experiment.runs.running import run
+from gossamer.experiment.runs.tracking import NullProgress
 from gossamer.experiment.specs.reading import read_spec
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson

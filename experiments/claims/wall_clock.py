@@ -24,7 +24,7 @@ from experiments.stored import Record
 from gossamer.cli.federation.local_federation import STATE, LocalFederation
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
-from gossamer.experiment.preparation.nodes_and_sides import nodes_of
+from gossamer.experiment.preparation.prepare import nodes_of
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.protocol.events import Completed
 from gossamer.protocol.node import Node

@@ -18,8 +18,7 @@ from gossamer.deployment.party.computing import deployed_computer
 from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import DataError
 from gossamer.experiment.preparation.planning import plan_run, problem_of
-from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.specs.reading import parse_spec, write_spec
 from gossamer.keys.identity import Identity
 from gossamer.privacy.masking import (

@@ -21,10 +21,8 @@ from gossamer.deployment.party.computing import (
 from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.experiment.preparation.driving import NullObserver, drive
-from gossamer.experiment.preparation.nodes_and_sides import Sources, sides_of
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared, Sources, prepare, sides_of
 from gossamer.experiment.preparation.secrets import secret_seed
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.keys.identity import Identity

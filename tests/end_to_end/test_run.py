@@ -157,8 +157,7 @@ def noise_of(experiment: gs.Experiment, secret: gs.NoiseSecret | None) -> np.nda
 def test_nobody_who_knows_what_nodes_know_knows_the_noise() -> None:
     """The seed that nodes get is not the one of the noise, nor can either be had from the other."""
     from gossamer.experiment.preparation.planning import plan_run
-    from gossamer.experiment.preparation.prepare import prepare
-    from gossamer.experiment.preparation.prepared import public_seed
+    from gossamer.experiment.preparation.prepare import prepare, public_seed
     from gossamer.experiment.preparation.secrets import secret_seed
 
     prepared = prepare(small())

@@ -15,10 +15,8 @@ from gossamer.algorithms.graph_federated.sides import samplings
 from gossamer.deployment.party.computing import deployed_computer
 from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import TooFewAgents
-from gossamer.experiment.preparation.nodes_and_sides import Sources, sides_of
 from gossamer.experiment.preparation.planning import plan_run, problem_of
-from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared, Sources, prepare, sides_of
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.masking import MaskedSum, Phase
 from gossamer.privacy.masking.server import PackedServer, start_sum

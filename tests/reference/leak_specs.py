@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 import gossamer as gs
-from gossamer.experiment.preparation.prepare import FromMemory, prepare
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import FromMemory, Prepared, prepare
 from gossamer.experiment.specs.reading import parse_spec
 
 EXAMPLES, FEATURES = 6, 4  # examples of each node

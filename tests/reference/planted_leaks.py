@@ -16,7 +16,7 @@ import pytest
 
 from gossamer.algorithms.gossip.box import GossipNode, model_of
 from gossamer.algorithms.graph_federated import server
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results import summarising
 from gossamer.experiment.results.observing import Evaluator
 from gossamer.experiment.runs import running

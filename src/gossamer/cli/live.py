@@ -26,7 +26,7 @@ from gossamer.privacy.guarantees import rounded_up
 
 if TYPE_CHECKING:
     from gossamer.experiment.results.observing import Row
-    from gossamer.experiment.runs.progress import Party, Watched
+    from gossamer.experiment.runs.tracking import Party, Watched
     from gossamer.studies.study import Study
 
 

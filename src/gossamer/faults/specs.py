@@ -20,10 +20,8 @@ from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.errors import RunWarning, SpecError, TopologyError
-from gossamer.experiment.preparation.nodes_and_sides import nodes_of
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import assemble
-from gossamer.experiment.preparation.prepared import Prepared, public_seed
+from gossamer.experiment.preparation.prepare import Prepared, assemble, nodes_of, public_seed
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.faults.schedules import SETTINGS

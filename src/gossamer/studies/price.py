@@ -16,7 +16,7 @@ from gossamer.algorithms.table import ALONE as ALONE_BASELINE
 from gossamer.algorithms.table import TOGETHER, Baseline
 from gossamer.errors import CallerError, SpecError, shortened
 from gossamer.experiment.preparation.planning import asked_in
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.privacy.guarantees import Guarantee, rounded_up

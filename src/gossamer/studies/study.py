@@ -15,8 +15,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.bounded import real_path
 from gossamer.errors import CallerError, DataError, RunWarning, counted
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.results.observing import no_better
 from gossamer.experiment.specs.reading import override, parse_spec, read_spec
 from gossamer.experiment.specs.spec import Experiment, resolved

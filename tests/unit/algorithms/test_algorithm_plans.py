@@ -16,10 +16,8 @@ from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.sample_planning import plan_samples
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.preparation.nodes_and_sides import Sources, sides_of
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared, Sources, prepare, sides_of
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.sides.plan import Nothing
 

@@ -16,9 +16,8 @@ from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.deployment.founding.federation_spec import federation_spec
 from gossamer.errors import SpecError
-from gossamer.experiment.preparation.nodes_and_sides import nodes_of
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.prepare import nodes_of, prepare
 from gossamer.experiment.specs.reading import read_text, write_spec
 from gossamer.faults.specs import small_runs
 from gossamer.privacy.mechanisms import NoNoise

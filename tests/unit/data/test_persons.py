@@ -30,8 +30,7 @@ from gossamer.deployment.party.data import load_party_split, write_party_file
 from gossamer.deployment.party.joining import asked
 from gossamer.errors import BudgetUnreachable, DataError, RunWarning, SpecError
 from gossamer.experiment.preparation.planning import plan_run, problem_of
-from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.privacy.accounting.accountants import epsilon, joint_epsilon
 from gossamer.privacy.accounting.planner import calibrate_jointly, gaussian_family
 from gossamer.privacy.mechanisms import NeighboringRelation

@@ -12,8 +12,7 @@ from tests.reference.gaussian_mu_slow import both_ways
 
 import gossamer as gs
 from gossamer.experiment.preparation import planning
-from gossamer.experiment.preparation.explaining import Words, explain
-from gossamer.experiment.preparation.planning import Forecast, forecast, plan_run
+from gossamer.experiment.preparation.planning import Forecast, Words, explain, forecast, plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.reading import read_spec
 

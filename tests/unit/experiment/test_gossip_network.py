@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import gossamer as gs
-from gossamer.experiment.preparation import prepared as preparing
-from gossamer.experiment.preparation.nodes_and_sides import nodes_of
+from gossamer.experiment.preparation import prepare as preparing
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.prepare import nodes_of, prepare
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed
 from gossamer.protocol.trace import Step

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gossamer.experiment.results import node_records
-from gossamer.experiment.results.result import Result
+from gossamer.experiment.results import records
+from gossamer.experiment.results.records import Result
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.reading import parse_spec
 
@@ -78,7 +78,7 @@ def test_clips_that_move_are_followed(tmp_path: Path) -> None:
 
 
 def test_of_very_many_nodes_there_are_totals_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_records, "MOST_NODES", 3)
+    monkeypatch.setattr(records, "MOST_NODES", 3)
     result, found = ran(tmp_path / "run", {"name": "gossip", "nodes": 4})
     assert (found["nodes"], found["edges"]) == ([], [])
     assert found["totals"]["bytes"] == result.summary["bytes"]

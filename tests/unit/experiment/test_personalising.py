@@ -11,10 +11,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from gossamer.errors import SpecError
-from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.preparation.prepared import Prepared
-from gossamer.experiment.results.personalising import NOTE, personal_models
-from gossamer.experiment.results.result import Result
+from gossamer.experiment.preparation.prepare import Prepared, prepare
+from gossamer.experiment.results.records import Result
+from gossamer.experiment.results.summarising import NOTE, personal_models
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.parameters import pack
@@ -51,7 +50,7 @@ def by_hand(of: Prepared, name: str, start: np.ndarray) -> np.ndarray:
     Each pass is a permutation of all rows, by the public coins of the node.
     """
     torch = pytest.importorskip("torch", reason="needs the extra torch")
-    from gossamer.experiment.preparation.prepared import public_seed
+    from gossamer.experiment.preparation.prepare import public_seed
     from gossamer.randomness import stream
 
     rows = of.shards[of.names.index(name)]

@@ -15,9 +15,8 @@ from gossamer.data.table import table_of
 from gossamer.errors import CallerError, RunWarning
 from gossamer.experiment.audits.attacking import invert
 from gossamer.experiment.audits.auditing import audit_membership, audit_run
-from gossamer.experiment.preparation.nodes_and_sides import Sources
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.prepare import Sources, prepare
 from gossamer.experiment.preparation.private_scale import WIDTH, beforehand, scaled
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec import Experiment

@@ -24,7 +24,7 @@ from gossamer.experiment.preparation.secrets import KeptSecret
 from gossamer.experiment.results.results_folder import CHECKPOINT, ResultsFolder
 from gossamer.experiment.runs import checkpoints, running
 from gossamer.experiment.runs.checkpoints import Checkpoints
-from gossamer.experiment.runs.progress import NullProgress
+from gossamer.experiment.runs.tracking import NullProgress
 from gossamer.protocol.snapshots import encode_snapshot
 
 SECRET = gs.NoiseSecret(bytes(range(16)))

@@ -20,8 +20,7 @@ from gossamer.deployment.party.computing import deployed_computer
 from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import BudgetSpent
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.masking import MaskedSum, Phase, packed, unpacked
 from gossamer.privacy.masking.messages import AgentRoster, Announcement

@@ -36,8 +36,7 @@ from gossamer.deployment.party.data_side import planned_divergence
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.results.observing import fit_figures
 from gossamer.experiment.specs.reading import write_spec
 from gossamer.experiment.specs.spec import Experiment

@@ -42,8 +42,8 @@ from gossamer.experiment.specs.folder_names import default_folder
 if TYPE_CHECKING:
     from gossamer.algorithms.plan import Plan, Words
     from gossamer.experiment.preparation.planning import Forecast
-    from gossamer.experiment.preparation.prepared import Prepared
-    from gossamer.experiment.results.result import Result
+    from gossamer.experiment.preparation.prepare import Prepared
+    from gossamer.experiment.results.records import Result
     from gossamer.runtimes.ray_shards import RayShards
 
 
@@ -76,7 +76,7 @@ def check_command(options: argparse.Namespace) -> int:
 
 
 def _check_document(prepared: Prepared, plan: Plan, found: Forecast) -> dict[str, Any]:
-    from gossamer.experiment.preparation.explaining import explain
+    from gossamer.experiment.preparation.planning import explain
     from gossamer.experiment.results.summarising import proved
 
     return {

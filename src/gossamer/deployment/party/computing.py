@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.errors import DataError
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.sampling import OPEN_TIMES, PUBLIC_TIMES, Poisson

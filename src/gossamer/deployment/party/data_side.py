@@ -22,7 +22,7 @@ from gossamer.deployment.party.data import load_party_split
 from gossamer.deployment.party.joining import Invited, PartyOptions, asked
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import DataError
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.keys.membership import AGENT
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation

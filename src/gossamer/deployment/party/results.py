@@ -12,9 +12,8 @@ from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.experiment.results.observing import fit_figures
-from gossamer.experiment.results.personalising import NOTE, personal_models
 from gossamer.experiment.results.results_folder import to_json
-from gossamer.experiment.results.summarising import algorithm_of, card_of
+from gossamer.experiment.results.summarising import NOTE, algorithm_of, card_of, personal_models
 from gossamer.privacy import guarantee_card
 from gossamer.runtimes.host import Host
 from gossamer.sides.receipts import FILE as RECEIPTS

@@ -25,14 +25,13 @@ from gossamer.attacks.one_run import HypothesisFamily, best_guesses, epsilon_one
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.preparation.private_scale import check_not_private, rescaled
 from gossamer.experiment.preparation.secrets import KeptSecret, NoiseSecret
-from gossamer.experiment.results.result import Result
+from gossamer.experiment.results.records import Result
 from gossamer.experiment.results.results_folder import ResultsFolder, read_summary, results_folder
-from gossamer.experiment.runs.progress import NullProgress, Progress
 from gossamer.experiment.runs.running import Run
+from gossamer.experiment.runs.tracking import NullProgress, Progress
 from gossamer.experiment.specs.reading import read_spec
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.files import held

@@ -27,8 +27,8 @@ from gossamer.algorithms.problem import EXAMPLE
 from gossamer.attacks.leak import Neighbours, NoiseScale, neighbours, worst_cases
 from gossamer.data.examples import Split
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.audits.outside_view import HeldView
 from gossamer.experiment.audits.replayed_sides import (
+    HeldView,
     Leak,
     Recording,
     Replay,
@@ -37,9 +37,8 @@ from gossamer.experiment.audits.replayed_sides import (
     other_noise,
     same_coins,
 )
-from gossamer.experiment.preparation.nodes_and_sides import Sources
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared, Sources
 from gossamer.experiment.results.results_folder import ResultsFolder
 from gossamer.experiment.runs.running import Run
 from gossamer.randomness import derive, stream

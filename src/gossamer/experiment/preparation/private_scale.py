@@ -21,8 +21,7 @@ from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.data.settings import DeclaredScale, PrivateScale
 from gossamer.errors import BudgetUnreachable, RunWarning, SpecError
-from gossamer.experiment.preparation.nodes_and_sides import Sources, shards_of
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared, Sources, shards_of
 from gossamer.experiment.specs.spec import Budget, Experiment
 from gossamer.objectives.magnitudes import Magnitudes
 from gossamer.privacy.accounting.accountants import epsilon

@@ -16,7 +16,7 @@ from gossamer.arrays import FloatArray
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.errors import CallerError, ModelError
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.objectives import fit
 from gossamer.objectives.linear.model import LinearModel

@@ -1,33 +1,264 @@
-"""Records of a run under way: figures so far, how it goes, and the files that they are written to."""
+"""Records of a run under way, the files that they are written to, and the result at its end."""
 
 from __future__ import annotations
 
+import math
 import platform
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gossamer.algorithms.plan import Plan, differing
-from gossamer.arrays import FloatArray
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.arrays import FloatArray, IndexArray
+from gossamer.errors import counted
+from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.preparation.secrets import NoiseSecret
 from gossamer.experiment.results.observing import Fit, Row
-from gossamer.experiment.results.result import Result
 from gossamer.experiment.results.results_folder import ResultsFolder
 from gossamer.experiment.results.summarising import PrivacyReport, card_of, outcome
+from gossamer.notebooks import Rows, card
+from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
+from gossamer.privacy.guarantees import Guarantee
+from gossamer.protocol.node import Node
+from gossamer.runtimes.activity import Done
 from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import FILE as RECEIPTS
 from gossamer.sides.receipts import Book
 from gossamer.trained.card import Card
-from gossamer.trained.model import Model
+from gossamer.trained.model import Model, Predictions
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
     from gossamer.runtimes.shards import Observed
+
+
+# Records of what each node did, as ``nodes.json`` has them: counts by node, staleness, clips, edges and a timeline.
+#
+# They are written when a run ends, and are bounded: of more than `MOST_NODES` nodes only totals, of more than
+# `MOST_EDGES` edges only their number.
+
+FILE = "nodes.json"
+MOST_NODES, MOST_EDGES = 10_000, 5_000
+_MOST_CLIPS = 500  # moments at which clips are written down; of more, every second one is kept
+
+
+@dataclass
+class NodeRecords:
+    """Records of the nodes of a run.
+
+    Attributes
+    ----------
+    prepared, plan
+        Run, as it was prepared and planned.
+    simulator : Observed
+        Simulator in which it happens.
+    clips : list of dict
+        The least, median and largest clip at the moments that the run was looked at, where clips move.
+    """
+
+    prepared: Prepared
+    plan: Plan
+    simulator: Observed
+    clips: list[dict[str, float]] = field(default_factory=list)
+    _looks: int = 0
+    _every: int = 1
+
+    def looked(self, row: Row) -> None:
+        """Write down the clips of this moment."""
+        if not self._moving:
+            return
+        self._looks += 1
+        bounds = [bound for node in self.simulator.present.values() if (bound := _clip(node)) is not None]
+        if bounds and (self._looks - 1) % self._every == 0:
+            values = {"least": min(bounds), "median": float(np.median(bounds)), "most": max(bounds)}
+            self.clips.append({"virtual_seconds": row["virtual_seconds"], "updates": row["updates"], **values})
+        if len(self.clips) > _MOST_CLIPS:
+            self.clips, self._every = self.clips[::2], 2 * self._every
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return the clips that were written down, and how many looks there were."""
+        return list(self.clips), self._looks, self._every
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Be as the records were whose `snapshot` this is."""
+        self.clips, self._looks, self._every = snapshot
+
+    def as_dict(self, scores: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+        """Return all records as plain data, with ``scores`` of nodes' models by name, at the end of the run."""
+        simulator = self.simulator
+        activity = simulator.activity
+        activity.close(simulator.now)
+        count = len(self.prepared.cast.parents) + len(self._joining)
+        few = len(simulator.nodes) <= MOST_NODES
+        return {
+            "virtual_seconds": simulator.elapsed,
+            "totals": {"nodes": len(simulator.nodes), "edges": count, **self._totals()},
+            "staleness": activity.staleness(),
+            "clips": self.clips,
+            "edges": list(self._edges()) if few and count <= MOST_EDGES else [],
+            "timeline": activity.timeline.as_dict(),
+            "nodes": [self._row(name, scores.get(name, {})) for name in simulator.nodes] if few else [],
+        }
+
+    def _totals(self) -> dict[str, float]:
+        """Sums over all nodes."""
+        activity, elapsed = self.simulator.activity, self.simulator.elapsed
+        found = dict.fromkeys(_SUMMED, 0.0)
+        for name in self.simulator.nodes:
+            for key, value in zip(_SUMMED, activity.of(name, elapsed)[:6], strict=True):
+                found[key] += value
+        releases = sum(self.simulator.computer.releases(name) for name in self.plan.epsilons)
+        counts = {key: round(value, 6) if key.endswith("seconds") else int(value) for key, value in found.items()}
+        return {**counts, "releases": releases}
+
+    def _row(self, name: str, scores: Mapping[str, float]) -> dict[str, Any]:
+        """Row of one node, without figures that it does not have."""
+        node, plan, simulator = self.simulator.nodes[name], self.plan, self.simulator
+        found = {
+            "name": name,
+            **simulator.activity.of(name, simulator.elapsed)._asdict(),
+            "neighbours": self._neighbours[name],
+            "clip": _clip(node) if self._moving else None,
+            **scores,
+        }
+        if name in plan.epsilons:
+            epsilon = plan.epsilons[name]
+            found["releases"] = simulator.computer.releases(name)
+            found["epsilon_planned"] = epsilon if math.isfinite(epsilon) else None
+        return {key: value for key, value in found.items() if value is not None}
+
+    @cached_property
+    def _neighbours(self) -> Counter[str]:
+        """Number of neighbours of each node, those above and below it included."""
+        cast = self.prepared.cast
+        degrees = np.bincount(self._joining.ravel(), minlength=len(cast.joined)).tolist()
+        found = Counter(dict(zip(cast.joined, degrees, strict=True)))
+        found.update([*cast.parents.keys(), *cast.parents.values()])
+        return found
+
+    @cached_property
+    def _joining(self) -> IndexArray:
+        """The graph's edges [edges, 2]; none where all go through the nodes above them, whatever the graph."""
+        cast = self.prepared.cast
+        return self.prepared.graph.edges[: 0 if cast.parents.keys() & set(cast.joined) else None]
+
+    @cached_property
+    def _moving(self) -> bool:
+        """Whether clips move."""
+        return not isinstance(self.prepared.clipping.policy, FixedClip | NoClip)
+
+    def _edges(self) -> Iterator[tuple[int, int]]:
+        """Yield the edges, between numbers of nodes."""
+        cast, numbers = self.prepared.cast, {name: number for number, name in enumerate(self.simulator.nodes)}
+        for one, other in self._joining.tolist():
+            yield numbers[cast.joined[one]], numbers[cast.joined[other]]
+        for name, parent in cast.parents.items():
+            yield numbers[name], numbers[parent]
+
+
+_SUMMED = Done._fields[:6]
+"""Counts of a node that make a sum."""
+
+
+def _clip(node: Node) -> float | None:
+    """The clip of a node that keeps one, by its logarithm, which was released."""
+    log_clip = getattr(node.state, "log_clip", None)
+    return None if log_clip is None else round(bound_of(log_clip), 12)
+
+
+# The result of a run.
+
+
+@dataclass(frozen=True)
+class Result:
+    """Figures, guarantee and model of a run.
+
+    Attributes
+    ----------
+    summary : dict
+        Content of ``summary.json``.
+    guarantee : Guarantee
+        Guarantee of what leaked.
+    metrics : list of dict
+        A row an evaluation, as in ``metrics.jsonl``.
+    model : Model
+        The run's model: its arrays by name, as in ``model.safetensors``, and what it predicts.
+    timing : dict
+        Wall seconds, as in ``timing.json``.
+    folder : Path or None
+        Folder that the results were written to.
+    guarantees : mapping of str to Guarantee
+        Guarantees by observer, where they differ.
+    secret : NoiseSecret or None
+        Secret that noise and samples came from, if nobody may guess them: ``run(experiment, secret=result.secret)`` is
+        the same run again. It is not shown when the result is printed.
+    """
+
+    summary: dict[str, Any]
+    guarantee: Guarantee
+    metrics: list[Row]
+    model: Model
+    timing: dict[str, Any]
+    folder: Path | None = None
+    guarantees: Mapping[str, Guarantee] = field(default_factory=dict)
+    secret: NoiseSecret | None = field(default=None, repr=False)
+
+    def predict(self, rows: Any) -> Predictions:
+        """Predict for raw rows, with the run's model; see `Model.predict`."""
+        return self.model.predict(rows)
+
+    def frame(self) -> dict[str, list[Any]]:
+        """Return the metrics by column, one value for each evaluation, as ``pandas.DataFrame`` and others take them."""
+        names = dict.fromkeys(name for row in self.metrics for name in row)
+        return {name: [row.get(name) for row in self.metrics] for name in names}
+
+    def plot(self, *names: str, across: str = "virtual_seconds") -> Any:
+        """Draw figures of the run over time.
+
+        Parameters
+        ----------
+        names : str
+            Columns of `frame`; by default accuracies and losses.
+        across : str
+            Axis that they are drawn over: ``virtual_seconds``, ``updates``, ``messages`` or ``bytes``.
+
+        Returns
+        -------
+        altair.VConcatChart
+            Shown by notebooks, and saved by its method ``save``.
+
+        Raises
+        ------
+        DataError
+            If Altair is not installed, which the extra ``report`` installs, or there is no such figure.
+        """
+        from gossamer.report.curves import chart
+
+        return chart(self.frame(), names, across)
+
+    def _repr_html_(self) -> str:
+        """The result as notebooks show it."""
+        summary, last = self.summary, self.metrics[-1] if self.metrics else {}
+        rows: Rows = {
+            "ended": f"{summary['status']}, after {summary['virtual_seconds']:g} virtual seconds",
+            "made": f"{summary['updates']:,} updates; {summary['messages']:,} messages, {summary['bytes']:,} bytes",
+            **{words: f"{last[name]:.4g} (private)" for name, words in _SHOWN.items() if last.get(name) is not None},
+            **({} if self.folder is None else {"results": str(self.folder)}),
+        }
+        others = [one._repr_html_() for one in self.guarantees.values() if one != self.guarantee]
+        title = f"{summary['algorithm']}, {counted(summary['nodes'], 'node')}"
+        return card(title, rows, [self.guarantee._repr_html_(), *others])
+
+
+_SHOWN = {"mean_model_test_accuracy": "test accuracy", "mean_model_test_loss": "test loss"}
+"""Figures of the last evaluation that notebooks show."""
+
 
 _PRIVATE = "private.jsonl"
 

@@ -23,13 +23,11 @@ from gossamer.algorithms.plan import Plan
 from gossamer.bounded import MOST_RECORDS, read_file, real_path
 from gossamer.data.memory import Data
 from gossamer.errors import DataError, SpecError, counted
-from gossamer.experiment.preparation.nodes_and_sides import nodes_of
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import FromMemory, prepare
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import FromMemory, Prepared, nodes_of, prepare
 from gossamer.experiment.preparation.secrets import FILE, KeptSecret, mark, secret_seed, test_mark
 from gossamer.experiment.results.observing import Measure
-from gossamer.experiment.results.result import Result
+from gossamer.experiment.results.records import Result
 from gossamer.experiment.results.results_folder import (
     CHECKPOINT,
     UNFINISHED,
@@ -38,9 +36,8 @@ from gossamer.experiment.results.results_folder import (
     results_folder,
 )
 from gossamer.experiment.runs.checkpoints import EVERY, check_interval, read_checkpoint
-from gossamer.experiment.runs.progress import NullProgress, Progress
 from gossamer.experiment.runs.running import Run
-from gossamer.experiment.runs.tracing import tracing
+from gossamer.experiment.runs.tracking import NullProgress, Progress, tracing
 from gossamer.experiment.specs.reading import read_spec
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.privacy import guarantee_card

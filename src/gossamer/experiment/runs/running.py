@@ -28,10 +28,8 @@ from gossamer.experiment.preparation.driving import (
     shortfall,
     status_of,
 )
-from gossamer.experiment.preparation.nodes_and_sides import Sources, nodes_of, sides_of
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import FromMemory, prepare
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import FromMemory, Prepared, Sources, nodes_of, prepare, sides_of
 from gossamer.experiment.preparation.private_scale import Scaled, found_before, scaled
 from gossamer.experiment.preparation.secrets import (
     KeptSecret,
@@ -42,14 +40,11 @@ from gossamer.experiment.preparation.secrets import (
     secret_seed,
     test_mark,
 )
-from gossamer.experiment.results.node_records import FILE as NODES
-from gossamer.experiment.results.node_records import NodeRecords
 from gossamer.experiment.results.observing import Evaluator, Fit, Measure, Row
-from gossamer.experiment.results.personalising import personalised
-from gossamer.experiment.results.records import PrivateRecords, ReceiptRecords, RunRecords
-from gossamer.experiment.results.result import Result
+from gossamer.experiment.results.records import FILE as NODES
+from gossamer.experiment.results.records import NodeRecords, PrivateRecords, ReceiptRecords, Result, RunRecords
 from gossamer.experiment.results.results_folder import ResultsFolder, results_folder
-from gossamer.experiment.results.summarising import divergence
+from gossamer.experiment.results.summarising import divergence, personalised
 from gossamer.experiment.runs.checkpoints import (
     EVERY,
     Checkpoint,
@@ -60,10 +55,17 @@ from gossamer.experiment.runs.checkpoints import (
     restore,
     spec_digest,
 )
-from gossamer.experiment.runs.progress import NullProgress, Progress, Several, Watched
 from gossamer.experiment.runs.sharding import check_number, drive_shards, reason_against, sharded
-from gossamer.experiment.runs.tracing import TraceFile, tracing
-from gossamer.experiment.runs.tracking import tracked, trackers_of
+from gossamer.experiment.runs.tracking import (
+    NullProgress,
+    Progress,
+    Several,
+    TraceFile,
+    Watched,
+    tracing,
+    tracked,
+    trackers_of,
+)
 from gossamer.experiment.specs.reading import spec_of, write_spec
 from gossamer.experiment.specs.spec import Experiment, placeless
 from gossamer.protocol.node import Node

@@ -12,9 +12,8 @@ from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import StopSettings
 from gossamer.errors import CallerError, SpecError, counted
 from gossamer.experiment.preparation.driving import NO_KEEPER, Keeper, Observer, Patience
-from gossamer.experiment.preparation.nodes_and_sides import Sources, nodes_of, sides_of
 from gossamer.experiment.preparation.objective import build_objective
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared, Sources, nodes_of, sides_of
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.protocol.node import Node

@@ -1,4 +1,6 @@
-"""Telling trackers of a run: those that may send figures elsewhere only what may be known.
+"""Who is told how a run goes: its progress, a trace, and trackers.
+
+Trackers that may send figures elsewhere are told only what may be known.
 
 Whoever watches a server of such a program learns what it is told. So it is told of counts, which follow from the spec
 and from what anyone on the wires sees, and of what follows from releases, which the guarantee covers. Scores on test
@@ -13,18 +15,233 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from gossamer.algorithms.plan import Plan
-from gossamer.errors import CallerError, RunWarning, shortened
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.errors import CallerError, DataError, RunWarning, SpecError, shortened
+from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.observing import Row
-from gossamer.experiment.runs.progress import NullProgress
 from gossamer.extras import install_line
-from gossamer.files import make_own_folder
+from gossamer.files import for_owner, make_own_folder, named
+from gossamer.protocol.trace import Step, check_is_trace, write_step
+
+if TYPE_CHECKING:
+    from gossamer.runtimes.shards import Observed
+
+
+# Progress of a run, for whoever wants to hear of it.
+
+
+class Party(NamedTuple):
+    """Progress of one that holds data.
+
+    Attributes
+    ----------
+    name : str
+        Name of the node.
+    made, planned : int
+        Releases so far, and at most.
+    ended : str
+        Reason why it makes no more; empty while it may.
+    """
+
+    name: str
+    made: int
+    planned: int
+    ended: str
+
+    @property
+    def share(self) -> float:
+        """Share of its plan that is made: 0 to 1."""
+        return min(1.0, self.made / self.planned) if self.planned else 1.0
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A run under way.
+
+    Attributes
+    ----------
+    prepared, plan
+        Run, as it was prepared and planned.
+    simulator : Observed
+        Simulator in which it happens.
+    """
+
+    prepared: Prepared
+    plan: Plan
+    simulator: Observed
+
+    @property
+    def share(self) -> float:
+        """Share of the run that is over, by what is made or by virtual time: 0 to 1."""
+        stop = self.plan.stop
+        shares = [self.simulator.counters.updates / self.plan.updates if self.plan.updates else 0.0]
+        if stop.virtual_seconds:
+            shares.append(self.simulator.elapsed / stop.virtual_seconds)
+        return min(1.0, max(shares))
+
+    @cached_property
+    def _planned(self) -> dict[str, int]:
+        return {name: self.plan.releases[name] for name in self.prepared.names}
+
+    def parties(self) -> Sequence[Party]:
+        """All that hold data, in order."""
+        made, finished, gone = self.simulator.computer.releases, self.simulator.finished, self.simulator.gone
+        return [
+            Party(name, made(name), planned, finished.get(name, "gone" if name in gone else ""))
+            for name, planned in self._planned.items()
+        ]
+
+    def staleness(self) -> float | None:
+        """Mean staleness of what was mixed in so far; None where the algorithm knows of none."""
+        found = self.prepared.algorithm.figures.report(self.simulator.nodes).get("staleness_mean")
+        return None if found is None else float(found)
+
+
+class Progress(Protocol):
+    """Is told how a run goes."""
+
+    def planned(self, plan: Plan) -> None: ...
+    def began(self, run: Watched) -> None: ...
+    def remarked(self, line: str) -> None: ...
+    def updated(self, updates: int) -> None: ...
+    def looked(self, row: Row) -> None: ...
+
+
+class NullProgress:
+    """Progress that nobody hears."""
+
+    def planned(self, plan: Plan) -> None:
+        pass
+
+    def began(self, run: Watched) -> None:
+        pass
+
+    def remarked(self, line: str) -> None:
+        pass
+
+    def updated(self, updates: int) -> None:
+        pass
+
+    def looked(self, row: Row) -> None:
+        pass
+
+
+class Several:
+    """Progress that several hear, in turn."""
+
+    def __init__(self, hearers: Sequence[Progress]) -> None:
+        self._hearers = hearers
+
+    def planned(self, plan: Plan) -> None:
+        for one in self._hearers:
+            one.planned(plan)
+
+    def began(self, run: Watched) -> None:
+        for one in self._hearers:
+            one.began(run)
+
+    def remarked(self, line: str) -> None:
+        for one in self._hearers:
+            one.remarked(line)
+
+    def updated(self, updates: int) -> None:
+        for one in self._hearers:
+            one.updated(updates)
+
+    def looked(self, row: Row) -> None:
+        for one in self._hearers:
+            one.looked(row)
+
+
+# Writing down every event and effect of a run.
+
+
+class TraceFile:
+    """A file that a simulator's steps are written to; calling it adds one.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the file.
+    file : file
+        Open to write to.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path, self._file = path, file
+
+    def __call__(self, step: Step) -> None:
+        with named(self._path):
+            write_step(self._file, step)
+
+    def snapshot(self) -> int | None:
+        """Return how many bytes were written, which are on disk by then; None of a pipe or a device, which has none."""
+        if not self._path.is_file():
+            return None
+        with named(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            return self._file.tell()
+
+    def restore(self, snapshot: int) -> None:
+        """Go on after so many bytes; what is behind them is cut off.
+
+        Raises
+        ------
+        DataError
+            If there are fewer.
+        """
+        with named(self._path):
+            if (found := self._file.seek(0, os.SEEK_END)) < snapshot:
+                raise DataError(
+                    f"{self._path}: expected the {snapshot} bytes that the checkpoint goes on from, found {found}; "
+                    "give the trace of this run"
+                )
+            self._file.seek(snapshot)
+            self._file.truncate()
+
+
+@contextmanager
+def tracing(path: str | Path | None, prepared: Prepared, *, goes_on: bool = False) -> Iterator[TraceFile | None]:
+    """A function for a simulator's steps, which writes them to ``path``; None without one.
+
+    A trace that ``goes_on`` keeps what is in it, until it is told how much of that is to stay.
+
+    Raises
+    ------
+    SpecError
+        If that file cannot be written, or is something else.
+    """
+    if path is None:
+        yield None
+        return
+    place = Path(path)
+    file = _open_trace(place, goes_on)
+    try:
+        if prepared.cast.trust:
+            warning = f"{path} will hold raw models of units: keep it as private as the data"
+            warnings.warn(warning, RunWarning, stacklevel=4)
+        yield TraceFile(place, file)
+    finally:
+        with named(place):
+            file.close()
+
+
+def _open_trace(path: Path, goes_on: bool) -> BinaryIO:
+    try:
+        check_is_trace(path)
+        # Raw models of units may be in it, so it is for nobody else to read.
+        return open(path, "r+b" if goes_on else "wb", opener=for_owner)
+    except OSError as error:
+        raise SpecError(f"{path}: cannot write the trace ({error.strerror}); choose another file") from None
+
 
 # A line in `TRACKERS` is all that one more of them takes. What they have a habit of sending by themselves, such as the
 # lines of the terminal, code, or facts of the machine, is switched off as far as they let it be.

@@ -24,10 +24,9 @@ from gossamer.algorithms.masked_round import MaskingReply
 from gossamer.algorithms.plan import EVERYBODY, Plan
 from gossamer.cli import main
 from gossamer.errors import PeerError, RunWarning
-from gossamer.experiment.preparation.nodes_and_sides import nodes_of
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.results.result import Result
+from gossamer.experiment.preparation.prepare import nodes_of, prepare
+from gossamer.experiment.results.records import Result
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.masking import MaskedSum

@@ -28,7 +28,7 @@ from gossamer.cli import main
 from gossamer.errors import RunWarning
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.results.result import Result
+from gossamer.experiment.results.records import Result
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.mechanisms import NoNoise

@@ -15,10 +15,8 @@ import pytest
 
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.messages import Assignment, Average, Combine
-from gossamer.experiment.preparation.nodes_and_sides import Sources, nodes_of, sides_of
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared, Sources, nodes_of, prepare, sides_of
 from gossamer.experiment.preparation.secrets import secret_seed
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.protocol.effects import Effect, Send

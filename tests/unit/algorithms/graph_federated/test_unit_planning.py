@@ -21,10 +21,8 @@ from gossamer.algorithms.graph_federated.settings import combination
 from gossamer.algorithms.plan import Plan
 from gossamer.cli import main
 from gossamer.errors import CallerError
-from gossamer.experiment.preparation.nodes_and_sides import Sources, sides_of
 from gossamer.experiment.preparation.planning import plan_run, problem_of
-from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared, Sources, prepare, sides_of
 from gossamer.experiment.preparation.secrets import _deciding, secret_seed
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.guarantees import SIMULATED_NOISE

@@ -16,7 +16,7 @@ import pytest
 from tests.reference.asked_apart import RUN, Party, added, found_in, parties_of, prepared_of
 
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepared import Prepared
+from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.privacy.masking import (
     AgentRoster,
     Announcement,

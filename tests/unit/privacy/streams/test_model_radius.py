@@ -12,9 +12,8 @@ from scipy import stats
 
 from gossamer.algorithms.graph_federated.messages import Assignment
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.preparation.nodes_and_sides import Sources, nodes_of, sides_of
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.preparation.prepare import Sources, nodes_of, prepare, sides_of
 from gossamer.experiment.preparation.secrets import secret_seed
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
