@@ -240,18 +240,13 @@ def seconds(text: str) -> float:
 
 def add_spec(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """Add the spec and its overrides to a command; ``optional`` if it can do without."""
+    add = command.add_argument
     number = "?" if optional else None
-    command.add_argument("spec", action=FileName, metavar="SPEC", nargs=number, help="the experiment, a YAML file")
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a key, such as algorithm.nodes=16",
-    )
-    command.add_argument("--seed", type=int, help="override the seed")
-    command.add_argument("--accept-weak", action="store_true", help="take a delta above 0.01: privacy.accept_weak=true")
-    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    add("spec", action=FileName, metavar="SPEC", nargs=number, help="the experiment, a YAML file")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key, such as algorithm.nodes=16")
+    add("--seed", type=int, help="override the seed")
+    add("--accept-weak", action="store_true", help="take a delta above 0.01: privacy.accept_weak=true")
+    add("--json", action="store_true", help="print one JSON document on stdout")
 
 
 def add_reproducible(command: argparse.ArgumentParser) -> None:

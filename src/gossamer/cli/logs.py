@@ -237,8 +237,9 @@ def progress(*, lines: bool = False) -> PlainProgress:
 
 def add_live(command: argparse.ArgumentParser, what: str) -> None:
     """Add the options of a page that is served: ``what`` they do."""
-    command.add_argument("--live", action="store_true", help=what)
-    command.add_argument("--live-port", type=port, metavar="PORT", help="the same at PORT, not at a port that is free")
+    add = command.add_argument
+    add("--live", action="store_true", help=what)
+    add("--live-port", type=port, metavar="PORT", help="the same at PORT, not at a port that is free")
 
 
 @contextmanager

@@ -28,23 +28,22 @@ _MOST_COORDINATES = 10**12
 
 def add_common(command: argparse.ArgumentParser) -> None:
     """Add the options of both commands."""
-    command.add_argument("--size", type=int, metavar="D", help="of l2_laplace: number of coordinates released")
-    command.add_argument("--sampling", choices=["poisson", "fixed_size"], default="poisson")
-    command.add_argument("--sampling-rate", type=float, metavar="Q", help="of poisson sampling")
-    command.add_argument("--dataset-size", type=int, metavar="N", help="of fixed_size sampling")
-    command.add_argument("--batch-size", type=int, metavar="B", help="of fixed_size sampling")
-    command.add_argument("--steps", type=int, metavar="T", help="number of releases")
-    command.add_argument("--delta", type=float, required=True, metavar="D")
+    add = command.add_argument
+    add("--size", type=int, metavar="D", help="of l2_laplace: number of coordinates released")
+    add("--sampling", choices=["poisson", "fixed_size"], default="poisson")
+    add("--sampling-rate", type=float, metavar="Q", help="of poisson sampling")
+    add("--dataset-size", type=int, metavar="N", help="of fixed_size sampling")
+    add("--batch-size", type=int, metavar="B", help="of fixed_size sampling")
+    add("--steps", type=int, metavar="T", help="number of releases")
+    add("--delta", type=float, required=True, metavar="D")
     add_accept_weak(command)
-    command.add_argument(
-        "--group", type=int, default=1, metavar="M", help="the most rows of one person, who is protected (default: 1)"
-    )
-    command.add_argument(
+    add("--group", type=int, default=1, metavar="M", help="the most rows of one person, who is protected (default: 1)")
+    add(
         "--neighboring-relation",
         choices=[relation.value for relation in NeighboringRelation],
         help="default: add_or_remove_one for poisson, replace_one for fixed_size",
     )
-    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    add("--json", action="store_true", help="print one JSON document on stdout")
 
 
 def whose(options: argparse.Namespace, relation: NeighboringRelation) -> str:
@@ -136,23 +135,14 @@ _LINES, _SHOWN = 10, 1e-9  # of a printed profile: steps of epsilon, and the del
 
 def account_options(command: argparse.ArgumentParser) -> None:
     """Compute the epsilon that is proved for a number of subsampled noisy releases."""
-    command.add_argument("--mechanism", choices=MECHANISMS, default="gaussian")
-    command.add_argument(
-        "--noise-multiplier", type=float, metavar="Z", help="of gaussian: sd of the noise on the sum over the clip"
-    )
-    command.add_argument(
-        "--epsilon", type=float, metavar="E", help="of l2_laplace: pure epsilon of one release on a full batch"
-    )
+    add = command.add_argument
+    add("--mechanism", choices=MECHANISMS, default="gaussian")
+    add("--noise-multiplier", type=float, metavar="Z", help="of gaussian: sd of the noise on the sum over the clip")
+    add("--epsilon", type=float, metavar="E", help="of l2_laplace: pure epsilon of one release on a full batch")
     add_common(command)
-    command.add_argument(
-        "--rates", action=FileName, metavar="FILE", help="lines rate,count instead of one rate and steps"
-    )
-    command.add_argument(
-        "--composition", choices=[*COMPOSITIONS, "all"], help="of l2_laplace: how releases add up (default: tight)"
-    )
-    command.add_argument(
-        "--profile", action="store_true", help="the delta at every epsilon, not at one: some in words, all in --json"
-    )
+    add("--rates", action=FileName, metavar="FILE", help="lines rate,count instead of one rate and steps")
+    add("--composition", choices=[*COMPOSITIONS, "all"], help="of l2_laplace: how releases add up (default: tight)")
+    add("--profile", action="store_true", help="the delta at every epsilon, not at one: some in words, all in --json")
     command.set_defaults(command=account_command)
 
 
@@ -250,8 +240,9 @@ def _mechanism(options: argparse.Namespace, relation: NeighboringRelation) -> Me
 
 def calibrate_options(command: argparse.ArgumentParser) -> None:
     """Compute the least noise whose proved epsilon is within the budget."""
-    command.add_argument("--mechanism", choices=MECHANISMS, default="gaussian")
-    command.add_argument("--epsilon", type=float, required=True, metavar="E", help="the budget")
+    add = command.add_argument
+    add("--mechanism", choices=MECHANISMS, default="gaussian")
+    add("--epsilon", type=float, required=True, metavar="E", help="the budget")
     add_common(command)
     command.set_defaults(command=calibrate_command)
 

@@ -63,10 +63,11 @@ _AUDITS = {
 
 def inversion_options(command: argparse.ArgumentParser) -> None:
     """Recover the first examples of the first node's shard from the gradients it would release."""
+    add = command.add_argument
     add_spec(command)
-    command.add_argument("--examples", type=int, default=8, metavar="N", help="how many batches to attack (default: 8)")
-    command.add_argument("--batch-size", type=int, default=1, metavar="B", help="examples in a batch (default: 1)")
-    command.add_argument(
+    add("--examples", type=int, default=8, metavar="N", help="how many batches to attack (default: 8)")
+    add("--batch-size", type=int, default=1, metavar="B", help="examples in a batch (default: 1)")
+    add(
         "--epsilon",
         type=float,
         nargs="+",
@@ -74,10 +75,8 @@ def inversion_options(command: argparse.ArgumentParser) -> None:
         metavar="E",
         help="also compare noise of the L2 Laplace mechanism with this epsilon for one release",
     )
-    command.add_argument(
-        "--method", choices=["auto", "linear", "matching"], default="auto", help="how (default: by the first layer)"
-    )
-    command.add_argument("--out", action=FileName, help="folder for the figure (default: runs/<spec>-inversion)")
+    add("--method", choices=["auto", "linear", "matching"], default="auto", help="how (default: by the first layer)")
+    add("--out", action=FileName, help="folder for the figure (default: runs/<spec>-inversion)")
     command.set_defaults(command=inversion_command)
 
 
@@ -133,9 +132,10 @@ def _draw(found: Inversion, path: Path) -> Path | None:
 
 def membership_options(command: argparse.ArgumentParser) -> None:
     """Compare the losses of training and test examples at a run's model; needs the run's data."""
-    command.add_argument("results", action=FileName, metavar="RESULTS", help="the results folder of a run")
-    command.add_argument("--out", action=FileName, help="folder for the figure (default: RESULTS)")
-    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    add = command.add_argument
+    add("results", action=FileName, metavar="RESULTS", help="the results folder of a run")
+    add("--out", action=FileName, help="folder for the figure (default: RESULTS)")
+    add("--json", action="store_true", help="print one JSON document on stdout")
     command.set_defaults(command=membership_command)
 
 
@@ -185,33 +185,30 @@ def canaries_options(command: argparse.ArgumentParser) -> None:
 
     That gives a lower bound of epsilon beside the proved upper one.
     """
+    add = command.add_argument
     add_spec(command)
     add_reproducible(command)
-    command.add_argument(
-        "--canaries", type=int, metavar="M", help="how many coins are flipped (default: one for each example)"
-    )
-    command.add_argument(
-        "--guesses", type=int, metavar="R", help="about how many of them to guess (default: what bounds epsilon best)"
-    )
-    command.add_argument(
+    add("--canaries", type=int, metavar="M", help="how many coins are flipped (default: one for each example)")
+    add("--guesses", type=int, metavar="R", help="about how many of them to guess (default: what bounds epsilon best)")
+    add(
         "--canary",
         choices=["auto", "random", "mislabelled"],
         default="auto",
         help="what canaries are (default: random directions, and mislabelled examples where features are sparse)",
     )
-    command.add_argument(
+    add(
         "--score",
         choices=["gradient", "loss"],
         default="gradient",
         help="guess from all released gradients, or from the run's model alone (default: gradient)",
     )
-    command.add_argument("--confidence", type=float, metavar="P", help="of the bound (default: 0.95)")
-    command.add_argument(
+    add("--confidence", type=float, metavar="P", help="of the bound (default: 0.95)")
+    add(
         "--out",
         action=FileName,
         help="folder for the results (default: runs/<spec>-audit-seed<seed>,<what --set says>)",
     )
-    command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier audit in --out")
+    add("--overwrite", action="store_true", help="replace the results of an earlier audit in --out")
     command.set_defaults(command=audit_command)
 
 
@@ -267,9 +264,10 @@ def leak_options(command: argparse.ArgumentParser) -> None:
 
     The second run is handed the releases of the first, and each of its own may be at most its sensitivity away.
     """
+    add = command.add_argument
     add_spec(command)
-    command.add_argument("--pairs", type=int, default=100, metavar="N", help="how many pairs (default: 100)")
-    command.add_argument("--updates", type=int, default=200, metavar="U", help="most updates of a run (default: 200)")
+    add("--pairs", type=int, default=100, metavar="N", help="how many pairs (default: 100)")
+    add("--updates", type=int, default=200, metavar="U", help="most updates of a run (default: 200)")
     command.set_defaults(command=leak_command)
 
 

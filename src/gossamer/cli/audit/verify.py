@@ -19,11 +19,10 @@ def verify_options(command: argparse.ArgumentParser) -> None:
     Exit code 0 if all follows that is promised of the parties whose receipts these are, 1 if something does not, 2 if
     a file cannot be read. The code is one file, gossamer/verify/gossamer_verify.py, which runs by itself.
     """
-    command.add_argument("place", type=Path, metavar="RESULTS", help="a results folder, or a file with receipts")
-    command.add_argument(
-        "guarantee", type=Path, metavar="GUARANTEE", nargs="?", help="a guarantee.json (default: the folder's)"
-    )
-    command.add_argument("--json", action="store_true", help="what was found, as JSON")
+    add = command.add_argument
+    add("place", type=Path, metavar="RESULTS", help="a results folder, or a file with receipts")
+    add("guarantee", type=Path, metavar="GUARANTEE", nargs="?", help="a guarantee.json (default: the folder's)")
+    add("--json", action="store_true", help="what was found, as JSON")
     command.set_defaults(command=verify_command)
 
 

@@ -66,8 +66,9 @@ def backup_options(command: argparse.ArgumentParser) -> None:
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:
-    command.add_argument("policy", action=FileName, metavar="POLICY", help="the owner's policy, a YAML file")
-    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    add = command.add_argument
+    add("policy", action=FileName, metavar="POLICY", help="the owner's policy, a YAML file")
+    add("--json", action="store_true", help="print one JSON document on stdout")
 
 
 def show_command(options: argparse.Namespace) -> int:

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
 
 def predict_options(command: argparse.ArgumentParser) -> None:
     """Predict for every row of a file with the model that a run left behind."""
+    add = command.add_argument
     add_model(command)
-    command.add_argument(
-        "data", action=FileName, metavar="DATA", help="rows, such as a CSV file; a target is not needed"
-    )
-    command.add_argument("--json", action="store_true", help="print one JSON document, with each class's probability")
-    command.add_argument("--out", action=FileName, metavar="FILE", help="write to FILE instead of printing")
-    command.add_argument("--overwrite", action="store_true", help="replace FILE")
+    add("data", action=FileName, metavar="DATA", help="rows, such as a CSV file; a target is not needed")
+    add("--json", action="store_true", help="print one JSON document, with each class's probability")
+    add("--out", action=FileName, metavar="FILE", help="write to FILE instead of printing")
+    add("--overwrite", action="store_true", help="replace FILE")
     command.set_defaults(command=predict_command)
 
 
@@ -108,9 +107,10 @@ def _table(found: Predictions) -> str:
 
 def evaluate_options(command: argparse.ArgumentParser) -> None:
     """Test the model that a run left behind on rows that have their targets."""
+    add = command.add_argument
     add_model(command)
-    command.add_argument("data", action=FileName, metavar="DATA", help="rows with their targets, such as a CSV file")
-    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    add("data", action=FileName, metavar="DATA", help="rows with their targets, such as a CSV file")
+    add("--json", action="store_true", help="print one JSON document on stdout")
     command.set_defaults(command=evaluate_command)
 
 
@@ -137,10 +137,11 @@ def _figure(value: float | None) -> str:
 
 def export_options(command: argparse.ArgumentParser) -> None:
     """Write the model that a run left behind for another program, with all that is done to raw numbers in it."""
+    add = command.add_argument
     add_model(command)
-    command.add_argument("--to", required=True, metavar="TARGET", help="torch, onnx or sklearn")
-    command.add_argument("--out", action=FileName, metavar="FILE", help="where to (default: beside the model)")
-    command.add_argument("--overwrite", action="store_true", help="replace FILE")
+    add("--to", required=True, metavar="TARGET", help="torch, onnx or sklearn")
+    add("--out", action=FileName, metavar="FILE", help="where to (default: beside the model)")
+    add("--overwrite", action="store_true", help="replace FILE")
     command.set_defaults(command=export_command)
 
 

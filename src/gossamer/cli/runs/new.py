@@ -28,28 +28,23 @@ def new_options(command: argparse.ArgumentParser) -> None:
     Ranges, categories and labels are what you declare, with flags or as answers in a terminal: they are public
     knowledge, never learnt from private rows.
     """
-    command.add_argument("name", metavar="NAME", help="what the data set is called; the spec is NAME.yaml")
-    command.add_argument("--data", action=FileName, metavar="FILE", help="the table, CSV or Parquet")
-    command.add_argument("--target", metavar="COLUMN", help="what is to be predicted")
-    command.add_argument("--owner", metavar="COLUMN", help="whose row it is: each owner becomes a node")
-    command.add_argument("--person", metavar="COLUMN", help="which person a row is about, where persons have several")
-    command.add_argument(
+    add = command.add_argument
+    add("name", metavar="NAME", help="what the data set is called; the spec is NAME.yaml")
+    add("--data", action=FileName, metavar="FILE", help="the table, CSV or Parquet")
+    add("--target", metavar="COLUMN", help="what is to be predicted")
+    add("--owner", metavar="COLUMN", help="whose row it is: each owner becomes a node")
+    add("--person", metavar="COLUMN", help="which person a row is about, where persons have several")
+    add(
         "--rows-per-person", type=int, metavar="M", help="the most rows that one person has; 1: each row is another one"
     )
-    command.add_argument("--out", action=FileName, metavar="FILE", help="the spec (default: NAME.yaml)")
-    command.add_argument("--labels", metavar="A,B", help="the target's classes, in order")
-    command.add_argument(
-        "--regression", action="store_true", help="the target is a number, and has a --range in place of classes"
-    )
+    add("--out", action=FileName, metavar="FILE", help="the spec (default: NAME.yaml)")
+    add("--labels", metavar="A,B", help="the target's classes, in order")
+    add("--regression", action="store_true", help="the target is a number, and has a --range in place of classes")
     _add_columns(command)
-    command.add_argument("--epsilon", type=float, default=1.0, metavar="E", help="of the budget (default: 1)")
-    command.add_argument("--delta", type=float, metavar="D", help="of the budget (default: below 1/(10 rows))")
-    command.add_argument(
-        "--csv", nargs="+", action="extend", metavar="KEY=VALUE", help="how the file is written, such as header=false"
-    )
-    command.add_argument(
-        "--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="any other key, as of gossamer run"
-    )
+    add("--epsilon", type=float, default=1.0, metavar="E", help="of the budget (default: 1)")
+    add("--delta", type=float, metavar="D", help="of the budget (default: below 1/(10 rows))")
+    add("--csv", nargs="+", action="extend", metavar="KEY=VALUE", help="how the file is written, such as header=false")
+    add("--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="any other key, as of gossamer run")
     command.set_defaults(command=new_command)
 
 

@@ -20,20 +20,17 @@ def report_options(command: argparse.ArgumentParser) -> None:
 
     It is one file that needs no network, in the first folder.
     """
-    command.add_argument(
+    add = command.add_argument
+    add(
         "results",
         nargs="+",
         type=Path,
         metavar="DIR",
         help="results folders of runs, or a state folder of a deployed party",
     )
-    command.add_argument("--out", action=FileName, metavar="FOLDER", help="where to (default: the first folder)")
-    command.add_argument(
-        "--public",
-        action="store_true",
-        help="leave out what no guarantee covers, such as scores on test examples",
-    )
-    command.add_argument(
+    add("--out", action=FileName, metavar="FOLDER", help="where to (default: the first folder)")
+    add("--public", action="store_true", help="leave out what no guarantee covers, such as scores on test examples")
+    add(
         "--figures",
         action="store_true",
         help="also write each figure as SVG, PNG and CSV into report-figures beside the page",

@@ -121,41 +121,37 @@ Start = tuple[Path, Callable[[PlainProgress], "Result"]]
 
 def run_options(command: argparse.ArgumentParser) -> None:
     """Run an experiment."""
+    add = command.add_argument
     add_spec(command, optional=True)
     add_reproducible(command)
-    command.add_argument(
-        "--repeat",
-        action=FileName,
-        metavar="RESULTS",
-        help="repeat the run of a results folder, with its noise secret",
+    add(
+        "--repeat", action=FileName, metavar="RESULTS", help="repeat the run of a results folder, with its noise secret"
     )
-    command.add_argument(
+    add(
         "--resume",
         action=FileName,
         metavar="RESULTS",
         help="go on with the interrupted or killed run of a results folder",
     )
-    command.add_argument(
-        "--out", action=FileName, help="folder for the results (default: runs/<spec>-seed<seed>,<what --set says>)"
-    )
-    command.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
+    add("--out", action=FileName, help="folder for the results (default: runs/<spec>-seed<seed>,<what --set says>)")
+    add("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
     _add_engine(command)
-    command.add_argument("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
-    command.add_argument(
+    add("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
+    add(
         "--checkpoint",
         type=interval,
         metavar="EVERY",
         help="how often the run is kept in --out, to be resumed: 90s, 5m, 2h, or off (default: 60s)",
     )
     add_live(command, "show the report to a browser on this machine while the run goes on")
-    command.add_argument(
+    add(
         "--track",
         action="append",
         default=[],
         metavar="TRACKER",
         help="also tell a tracker: tensorboard, mlflow, wandb or trackio; may be given several times",
     )
-    command.add_argument(
+    add(
         "--track-private",
         action="store_true",
         help="tell trackers that may send figures elsewhere also what no guarantee covers, such as test scores",
@@ -165,10 +161,9 @@ def run_options(command: argparse.ArgumentParser) -> None:
 
 
 def _add_engine(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--shards", type=int, metavar="N", help="deal the nodes out to N processes of Ray (with --address: one a core)"
-    )
-    command.add_argument(
+    add = command.add_argument
+    add("--shards", type=int, metavar="N", help="deal the nodes out to N processes of Ray (with --address: one a core)")
+    add(
         "--address",
         metavar="HOST:PORT",
         help="the same on a Ray cluster that this machine is a node of, or auto (default: start Ray here)",

@@ -24,10 +24,11 @@ def simulate_faults_options(command: argparse.ArgumentParser) -> None:
     They have sessions, stores, ledgers and data sides. Faults are loss, delay, repetition, reordering, partitions and
     killed processes.
     """
+    add = command.add_argument
     add_spec(command)
-    command.add_argument("--seeds", type=int, default=100, metavar="N", help="how many (default: 100)")
-    command.add_argument("--first", type=int, default=0, metavar="K", help="the first of them (default: 0)")
-    command.add_argument("--jobs", type=int, default=1, metavar="J", help="processes at work (default: 1)")
+    add("--seeds", type=int, default=100, metavar="N", help="how many (default: 100)")
+    add("--first", type=int, default=0, metavar="K", help="the first of them (default: 0)")
+    add("--jobs", type=int, default=1, metavar="J", help="processes at work (default: 1)")
     command.set_defaults(command=simulate_faults)
 
 

@@ -20,39 +20,37 @@ def sweep_options(command: argparse.ArgumentParser) -> None:
 
     The same command goes on with a sweep that was interrupted. The exit code is 1 if a run failed.
     """
+    add = command.add_argument
     add_spec(command)
     add_reproducible(command)
-    command.add_argument(
+    add(
         "--grid",
         action="append",
         default=[],
         metavar="KEY=A,B,C",
         help="values of a key, such as algorithm.batch_size=8,32; several give every combination",
     )
-    command.add_argument("--seeds", type=int, default=5, metavar="N", help="runs of each setting (default: 5)")
+    add("--seeds", type=int, default=5, metavar="N", help="runs of each setting (default: 5)")
     add_study(command, "sweep")
     command.set_defaults(command=sweep_command)
 
 
 def add_study(command: argparse.ArgumentParser, kind: str) -> None:
     """Add what all commands have that make several runs."""
-    command.add_argument(
-        "--jobs", type=int, default=None, metavar="J", help="runs at a time (default: 1; on Ray: all processors)"
-    )
-    command.add_argument(
+    add = command.add_argument
+    add("--jobs", type=int, default=None, metavar="J", help="runs at a time (default: 1; on Ray: all processors)")
+    add(
         "--engine",
         choices=["processes", "ray"],
         default=None,
         help="where runs are made: processes of this machine, or Ray (default: ray with --address, else processes)",
     )
-    command.add_argument(
+    add(
         "--address",
         metavar="HOST:PORT",
         help="of a Ray cluster that this machine is a node of, or auto (default: start Ray here)",
     )
-    command.add_argument(
-        "--out", action=FileName, metavar="DIR", help=f"folder for the runs' folders (default: runs/<spec>-{kind})"
-    )
+    add("--out", action=FileName, metavar="DIR", help=f"folder for the runs' folders (default: runs/<spec>-{kind})")
 
 
 def sweep_command(options: argparse.Namespace) -> int:
@@ -114,10 +112,11 @@ def price_options(command: argparse.ArgumentParser) -> None:
     Run a private federation with and without noise, each party alone, and all rows in one place, with the same seeds.
     The same command goes on with one that was interrupted.
     """
+    add = command.add_argument
     add_spec(command)
     add_reproducible(command)
-    command.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each (default: 3)")
-    command.add_argument(
+    add("--seeds", type=int, default=3, metavar="N", help="runs of each (default: 3)")
+    add(
         "--epsilons",
         type=_numbers,
         default=None,
