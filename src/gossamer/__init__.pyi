@@ -41,10 +41,10 @@ from gossamer.errors import RunWarning as RunWarning
 from gossamer.errors import SpecError as SpecError
 from gossamer.errors import TopologyError as TopologyError
 from gossamer.experiment.preparation.planning import plan_run as plan_run
+from gossamer.experiment.preparation.prepare import Prepared as Prepared
 from gossamer.experiment.preparation.prepare import prepare as prepare
-from gossamer.experiment.preparation.prepared import Prepared as Prepared
 from gossamer.experiment.preparation.secrets import NoiseSecret as NoiseSecret
-from gossamer.experiment.results.result import Result as Result
+from gossamer.experiment.results.records import Result as Result
 from gossamer.experiment.runs.repeating import repeat_run as repeat_run
 from gossamer.experiment.runs.repeating import replay_run as replay_run
 from gossamer.experiment.runs.repeating import resume_run as resume_run

@@ -2,7 +2,7 @@
 
 A run on one data set is recorded. On a neighbouring one it is run again, with the same coins, and its data sides hand
 over what those of the first run have released (`replayed_sides`). All that is outside is then a function of the same
-bytes, so it has to be the same bytes (`outside_view`), and each release at most its sensitivity away from the first.
+bytes, so it has to be the same bytes (`OutsideView`), and each release at most its sensitivity away from the first.
 
 That is the proof of a guarantee, step by step: neighbours move each release by no more than its noise is made for,
 given all releases before it, and everything else is computed from releases. What it cannot see: whether coins have the

@@ -12,7 +12,7 @@
 | `model.safetensors` | the run's model, by the names of its parts, with `model.json` in its metadata |
 | `model.json` | what the model is, and how rows are read for it (`trained.card`) |
 | `private.jsonl` | what nodes recorded for themselves; only if they did |
-| `nodes.json` | what each node did, written when the run ends (`node_records`) |
+| `nodes.json` | what each node did, written when the run ends (`records.NodeRecords`) |
 | `noise_secret.json` | the run's `NoiseSecret`, for its owner alone; only if it has one |
 | `timing.json` | wall time and machine; the only file that differs between two runs of one seed and secret |
 | `checkpoint.bin` | where the run goes on from if its process is killed; only until it ends |
