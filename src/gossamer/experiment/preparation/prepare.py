@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gossamer.algorithms.context import Context, Workload
 from gossamer.algorithms.interface import Algorithm, Cast
+from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Estimated, Holdings, sampling_of
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.arrays import IndexArray
@@ -38,7 +39,6 @@ from gossamer.runtimes.world import World, check_world
 from gossamer.sides.home import Simulated
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Side
-from gossamer.sides.plan import SidePlan
 from gossamer.sides.pool import Machine, Pool, open_pool
 from gossamer.sides.receipts import Noting
 from gossamer.sides.samples import Shard
@@ -79,27 +79,14 @@ class Sources:
     book: Noting | None = None
 
 
-class Planned(Protocol):
-    """Part of a plan that nodes and data sides are made by; see `algorithms.plan.Plan`."""
-
-    @property
-    def mechanisms(self) -> Mapping[str, Mechanism]: ...
-    @property
-    def quotas(self) -> Mapping[str, int] | None: ...
-    @property
-    def lengths(self) -> ModelLengths | None: ...
-    @property
-    def sides(self) -> Mapping[str, SidePlan]: ...
-
-
-def nodes_of(prepared: Prepared, plan: Planned) -> dict[str, Node]:
+def nodes_of(prepared: Prepared, plan: Plan) -> dict[str, Node]:
     """Fresh nodes of a run, by name."""
     context = prepared.context(plan.mechanisms, plan.quotas, lengths=plan.lengths)
     nodes: dict[str, Node] = prepared.algorithm.build(prepared.experiment.algorithm, context)
     return nodes
 
 
-def sides_of(prepared: Prepared, plan: Planned, sources: Sources) -> Pool:
+def sides_of(prepared: Prepared, plan: Plan, sources: Sources) -> Pool:
     """The data sides of all parties of a simulation, with ledgers for what is planned.
 
     Raises

@@ -59,8 +59,8 @@ from gossamer.experiment.runs.sharding import check_number, drive_shards, reason
 from gossamer.experiment.runs.tracking import (
     NullProgress,
     Progress,
-    Several,
     TraceFile,
+    Tracking,
     Watched,
     tracing,
     tracked,
@@ -85,20 +85,6 @@ RUN = "run"
 """The purpose of all that is no audit."""
 
 
-@dataclass(frozen=True)
-class _Published:
-    """Those that are told of each evaluation. They know nothing of the evaluator: a run is no circle."""
-
-    records: RunRecords
-    nodes: NodeRecords
-    progress: Progress
-
-    def __call__(self, row: Row, fit: Fit) -> None:
-        self.records.add(row, fit)
-        self.nodes.looked(row)
-        self.progress.looked(row)
-
-
 @dataclass
 class Run:
     """A run of what is prepared and planned already, such as an audit's examples in the place of the spec's own.
@@ -113,6 +99,8 @@ class Run:
         Folder for the results; None writes nothing.
     progress : Progress
         Hearer of how the run goes.
+    tracking : Tracking or None
+        Trackers that are told of each evaluation.
     watch : callable or None
         Observer of every step of every node, as a trace has it.
     measure, secret, checkpoint, engine
@@ -131,6 +119,7 @@ class Run:
     plan: Plan
     folder: ResultsFolder | None = None
     progress: Progress = field(default_factory=NullProgress)
+    tracking: Tracking | None = None
     watch: Callable[[Step], None] | None = None
     measure: Measure | None = None
     purpose: str = RUN
@@ -178,7 +167,13 @@ class Run:
         ready = time.perf_counter()
         self.records = RunRecords(prepared, plan, simulator, sides, self.folder, self.started, ready, self.ranges)
         self.records.book = self.book
-        publish = _Published(self.records, self.node_records, self.progress)
+        records, hearers = self.records, [self.node_records, self.progress, *filter(None, [self.tracking])]
+
+        def publish(row: Row, fit: Fit) -> None:  # those who are told know nothing of the evaluator: a run is no circle
+            records.add(row, fit)
+            for one in hearers:
+                one.looked(row)
+
         spent = lambda: plan.spent(sides.ledgers)  # noqa: E731
         self.evaluator = Evaluator(prepared, plan, simulator, spent, publish, self.progress.updated, self.measure)
         self.parts: dict[str, Stateful] = {
@@ -393,12 +388,12 @@ def run(
         secret = chosen_secret(prepared.experiment, secret)
         place = None if folder is None else folder.path
         with tracing(trace, prepared) as watch, tracked(trackers, prepared, plan, place, track_private) as tracking:
-            told = Several([progress or NullProgress(), tracking]) if trackers else progress or NullProgress()
             return Run(
                 prepared,
                 plan,
                 folder,
-                progress=told,
+                progress=progress or NullProgress(),
+                tracking=tracking,
                 watch=watch,
                 measure=measure,
                 secret=secret,

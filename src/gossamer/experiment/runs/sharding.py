@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Protocol, cast
@@ -14,14 +14,11 @@ from gossamer.errors import CallerError, SpecError, counted
 from gossamer.experiment.preparation.driving import NO_KEEPER, Keeper, Observer, Patience
 from gossamer.experiment.preparation.objective import build_objective
 from gossamer.experiment.preparation.prepare import Prepared, Sources, nodes_of, sides_of
-from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.protocol.node import Node
 from gossamer.runtimes.crew import Engine
 from gossamer.runtimes.shard import Shard, ShardBook
 from gossamer.runtimes.shards import Shards, least_delay
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.plan import SidePlan
 from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import Book
 
@@ -62,20 +59,8 @@ def reason_against(prepared: Prepared) -> str | None:
     return next((why for found, why in _ALONE if found(prepared)), None)
 
 
-@dataclass(frozen=True)
-class ShardPlan:
-    """Part of a run's plan that shards need: plain data, which can be pickled.
-
-    Attributes
-    ----------
-    mechanisms, quotas, lengths, sides
-        Parts of a `Plan`.
-    """
-
-    mechanisms: Mapping[str, Mechanism]
-    quotas: Mapping[str, int] | None
-    lengths: ModelLengths | None
-    sides: Mapping[str, SidePlan]
+def _unread(ledgers: Iterable[Any]) -> None:
+    """A reading of ledgers that shards never take, and that can be pickled."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +71,8 @@ class Making:
     ----------
     prepared : Prepared
         Run, without its objective, which may hold what cannot be pickled; each shard builds its own.
-    plan : ShardPlan
-        Plan of the run.
+    plan : Plan
+        Plan of the run, without its reading of ledgers.
     homes : tuple of int
         The shard of each node.
     ledgers : mapping of str to Ledger
@@ -99,7 +84,7 @@ class Making:
     """
 
     prepared: Prepared
-    plan: ShardPlan
+    plan: Plan
     homes: tuple[int, ...]
     ledgers: Mapping[str, Ledger]
     samples: int | None
@@ -118,8 +103,9 @@ class Making:
         check_number(shards, nodes)
         homes = tuple(number * shards // nodes for number in range(nodes))
         bare = replace(prepared, objective=cast(Any, None))
-        found = ShardPlan(plan.mechanisms, plan.quotas, plan.lengths, plan.sides)
-        return cls(bare, found, homes, dict(sources.ledgers), sources.samples, sources.book is not None)
+        return cls(
+            bare, replace(plan, spent=_unread), homes, dict(sources.ledgers), sources.samples, sources.book is not None
+        )
 
     def shard(self, seed: int, number: int) -> Shard:
         """Make one shard; ``seed`` is that of all noise."""

@@ -107,57 +107,24 @@ class Watched:
 class Progress(Protocol):
     """Is told how a run goes."""
 
-    def planned(self, plan: Plan) -> None: ...
-    def began(self, run: Watched) -> None: ...
-    def remarked(self, line: str) -> None: ...
-    def updated(self, updates: int) -> None: ...
-    def looked(self, row: Row) -> None: ...
+    def planned(self, plan: Plan) -> None:
+        """The run is planned."""
+
+    def began(self, run: Watched) -> None:
+        """The run has begun."""
+
+    def remarked(self, line: str) -> None:
+        """There is something that people should know."""
+
+    def updated(self, updates: int) -> None:
+        """So many updates have been made."""
+
+    def looked(self, row: Row) -> None:
+        """The run was evaluated."""
 
 
-class NullProgress:
+class NullProgress(Progress):
     """Progress that nobody hears."""
-
-    def planned(self, plan: Plan) -> None:
-        pass
-
-    def began(self, run: Watched) -> None:
-        pass
-
-    def remarked(self, line: str) -> None:
-        pass
-
-    def updated(self, updates: int) -> None:
-        pass
-
-    def looked(self, row: Row) -> None:
-        pass
-
-
-class Several:
-    """Progress that several hear, in turn."""
-
-    def __init__(self, hearers: Sequence[Progress]) -> None:
-        self._hearers = hearers
-
-    def planned(self, plan: Plan) -> None:
-        for one in self._hearers:
-            one.planned(plan)
-
-    def began(self, run: Watched) -> None:
-        for one in self._hearers:
-            one.began(run)
-
-    def remarked(self, line: str) -> None:
-        for one in self._hearers:
-            one.remarked(line)
-
-    def updated(self, updates: int) -> None:
-        for one in self._hearers:
-            one.updated(updates)
-
-    def looked(self, row: Row) -> None:
-        for one in self._hearers:
-            one.looked(row)
 
 
 # Writing down every event and effect of a run.
@@ -412,8 +379,8 @@ def facts_of(plan: Plan) -> dict[str, Any]:
     return {**proved, "planned_updates": plan.updates, **plan.describe()}
 
 
-class Tracking(NullProgress):
-    """Progress that trackers hear of.
+class Tracking:
+    """Trackers that are told of each evaluation.
 
     Parameters
     ----------

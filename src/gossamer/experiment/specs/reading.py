@@ -28,7 +28,7 @@ from gossamer.strict_yaml import MOST_DEPTH, load_yaml
 _SCHEDULE = "algorithm.learning_rate: {schedule: cosine, initial: 0.1, total: 100}"
 
 _WRITTEN: Mapping[tuple[str, ...], str] = {
-    ("algorithm.learning_rate", "algorithm.step_size"): (
+    ("algorithm.learning_rate", "algorithm.step_size", "algorithm.local_learning_rate"): (
         "lr learning_rate eta step_size base_lr server_lr server_learning_rate global_lr"
     ),
     (_SCHEDULE,): (
@@ -43,6 +43,7 @@ _WRITTEN: Mapping[tuple[str, ...], str] = {
     ("algorithm.optimizer", "algorithm.server_optimizer"): "optimizer optim opt server_optimizer",
     ("algorithm.local_learning_rate", "algorithm.learning_rate"): "client_lr local_lr client_learning_rate",
     ("algorithm.local_epochs",): "local_epochs client_epochs epochs_per_round",
+    ("algorithm.buffer",): "buffer_size",
     ("algorithm.local_steps",): "local_steps client_steps local_updates",
     ("algorithm.proximal",): "mu proximal_mu prox fedprox_mu",
     ("algorithm.nodes", "algorithm.agents"): (
@@ -55,7 +56,7 @@ _WRITTEN: Mapping[tuple[str, ...], str] = {
     ("algorithm.rounds", "algorithm.updates_per_node"): (
         "rounds num_rounds n_rounds num_server_rounds communication_rounds comm_rounds global_epochs global_rounds"
     ),
-    ("stop.epochs",): "epochs num_epochs n_epochs max_epochs max_epoch",
+    ("stop.epochs", "algorithm.local_epochs"): "epochs num_epochs n_epochs max_epochs max_epoch",
     ("stop.updates",): "steps num_steps max_steps iterations num_iterations max_iter n_iter updates",
     ("stop.virtual_seconds",): "time_limit max_time timeout duration",
     ("algorithm.batch_size",): (
@@ -125,24 +126,6 @@ def key_of(written: str) -> str:
     return written.partition(":")[0].partition(".")[2]
 
 
-_KEYS: Mapping[str, tuple[str, ...]] = {
-    "clients": ("nodes",),
-    "num_clients": ("nodes",),
-    "fraction": ("clients_per_round",),
-    "fraction_fit": ("clients_per_round",),
-    "min_fit_clients": ("clients_per_round",),
-    "rounds": ("updates_per_node",),
-    "num_rounds": ("rounds", "updates_per_node"),
-    "epochs": ("local_epochs",),
-    "lr": ("local_learning_rate", "learning_rate"),
-    "client_learning_rate": ("local_learning_rate",),
-    "server_learning_rate": ("learning_rate",),
-    "mu": ("proximal",),
-    "proximal_mu": ("proximal",),
-    "buffer_size": ("buffer",),
-}
-"""Names of keys in other frameworks and papers, and the keys that are meant, of which a section may have some."""
-
 _ALGORITHMS: Mapping[str, str] = {
     "fedprox": "fedavg with proximal: MU",
     "fedopt": "fedavg with server_optimizer",
@@ -164,9 +147,11 @@ def nearest_key(found: str, section: str, options: Sequence[str]) -> str:
 
     It names the key of ``options`` that is meant, what is written elsewhere for it, the nearest one, or all.
     """
-    here = [key for key in _KEYS.get(found, ()) if key in options]
+    known = [one for one in SYNONYMS.get(found.lower(), ()) if one.startswith("algorithm.") and ":" not in one]
+    here = [key for one in known if (key := key_of(one)) in options and key != found]
     if here:
-        return f"; did you mean {here[0]}?"
+        own = [key for key in here if key.startswith("local_")]  # of two rates that of a party, which others mean
+        return f"; did you mean {(own or here)[0]}?"
     elsewhere = meant(found, section, options)
     return did_you_mean(found, options) if elsewhere is None else f"; here it is {elsewhere}"
 
