@@ -23,7 +23,7 @@ import yaml
 STARTING = """
 import time
 began = time.perf_counter()
-from gossamer.studies.workers import workers_of
+from gossamer.studies.runs import workers_of
 with workers_of("ray", jobs=2):
     print(time.perf_counter() - began)
 """

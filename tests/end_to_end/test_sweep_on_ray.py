@@ -25,9 +25,8 @@ from gossamer.experiment.preparation.secrets import FILE, KeptSecret
 from gossamer.experiment.results.results_folder import packed, unpack
 from gossamer.extras import install_line
 from gossamer.runtimes import ray_extra
-from gossamer.studies.runs import StudyRun, each_seed
+from gossamer.studies.runs import MOST_TRIES, RayTasks, StudyRun, Workers, each_seed, made_there, workers_of
 from gossamer.studies.sweep import plan_sweep
-from gossamer.studies.workers import MOST_TRIES, RayTasks, Workers, made_there, workers_of
 
 SPEC = """
 algorithm: {name: gossip, nodes: 3, batch_size: 20, updates_per_node: 2}

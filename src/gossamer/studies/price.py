@@ -22,21 +22,21 @@ from gossamer.experiment.specs.spec import Experiment
 from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.report.curves import Point, price_figure
 from gossamer.report.figure import Figure
-from gossamer.studies.runs import StudyRun, each_seed
+from gossamer.studies.runs import Tell, workers_of
 from gossamer.studies.study import (
     ACCURACY,
     Remarks,
     Scores,
     Spec,
     Study,
-    check_folders,
     checked,
     experiment_of,
     needs_folder,
     nobody,
+    number,
+    study_of,
 )
 from gossamer.studies.sweep import check_runs
-from gossamer.studies.workers import Tell, workers_of
 
 # Variants of a private federation that its price is read off: without noise, each party alone, all rows in one place.
 #
@@ -276,26 +276,13 @@ def plan_price(
     check_runs(len(CALLED) + len(epsilons), seeds, jobs)
     needs_folder(out)
     experiment = _private(experiment_of(spec, settings))
-    remarks = Remarks()
+    remarks, left_out = Remarks(), dict[str, str]()
     prepared, plan = checked(experiment, NOISY, remarks)
-    shared = {NOISY: plan.words.shared}
-    left_out: dict[str, str] = {}
-    runs: list[StudyRun] = []
-    for name, make in _makers(experiment, partial(passes_of, prepared, plan), prepared, epsilons).items():
-        try:
-            found = make()
-            if name not in shared:
-                shared[name] = checked(found, name, remarks)[1].words.shared
-        except CallerError as problem:
-            left_out[name] = str(problem).removeprefix(f"{name}: ")
-            continue
-        runs += each_seed(name, found, seeds, out, len(runs))
-    check_folders(runs)
-    for line in [f"warning: {line}" for line in remarks.lines]:
-        tell(line)
+    first = _makers(experiment, partial(passes_of, prepared, plan), prepared, epsilons)
+    study = study_of(out, first, seeds, tell, remarks, {NOISY: plan.words.shared}, left_out)
     for name, why in left_out.items():
         tell(f"{CALLED.get(name, name)} is left out: {why}")
-    return Study(out, runs, shared), plan.guarantee, left_out
+    return study, plan.guarantee, left_out
 
 
 def _makers(
@@ -372,16 +359,15 @@ _NO_MODEL = (
 
 def rows(price: Price) -> list[tuple[str, ...]]:
     """Return the table: a row for each variant."""
-    fits = any(one.r2.values for one in price.scores.values())
-    kind = next((one.kind for one in price.scores.values()), ACCURACY)
-    head = ("", "epsilon", kind, "+-", *(["R2"] if fits else []), "virtual s", "MiB sent")
-    return [
-        head,
-        *(
-            _row(CALLED.get(name, f"federation, {name.replace('=', ' ')}"), one, fits)
-            for name, one in price.scores.items()
-        ),
-    ]
+    scores = price.scores
+    fits = any(one.r2.values for one in scores.values())
+    kind = next((one.kind for one in scores.values()), ACCURACY)
+    columns = ("epsilon", "score", "+-", *(["R2"] if fits else []), "virtual s", "MiB sent")
+    found = [("", *(kind if name == "score" else name for name in columns))]
+    for name, one in scores.items():
+        figures, called = one.figures(), CALLED.get(name, f"federation, {name.replace('=', ' ')}")
+        found.append((called, *(figures.get(column, "-") for column in columns)))
+    return found
 
 
 PRIVATE = (
@@ -397,18 +383,6 @@ def _protected(price: Price) -> str:
     return (
         f"Each {guarantee.unit} has epsilon {rounded_up(guarantee.epsilon)} at delta {guarantee.delta:g}, against "
         f"{guarantee.observer}."
-    )
-
-
-def _row(name: str, one: Scores, fits: bool) -> tuple[str, ...]:
-    return (
-        name,
-        "-" if one.epsilon is None else rounded_up(one.epsilon),
-        _value(one, one.score.mean),
-        _value(one, one.score.deviation),
-        *([_number(one.r2.mean, ".3f")] if fits else []),
-        _number(one.seconds.mean, ".4g"),
-        _number(None if one.size.mean is None else one.size.mean / 2**20, ".3g"),
     )
 
 
@@ -454,7 +428,7 @@ def _between(price: Price, first: str, second: str) -> str:
 
 def _scored(one: Scores) -> str:
     fit = "" if one.r2.mean is None else f" (R2 {one.r2.mean:.3f})"
-    return f"{_value(one, one.score.mean)}{fit}"
+    return f"{one.figures()['score']}{fit}"
 
 
 _WITH = {
@@ -469,13 +443,5 @@ def _resources(more: Scores, less: Scores) -> str:
     """Compare clock and bytes."""
     sent = (one.size.mean or 0.0 for one in (more, less))
     here, there = (f"{size / 2**20:.3g} MiB" if size else "nothing" for size in sent)
-    seconds = (_number(one.seconds.mean, ".4g") for one in (more, less))
+    seconds = (number(one.seconds.mean, ".4g") for one in (more, less))
     return f"It takes {next(seconds)} virtual seconds instead of {next(seconds)}, and sends {here} instead of {there}."
-
-
-def _value(one: Scores, value: float | None) -> str:
-    return _number(value, ".3f" if one.kind == ACCURACY else ".4g")
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else f"{value:{form}}"

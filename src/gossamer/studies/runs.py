@@ -10,21 +10,222 @@ it again, because a worker or this machine was lost, makes the same.
 
 from __future__ import annotations
 
+import platform
 import time
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, cast
 
-from gossamer.errors import CallerError, DataError, GossamerError, RunWarning, shortened
+from gossamer.errors import CallerError, DataError, GossamerError, RunWarning, counted, shortened
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.preparation.secrets import FILE, KeptSecret, NoiseSecret
-from gossamer.experiment.results.results_folder import CHECKPOINT, UNFINISHED, ResultsFolder, read_summary
+from gossamer.experiment.results.results_folder import (
+    CHECKPOINT,
+    UNFINISHED,
+    ResultsFolder,
+    packed,
+    read_summary,
+    unpack,
+)
 from gossamer.experiment.runs.repeating import resume_run
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.reading import read_spec, write_spec
 from gossamer.experiment.specs.spec import Experiment
+from gossamer.processes import results
+from gossamer.runtimes.ray_extra import ENDED, UNGUARDED, connected
+from gossamer.version import __version__
+
+# Workers that make the runs of a study: processes of this machine, or of a Ray cluster.
+
+# Runs as tasks of a Ray cluster, whose machines need not share any files.
+#
+# A task gets a run with its noise secret, makes it in a folder of its own, and returns the files. A task whose worker
+# was lost is given to another, with the same secret: so what it released is released again, and nothing more.
+
+MOST_TRIES = 3
+"""Workers that may be lost with one and the same run."""
+_LOST = f"{counted(MOST_TRIES, 'worker')} were lost with it, one after another, as happens where memory runs out"
+_AHEAD = 2
+"""Runs asked for a processor: none is idle in between, and a cluster that grows sees that more are needed."""
+_LEAVING = 5.0
+"""Seconds for workers to clear away what nobody waits for."""
+
+
+class RayTasks:
+    """Tasks with a processor each, and a GPU where a spec names one, begun in order.
+
+    Parameters
+    ----------
+    ray : module
+        The package, connected.
+    jobs : int, optional
+        Runs that are asked for at a time, at most; by default all, and Ray has them wait for processors.
+    """
+
+    remarks = (UNGUARDED,)
+
+    def __init__(self, ray: Any, jobs: int | None = None) -> None:
+        self._ray, self._jobs = ray, jobs
+
+    @property
+    def at_once(self) -> int:
+        """Runs that there are processors for, and that may be asked for."""
+        return self._jobs or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def outcomes(self, runs: Sequence[StudyRun], tell: Callable[[str], None]) -> Iterator[RunOutcome]:
+        """Make the runs, and write what comes back to their folders.
+
+        Raises
+        ------
+        CallerError
+            If Ray itself ends.
+        """
+        task = self._ray.remote(num_cpus=1, max_retries=0)(made_there)
+        waiting, asked, lost = deque(runs), dict[Any, StudyRun](), Counter[int]()
+        try:
+            while waiting or asked:
+                while waiting and len(asked) < (self._jobs or _AHEAD * self.at_once):
+                    one = waiting.popleft()
+                    asked[task.options(**_asked_for(one)).remote(one, one.begin(), __version__)] = one
+                (first, *_), _ = self._ray.wait(list(asked))
+                one = asked.pop(first)
+                found = self._found(first, one)
+                lost[one.number] += found is None
+                if found is None and lost[one.number] < MOST_TRIES:
+                    tell(f"{one.setting}, seed {one.seed}: its worker was lost, and it is taken up again")
+                    waiting.appendleft(one)
+                else:
+                    yield found or RunOutcome(one.number, _LOST, 0.0)
+        finally:
+            self._leave([*asked])
+
+    def _found(self, task: Any, one: StudyRun) -> RunOutcome | None:
+        """Return the outcome of a task that is done, with its files written; None if its worker was lost."""
+        errors = self._ray.exceptions
+        try:
+            outcome, files = self._ray.get(task)
+        except errors.RayTaskError as error:
+            return RunOutcome(one.number, _refused(error), 0.0)
+        except (errors.LocalRayletDiedError, errors.RaySystemError):
+            raise CallerError(f"{ENDED}; the same command goes on with what is left") from None
+        except errors.RayError:
+            return None
+        if files:
+            unpack(files, one.folder)
+        return cast("RunOutcome", outcome)
+
+    def _leave(self, asked: list[Any]) -> None:
+        """Have tasks that nobody waits for any longer end, and take away the folders that they work in."""
+        for task in asked:
+            self._ray.cancel(task)
+        if asked:
+            self._ray.wait(asked, num_returns=len(asked), timeout=_LEAVING)
+
+
+def _asked_for(one: StudyRun) -> dict[str, Any]:
+    """Options of a run's task: a GPU where its spec names one."""
+    return {"name": f"run {one.folder.name}", "num_gpus": int(one.experiment.compute.device == "cuda")}
+
+
+def made_there(one: StudyRun, secret: NoiseSecret | None, version: str) -> tuple[RunOutcome, dict[str, bytes]]:
+    """Make a run at a worker; return its outcome, and the files of its results folder by name."""
+    host = platform.node()
+    if version != __version__:
+        error = f"{host} has gossamer {__version__}, expected {version} as here; install the same on every machine"
+        return RunOutcome(one.number, error, 0.0), {}
+    with TemporaryDirectory(prefix="gossamer-") as place:
+        there = replace(one, folder=Path(place) / "run")
+        outcome = there.make(secret)
+        try:
+            files = packed(there.folder)
+        except DataError as large:
+            outcome, files = replace(outcome, error=outcome.error or str(large)), {}
+    return (replace(outcome, error=f"on {host}: {outcome.error}") if outcome.error else outcome), files
+
+
+def _refused(error: Exception) -> str:
+    """Reason why a worker could not even begin, such as a package that it lacks."""
+    cause = getattr(error, "cause", None) or error
+    last = ([line.strip() for line in str(cause).splitlines() if line.strip()] or [type(cause).__name__])[-1]
+    return f"a worker could not begin it: {last}; install gossamer and the spec's own packages on every machine"
+
+
+ENGINES = ("processes", "ray")
+Tell = Callable[[str], None]
+"""Is called with a line about how it goes."""
+
+
+class Workers(Protocol):
+    """Whoever makes runs."""
+
+    @property
+    def at_once(self) -> int:
+        """About how many runs are made at a time: the first of those that are not done."""
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Lines that people should know before the first run."""
+
+    def outcomes(self, runs: Sequence[StudyRun], tell: Tell) -> Iterator[RunOutcome]:
+        """Make the runs, begun in their order, and yield the outcome of each as it is done."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Processes of this machine; with one run at a time, this process.
+
+    Attributes
+    ----------
+    at_once : int
+        Number of runs at once.
+    remarks : sequence of str
+        Remarks, of which there are none.
+    """
+
+    at_once: int = 1
+    remarks: Sequence[str] = ()
+
+    def outcomes(self, runs: Sequence[StudyRun], tell: Tell) -> Iterator[RunOutcome]:
+        """Make the runs."""
+        return results(runs, self.at_once, in_order=False)
+
+
+@contextmanager
+def workers_of(engine: str | None = None, jobs: int | None = None, address: str | None = None) -> Iterator[Workers]:
+    """Workers, for as long as the block takes.
+
+    Parameters
+    ----------
+    engine : str, optional
+        ``processes`` of this machine, or ``ray``; by default ``ray`` where there is an address.
+    jobs : int, optional
+        Runs at a time, at most; by default one on this machine, and on Ray as many as it has processors.
+    address : str, optional
+        Address of a Ray cluster; by default Ray is started on this machine.
+
+    Raises
+    ------
+    CallerError
+        If there is no such engine, or Ray is not installed or does not answer.
+    """
+    engine = engine or ENGINES[address is not None]
+    if engine not in ENGINES:
+        raise CallerError(f"expected the engine {' or '.join(ENGINES)}, found {engine!r}")
+    if engine != "ray":
+        if address is not None:
+            raise CallerError(
+                f"--address {address} is of a Ray cluster, found --engine {engine} as well; leave one out"
+            )
+        yield Processes(jobs or 1)
+        return
+    with connected(address, jobs) as ray:
+        yield RayTasks(ray, jobs)
+
 
 _MISSING = "nothing"
 _NOT_YET = "0" * 32

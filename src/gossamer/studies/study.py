@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -24,8 +24,7 @@ from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.page import write_report
 from gossamer.report.records import read_records
 from gossamer.report.sections import Section
-from gossamer.studies.runs import StudyRun
-from gossamer.studies.workers import Tell, Workers
+from gossamer.studies.runs import StudyRun, Tell, Workers, each_seed
 from gossamer.version import __version__
 
 # Scores of runs that differ in their seed alone, in one figure.
@@ -99,6 +98,18 @@ class Scores:
             return None
         return -self.score.mean if self.kind == ACCURACY else self.score.mean
 
+    def figures(self) -> dict[str, str]:
+        """Figures for a table, by what stands above them; R2 only where there is one."""
+        digits = ".3f" if self.kind == ACCURACY else ".4g"
+        return {
+            "epsilon": "-" if self.epsilon is None else rounded_up(self.epsilon),
+            "score": number(self.score.mean, digits),
+            "+-": number(self.score.deviation, digits),
+            **({"R2": number(self.r2.mean, ".3f")} if self.r2.values else {}),
+            "virtual s": number(self.seconds.mean, ".4g"),
+            "MiB sent": number(None if self.size.mean is None else self.size.mean / 2**20, ".3g"),
+        }
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
@@ -111,6 +122,11 @@ class Scores:
             "delta": self.delta,
             "statuses": list(self.statuses),
         }
+
+
+def number(value: float | None, form: str) -> str:
+    """A figure in words; a dash where there is none."""
+    return "-" if value is None else f"{value:{form}}"
 
 
 def scores_of(summaries: Sequence[Mapping[str, Any]], *, shared: bool) -> Scores:
@@ -324,10 +340,56 @@ def experiment_of(spec: Spec, settings: Sequence[str]) -> Experiment:
     return found.model_copy(update={"dataset": found.dataset.complete()})
 
 
-def check_folders(runs: Sequence[StudyRun]) -> None:
-    """Raise CallerError unless every run's folder is empty, or of that run."""
+def study_of(
+    out: Path,
+    first: Mapping[str, Callable[[], Experiment]],
+    seeds: int,
+    tell: Tell,
+    remarks: Remarks,
+    shared: Mapping[str, bool] | None = None,
+    left_out: dict[str, str] | None = None,
+) -> Study:
+    """Check every setting and every folder; return the study, of which no run is made.
+
+    Parameters
+    ----------
+    out : Path
+        Folder of the study.
+    first : mapping of str to callable
+        Makers of the first spec of each setting.
+    seeds : int
+        Number of runs of each setting.
+    tell : callable
+        Is called with a line about each warning.
+    remarks : Remarks
+        Warnings so far.
+    shared : mapping of str to bool, optional
+        Settings that were checked already, and whether somebody has the run's model.
+    left_out : dict of str to str, optional
+        Gets the settings that cannot be run, and why; without it one such is an error.
+
+    Raises
+    ------
+    CallerError
+        If a setting cannot be run, or a folder has results of another spec.
+    """
+    found, runs = dict(shared or {}), list[StudyRun]()
+    for name, make in first.items():
+        try:
+            experiment = make()
+            if name not in found:
+                found[name] = checked(experiment, name, remarks)[1].words.shared
+        except CallerError as problem:
+            if left_out is None:
+                raise
+            left_out[name] = str(problem).removeprefix(f"{name}: ")
+            continue
+        runs += each_seed(name, experiment, seeds, out, len(runs))
     for one in runs:
         one.check_folder()
+    for line in remarks.lines:
+        tell(f"warning: {line}")
+    return Study(out, runs, found)
 
 
 def failed(study: Study) -> list[str]:

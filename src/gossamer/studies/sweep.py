@@ -6,26 +6,14 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gossamer.errors import SpecError, counted, shortened
 from gossamer.experiment.specs.folder_names import setting_name
-from gossamer.privacy.guarantees import rounded_up
-from gossamer.studies.runs import StudyRun, each_seed
-from gossamer.studies.study import (
-    ACCURACY,
-    Remarks,
-    Scores,
-    Spec,
-    Study,
-    check_folders,
-    checked,
-    experiment_of,
-    needs_folder,
-    nobody,
-)
-from gossamer.studies.workers import Tell, workers_of
+from gossamer.studies.runs import Tell, workers_of
+from gossamer.studies.study import Remarks, Scores, Spec, Study, experiment_of, needs_folder, nobody, study_of
 
 # Grids of settings: every combination of the values that some keys of a spec take.
 
@@ -257,17 +245,8 @@ def plan_sweep(
     combinations = settings_of(grid, spec_name(spec))
     check_runs(len(combinations), seeds, jobs)
     needs_folder(out)
-    runs: list[StudyRun] = []
-    shared: dict[str, bool] = {}
-    remarks = Remarks()
-    for setting in combinations:
-        first = experiment_of(spec, [*settings, *setting.overrides])
-        runs += each_seed(setting.name, first, seeds, out, len(runs))
-        shared[setting.name] = checked(first, setting.name, remarks)[1].words.shared
-    check_folders(runs)
-    for line in remarks.lines:
-        tell(f"warning: {line}")
-    return Study(out, runs, shared), combinations
+    first = {one.name: partial(experiment_of, spec, [*settings, *one.overrides]) for one in combinations}
+    return study_of(out, first, seeds, tell, Remarks()), combinations
 
 
 def spec_name(spec: Spec) -> str:
@@ -277,33 +256,16 @@ def spec_name(spec: Spec) -> str:
 
 def marked(found: Sweep) -> list[tuple[str, ...]]:
     """Rows of the table at the end, with the best setting marked."""
-    kinds = {score.kind for score in found.scores.values()}
+    kinds = " / ".join(sorted({score.kind for score in found.scores.values()})) or "score"
     fits = any(score.r2.values for score in found.scores.values())
-    head = ("", "setting", "runs", " / ".join(sorted(kinds)) or "score", "+-", *(["R2"] if fits else []), *_HEADS)
-    return [head, *(_row(found, setting.name, fits) for setting in found.settings)]
-
-
-_HEADS = ("epsilon", "virtual s", "MiB sent", "ended")
-
-
-def _row(found: Sweep, name: str, fits: bool) -> tuple[str, ...]:
-    score = found.scores.get(name)
-    if score is None:
-        return ("", name, "0", *["-"] * (2 + fits + len(_HEADS)))
-    digits = ".3f" if score.kind == ACCURACY else ".4g"
-    return (
-        "*" if name == found.best else "",
-        name,
-        str(len(score.statuses)),
-        _number(score.score.mean, digits),
-        _number(score.score.deviation, digits),
-        *([_number(score.r2.mean, ".3f")] if fits else []),
-        "none" if score.epsilon is None else rounded_up(score.epsilon),
-        _number(score.seconds.mean, ".4g"),
-        _number(None if score.size.mean is None else score.size.mean / 2**20, ".3g"),
-        ", ".join(sorted({*score.statuses})),
-    )
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else f"{value:{form}}"
+    columns = ("score", "+-", *(["R2"] if fits else []), "epsilon", "virtual s", "MiB sent")
+    rows = [("", "setting", "runs", *(kinds if name == "score" else name for name in columns), "ended")]
+    for setting in found.settings:
+        if (score := found.scores.get(setting.name)) is None:
+            rows.append(("", setting.name, "0", *["-"] * (len(columns) + 1)))
+            continue
+        figures = score.figures() | ({"epsilon": "none"} if score.epsilon is None else {})
+        best, ended = "*" if setting.name == found.best else "", ", ".join(sorted({*score.statuses}))
+        runs = str(len(score.statuses))
+        rows.append((best, setting.name, runs, *(figures.get(name, "-") for name in columns), ended))
+    return rows

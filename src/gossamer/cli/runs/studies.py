@@ -76,7 +76,7 @@ def sweep_command(options: argparse.Namespace) -> int:
 def make(study: Study, options: argparse.Namespace) -> None:
     """Make the runs of a study; an interrupt leaves those that are done, and says so."""
     from gossamer.cli.live import shown
-    from gossamer.studies.workers import workers_of
+    from gossamer.studies.runs import workers_of
 
     try:
         with workers_of(options.engine, options.jobs, options.address) as workers:
