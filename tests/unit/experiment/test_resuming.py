@@ -199,7 +199,7 @@ def test_a_run_goes_on_on_as_many_shards_as_it_had(killing: Killing, tmp_path: P
     checkpoints.write_checkpoint(folder, found.origin, state)
     for number in (0, "3", 3.0):
         _changed(folder, "shards", lambda _, number=number: number)
-        with pytest.raises(DataError, match="its number of shards is none"):
+        with pytest.raises(DataError, match="it does not say of which run it is"):
             resume(folder, engine=Inline())
     _changed(folder, "shards", lambda _: 3)
     resume(folder, engine=Inline())

@@ -19,7 +19,6 @@ import hashlib
 import importlib
 import inspect
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, ValidationError
 
 from gossamer.algorithms.table import registered_as
 from gossamer.bounded import MOST_RECORDS, read_file
@@ -51,7 +50,6 @@ REPRODUCIBLE = "0.1.0.dev0"
 FILE = "noise_secret.json"
 """Its name in a results folder."""
 SECRET_BYTES = 16
-_HEXADECIMAL = ("noise_secret", "run", "tested")
 _KNOWN = "count the run as one without a guarantee"  # a new secret would not be this run's
 
 
@@ -128,15 +126,15 @@ class KeptSecret:
         DataError
             If it cannot be written, or a secret is there already.
         """
-        content = {
-            "noise_secret": self.secret.value.hex(),
-            "run": self.run,
-            "made_by": self.made_by,
-            "gossamer": self.gossamer,
-            "tested": self.tested,
-        }
+        content = _Written(
+            noise_secret=self.secret.value.hex(),
+            run=self.run,
+            made_by=self.made_by,
+            gossamer=self.gossamer,
+            tested=self.tested,
+        )
         try:
-            write_private(folder / FILE, (json.dumps(content, indent=2) + "\n").encode(), what="noise secret")
+            write_private(folder / FILE, (content.model_dump_json(indent=2) + "\n").encode(), what="noise secret")
         except IdentityError as error:
             raise DataError(str(error)) from None
 
@@ -151,29 +149,25 @@ class KeptSecret:
         """
         path = folder / FILE
         try:
-            content: Any = json.loads(read_private(path, what="noise secret", known=_KNOWN))
+            found = _Written.model_validate_json(read_private(path, what="noise secret", known=_KNOWN))
         except IdentityError as error:
             raise DataError(str(error)) from None
-        except (ValueError, RecursionError):  # no JSON, or no text, or nested without end
-            content = None
-        if not _sound(content):
+        except ValidationError:
             raise DataError(
                 f"{path}: expected a noise secret as a run wrote it, found something else; nothing repeats it"
-            )
-        secret = NoiseSecret(bytes.fromhex(content["noise_secret"]))
-        return cls(secret, content["run"], content["made_by"], content["gossamer"], content["tested"])
+            ) from None
+        secret = NoiseSecret(bytes.fromhex(found.noise_secret))
+        return cls(secret, found.run, found.made_by, found.gossamer, found.tested)
 
 
-def _sound(content: Any) -> bool:
-    if not isinstance(content, dict) or set(content) != {"noise_secret", "run", "made_by", "gossamer", "tested"}:
-        return False
-    if not all(isinstance(value, str) for value in content.values()):
-        return False
-    return all(
-        re.fullmatch("[0-9a-f]{32}" if key != "tested" else "([0-9a-f]{32})?", value)
-        for key, value in content.items()
-        if key in _HEXADECIMAL
-    )
+class _Written(BaseModel, extra="forbid", strict=True):
+    """Content of the file."""
+
+    noise_secret: str = Field(pattern="^[0-9a-f]{32}$", repr=False)
+    run: str = Field(pattern="^[0-9a-f]{32}$")
+    made_by: str
+    gossamer: str
+    tested: str = Field(pattern="^([0-9a-f]{32})?$")
 
 
 def mark(seed: int) -> str:

@@ -17,11 +17,13 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from types import FrameType
 from typing import Any, Protocol
+
+from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError, with_config
 
 from gossamer.bounded import open_file, read_file
 from gossamer.errors import DataError, GossamerError, MalformedMessage, RunWarning, SpecError
@@ -186,6 +188,7 @@ _FIRST = b"gossamer checkpoint 3\n"
 _MOST_HEADER = 1 << 20
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Origin:
     """The run that a checkpoint is of, and what it was given that is in no spec.
@@ -212,7 +215,7 @@ class Origin:
     traced: bool
     measured: bool
     ranges: Mapping[str, float] | None = None
-    shards: int | None = None
+    shards: PositiveInt | None = None
 
 
 @dataclass
@@ -316,10 +319,10 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             if file.read(len(_FIRST)) != _FIRST:
                 raise _malformed(path, "it begins with something else")
             digest, line = file.readline(_MOST_HEADER), file.readline(_MOST_HEADER)
-            header = _header(path, line)
-            if header["gossamer"] != __version__:
+            origin = _header(path, line)
+            if origin.gossamer != __version__:
                 raise DataError(
-                    f"{path}: made by gossamer {header['gossamer'][:40]}, and this is {__version__}, which does other "
+                    f"{path}: made by gossamer {origin.gossamer[:40]}, and this is {__version__}, which does other "
                     "things in between; go on with that version, or run the spec as a new run"
                 )
             body = file.read()
@@ -328,14 +331,13 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             if not (folder / SECRET).exists():  # of a run with something to hide it is the key
                 why += f", or its key is lost: expected the run's noise secret, {SECRET}, found none"
             raise _malformed(path, why)
-        if header["spec"] != spec_digest(folder):
+        if origin.spec != spec_digest(folder):
             raise DataError(
                 f"{path}: of another spec than {folder / 'spec.yaml'}, found beside it; bring back the one it was made "
                 "with, or run this one as a new run"
             )
     except OSError as error:
         raise _unreadable(path, error) from None
-    origin = Origin(**{item.name: header[item.name] for item in fields(Origin)})
     return Checkpoint(path, origin, body)
 
 
@@ -354,26 +356,14 @@ def _digest(pieces: Iterable[Buffer], key: bytes) -> bytes:
     return digest.hexdigest().encode() + b"\n"
 
 
-def _header(path: Path, line: bytes) -> dict[str, Any]:
+def _header(path: Path, line: bytes) -> Origin:
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or found.keys() != _FIELDS.keys():
-        raise _malformed(path, "it does not say of which run it is")
-    ranges = found["ranges"] or {}
-    numbers = isinstance(ranges, dict) and all(isinstance(value, float) for value in ranges.values())
-    if not numbers or not all(isinstance(found[name], kind) for name, kind in _FIELDS.items() if kind is not None):
-        raise _malformed(path, "what it says of its run has other types")
-    if found["shards"] is not None and not (type(found["shards"]) is int and found["shards"] > 0):
-        raise _malformed(path, "its number of shards is none")
-    return found
+        return _ORIGIN.validate_json(line, strict=True)
+    except ValidationError:
+        raise _malformed(path, "it does not say of which run it is") from None
 
 
-_FIELDS: dict[str, type | None] = {
-    **{"gossamer": str, "spec": str, "run": str, "traced": bool, "measured": bool},
-    **{"ranges": None, "shards": None},
-}
+_ORIGIN = TypeAdapter(Origin)
 
 
 def _unreadable(path: Path, error: OSError) -> DataError:

@@ -167,12 +167,14 @@ class Run:
         ready = time.perf_counter()
         self.records = RunRecords(prepared, plan, simulator, sides, self.folder, self.started, ready, self.ranges)
         self.records.book = self.book
-        records, hearers = self.records, [self.node_records, self.progress, *filter(None, [self.tracking])]
+        records, told = self.records, [self.node_records.looked, self.progress.looked]
+        if self.tracking is not None:
+            told.append(self.tracking.looked)
 
         def publish(row: Row, fit: Fit) -> None:  # those who are told know nothing of the evaluator: a run is no circle
             records.add(row, fit)
-            for one in hearers:
-                one.looked(row)
+            for tell in told:
+                tell(row)
 
         spent = lambda: plan.spent(sides.ledgers)  # noqa: E731
         self.evaluator = Evaluator(prepared, plan, simulator, spent, publish, self.progress.updated, self.measure)

@@ -109,18 +109,23 @@ class Progress(Protocol):
 
     def planned(self, plan: Plan) -> None:
         """The run is planned."""
+        return None
 
     def began(self, run: Watched) -> None:
         """The run has begun."""
+        return None
 
     def remarked(self, line: str) -> None:
         """There is something that people should know."""
+        return None
 
     def updated(self, updates: int) -> None:
         """So many updates have been made."""
+        return None
 
     def looked(self, row: Row) -> None:
         """The run was evaluated."""
+        return None
 
 
 class NullProgress(Progress):
