@@ -175,6 +175,21 @@ def mark(seed: int) -> str:
     return f"{derive(seed, 'mark of the run'):032x}"
 
 
+def check_mark(folder: Path, found: str, expected: str) -> None:
+    """Raise unless a run has the mark of the one in ``folder``.
+
+    Raises
+    ------
+    DataError
+        If it would be a release of its own.
+    """
+    if found != expected:
+        raise DataError(
+            f"{folder}: the spec, its data, or the files or the code that it names are not what they were, so this "
+            "would be another run; bring them back, or run the spec as a new run"
+        )
+
+
 def secret_seed(
     prepared: Prepared, noise: Iterable[Mapping[str, Any]], purpose: str = "run", secret: NoiseSecret | None = None
 ) -> int:

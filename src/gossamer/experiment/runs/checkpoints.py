@@ -29,7 +29,7 @@ from gossamer.bounded import open_file, read_file
 from gossamer.errors import DataError, GossamerError, MalformedMessage, RunWarning, SpecError
 from gossamer.experiment.preparation.driving import Keeper, Patience
 from gossamer.experiment.preparation.secrets import FILE as SECRET
-from gossamer.experiment.preparation.secrets import KeptSecret
+from gossamer.experiment.preparation.secrets import KeptSecret, check_mark
 from gossamer.experiment.results.results_folder import CHECKPOINT
 from gossamer.files import replaced
 from gossamer.numbers import real_number
@@ -267,11 +267,7 @@ class Checkpoint:
             In one line.
         """
         folder, origin = self.path.parent, self.origin
-        if run != origin.run:
-            raise DataError(
-                f"{folder}: the spec, its data, or the files or the code that it names are not what they were, so this "
-                "would be another run; bring them back, or run the spec as a new run"
-            )
+        check_mark(folder, run, origin.run)
         for name, before, now in (("trace", origin.traced, traced), ("measure", origin.measured, measured)):
             if before and not now:
                 raise SpecError(f"{folder}: the run was given a {name}, found none to go on with; give the same one")

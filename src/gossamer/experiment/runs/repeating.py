@@ -19,13 +19,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
-from gossamer.algorithms.plan import Plan
 from gossamer.bounded import MOST_RECORDS, read_file, real_path
 from gossamer.data.memory import Data
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import FromMemory, Prepared, nodes_of, prepare
-from gossamer.experiment.preparation.secrets import FILE, KeptSecret, mark, secret_seed, test_mark
+from gossamer.experiment.preparation.secrets import FILE, KeptSecret, check_mark, mark, secret_seed, test_mark
 from gossamer.experiment.results.observing import Measure
 from gossamer.experiment.results.records import Result
 from gossamer.experiment.results.results_folder import (
@@ -128,7 +127,7 @@ def resume_run(
         resumed = read_checkpoint(path)
         goes_on = _engine_of(path, resumed.origin.shards, engine)
         experiment = read_spec(path / "spec.yaml")
-        kept = _resumed_secret(path, experiment)
+        kept = _kept_secret(path) if experiment.secretive else None
         prepared = prepare(experiment, FromMemory(data, module))
         if kept is not None:
             check_tested(path, kept, prepared)
@@ -180,13 +179,11 @@ def _resumed_folder(results: str | Path) -> Path:
     )
 
 
-def _resumed_secret(path: Path, experiment: Experiment) -> KeptSecret | None:
-    if not experiment.secretive:
-        return None
+def _kept_secret(path: Path) -> KeptSecret:
     if not (path / FILE).exists():
         raise DataError(
-            f"{path}: expected the run's noise secret, {FILE}, found none; without it nobody can go on with the run's "
-            "noise: run the spec as a new run"
+            f"{path}: expected the run's noise secret, {FILE}, found none; without it nobody can repeat the run, or go "
+            "on with its noise: run the spec as a new run"
         )
     return KeptSecret.read(path)
 
@@ -233,8 +230,16 @@ class Earlier:
             If it is not a run's folder, or not whole.
         """
         summary = read_summary(path)
-        ended = summary.get("status") not in ("interrupted", "running")
-        return cls(path, _read_rows(path / _METRICS), summary, _read_model(path / _MODEL) if ended else None)
+        ended = summary.get("status") not in UNFINISHED
+        try:
+            rows = _read_rows(path / _METRICS)
+            model = load_file(path / _MODEL) if ended else None
+        except (OSError, ValueError, SafetensorError) as error:
+            raise DataError(
+                f"{path}: the results cannot be read ({getattr(error, 'strerror', None) or error}), so no repeat can "
+                "be held against them; bring back what the run wrote"
+            ) from None
+        return cls(path, rows, summary, model)
 
     def check(self, result: Result) -> None:
         """Raise DataError unless a repeat gave the same; of a run that did not end, as far as it came."""
@@ -272,39 +277,20 @@ class Earlier:
 def _read_rows(path: Path) -> list[dict[str, Any]]:
     """A row a line; one that a killed process did not finish is none."""
     rows = []
-    for number, line in enumerate(_bytes(path, missing=False).split(b"\n")[:-1], 1):
+    for number, line in enumerate(read_file(path, MOST_RECORDS).split(b"\n")[:-1], 1):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            raise _unreadable(path, f"line {number} is no row of metrics")
+            raise ValueError(f"{path.name}: line {number} is no row of metrics")
         rows.append(row)
     return rows
 
 
-def _read_model(path: Path) -> Mapping[str, npt.NDArray[Any]]:
-    try:
-        return load_file(path)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise _unreadable(path, str(error)) from None
-
-
-def _bytes(path: Path, *, missing: bool = True) -> bytes:
-    """The content of a file; nothing where it may be ``missing``."""
-    try:
-        return read_file(path, MOST_RECORDS)
-    except OSError as error:
-        if missing and not path.exists():
-            return b""
-        raise _unreadable(path, error.strerror or str(error)) from None
-
-
-def _unreadable(path: Path, why: str) -> DataError:
-    return DataError(
-        f"{path.parent}: the results cannot be read ({path.name}: {why}), so no repeat can be held against them; bring "
-        "back what the run wrote"
-    )
+def _bytes(path: Path) -> bytes:
+    """Content of a file; nothing where there is none."""
+    return read_file(path, MOST_RECORDS) if path.exists() else b""
 
 
 def _alike(earlier: Any, new: Any) -> bool:
@@ -362,7 +348,8 @@ def repeat_run(
     with threadpool_limits(1), results_folder(out, overwrite=overwrite) as folder:
         prepared = prepare(experiment, FromMemory(data, module))
         plan = plan_run(prepared)
-        _check_same(path, kept, prepared, plan)
+        check_mark(path, mark(secret_seed(prepared, plan.noise, "run", kept.secret)), kept.run)
+        check_tested(path, kept, prepared)
         with tracing(trace, prepared) as watch:
             told = progress or NullProgress()
             result = Run(prepared, plan, folder, progress=told, watch=watch, secret=kept.secret).go()
@@ -387,9 +374,7 @@ def _secret_of(path: Path, experiment: Experiment) -> KeptSecret:
             f"{path}: this run has no noise secret, because its noise is reproducible or it has none; gossamer run "
             f"{path / 'spec.yaml'} repeats it"
         )
-    if not (path / FILE).exists():
-        raise DataError(f"{path}: expected the run's noise secret, {FILE}, found none; without it nobody can repeat it")
-    kept = KeptSecret.read(path)
+    kept = _kept_secret(path)
     if kept.made_by != "run":
         raise SpecError(
             f"{path}: expected the results of gossamer run, found those of something else ({kept.made_by}); what made "
@@ -401,16 +386,6 @@ def _secret_of(path: Path, experiment: Experiment) -> KeptSecret:
             "with that version, or run its spec as a new run"
         )
     return kept
-
-
-def _check_same(path: Path, kept: KeptSecret, prepared: Prepared, plan: Plan) -> None:
-    """Raise unless all that decides gradients is what it was, otherwise this is a release of its own; and the test."""
-    if mark(secret_seed(prepared, plan.noise, "run", kept.secret)) != kept.run:
-        raise DataError(
-            f"{path}: the spec, its data, or the files or the code that it names are not what they were, so this would "
-            "be another run; bring them back, or run the spec as a new run"
-        )
-    check_tested(path, kept, prepared)
 
 
 def check_tested(path: Path, kept: KeptSecret, prepared: Prepared) -> None:
