@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-costs test-slow test-deployment test-deployment-again fault-seeds drill lint \
+.PHONY: help demo test test-long test-costs test-slow test-deployment test-deployment-again fault-seeds drill lint \
 	types docs check bench bench-peers experiments experiments-again sbom audit wheel constraints-hashed nightly clean
 
 help: ## list the commands
@@ -25,14 +25,18 @@ demo: $(READY) ## eight nodes learn digits without a server, one of them ten tim
 	@$(BIN)/gossamer run examples/digits-gossip.yaml --out runs/demo --overwrite
 
 # A worker for each core: more threads in each of them would wait for one another.
-test test-costs test-slow test-deployment test-deployment-again: export OMP_NUM_THREADS = 1
+test test-long test-costs test-slow test-deployment test-deployment-again: export OMP_NUM_THREADS = 1
 # Commands that tests start find modules compiled, also where the environment asks Python to write none.
-test test-costs test-slow test-deployment test-deployment-again fault-seeds drill: export PYTHONDONTWRITEBYTECODE =
+test test-long test-costs test-slow test-deployment test-deployment-again fault-seeds drill: export PYTHONDONTWRITEBYTECODE =
 
 test: $(READY) ## run the tests (what CI runs)
-	@$(BIN)/python -m pytest -n auto --dist worksteal --day
+	@$(BIN)/python -m pytest -n auto --dist worksteal --length short
 
-test-costs: $(READY) ## run those that take long as well, and measure which do (tests/costs.tsv; before a release)
+# They may run beside others, whose failures are not to be forgotten.
+test-long: $(READY) ## run those that take longer, a third of a second and more (what CI runs, too)
+	@$(BIN)/python -m pytest -n auto --dist worksteal --length long -p no:lfplugin
+
+test-costs: $(READY) ## run both, and measure which take longer (tests/costs.tsv)
 	@$(BIN)/python -m pytest -n auto --dist worksteal --costs
 
 test-slow: $(READY) ## also run statistical, parity and full-size tests, and all cases of every test (nightly)

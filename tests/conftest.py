@@ -19,8 +19,8 @@ from gossamer.experiment.preparation import secrets as run_secrets
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run statistical, parity and full-size tests")
-    parser.addoption("--day", action="store_true", help="leave out what takes long (tests/costs.py)")
-    parser.addoption("--costs", action="store_true", help="measure how long each test takes, for --day")
+    parser.addoption("--length", choices=["short", "long"], help="run what takes so long alone (tests/costs.py)")
+    parser.addoption("--costs", action="store_true", help="measure how long each test takes, for --length")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,9 +36,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--slow"):
         return
     kept = sampling.sampled(items)
-    if config.getoption("--day"):
-        by_day = costs.affordable((item.nodeid for item in kept), costs.known())
-        kept = [item for item in kept if item.nodeid in by_day]
+    if (length := config.getoption("--length")) is not None:
+        short = costs.short((item.nodeid for item in kept), costs.known())
+        kept = [item for item in kept if (item.nodeid in short) == (length == "short")]
     left_out = {*items} - {*kept}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = kept

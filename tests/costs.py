@@ -1,4 +1,4 @@
-"""What a test costs: by day tests run that take little of a processor, by night all.
+"""What a test costs: `make test` runs what takes little of a processor, `make test-long` the rest.
 
 ``costs.tsv`` has the cases of tests that took over ``DEAR`` processor seconds when they were last measured
 (``make test-costs``). A case that is not in it, because it is new or has another name, counts as cheap.
@@ -15,7 +15,7 @@ import pytest
 
 TABLE = Path(__file__).with_name("costs.tsv")
 DEAR = 0.35  # processor seconds
-# The cheapest case of a test that has dear ones alone runs by day as well, unless it takes more than this.
+# The cheapest case of a test that has dear ones alone counts as short, too, unless it takes more than this.
 MOST = 0.75
 
 
@@ -25,8 +25,8 @@ def known() -> dict[str, float]:
     return {case: float(seconds) for seconds, case in rows}
 
 
-def affordable(cases: Iterable[str], costs: Mapping[str, float]) -> set[str]:
-    """Cases that run by day.
+def short(cases: Iterable[str], costs: Mapping[str, float]) -> set[str]:
+    """Cases that do not take long.
 
     Parameters
     ----------
