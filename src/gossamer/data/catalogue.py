@@ -67,7 +67,6 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 _BUNDLED = Path(__file__).parent
-_LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,8 @@ class KnownDataset:
 
     Attributes
     ----------
-    name, description, homepage : str
-        Name, what it is in words, and address of where it comes from.
+    name, description : str
+        Name, and what it is in words.
     format : str
         Format of its files.
     files : tuple of str
@@ -101,7 +100,6 @@ class KnownDataset:
 
     name: str
     description: str
-    homepage: str
     format: Format
     files: tuple[str, ...]
     train_examples: int
@@ -113,11 +111,6 @@ class KnownDataset:
     layout: Layout = "dense"
     divisor: float | None = None
     others: tuple[KnownDataset, ...] = ()
-
-    @property
-    def in_folder(self) -> bool:
-        """Whether it is a folder that is read, and not one file or two."""
-        return len(self.files) > 2
 
     @property
     def forms(self) -> tuple[KnownDataset, ...]:
@@ -157,9 +150,13 @@ class KnownDataset:
         found = find_together(self.files, places)
         if found is None:
             raise missing(self.name, [form.files for form in self.forms], places)
-        if self.in_folder:
+        if len(found) > 2:
             return found[0].parent, None
         return found[0], found[1] if len(found) > 1 else None
+
+    def place(self, folders: Sequence[Path]) -> Path | None:
+        """The file or folder of its training examples; None where it is in none of ``folders``."""
+        return self.locate(folders)[0] if not self.files or find_together(self.files, folders) else None
 
 
 def _libsvm(
@@ -168,12 +165,10 @@ def _libsvm(
     files: tuple[str, ...],
     sizes: tuple[int, int | None, int, int],
     labels: tuple[int, ...] | None = (-1, 1),
-    page: str = "binary",
     picture: tuple[int, int, int] | None = None,
     layout: Layout = "dense",
 ) -> KnownDataset:
-    homepage = f"{_LIBSVM}/{page}.html"
-    return KnownDataset(name, description, homepage, "libsvm", files, *sizes, labels, picture, layout)
+    return KnownDataset(name, description, "libsvm", files, *sizes, labels, picture, layout)
 
 
 _TEN = tuple(range(10))
@@ -184,7 +179,6 @@ def _cifar10() -> KnownDataset:
     whole = KnownDataset(
         "cifar10",
         "colour photographs, 32 x 32",
-        "https://www.cs.toronto.edu/~kriz/cifar.html",
         "cifar10",
         ("cifar-10-python.tar",),
         *(50_000, 10_000, 3_072, 10),
@@ -207,7 +201,6 @@ _ALL = (
     KnownDataset(
         "digits",
         "handwritten digits, 8 x 8, bundled",
-        "https://archive.ics.uci.edu/dataset/80",
         "npz",
         (),
         *(1797, None, 64, 10),
@@ -218,7 +211,6 @@ _ALL = (
     KnownDataset(
         "mnist",
         "handwritten digits, 28 x 28",
-        "http://yann.lecun.com/exdb/mnist/",
         "idx",
         TRAIN + TEST,
         *(60_000, 10_000, 784, 10),
@@ -235,7 +227,6 @@ _ALL = (
         ("usps", "usps.t"),
         (7_291, 2_007, 256, 10),
         tuple(range(1, 11)),
-        page="multiclass",
         picture=(1, 16, 16),
     ),
     _libsvm(

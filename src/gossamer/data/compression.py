@@ -10,11 +10,11 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gossamer.bounded import in_bytes, open_file, read_file
+from gossamer.bounded import in_bytes, open_file
 from gossamer.errors import DataError
 
 MOST_DATA = 1 << 34
@@ -45,38 +45,9 @@ def variant(folder: Path, name: str) -> Path | None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The contents of a file, decompressed where its name ends in .gz, .bz2 or .xz.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, is damaged, or grows by more than files of data do.
-    """
-    try:
-        content = read_file(path, MOST_DATA)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    if path.suffix not in _READERS:
-        return content
-    try:
-        return b"".join(_pieces(path, io.BytesIO(content)))
-    except DataError:
-        raise
-    except (ValueError, *_DAMAGED) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path} is damaged or not a {path.suffix} file ({error}); get the file again")
-
-
-def _pieces(path: Path, file: io.BytesIO) -> Iterator[bytes]:
-    produced = 0
-    with _READERS[path.suffix](file) as stream:
-        while piece := stream.read(_PIECE):
-            produced += len(piece)
-            check_growth(str(path), produced, file.tell())
-            yield piece
+    """The contents of a file, decompressed where its name ends in .gz, .bz2 or .xz; refused as `opened` refuses."""
+    with opened(path) as file:
+        return b"".join(iter(lambda: file.read(_PIECE), b""))
 
 
 @contextmanager
@@ -89,16 +60,18 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         If it is no regular file, cannot be read or is damaged, or grows by more than files of data do; also while it
         is read.
     """
+    reader = _READERS.get(path.suffix, nullcontext)
     try:
         with open_file(path, MOST_DATA) as file:
-            if path.suffix not in _READERS:
-                yield file
-                return
             try:
-                with _READERS[path.suffix](file) as stream:
+                with reader(file) as stream:
                     yield io.BufferedReader(_BoundedStream(str(path), stream, file), _PIECE)
             except _DAMAGED as error:
-                raise _damaged(path, error) from error
+                if reader is nullcontext:
+                    raise
+                raise DataError(
+                    f"{path} is damaged or not a {path.suffix} file ({error}); get the file again"
+                ) from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 

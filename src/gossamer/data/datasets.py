@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gossamer.data.catalogue import KNOWN, KnownDataset
+from gossamer.data.catalogue import KNOWN
 from gossamer.data.catalogue import search_path as search_path
 from gossamer.data.columns import TargetRange
 from gossamer.data.declaration import Classes, Declaration, choose_layout, classes_of
@@ -269,58 +269,23 @@ class Dataset:
         return split.targets if self.target_range is None else self.target_range.exactly(split.targets)
 
 
-@dataclass(frozen=True)
-class DatasetRecord:
-    """A line of ``gossamer datasets``.
-
-    ``path`` is None where the files were not found; the sizes, where settings say them; ``files`` is empty where there
-    is nothing to look for.
-    """
+class DatasetRecord(NamedTuple):
+    """A line of ``gossamer datasets``; ``path`` is None where the files were not found, or there are none."""
 
     name: str
     description: str
-    homepage: str
-    train_examples: int | None
-    test_examples: int | None
-    features: int | None
-    classes: int | None
     files: tuple[str, ...]
     path: Path | None
 
 
-@dataclass(frozen=True)
-class _Origin:
-    """Files to read and their format, once names are resolved."""
-
-    train: Path
-    test: Path | None
-    format: Format
-    known: KnownDataset | None
-
-
 def known_datasets() -> list[DatasetRecord]:
     """Every data set known by name, and where its files are."""
+    folders = search_path()
+    known = [each.found(folders) for each in KNOWN.values()]
     return [
-        DatasetRecord(
-            known.name,
-            known.description,
-            known.homepage,
-            known.train_examples,
-            known.test_examples,
-            known.features,
-            known.classes,
-            known.files,
-            _path_or_none(known),
-        )
-        for known in (each.found(search_path()) for each in KNOWN.values())
-    ] + [DatasetRecord(GENERATED, "drawn: a regression of many owners", "", None, None, None, None, (), None)]
-
-
-def _path_or_none(known: KnownDataset) -> Path | None:
-    try:
-        return known.locate()[0]
-    except DataError:
-        return None
+        *(DatasetRecord(each.name, each.description, each.files, each.place(folders)) for each in known),
+        DatasetRecord(GENERATED, "drawn: a regression of many owners", (), None),
+    ]
 
 
 def load_dataset(settings: DatasetSettings) -> Dataset:
@@ -343,12 +308,15 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
         do not fit together, or nothing is left to test on.
     """
     if settings.synthetic is not None:
-        origin = f"drawn with seed {settings.synthetic.seed}"
-        return dataset_of(settings, *graph_regression(settings.synthetic), Path(settings.name), origin)
+        source = f"drawn with seed {settings.synthetic.seed}"
+        return dataset_of(settings, *graph_regression(settings.synthetic), Path(settings.name), source)
     settings = settings.complete()
-    origin = _resolve(settings)
-    train, own_test = read_files(origin.format, origin.train, origin.test, settings)
-    return dataset_of(settings, train, own_test, origin.train, _described(origin), origin.format)
+    path, test_path, form = _files(settings)
+    known = KNOWN.get(settings.name)
+    train, own_test = read_files(form, path, test_path, settings)
+    source = str(path) if known is None or known.files else "bundled"
+    source += f"; test examples from {test_path}" if test_path else ""
+    return dataset_of(settings, train, own_test, path, source, form)
 
 
 def dataset_of(
@@ -399,35 +367,31 @@ def dataset_of(
     )
 
 
-def _resolve(settings: DatasetSettings) -> _Origin:
-    known = KNOWN.get(settings.name)
-    if settings.path is None:
-        if settings.name == IN_MEMORY:
-            raise DataError(
-                "dataset: these examples were given from memory, and no file has them; run it from Python with the "
-                "same arrays: gs.run(spec, data=gs.Data(...))"
-            )
-        if known is None:
-            raise DataError(
-                f"no data set is called {settings.name!r}; known are {', '.join([*KNOWN, GENERATED])}; "
-                "for your own files give their path"
-            )
+def _files(settings: DatasetSettings) -> tuple[Path, Path | None, Format]:
+    """The training file, that of test examples if it is another one, and their format."""
+    known, path = KNOWN.get(settings.name), settings.path
+    if path is not None:
+        path = path.expanduser()
+        if not path.exists():
+            raise DataError(f"data set {settings.name!r}: there is no file or folder {path}; correct its path")
+        if known is not None:
+            known = known.found([path]) if path.is_dir() else known.of_file(path)
+        train, test = known.locate([path]) if known and path.is_dir() else (path, None)
+    elif settings.name == IN_MEMORY:
+        raise DataError(
+            "dataset: these examples were given from memory, and no file has them; run it from Python with the same "
+            "arrays: gs.run(spec, data=gs.Data(...))"
+        )
+    elif known is None:
+        raise DataError(
+            f"no data set is called {settings.name!r}; known are {', '.join([*KNOWN, GENERATED])}; "
+            "for your own files give their path"
+        )
+    else:
         known = known.found(search_path())
         train, test = known.locate()
-    else:
-        path = settings.path.expanduser()
-        if known is not None and known.others:
-            known = known.found([path]) if path.is_dir() else known.of_file(path)
-        train, test = _at(path, settings.name, known)
     test = settings.test_path.expanduser() if settings.test_path else test
-    form = settings.format or (known.format if known else infer_format(train))
-    return _Origin(train, test, form, known)
-
-
-def _at(path: Path, name: str, known: KnownDataset | None) -> tuple[Path, Path | None]:
-    if not path.exists():
-        raise DataError(f"data set {name!r}: there is no file or folder {path}; correct its path")
-    return known.locate([path]) if known and path.is_dir() else (path, None)
+    return train, test, settings.format or (known.format if known else infer_format(train))
 
 
 def _hold_out(examples: Labelled, settings: DatasetSettings) -> tuple[Labelled, Labelled]:
@@ -450,8 +414,3 @@ def _take(examples: Labelled, chosen: npt.NDArray[np.bool_]) -> Labelled:
     features, labels = examples.features[chosen], examples.labels[chosen]
     places = None if examples.places is None else examples.places.take(chosen)
     return replace(examples, features=features, labels=labels, owners=owners, persons=persons, places=places)
-
-
-def _described(origin: _Origin) -> str:
-    place = str(origin.train) if origin.known is None or origin.known.files else "bundled"
-    return f"{place}; test examples from {origin.test}" if origin.test else place

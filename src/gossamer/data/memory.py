@@ -381,8 +381,10 @@ def _names(names: Sequence[str] | None, features: Features) -> tuple[str, ...] |
 
 
 def _target_range(given: Any) -> TargetRange | NoTargetRange | None:
-    if given is None or (isinstance(given, str) and given == "none"):
-        return given
+    if given is None:
+        return None
+    if isinstance(given, str) and given == "none":
+        return "none"
     try:
         return TargetRange.model_validate(given.tolist() if isinstance(given, np.ndarray) else given)
     except ValidationError as error:
