@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
-from gossamer.data.cifar import BINARY, NAMES, PYTHON
+from gossamer.data.array_files import TEST, TRAIN
 from gossamer.data.compression import COMPRESSIONS, variant
-from gossamer.data.idx import TEST, TRAIN
+from gossamer.data.picture_files import BINARY, NAMES, PYTHON
 from gossamer.data.settings import Format, Layout
 from gossamer.errors import DataError
 from gossamer.files import cache_home

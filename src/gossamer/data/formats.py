@@ -7,18 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gossamer.data.array_files import read_idx_folder, read_libsvm, read_npz
 from gossamer.data.catalogue import KNOWN
-from gossamer.data.cifar import BINARY, PYTHON, read_cifar10
 from gossamer.data.columns import Column
 from gossamer.data.compression import COMPRESSIONS, variant
-from gossamer.data.csv_files import csv_table
 from gossamer.data.examples import Labelled, Pair, are_numbers
-from gossamer.data.idx import read_idx_folder
-from gossamer.data.images import read_images
-from gossamer.data.libsvm import read_libsvm
-from gossamer.data.npz import read_npz
+from gossamer.data.picture_files import BINARY, PYTHON, read_cifar10, read_images
 from gossamer.data.settings import TABLES, DatasetSettings, Format, NoScale
 from gossamer.data.table import Wanted, read_rows
+from gossamer.data.table_files import table_file
 from gossamer.errors import DataError, SpecError
 
 _SUFFIXES: dict[str, Format] = {
@@ -83,14 +80,11 @@ def wanted_of(settings: DatasetSettings) -> Wanted:
     )
 
 
-def _csv(path: Path, settings: DatasetSettings) -> Pair:
-    return read_rows(csv_table(path, settings.csv), wanted_of(settings)), None
+def _table(form: Format) -> Callable[[Path, DatasetSettings], Pair]:
+    def read(path: Path, settings: DatasetSettings) -> Pair:
+        return read_rows(table_file(path, form, settings.csv), wanted_of(settings)), None
 
-
-def _parquet(path: Path, settings: DatasetSettings) -> Pair:
-    from gossamer.data.parquet import parquet_table
-
-    return read_rows(parquet_table(path), wanted_of(settings)), None
+    return read
 
 
 def _libsvm(path: Path, settings: DatasetSettings) -> Pair:
@@ -107,8 +101,8 @@ _READERS: dict[Format, _FormatReader] = {
     "images": _FormatReader(lambda path, settings: read_images(path), divisor=255.0),
     "cifar10": _FormatReader(lambda path, settings: read_cifar10(path), divisor=255.0),
     "npz": _FormatReader(lambda path, settings: read_npz(path)),
-    "csv": _FormatReader(_csv, _OF_TABLES),
-    "parquet": _FormatReader(_parquet, _OF_TABLES),
+    "csv": _FormatReader(_table("csv"), _OF_TABLES),
+    "parquet": _FormatReader(_table("parquet"), _OF_TABLES),
     "libsvm": _FormatReader(_libsvm, frozenset({"first_index"})),
 }
 

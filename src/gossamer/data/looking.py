@@ -15,16 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from gossamer.data.cells import Cells, as_number, is_missing
 from gossamer.data.columns import CsvSettings
 from gossamer.data.compression import opened
-from gossamer.data.csv_files import SEP, WrongHeader, csv_table
 from gossamer.data.formats import infer_format
 from gossamer.data.settings import TABLES
-from gossamer.data.table import NamedRows
+from gossamer.data.table import Cells, NamedRows, is_missing, is_number, texts_of
+from gossamer.data.table_files import SEP, WrongHeader, table_file
 from gossamer.errors import DataError
 
 _SEPARATORS = (",", ";", "\t", "|")
@@ -171,12 +167,8 @@ def look(
     form = form or (infer_format(path) if not path.is_dir() else None)
     if form not in TABLES:
         raise DataError(f"{path}: expected a CSV or Parquet file, found {_other(path)}; save the table as one of them")
-    if form == "parquet":
-        from gossamer.data.parquet import parquet_table
-
-        return _look(path, parquet_table(path), None, whose)
-    dialect = sniffed(path, csv)
-    return _look(path, csv_table(path, dialect), None if dialect == CsvSettings() else dialect, whose)
+    dialect = None if form == "parquet" else sniffed(path, csv)
+    return _look(path, table_file(path, form, dialect), None if dialect == CsvSettings() else dialect, whose)
 
 
 def _other(path: Path) -> str:
@@ -199,7 +191,7 @@ def _look(path: Path, table: NamedRows, csv: CsvSettings | None, whose: Collecti
 
 
 def _add(column: LookedAt, cells: Cells, decimal: str, *, bounded: bool) -> None:
-    texts = _as_texts(cells) if isinstance(cells, np.ndarray) else [cell.strip() for cell in cells]
+    texts = texts_of(cells)
     for written, count in Counter(texts).items():
         whole = written.removesuffix(".0")  # as programs write whole numbers where a cell of their column is empty
         text = whole if whole.removeprefix("-").isdigit() else written
@@ -210,20 +202,8 @@ def _add(column: LookedAt, cells: Cells, decimal: str, *, bounded: bool) -> None
             column.texts[text] += count
         else:
             column.many = True
-        if not _is_number(text, decimal) and (text in column.words or len(column.words) < _MOST_TEXTS):
+        if not is_number(text, decimal) and (text in column.words or len(column.words) < _MOST_TEXTS):
             column.words[text] += count
-
-
-def _as_texts(cells: npt.NDArray[np.float64]) -> list[str]:
-    return ["" if cell != cell else str(int(cell)) if cell.is_integer() else str(cell) for cell in cells.tolist()]
-
-
-def _is_number(text: str, decimal: str) -> bool:
-    try:
-        as_number(text, decimal)
-    except ValueError:
-        return False
-    return True
 
 
 def sniffed(path: Path, given: Mapping[str, Any] | None = None) -> CsvSettings:
@@ -298,6 +278,6 @@ def _separator(lines: Sequence[str]) -> str:
 
 def _has_decimal_commas(rows: Sequence[Sequence[str]]) -> bool:
     cells = [cell.strip() for row in rows[1:] for cell in row]
-    commas = sum("," in cell and _is_number(cell, ",") for cell in cells)
-    points = sum("." in cell and _is_number(cell, ".") for cell in cells)
+    commas = sum("," in cell and is_number(cell, ",") for cell in cells)
+    points = sum("." in cell and is_number(cell, ".") for cell in cells)
     return commas > points

@@ -5,7 +5,7 @@ Rows come in blocks, so that a table of any length needs little more memory than
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -13,11 +13,175 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.cells import CellError, Cells, as_number, codes, is_missing, numbers, outside, scaled, truths
 from gossamer.data.columns import Column, Columns, CsvSettings, feature_names, with_marks
 from gossamer.data.examples import Labelled, Labels, Places, as_float32
 from gossamer.data.meaning import Codes, check_undeclared, warn_of_marks
 from gossamer.errors import DataError, did_you_mean
+
+Cells = Sequence[str] | npt.NDArray[np.float64]
+"""Of one column: texts, or numbers of which NaN is an empty cell."""
+
+MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?", ".", "-", "#n/a", "#na", "<na>"))
+"""Cells, in small letters, that say nothing."""
+
+_TRUTHS = {
+    **dict.fromkeys(("true", "yes", "t", "y", "1", "1.0"), 1),
+    **dict.fromkeys(("false", "no", "f", "n", "0", "0.0"), 0),
+}
+_LONGEST = 40
+_MOST = 20
+
+
+class CellError(ValueError):
+    """A cell that its column does not allow.
+
+    Attributes
+    ----------
+    row : int
+        Number of the row, from 0.
+    empty : bool
+        Whether it says nothing.
+    """
+
+    def __init__(self, row: int, problem: str, *, empty: bool = False) -> None:
+        super().__init__(problem)
+        self.row, self.empty = row, empty
+
+
+def is_missing(cell: str, marks: Sequence[str] = ()) -> bool:
+    """Whether a cell says nothing: in a usual way, or by one of the ``marks`` that were declared."""
+    text = cell.strip()
+    return text.lower() in MISSING or (bool(marks) and not {text, _whole(text)}.isdisjoint(marks))
+
+
+def as_number(cell: str, decimal: str = ".") -> float:
+    """The number that a cell says.
+
+    Raises
+    ------
+    ValueError
+        If it says none.
+    """
+    if "_" in cell or (decimal == "," and "." in cell):  # Python's own numbers; of thousands, perhaps
+        raise ValueError(cell)
+    if decimal == ",":
+        cell = cell.replace(",", ".")
+    return float(cell)
+
+
+def numbers(cells: Cells, column: Column, decimal: str = ".") -> npt.NDArray[np.float64]:
+    """Cells of a column of numbers, [n], as they are: neither clipped nor scaled.
+
+    Raises
+    ------
+    CellError
+        For the first one that is no finite number, or empty where the column does not say what that is read as.
+    """
+    if isinstance(cells, np.ndarray):
+        values = cells
+    else:
+        try:
+            plain = decimal == "." and "_" not in "".join(cells)
+            found = map(float, cells) if plain else (as_number(cell, decimal) for cell in cells)
+            values = np.fromiter(found, np.float64, len(cells))
+        except ValueError:
+            values = np.array([_number(row, cell, column, decimal) for row, cell in enumerate(cells)], np.float64)
+    for mark in filter(is_number, column.missing_marks or ()):
+        values = np.where(values == float(mark), np.nan, values)
+    if (empty := np.isnan(values)).any():
+        missing = _filling(int(empty.argmax()), column)
+        values = np.where(empty, float(missing), values)
+    if (wrong := ~np.isfinite(values)).any():
+        row = int(wrong.argmax())
+        raise CellError(row, f"expected a finite number that fits float32, found {values[row]}")
+    return values
+
+
+def _number(row: int, cell: str, column: Column, decimal: str) -> float:
+    if is_missing(cell, column.missing_marks or ()):
+        return float(_filling(row, column))
+    try:
+        return as_number({"True": "1", "False": "0"}.get(cell.strip(), cell), decimal)
+    except ValueError:
+        kind = "a number" if decimal == "." else "a number with a decimal comma"
+        raise CellError(row, f"expected {kind}, found {cell[:_LONGEST]!r}") from None
+
+
+def _filling(row: int, column: Column) -> Any:
+    if column.missing is None:
+        raise CellError(row, "the cell is empty, and nothing says what it is read as", empty=True)
+    return column.missing
+
+
+def outside(values: npt.NDArray[np.float64], column: Column) -> int:
+    """Number of values outside of the range of their column."""
+    if column.range is None:
+        return 0
+    low, high = column.range
+    return int(((values < low) | (values > high)).sum())
+
+
+def scaled(values: npt.NDArray[np.float64], column: Column) -> npt.NDArray[np.float64]:
+    """Values by the constants of their column."""
+    shift, unit = column.shift_and_unit
+    if column.range is not None:
+        low, high = column.range
+        values = values.clip(low, high)
+    return (values - shift) / unit
+
+
+def codes(cells: Cells, column: Column) -> npt.NDArray[np.int64]:
+    """Number of the category that each cell has, [n], or 1 and 0 for what says true and false.
+
+    Raises
+    ------
+    CellError
+        For the first cell that has none of them.
+    """
+    if column.categories is None:
+        form: Callable[[str], str] = str.lower
+        known, expected = _TRUTHS, "true or false (or yes, no, 1, 0)"
+    else:
+        form, known = str, {text: number for number, text in enumerate(column.categories)}
+        shown = column.categories[:_MOST]
+        expected = f"one of {', '.join(shown)}{', ...' if column.categories[_MOST:] else ''}"
+    texts = texts_of(cells)
+    found: list[Any] = [known.get(form(text)) for text in texts]
+    for row, text in enumerate(texts):
+        if found[row] is not None:
+            continue
+        if is_missing(text, column.missing_marks or ()):
+            filling = _filling(row, column)
+            found[row] = int(filling) if column.categories is None else known[str(filling)]
+        elif (whole := _whole(text)) in known:
+            found[row] = known[whole]
+        else:
+            raise CellError(row, f"expected {expected}, found {text[:_LONGEST]!r}")
+    return np.array(found, np.int64)
+
+
+def texts_of(cells: Cells) -> list[str]:
+    """Cells as texts; numbers as they are written mostly, and nothing where one is empty."""
+    if isinstance(cells, np.ndarray):
+        return ["" if cell != cell else _as_text(cell) for cell in cells.tolist()]
+    return [cell.strip() for cell in cells]
+
+
+def _whole(text: str) -> str:
+    """A text as it is, but for whole numbers that are written as 1.0, as programs do where a cell is empty."""
+    return _as_text(float(text)) if is_number(text) else text
+
+
+def is_number(text: str, decimal: str = ".") -> bool:
+    """Whether a cell says a number."""
+    try:
+        return as_number(text, decimal) is not None
+    except ValueError:
+        return False
+
+
+def _as_text(number: float) -> str:
+    return str(int(number)) if number.is_integer() else str(number)
 
 
 def of_cell(name: str, column: Column, *, empty: bool, declared: bool, trained: bool) -> str:
@@ -347,7 +511,7 @@ class _RowReader:
         if column.categories is not None:
             rows[np.arange(len(rows)), codes(cells, column)] = 1
         elif column.kind == "boolean":
-            rows[:, 0] = truths(cells, column)
+            rows[:, 0] = codes(cells, column)
         else:
             values = numbers(cells, column, self.table.decimal)
             if self.wanted.trained:
@@ -372,7 +536,7 @@ def _reals(table: NamedRows, block: Block, name: str, wanted: Wanted) -> npt.NDA
 
 def _texts(table: NamedRows, block: Block, what: str, name: str, wanted: Wanted) -> npt.NDArray[np.str_]:
     cells = block.cells[table.names.index(name)]
-    texts = [cell.strip() for cell in cells] if not isinstance(cells, np.ndarray) else _numbers_as_texts(cells)
+    texts = texts_of(cells)
     known = wanted.classes if what == "target" else ()
     empty = next((text for text in set(texts) if text not in known and is_missing(text, wanted.marks)), None)
     if empty is not None:
@@ -380,10 +544,6 @@ def _texts(table: NamedRows, block: Block, what: str, name: str, wanted: Wanted)
         remedy = "say dataset.labels if it is one, or leave such rows out" if what == "target" and empty else ""
         raise DataError(f"{place}: the {what} is empty{found}; {remedy or 'fill it in, or leave such rows out'}")
     return np.array(texts, np.str_)
-
-
-def _numbers_as_texts(cells: npt.NDArray[np.float64]) -> list[str]:
-    return ["" if cell != cell else str(int(cell)) if cell.is_integer() else str(cell) for cell in cells.tolist()]
 
 
 def _labels(found: Labels, table: NamedRows, wanted: Wanted) -> Labels:

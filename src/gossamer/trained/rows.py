@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from gossamer.data.array_files import read_arrays
 from gossamer.data.compression import read_bytes
-from gossamer.data.csv_files import csv_table
 from gossamer.data.declaration import Declaration, in_words
 from gossamer.data.examples import Features, Labels, as_float32, require_finite, with_entries
 from gossamer.data.formats import infer_format, read_files
-from gossamer.data.npz import read_arrays
 from gossamer.data.settings import TABLES, DatasetSettings, Format
 from gossamer.data.table import NamedRows, table_of
+from gossamer.data.table_files import table_file
 from gossamer.errors import DataError, counted
 
 
@@ -159,7 +159,8 @@ def _of_file(data: Declaration, path: Path, labelled: bool) -> Read:
         raise DataError(f"there is no file {path} with rows; correct the path")
     form = _format(data, path)
     if data.tabular:
-        return _of_table(data, _table_file(data, path, form, labelled), labelled)
+        table = table_file(path, form, data.csv, least=2 if labelled else 1, trained=True)
+        return _of_table(data, table, labelled)
     return _of_arrays(data, path, form, labelled)
 
 
@@ -189,14 +190,6 @@ def _wanted(data: Declaration) -> str:
     if data.columns is not None:
         return f"this model reads tables (CSV, Parquet) with the columns {', '.join(data.columns)[:300]}"
     return f"this model reads rows of {in_words(data.shape)} without names (NPZ, LIBSVM, IDX or pictures)"
-
-
-def _table_file(data: Declaration, path: Path, form: Format, labelled: bool) -> NamedRows:
-    if form == "parquet":
-        from gossamer.data.parquet import parquet_table
-
-        return parquet_table(path)
-    return csv_table(path, data.csv, least=2 if labelled else 1, trained=True)
 
 
 def _of_arrays(data: Declaration, path: Path, form: Format, labelled: bool) -> Read:

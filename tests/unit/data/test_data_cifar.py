@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gossamer.data.cifar import BINARY, NAMES, PYTHON, matrix, read_cifar10, unpickled
 from gossamer.data.datasets import known_datasets, load_dataset
+from gossamer.data.picture_files import BINARY, NAMES, PYTHON, matrix, read_cifar10, unpickled
 from gossamer.data.settings import DatasetSettings
 from gossamer.errors import DataError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.data.idx import TEST, TRAIN, read_idx, read_idx_folder
+from gossamer.data.array_files import TEST, TRAIN, read_idx, read_idx_folder
 from gossamer.errors import DataError
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.data.images import read_images
+from gossamer.data.picture_files import read_images
 from gossamer.errors import DataError
 
 Image = pytest.importorskip("PIL.Image")

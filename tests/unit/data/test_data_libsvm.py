@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from gossamer.data.libsvm import read_libsvm
+from gossamer.data.array_files import read_libsvm
 from gossamer.errors import DataError
 
 # By the format's definition: columns are index - 1, absent entries are zero.

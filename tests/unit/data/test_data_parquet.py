@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gossamer.data.datasets import DatasetSettings, load_dataset
-from gossamer.data.parquet import parquet_table
+from gossamer.data.table_files import parquet_table
 from gossamer.deployment.owner.fingerprints import content_of, examples_at
 from gossamer.errors import DataError
 

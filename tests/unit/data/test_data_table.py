@@ -11,9 +11,9 @@ import pytest
 from pydantic import ValidationError
 
 from gossamer.data.columns import Column
-from gossamer.data.csv_files import csv_table
 from gossamer.data.datasets import DatasetSettings, declared_form, load_dataset
 from gossamer.data.table import table_of
+from gossamer.data.table_files import csv_table
 from gossamer.errors import DataError, SpecError
 
 COLUMNS = {

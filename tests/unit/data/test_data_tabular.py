@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gossamer.data.array_files import read_npz
 from gossamer.data.columns import Column
-from gossamer.data.csv_files import csv_table
 from gossamer.data.examples import Labelled
-from gossamer.data.npz import read_npz
 from gossamer.data.table import Wanted, read_rows
+from gossamer.data.table_files import csv_table
 from gossamer.errors import DataError
 
 PATIENTS = """id,age,site,dose,outcome

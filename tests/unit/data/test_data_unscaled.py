@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import gossamer as gs
+from gossamer.data.datasets import unscaled
 from gossamer.data.settings import DatasetSettings
-from gossamer.data.unscaled import unscaled
 
 LARGE = {"range": [0, 100000]}
 

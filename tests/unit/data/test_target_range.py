@@ -18,8 +18,7 @@ from tests.sampling import examples
 
 import gossamer as gs
 from gossamer.data.columns import TargetRange
-from gossamer.data.datasets import DatasetSettings, load_dataset
-from gossamer.data.unscaled import undeclared_labels, unlearnable
+from gossamer.data.datasets import DatasetSettings, load_dataset, undeclared_labels, unlearnable
 from gossamer.deployment.party.data import load_party_split, shard_settings, write_party_file
 from gossamer.errors import DataError, RunWarning, SpecError
 

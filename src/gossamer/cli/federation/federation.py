@@ -267,8 +267,7 @@ def identity_command(options: argparse.Namespace) -> int:
 
 def new_command(options: argparse.Namespace) -> int:
     """Found a federation."""
-    from gossamer.data.datasets import declared
-    from gossamer.data.unscaled import unscaled
+    from gossamer.data.datasets import declared, unscaled
     from gossamer.deployment.founding import layout as papers
     from gossamer.deployment.founding.federation_spec import left_out, start_of
     from gossamer.deployment.founding.founding import draft

@@ -34,11 +34,11 @@ from gossamer.cli.runs.declaring import (
     undeclared,
 )
 from gossamer.data.catalogue import KNOWN
-from gossamer.data.csv_files import WrongHeader
 from gossamer.data.looking import Looked, LookedAt, look
 from gossamer.data.meaning import MarkWarning, names_somebody
 from gossamer.data.settings import GENERATED
 from gossamer.data.table import WrongCell
+from gossamer.data.table_files import WrongHeader
 from gossamer.errors import CallerError, counted, did_you_mean
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare

@@ -20,12 +20,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from gossamer.bounded import read_file
+from gossamer.data.array_files import read_libsvm
 from gossamer.data.compression import MOST_DATA, archive, opened, read_bytes
 from gossamer.data.examples import Labelled, Split
 from gossamer.data.formats import infer_format, read_files
-from gossamer.data.images import SUFFIXES
-from gossamer.data.libsvm import read_libsvm
+from gossamer.data.picture_files import SUFFIXES
 from gossamer.data.settings import DatasetSettings, Format
+from gossamer.data.table_files import parquet_table
 from gossamer.errors import DataError
 from gossamer.runtimes.storage.contents import Content
 
@@ -144,8 +145,6 @@ def _is_number(text: str) -> bool:
 
 
 def _parquet(path: Path) -> Iterator[bytes]:
-    from gossamer.data.parquet import parquet_table
-
     for block in parquet_table(path).blocks:
         columns = (cells.tolist() if isinstance(cells, np.ndarray) else map(_cell, cells) for cells in block.cells)
         for row in zip(*columns):

@@ -17,12 +17,11 @@ from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Estimated, Holdings, sampling_of
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.arrays import IndexArray
-from gossamer.data.datasets import Dataset, load_dataset
+from gossamer.data.datasets import Dataset, load_dataset, undeclared_labels, unlearnable, unscaled
 from gossamer.data.examples import Split, check_persons
 from gossamer.data.memory import Data
 from gossamer.data.partition import Natural, partition
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
-from gossamer.data.unscaled import undeclared_labels, unlearnable, unscaled
 from gossamer.errors import DataError, RunWarning, SpecError
 from gossamer.experiment.preparation.objective import objective_of, read_pretrained
 from gossamer.experiment.preparation.problem_constants import needs_estimates, with_estimates

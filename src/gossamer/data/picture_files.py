@@ -1,7 +1,9 @@
-"""CIFAR-10 as it is published: six batches in one of two forms, in an archive or unpacked.
+"""Pictures: a folder or a zip of them, and CIFAR-10 as it is published.
 
-A binary batch has records of 3,073 bytes: the class, then the red, the green and the blue plane of a picture, row by
-row. A Python batch is a pickle of ``data``, the same planes as an array [pictures, 3,072], and ``labels``.
+Pictures lie as ``train/<class>/<name>.jpg`` and, if there are, ``test/<class>/<name>.jpg``. CIFAR-10 is six batches in
+one of two forms, in an archive or unpacked. A binary batch has records of 3,073 bytes: the class, then the red, green
+and blue plane of a picture, row by row. A Python batch is a pickle of ``data``, the same planes as an array
+[pictures, 3,072], and ``labels``.
 
 References
 ----------
@@ -14,17 +16,22 @@ import io
 import pickle
 import pickletools
 import tarfile
+import warnings
+import zipfile
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.compression import read_bytes, variant
+from gossamer.bounded import read_file
+from gossamer.data.compression import MOST_DATA, archive, read_bytes, variant
 from gossamer.data.examples import Labelled, Pair
 from gossamer.errors import DataError
+from gossamer.extras import install_line
 
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 """Of the classes, by number; the order is that of the alphabet."""
@@ -192,3 +199,107 @@ def _examples(batches: list[_Batch]) -> Labelled:
     pixels = np.concatenate([batch.pixels for batch in batches]).astype(np.float32)
     classes = np.concatenate([batch.classes for batch in batches])
     return Labelled(pixels.reshape(-1, *_SHAPE), np.array(NAMES)[classes])
+
+
+SUFFIXES = (".jpg", ".jpeg", ".png")
+
+MOST_PIXELS = 25_000_000
+"""Of one picture; a few bytes may stand for any number of them."""
+
+_Entry = tuple[PurePosixPath, Callable[[], bytes]]
+
+
+def read_images(path: Path) -> Pair:
+    """Read pictures of one size, the class being the folder they lie in.
+
+    Parameters
+    ----------
+    path : Path
+        A folder, or a zip, which is read without unpacking it.
+
+    Returns
+    -------
+    pair of Labelled
+        Features [n, channels, height, width], pixels in 0..255; grey pictures have one channel, all others
+        three (RGB). Labels are the folders' names. Pictures are in order of their names.
+
+    Raises
+    ------
+    DataError
+        If Pillow is not installed, there are no pictures for training, one cannot be read, or sizes differ.
+    """
+    try:
+        image_module = import_module("PIL.Image")
+    except ImportError as error:
+        raise DataError(f"pictures need Pillow, which is not here: {install_line('images')}") from error
+    if path.is_dir():
+        return _read_both(path, _folder_entries(path), image_module)
+    try:
+        with archive(path, read_file(path, MOST_DATA)) as members:
+            return _read_both(path, _zip_entries(members), image_module)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: expected a folder or a zip of pictures ({error})") from error
+
+
+def _folder_entries(folder: Path) -> list[_Entry]:
+    return [
+        (PurePosixPath(file.relative_to(folder).as_posix()), partial(read_file, file, MOST_DATA))
+        for file in folder.glob("*/*/*")
+    ]
+
+
+def _zip_entries(members: zipfile.ZipFile) -> list[_Entry]:
+    return [(PurePosixPath(name), partial(members.read, name)) for name in members.namelist()]
+
+
+def _read_both(path: Path, entries: list[_Entry], image_module: Any) -> Pair:
+    splits: dict[str, list[_Entry]] = {"train": [], "test": []}
+    for name, read in sorted(entries, key=lambda entry: entry[0]):
+        if len(name.parts) == 3 and name.parts[0] in splits and name.suffix.lower() in SUFFIXES:
+            splits[name.parts[0]].append((name, read))
+    if not splits["train"]:
+        raise DataError(f"{path}: expected pictures as train/<class>/<name>.jpg or .png, found none")
+    train = _read_split(path, splits["train"], image_module)
+    return train, _read_split(path, splits["test"], image_module) if splits["test"] else None
+
+
+def _read_split(path: Path, entries: list[_Entry], image_module: Any) -> Labelled:
+    first = _pixels(path, entries[0], image_module, "")
+    mode = "L" if first.ndim == 2 else "RGB"
+    pixels = np.empty((len(entries), *first.shape), np.float32)
+    for row, entry in enumerate(entries):
+        picture = _pixels(path, entry, image_module, mode)
+        if picture.shape != first.shape:
+            raise DataError(
+                f"{path}: expected pictures of one size, found {entry[0]} of {_size(picture)} "
+                f"and {entries[0][0]} of {_size(first)}"
+            )
+        pixels[row] = picture
+    channels_first = pixels[:, np.newaxis] if first.ndim == 2 else pixels.transpose(0, 3, 1, 2)
+    labels = np.array([name.parts[1] for name, _ in entries])
+    return Labelled(np.ascontiguousarray(channels_first), labels)
+
+
+def _pixels(path: Path, entry: _Entry, image_module: Any, mode: str) -> npt.NDArray[np.uint8]:
+    """One picture [height, width] or [height, width, 3]; an empty ``mode`` lets the picture choose."""
+    name, read = entry
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", image_module.DecompressionBombWarning)  # its bound is above ours
+            opened = image_module.open(io.BytesIO(read()))
+        with opened as picture:
+            if picture.width * picture.height > MOST_PIXELS:
+                size = f"{picture.width}x{picture.height}"
+                raise DataError(
+                    f"{path}: expected at most {MOST_PIXELS} pixels in {name}, found {size}; make it smaller"
+                )
+            if picture.mode[0] in "IF":
+                raise DataError(f"{path}: expected 8 bits a channel in {name}, found mode {picture.mode}")
+            chosen = mode or ("L" if picture.mode in ("1", "L") else "RGB")
+            return np.asarray(picture.convert(chosen), np.uint8)
+    except (OSError, SyntaxError, zipfile.BadZipFile, image_module.DecompressionBombError) as error:
+        raise DataError(f"{path}: {name} is not a picture that can be read ({error})") from error
+
+
+def _size(picture: npt.NDArray[np.uint8]) -> str:
+    return f"{picture.shape[1]}x{picture.shape[0]}"
