@@ -11,7 +11,7 @@ import pytest
 from tests.end_to_end.test_deployed_sides import BASE, UNITS, Parties, identity_of, own, prepared_of, run, signing_of
 
 from gossamer.algorithms.graph_federated.masking import MaskingServerNode
-from gossamer.algorithms.graph_federated.sides import samplings
+from gossamer.algorithms.graph_federated.planning import samplings
 from gossamer.deployment.founding.founding import draft
 from gossamer.deployment.party.agreement import Agreed, RunTerms
 from gossamer.deployment.party.computing import deployed_computer

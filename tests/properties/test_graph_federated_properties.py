@@ -55,7 +55,7 @@ class Setup:
         chosen = self.settings
         self.names = tuple(f"node-{number}" for number in range(chosen.nodes))
         self.servers = servers(chosen)
-        self.units = units_of(chosen, self.names)
+        self.units = {unit.server: unit.agents for unit in units_of(chosen, self.names)}
         generator = stream(self.seed, "data")
         features = generator.standard_normal((SHARD * chosen.nodes, FEATURES))
         targets = features @ np.arange(1.0, FEATURES + 1) + generator.standard_normal(len(features))

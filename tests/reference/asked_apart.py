@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tests.end_to_end.test_deployed_sides import own, signing_of
 
-from gossamer.algorithms.graph_federated.sides import samplings
+from gossamer.algorithms.graph_federated.planning import samplings
 from gossamer.deployment.party.computing import deployed_computer
 from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import TooFewAgents

@@ -14,7 +14,7 @@ from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.graph_federated.box import local_queries
 from gossamer.algorithms.graph_federated.masking import unit_of
-from gossamer.algorithms.graph_federated.settings import Sampling, Settings, units_of
+from gossamer.algorithms.graph_federated.settings import Settings, units_of
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.unit_tasks import LocalUpdate, MaskingStep
 from gossamer.sides.machine import Answer
@@ -34,9 +34,9 @@ def masked_sides(
     queries = local_queries(settings, dict.fromkeys(names, 8), seed, dict.fromkeys(names, clip))
     terms = RoundTerms(b"", queries, settings.rounds, LARGEST_VALUE)
     found = {}
-    for (server, agents), sampled in zip(units_of(settings, names).items(), settings.sampled, strict=True):
-        unit = unit_of(settings, server, sampled, size, clip, agent_noise)
-        members = Sampling(seed, server, agents, sampled).of
+    for one in units_of(settings, names, seed):
+        unit = unit_of(settings, one.server, one.sampled, size, clip, agent_noise)
+        agents, members = one.agents, one.of
         for name in agents:
             ledger = None if unit.noise is None else AgentLedger(name, unit.noise, settings.rounds)
             found[name] = ChargingMaskedSide(name, np.arange(0), 9, unit, members, terms, ledger)

@@ -11,8 +11,8 @@ from tests.reference.masked_sides import masked_sides
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.graph_federated import box as graph_federated
+from gossamer.algorithms.graph_federated.agent import Contribution
 from gossamer.algorithms.graph_federated.masking import MaskingServerNode, unit_of
-from gossamer.algorithms.graph_federated.messages import Contribution
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, units_of
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
@@ -52,8 +52,8 @@ class ShuffledUnit:
     def __init__(self, settings: Settings, size: int, generator: np.random.Generator, agent_noise: float = 0.0) -> None:
         self.settings, self.size, self.generator, self.agent_noise = settings, size, generator, agent_noise
         self.names = tuple(f"node-{number}" for number in range(settings.nodes))
-        ((_, agents),) = units_of(settings, self.names).items()
-        self.sampling = Sampling(1, SERVER, agents, settings.sampled[0])
+        (unit,) = units_of(settings, self.names)
+        self.sampling = Sampling(1, SERVER, unit.agents, settings.sampled[0])
         self.unit = unit_of(settings, SERVER, settings.sampled[0], size, CLIP, agent_noise)
         self.sides = masked_sides(settings, self.names, 1, size, CLIP, agent_noise)
         self.initial = Public(np.zeros(size))

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gossamer.algorithms.graph_federated.claims import Constants, bounds, noise_squares
+from gossamer.algorithms.graph_federated.claims import ERRORS, Constants, limits, next_bounds, noise_squares
 from gossamer.cli.main import main
 from gossamer.errors import SpecError
 
@@ -61,13 +61,15 @@ def test_bounds_are_above_the_exact_errors_of_a_quadratic(noise: str, matrix: np
     given = replace(
         CONSTANTS, step=step, agents_sampled=agents, mixing=mixing, message_noise=message, centroid_noise=centroid
     )
-    found = bounds(given, rounds, 4.0)
     true = exact(matrix, noise, step=step, agents=agents, variance=variance, rounds=rounds, initial=4.0)
-    claimed = np.stack([found.centroid, found.individual, found.disagreement], axis=1)
+    path = [np.array([4.0, 4.0, 0.0])]
+    for _ in range(rounds):
+        path.append(next_bounds(given, *path[-1].tolist()))
+    claimed = np.stack(path)
     assert np.isfinite(claimed).all()
     assert (claimed >= true * (1 - 1e-12)).all()
-    limits = [found.limits[name] for name in ("centroid", "individual", "disagreement")]
-    assert claimed[-1] == pytest.approx(limits, rel=0.01)
+    found = limits(given)
+    assert claimed[-1] == pytest.approx([found[name] for name in ERRORS], rel=0.01)
 
 
 def test_what_the_noise_adds_is_exact_for_the_centroid() -> None:
@@ -81,21 +83,21 @@ def test_what_the_noise_adds_is_exact_for_the_centroid() -> None:
 def test_the_limit_of_a_units_own_error_by_hand() -> None:
     """nu = delta = 1: alpha = 1 - mu, beta^2 = 12/L, sigma_s^2 = 15/L; x = (15 mu^2/L + sigma_g^2)/(mu - 12 mu^2/L)."""
     x = (15 * 0.0025 / 4 + 0.01) / (0.05 - 12 * 0.0025 / 4)
-    assert bounds(CONSTANTS, 0, 0.0).limits["individual"] == pytest.approx(x)
+    assert limits(CONSTANTS)["individual"] == pytest.approx(x)
 
 
 def test_the_first_round_of_all_three_by_hand() -> None:
     """From x = c = 1 and D = 0, with iota = 2/3 and no other gradients at w^o."""
-    found, mu2 = bounds(CONSTANTS, 1, 1.0), 0.0025
-    assert found.individual[1] == pytest.approx(0.95 + 3 * mu2 + mu2 * 15 / 4 + 0.01)
-    assert found.centroid[1] == pytest.approx(0.95 + 6 * mu2 + mu2 * 15 / 4)
-    assert found.disagreement[1] == pytest.approx(4 / 9 * mu2 * (3 * 3 + 3 + 15 / 4) + 0.01)
+    mu2 = 0.0025
+    centroid, individual, disagreement = next_bounds(CONSTANTS, 1.0, 1.0, 0.0)
+    assert individual == pytest.approx(0.95 + 3 * mu2 + mu2 * 15 / 4 + 0.01)
+    assert centroid == pytest.approx(0.95 + 6 * mu2 + mu2 * 15 / 4)
+    assert disagreement == pytest.approx(4 / 9 * mu2 * (3 * 3 + 3 + 15 / 4) + 0.01)
 
 
 def test_nothing_is_claimed_of_steps_that_are_too_large() -> None:
     for step in (0.4, 2.5):  # beta^2 mu^2 = 3 mu^2 is above mu; alpha is above 1
-        limits = bounds(replace(CONSTANTS, step=step), 5, 1.0).limits
-        assert set(limits.values()) == {math.inf}
+        assert set(limits(replace(CONSTANTS, step=step)).values()) == {math.inf}
 
 
 @pytest.mark.parametrize("changes", [{"strong_convexity": 2.0}, {"mixing": 1.0}, {"step": 0.0}, {"agents_sampled": 0}])

@@ -1,19 +1,90 @@
-"""An agent of a federated unit: it makes an update whenever its server asks, and shows it to its server alone."""
+"""An agent of a federated unit, and the messages inside units and between servers.
+
+An agent makes an update whenever its server asks, and shows it to its server alone.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gossamer.algorithms.graph_federated.messages import REASONS, Assignment, Contribution, Declined, Over
 from gossamer.algorithms.nodes import EndingNode, Probe
 from gossamer.errors import PeerError
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.events import Answered, Refused, Resumed, Started, Stop
-from gossamer.protocol.messages import check_count, check_model, check_sender
+from gossamer.protocol.messages import Message, check_count, check_model, check_sender, message
 from gossamer.protocol.node import Effects, on
-from gossamer.vectors import Confined, Model, Public
+from gossamer.vectors import Confined, Model, Public, Released
+
+# Inside a unit
+
+
+@message("graph.assignment")
+@dataclass(frozen=True)
+class Assignment(Message):
+    """Request of the server: make an update at ``model`` for ``round``."""
+
+    round: int
+    model: Public | Released | Confined
+
+
+@message("graph.contribution")
+@dataclass(frozen=True)
+class Contribution(Message):
+    """Reply of an agent: its update of ``round``, w_E - w_0."""
+
+    round: int
+    update: Confined
+
+
+@message("graph.declined")
+@dataclass(frozen=True)
+class Declined(Message):
+    """Reply of an agent: there will be no update, of this round or later ones."""
+
+
+REASONS = ("quota", "budget", "deadline", "diverged", "stopped")
+"""Why a server makes no more rounds, as `Over` numbers them; anything else is ``stopped``."""
+
+
+@message("graph.over")
+@dataclass(frozen=True)
+class Over(Message):
+    """Notice of the server: the run is over, for one of the `REASONS`; ``model`` is what it ends with."""
+
+    reason: int
+    model: Public | Released | Confined
+
+
+# Between servers
+
+
+@message("graph.combine")
+@dataclass(frozen=True)
+class Combine(Message):
+    """M: the sender's model of ``round``, with noise."""
+
+    round: int
+    model: Released
+
+
+@message("graph.average")
+@dataclass(frozen=True)
+class Average(Message):
+    """Model that the sender has in round ``round`` of averaging at the end."""
+
+    round: int
+    model: Public | Released
+
+
+@message("graph.leaving")
+@dataclass(frozen=True)
+class Leaving(Message):
+    """The sender makes no more rounds; its newest model is its last."""
+
+
+# The agent
 
 
 @dataclass
@@ -52,8 +123,7 @@ class AgentNode(EndingNode):
 
     def work(self) -> Effects:
         """Lines 3 to 5 of the box in `graph_federated`."""
-        s = self.state
-        yield Compute(LocalUpdate(s.round, s.w, self.query))
+        yield Compute(LocalUpdate(self.state.round, self.state.w, self.query))
 
     @on(Answered)
     def answered(self, done: Answered, now: float) -> Effects:

@@ -40,23 +40,20 @@ import numpy as np
 
 from gossamer.algorithms.command import Command
 from gossamer.algorithms.context import Context, mean
-from gossamer.algorithms.graph_federated.agent import AgentNode
+from gossamer.algorithms.graph_federated.agent import AgentNode, Combine
 from gossamer.algorithms.graph_federated.claims import gfl_claims
-from gossamer.algorithms.graph_federated.messages import Combine
 from gossamer.algorithms.graph_federated.planning import plan_units
-from gossamer.algorithms.graph_federated.server import ServerNode
+from gossamer.algorithms.graph_federated.server import Reach, ServerNode, Weights
 from gossamer.algorithms.graph_federated.settings import (
     Sampling,
     check,
     combination,
     local_queries,
-    server_of,
     units_of,
     workload,
 )
 from gossamer.algorithms.graph_federated.settings import Settings as Settings
 from gossamer.algorithms.graph_federated.settings import servers as servers
-from gossamer.algorithms.graph_federated.state import Reach, Weights
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem
@@ -72,7 +69,7 @@ from gossamer.vectors import Confined, Model
 def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
     """The agents and their servers, which the topology joins; agents have copies of their server's model."""
     above = servers(settings)
-    parents = server_of(settings, names)
+    parents = {agent: unit.server for unit in units_of(settings, names) for agent in unit.agents}
     trust = parents | {server: server for server in above}
     return Cast(names, above, parents, joined=above, holders=above, trust=trust, topology=settings.topology)
 
@@ -80,26 +77,23 @@ def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The agents by name, and the servers."""
     matrix = combination(settings, context.graph)
-    names = servers(settings)
+    names, units = servers(settings), units_of(settings, context.names, context.seed)
     clips = {name: context.queries[name].mechanism.clip for name in context.names}
     queries = local_queries(settings, context.shard_sizes, context.seed, clips)
     agents: dict[str, Node] = {}
     above: dict[str, Node] = {}
-    rows = zip(units_of(settings, context.names).items(), settings.sampled, matrix, strict=True)
-    for number, ((server, own), sampled, row) in enumerate(rows):
+    for number, (unit, row) in enumerate(zip(units, matrix, strict=True)):
         others = {names[m]: float(row[m]) for m in np.flatnonzero(row).tolist() if m != number}
-        sampling = Sampling(context.seed, server, own, sampled)
         weights = Weights(float(row[number]), others)
-        make_server, make_agent = _kinds(settings, context, server, sampled)
-        most = max(queries[name].reach for name in own)
-        reach = Reach.of(context, sampled, most)
-        above[server] = make_server(server, context.initial, weights, sampling, settings, reach, context.deadline)
-        agents.update({name: make_agent(name, server, context.initial, queries[name]) for name in own})
+        reach = Reach.of(context, unit.sampled, max(queries[name].reach for name in unit.agents))
+        make_server, make_agent = _kinds(settings, context, unit)
+        above[unit.server] = make_server(context.initial, weights, unit, settings, reach, context.deadline)
+        agents.update({name: make_agent(name, unit.server, context.initial, queries[name]) for name in unit.agents})
     return {**agents, **above}
 
 
 def _kinds(
-    settings: Settings, context: Context, server: str, sampled: int
+    settings: Settings, context: Context, of: Sampling
 ) -> tuple[Callable[..., ServerNode], Callable[..., AgentNode]]:
     """Constructors of the nodes of a unit."""
     if settings.masking.name != "secure":
@@ -109,9 +103,9 @@ def _kinds(
 
     clip = context.queries[context.names[0]].mechanism.clip  # the same for all
     try:
-        unit = unit_of(settings, server, sampled, context.initial.size, clip, context.agent_noise, context.run)
+        unit = unit_of(settings, of.server, of.sampled, context.initial.size, clip, context.agent_noise, context.run)
     except SpecError as error:
-        raise SpecError(f"algorithm.masking of {server}: {error}") from None
+        raise SpecError(f"algorithm.masking of {of.server}: {error}") from None
     return partial(MaskingServerNode, unit=unit), partial(MaskingAgentNode, unit=unit)
 
 

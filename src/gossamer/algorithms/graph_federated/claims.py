@@ -28,7 +28,6 @@ References
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,11 +63,23 @@ def gfl_theorem2(
     SpecError
         A value is out of its range.
     """
-    require_positive(step=step, bound=bound, standard_deviation=standard_deviation)
-    i = _rounds(rounds)
-    epsilon = math.sqrt(2.0) * step * bound * (1 + i) * i / standard_deviation
+    require_positive(standard_deviation=standard_deviation)
     why = conditions or f"independent homomorphic Laplace noise, if gradients along the path are at most {bound:g}"
-    return Claim(THEOREM2, epsilon, 0.0, conditions is None, why)
+    return Claim(THEOREM2, theorem2_product(rounds, step, bound) / standard_deviation, 0.0, conditions is None, why)
+
+
+def theorem2_product(rounds: int, step: float, bound: float) -> float:
+    """epsilon(i) sigma_g, as the theorem is printed: one of the two over the other.
+
+    Raises
+    ------
+    SpecError
+        A value is out of its range.
+    """
+    require_positive(step=step, bound=bound)
+    if rounds < 0 or rounds != int(rounds):
+        raise SpecError(f"rounds must be a whole number, 0 or more, found {rounds!r}")
+    return math.sqrt(2.0) * step * bound * (1 + rounds) * rounds
 
 
 def gfl_claims(
@@ -100,29 +111,6 @@ def gfl_claims(
     reasons = [reason for reason, holds in differs.items() if holds]
     why = f"not the theorem's run: {', '.join(reasons)}" if reasons else None
     return [gfl_theorem2(rounds, step, bound, noise.standard_deviation, conditions=why)]
-
-
-def gfl_theorem2_standard_deviation(rounds: int, step: float, bound: float, epsilon: float) -> float:
-    """sigma_g = sqrt(2) mu B (1 + i) i/epsilon(i), as the theorem is printed.
-
-    Raises
-    ------
-    SpecError
-        A value is out of its range.
-    """
-    require_positive(step=step, bound=bound, epsilon=epsilon)
-    i = _rounds(rounds)
-    return math.sqrt(2.0) * step * bound * (1 + i) * i / epsilon
-
-
-def _rounds(rounds: int) -> int:
-    try:
-        found = operator.index(rounds)
-    except TypeError:
-        found = -1
-    if found < 0:
-        raise SpecError(f"rounds must be a whole number, 0 or more, found {rounds!r}")
-    return found
 
 
 # Claims of graph federated learning on convergence: Theorems 1 and 3, and Lemma 3 on the network disagreement.
@@ -207,64 +195,45 @@ class Constants:
         return 15 * self.gradient_square / self.agents_sampled
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Claimed bounds of mean squared errors and of the disagreement; infinite where the step is too large.
-
-    Attributes
-    ----------
-    centroid, individual, disagreement : ndarray [rounds + 1]
-        Bounds after each round, from the start on.
-    limits : dict of str to float
-        Limits that they tend to.
-    """
-
-    centroid: FloatArray
-    individual: FloatArray
-    disagreement: FloatArray
-    limits: dict[str, float]
+ERRORS = ("centroid", "individual", "disagreement")
+"""Mean squared errors of the centroid and of a unit's own model, and the network disagreement."""
 
 
-def bounds(constants: Constants, rounds: int, initial: float) -> Bounds:
-    """Bounds for ``rounds`` rounds from a common model whose squared distance to w^o is ``initial``."""
-    path = np.empty((rounds + 1, 3))
-    path[0] = initial, initial, 0.0
-    for number in range(rounds):
-        path[number + 1] = _next(constants, *path[number].tolist())
-    limits = dict(zip(("centroid", "individual", "disagreement"), _limits(constants), strict=True))
-    return Bounds(path[:, 0], path[:, 1], path[:, 2], limits)
-
-
-def _next(of: Constants, centroid: float, individual: float, disagreement: float) -> tuple[float, float, float]:
-    """One round of the three recursions."""
+def next_bounds(of: Constants, centroid: float, individual: float, disagreement: float) -> FloatArray:
+    """Bounds of the `ERRORS` after one more round of the three recursions; infinite where the step is too large."""
     mu2, alpha, iota = of.step**2, of.alpha, of.mixing
     if alpha >= 1:
-        return math.inf, math.inf, math.inf
+        return np.full(3, math.inf)
     root, beta = math.sqrt(alpha), of.beta_square
     noise = mu2 * of.gradient_noise
     residual = 2 / iota * of.smoothness**2 * individual
-    return (
-        (alpha + 2 * beta * mu2) * centroid  # beta_s^2 = 2 beta_(s,p)^2, eq. 29
-        + noise
-        + of.centroid_noise
-        + mu2 * (of.smoothness**2 / (root * (1 - root)) + 2 * beta) * disagreement,
-        (alpha + beta * mu2) * individual + noise + of.message_noise,
-        iota * disagreement + iota**2 * (mu2 * (residual / (1 - iota) + beta * individual) + noise) + of.message_noise,
+    return np.array(
+        [
+            (alpha + 2 * beta * mu2) * centroid  # beta_s^2 = 2 beta_(s,p)^2, eq. 29
+            + noise
+            + of.centroid_noise
+            + mu2 * (of.smoothness**2 / (root * (1 - root)) + 2 * beta) * disagreement,
+            (alpha + beta * mu2) * individual + noise + of.message_noise,
+            iota * disagreement
+            + iota**2 * (mu2 * (residual / (1 - iota) + beta * individual) + noise)
+            + of.message_noise,
+        ]
     )
 
 
-def _limits(of: Constants) -> tuple[float, float, float]:
-    """Fixed point of the recursions, which are linear: found from what they do to four states."""
-    origin = np.array(_next(of, 0.0, 0.0, 0.0))
-    columns = [np.array(_next(of, *unit.tolist())) - origin for unit in np.eye(3)] if np.isfinite(origin).all() else []
-    if not columns or not np.isfinite(columns).all():
-        return math.inf, math.inf, math.inf
-    map_ = np.stack(columns, axis=1)
-    # In the order individual, disagreement, centroid it is triangular, so its diagonal decides.
-    if np.diagonal(map_).max() >= 1:
-        return math.inf, math.inf, math.inf
-    centroid, individual, disagreement = np.linalg.solve(np.eye(3) - map_, origin).tolist()
-    return centroid, individual, disagreement
+def limits(of: Constants) -> dict[str, float]:
+    """Bounds of the `ERRORS` in the long run; infinite where the step is too large.
+
+    The recursions are linear: their fixed point is found from what they do to four states.
+    """
+    origin = next_bounds(of, 0.0, 0.0, 0.0)
+    found = np.full(3, math.inf)
+    if np.isfinite(origin).all():
+        map_ = np.stack([next_bounds(of, *unit.tolist()) - origin for unit in np.eye(3)], axis=1)
+        # In the order individual, disagreement, centroid it is triangular, so its diagonal decides.
+        if np.diagonal(map_).max() < 1:
+            found = np.linalg.solve(np.eye(3) - map_, origin)
+    return dict(zip(ERRORS, found.tolist(), strict=True))
 
 
 def noise_squares(mixing: Matrix, variance: float, size: int, noise: str) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,13 +11,12 @@ from typing import Annotated, Any
 import numpy as np
 
 from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Option, Table
-from gossamer.algorithms.graph_federated.claims import Bounds as Claimed
-from gossamer.algorithms.graph_federated.claims import Constants, bounds, gfl_theorem2_standard_deviation, noise_squares
+from gossamer.algorithms.graph_federated.claims import Constants, limits, noise_squares, theorem2_product
 from gossamer.algorithms.graph_federated.guarantees import graph_guarantees
-from gossamer.algorithms.graph_federated.noise import Measure, NoiseChoice, NoisePlan, NoiseProblem, plan_noise
+from gossamer.algorithms.graph_federated.noise import Measure, NoiseChoice, NoiseProblem, plan_noise
 from gossamer.bounded import read_text
 from gossamer.errors import CallerError, DataError
-from gossamer.privacy.guarantees import Guarantee, remarks
+from gossamer.privacy.guarantees import remarks
 from gossamer.privacy.streams.correlated_noise import Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
 from gossamer.topology.builders import build_graph
@@ -65,32 +64,36 @@ def answer(options: Options, doing: Doing) -> Answer:
     if options.gradient_at is GradientAt.RELEASED and options.agents_sampled is None:
         raise CallerError("plan graph_federated needs --agents-sampled with --gradient-at released")
     update = UpdateBound(options.step, options.bound, options.agents_sampled or 1, options.gradient_at)
-    mixing = _mixing(options)
-    plan = plan_noise(
-        NoiseProblem(
-            options.epsilon,
-            options.delta,
-            options.rounds,
-            update,
-            options.size,
-            mixing,
-            options.contraction,
-            options.measure,
-        )
-    )
-    guarantees = graph_guarantees(plan.best.noise, update, options.size, options.delta)
-    weak = remarks(options.epsilon, options.delta)
-    claimed = _claimed(options, plan, mixing)
-    document = _document(plan, guarantees)
+    of, mixing = (options.epsilon, options.delta, options.rounds, update, options.size), _mixing(options)
+    choices = plan_noise(NoiseProblem(*of, mixing, options.contraction, options.measure))
+    guarantees = graph_guarantees(choices[0].noise, update, options.size, options.delta)
+    claimed = _claimed(options, choices, mixing)
+    document = {
+        **_row(choices[0]),
+        "epsilon": options.epsilon,
+        "delta": options.delta,
+        "rounds": options.rounds,
+        "gradient_at": options.gradient_at.value,
+        "measure": options.measure.value,
+        "guarantees": {observer: guarantee.as_dict() for observer, guarantee in guarantees.items()},
+        "choices": [_row(choice) for choice in choices],
+    }
     if claimed is not None:
-        document["claimed_errors"] = {
-            name: limit if math.isfinite(limit) else None for name, limit in claimed.limits.items()
-        }
-    text = [*_text(plan, guarantees["other_units"]), *([] if claimed is None else [_errors(claimed)])]
-    return Answer(document, text, weak)
+        document["claimed_errors"] = {name: most if math.isfinite(most) else None for name, most in claimed.items()}
+    rounds = "mean over rounds" if options.measure is Measure.MEAN else "after the last round"
+    sigma = theorem2_product(options.rounds, options.step, options.bound) / options.epsilon
+    text: list[str | Table] = [
+        _table(choices),
+        f"Taken: {choices[0].noise.factorisation.temporal}, the least disagreement ({rounds}; expected, of the noise "
+        "alone). Sigma is the standard deviation of what is drawn a round, in each coordinate.",
+        "",
+        str(guarantees["other_units"]),
+        f"The paper's Theorem 2 claims this epsilon of independent Laplace noise of sigma {sigma:.5g}.",
+    ]
+    return Answer(document, [*text, *_errors(claimed)], remarks(options.epsilon, options.delta))
 
 
-def _claimed(options: Options, plan: NoisePlan, mixing: Matrix) -> Claimed | None:
+def _claimed(options: Options, choices: Sequence[NoiseChoice], mixing: Matrix) -> dict[str, float] | None:
     """Claims of the theorems on convergence for independent noise that meets the guarantee; None without constants."""
     given = options.strong_convexity, options.smoothness, options.gradient_square
     if all(value is None for value in given):
@@ -102,50 +105,49 @@ def _claimed(options: Options, plan: NoisePlan, mixing: Matrix) -> Claimed | Non
             "plan graph_federated: what the theorems claim of errors needs --strong-convexity, --smoothness, "
             "--gradient-square, --agents-sampled and --gradient-at hidden; give all of them, or none of the first three"
         )
-    (independent,) = (one for one in plan.choices if one.noise.factorisation.temporal is Temporal.INDEPENDENT)
-    message, centroid = noise_squares(mixing, independent.noise.standard_deviation**2, options.size, "homomorphic")
-    constants = Constants(
-        step=options.step,
-        strong_convexity=convexity,
-        smoothness=smoothness,
-        gradient_square=gradient,
-        agents_sampled=options.agents_sampled,
-        mixing=rho(mixing),
-        message_noise=message,
-        centroid_noise=centroid,
+    (independent,) = (one.noise for one in choices if one.noise.factorisation.temporal is Temporal.INDEPENDENT)
+    message, centroid = noise_squares(mixing, independent.standard_deviation**2, options.size, "homomorphic")
+    return limits(
+        Constants(
+            step=options.step,
+            strong_convexity=convexity,
+            smoothness=smoothness,
+            gradient_square=gradient,
+            agents_sampled=options.agents_sampled,
+            mixing=rho(mixing),
+            message_noise=message,
+            centroid_noise=centroid,
+        )
     )
-    return bounds(constants, 0, 0.0)
 
 
-def _errors(claimed: Claimed) -> str:
-    found = claimed.limits
+def _errors(found: dict[str, float] | None) -> list[str]:
+    if found is None:
+        return []
     if not math.isfinite(found["centroid"]):
-        return "Its Theorems 1 and 3 claim nothing of the errors: the step is too large for these constants."
-    return (
+        return ["Its Theorems 1 and 3 claim nothing of the errors: the step is too large for these constants."]
+    return [
         "Of independent noise with this guarantee, one local step and gradients at hidden states its Theorems 1 and 3 "
         f"claim squared errors of {found['centroid']:.4g} (centroid) and {found['individual']:.4g} (own models) at "
         f"most in the long run, and Lemma 3 a disagreement of {found['disagreement']:.4g}. These are claims."
-    )
+    ]
 
 
 def _mixing(options: Options) -> Matrix:
+    path, known = Path(options.graph), ", ".join(GRAPHS)
     if options.graph in GRAPHS:
         if options.units is None:
             raise CallerError(f"plan graph_federated --graph {options.graph} needs --units")
         return metropolis(build_graph(options.graph, options.units, np.random.default_rng(0)))  # draws nothing
-    if options.units is not None and Path(options.graph).exists():
-        raise CallerError(f"--units goes with one of {', '.join(GRAPHS)}; the matrix in {options.graph} has its own")
-    return _read(Path(options.graph))
-
-
-def _read(path: Path) -> Matrix:
+    if options.units is not None and path.exists():
+        raise CallerError(f"--units goes with one of {known}; the matrix in {path} has its own")
     try:
         text = read_text(path).replace(",", " ")
         matrix = np.loadtxt(text.splitlines(), ndmin=2) if text.strip() else np.empty((0, 0))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is no table of numbers with rows of one length"
         raise DataError(
-            f"--graph is one of {', '.join(GRAPHS)}, or a file with a mixing matrix, a row a line; {path}: {why}"
+            f"--graph is one of {known}, or a file with a mixing matrix, a row a line; {path}: {why}"
         ) from None
     if not matrix.size:
         raise DataError(f"--graph: expected a mixing matrix, a row a line, found no number in {path}")
@@ -157,7 +159,7 @@ def _row(choice: NoiseChoice) -> dict[str, Any]:
         "temporal": choice.noise.factorisation.temporal.value,
         "bands": choice.noise.factorisation.bands,
         "sigma": choice.noise.standard_deviation,
-        "largest_message_sigma": choice.largest_message_deviation,
+        "largest_message_sigma": float(choice.noise.message_standard_deviations.max()),
         "mu_g": choice.mu_g,
         "disagreement": choice.disagreement[Measure.MEAN],
         "last_disagreement": choice.disagreement[Measure.LAST],
@@ -166,36 +168,13 @@ def _row(choice: NoiseChoice) -> dict[str, Any]:
     }
 
 
-def _document(plan: NoisePlan, guarantees: Mapping[str, Guarantee]) -> dict[str, Any]:
-    asked, best = plan.problem, plan.best
-    return {
-        **_row(best),
-        "epsilon": asked.epsilon,
-        "delta": asked.delta,
-        "rounds": asked.rounds,
-        "gradient_at": asked.update.gradient_at.value,
-        "measure": asked.measure.value,
-        "guarantees": {observer: guarantee.as_dict() for observer, guarantee in guarantees.items()},
-        "choices": [_row(choice) for choice in plan.choices],
-    }
-
-
-def _text(plan: NoisePlan, guarantee: Guarantee) -> Sequence[str | Table]:
-    asked, best = plan.problem, plan.best
+def _table(choices: Sequence[NoiseChoice]) -> Table:
     rows = [["temporal", "bands", "sigma", "largest of a message", "disagreement", "after the last", "centroid"]]
-    for choice in plan.choices:
-        row = _row(choice)
+    for row in map(_row, choices):
         figures = ("sigma", "largest_message_sigma", "disagreement", "last_disagreement", "centroid")
         bands = "" if row["bands"] is None else str(row["bands"])
         rows.append([row["temporal"], bands, *(f"{row[name]:.5g}" for name in figures)])
-    taken = (
-        f"Taken: {best.noise.factorisation.temporal}, the least disagreement "
-        f"({'mean over rounds' if asked.measure is Measure.MEAN else 'after the last round'}; expected, of the "
-        "noise alone). Sigma is the standard deviation of what is drawn a round, in each coordinate."
-    )
-    claimed = gfl_theorem2_standard_deviation(asked.rounds, asked.update.step, asked.update.bound, asked.epsilon)
-    laplace = f"The paper's Theorem 2 claims this epsilon of independent Laplace noise of sigma {claimed:.5g}."
-    return Table(rows), taken, "", str(guarantee), laplace
+    return Table(rows)
 
 
 COMMAND = Command(

@@ -10,51 +10,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Literal
 
+from gossamer.algorithms.graph_federated.noise import privacy_loss
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
-from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, UpdateBound, gaussian_mu_of, laplace_epsilon_of
+from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, UpdateBound
 from gossamer.privacy.streams.noise_streams import NoiseLaw
 
-
-class Proved(NamedTuple):
-    """An epsilon, the delta that it holds at, how it was computed, and what computes all others."""
-
-    epsilon: float
-    delta: float
-    proof: str
-    evidence: Callable[[], PrivacyProfile] | None = None
+Masks = Literal["none", "trusted", "signed"]
+"""Whether secure aggregation hides single updates from their own server, which is trusted with keys unless these are
+signed by identities."""
 
 
-def proved_epsilon(noise: Noise, bound: UpdateBound, size: int, delta: float) -> Proved:
-    """Return what is proved of all messages of a run together, against the other units.
-
-    Parameters
-    ----------
-    noise : CorrelatedNoise or RandomNoise
-        Noise of every unit.
-    bound : UpdateBound
-        Bound on what one change moves.
-    size : int
-        d, coordinates of the model.
-    delta : float
-        Delta in (0, 1); Laplace noise does not need it, what is proved of it has delta 0.
-    """
-    if noise.law is NoiseLaw.GAUSSIAN:
-        mu = gaussian_mu_of(noise, bound)
-        proof = f"{mu:.6g}-Gaussian differential privacy of all messages jointly"
-        return Proved(gaussian_epsilon(mu, delta), delta, proof, partial(PrivacyProfile.gaussian, mu))
-    epsilon = laplace_epsilon_of(noise, bound, size)
-    return Proved(epsilon, 0.0, "L1 sensitivities of all messages, added up")
+def proved_epsilon(noise: Noise, bound: UpdateBound, size: int, delta: float) -> float:
+    """Epsilon of all messages of a run together, against the other units: at ``delta``, of Laplace noise at 0."""
+    loss = privacy_loss(noise, bound, size)
+    return gaussian_epsilon(loss, delta) if noise.law is NoiseLaw.GAUSSIAN else loss
 
 
 def graph_guarantees(
-    noise: Noise, bound: UpdateBound, size: int, delta: float, *, masked: bool = False, signed: bool = False
+    noise: Noise, bound: UpdateBound, size: int, delta: float, masks: Masks = "none"
 ) -> dict[str, Guarantee]:
     """Guarantees proved of all rounds together, by observer.
 
@@ -68,50 +47,41 @@ def graph_guarantees(
         d, coordinates of the model.
     delta : float
         Delta in (0, 1); Laplace noise does not need it, its guarantees have delta 0.
-    masked : bool
-        Whether secure aggregation hides single updates from their own server.
-    signed : bool
-        Whether identities sign the keys for that; otherwise the server is trusted with them.
+    masks : {"none", "trusted", "signed"}
+        Masks inside units.
 
     Returns
     -------
     dict of str to Guarantee
         ``other_units``, ``own_agents`` and ``own_server``: who looks. An infinite epsilon is no guarantee.
     """
-    where = bound.gradient_at
-    found = proved_epsilon(noise, bound, size, delta)
+    where, gaussian, loss = bound.gradient_at, noise.law is NoiseLaw.GAUSSIAN, privacy_loss(noise, bound, size)
     proved = Guarantee(
-        found.epsilon,
-        found.delta,
+        proved_epsilon(noise, bound, size, delta),
+        delta if gaussian else 0.0,
         UNITS[where],
         NeighboringRelation.REPLACE_ONE,
         _OBSERVERS[where],
-        (
-            _TRUSTED[where],
-            _OF_SERVERS[masked, masked and signed],
-            _INSIDE,
-            *ASSUMPTIONS,
-            *_OF_GRADIENTS[where],
-        ),
-        found.proof,
-        evidence=found.evidence,
+        (_TRUSTED[where], _OF_SERVERS[masks], _INSIDE, *ASSUMPTIONS, *_OF_GRADIENTS[where]),
+        f"{loss:.6g}-Gaussian differential privacy of all messages jointly"
+        if gaussian
+        else "L1 sensitivities of all messages, added up",
+        evidence=partial(PrivacyProfile.gaussian, loss) if gaussian else None,
     )
-    return {
-        "other_units": proved,
-        "own_agents": proved if where is GradientAt.RELEASED else _none(where, _AGENTS, _HIDDEN_STATE),
-        "own_server": _none(where, _SERVER, _SERVER_SEES[masked, masked and signed]),
-    }
+    return _by_observer(where, proved, proved, masks)
 
 
-def no_guarantees(
-    where: GradientAt, reason: str, *, masked: bool = False, signed: bool = False
-) -> dict[str, Guarantee]:
+def no_guarantees(where: GradientAt, reason: str, masks: Masks = "none") -> dict[str, Guarantee]:
     """The same where nothing is proved against anybody, and why."""
-    agents = reason if where is GradientAt.RELEASED else _HIDDEN_STATE
+    return _by_observer(where, _none(where, _OBSERVERS[where], reason), _none(where, _AGENTS, reason), masks)
+
+
+def _by_observer(where: GradientAt, others: Guarantee, agents: Guarantee, masks: Masks) -> dict[str, Guarantee]:
+    """What holds against other units, and against own agents if these get what was released."""
     return {
-        "other_units": _none(where, _OBSERVERS[where], reason),
-        "own_agents": _none(where, _AGENTS, agents),
-        "own_server": _none(where, _SERVER, _SERVER_SEES[masked, masked and signed]),
+        "other_units": others,
+        "own_agents": agents if where is GradientAt.RELEASED else _none(where, _AGENTS, _HIDDEN_STATE),
+        "own_server": _none(where, _SERVER, _SERVER_SEES[masks]),
     }
 
 
@@ -138,13 +108,12 @@ _TRUSTED = {
     GradientAt.RELEASED: "trusted: the own server",
 }
 _OF_SERVERS = {
-    (False, False): "the own server sees each of its agents' updates, and nobody else does",
-    (True, False): "the own server sees exact sums of its agents' updates, if it hands on their own keys, and nobody "
+    "none": "the own server sees each of its agents' updates, and nobody else does",
+    "trusted": "the own server sees exact sums of its agents' updates, if it hands on their own keys, and nobody "
     "else does",
-    (True, True): "the own server sees exact sums of its agents' updates, whose keys the identities in the invitation "
+    "signed": "the own server sees exact sums of its agents' updates, whose keys the identities in the invitation "
     "sign, and nobody else does",
 }
-"""By whether there are masks, and whether keys are signed."""
 _INSIDE = "what is sent inside a unit is read by nobody but whom it is for"
 _OF_GRADIENTS = {
     GradientAt.HIDDEN: (
@@ -158,13 +127,10 @@ _OF_GRADIENTS = {
 }
 _HIDDEN_STATE = "agents get the server's own state, and together with its messages that is the exact running sum"
 _SERVER_SEES = {
-    (
-        False,
-        False,
-    ): "a server sees each of its agents' updates, without noise; masking: secure would leave it exact sums",
-    (True, False): "a server that hands on its agents' own keys sees exact sums of their updates; masks hide single "
+    "none": "a server sees each of its agents' updates, without noise; masking: secure would leave it exact sums",
+    "trusted": "a server that hands on its agents' own keys sees exact sums of their updates; masks hide single "
     "ones, and are no noise",
-    (True, True): "a server sees exact sums of its agents' updates; masks hide single ones, and are no noise",
+    "signed": "a server sees exact sums of its agents' updates; masks hide single ones, and are no noise",
 }
 
 ASSUMPTIONS = (

@@ -9,11 +9,9 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gossamer.algorithms.graph_federated.agent import AgentNode, AgentState
-from gossamer.algorithms.graph_federated.messages import Assignment, Contribution, Declined
-from gossamer.algorithms.graph_federated.server import ServerNode
+from gossamer.algorithms.graph_federated.agent import AgentNode, AgentState, Assignment, Contribution, Declined
+from gossamer.algorithms.graph_federated.server import ServerNode, ServerState
 from gossamer.algorithms.graph_federated.settings import Settings
-from gossamer.algorithms.graph_federated.state import ServerState
 from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMember, SumState
 from gossamer.errors import PeerError
 from gossamer.privacy.masking import MaskedSum, Phase

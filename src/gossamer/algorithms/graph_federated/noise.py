@@ -85,69 +85,57 @@ class ModelNoise:
 
 
 def model_noise(
-    noise: CorrelatedNoise, mixing: Matrix, size: int, gradient_at: GradientAt, contraction: float = 1.0
+    noise: Noise,
+    mixing: Matrix,
+    size: int,
+    gradient_at: GradientAt,
+    contraction: float = 1.0,
+    *,
+    own_term: bool = False,
 ) -> ModelNoise:
     """Expected squares of the noise in the models that gradients are taken at.
 
     Parameters
     ----------
-    noise : CorrelatedNoise
-        Noise of every unit, independent from unit to unit.
+    noise : CorrelatedNoise or RandomNoise
+        Noise of every unit, independent from unit to unit; the ``links`` of random noise are not looked at.
     mixing : array-like [units, units]
-        A: symmetric, doubly stochastic, connected, with every a_pp > 0, for at least 2 units.
+        A: symmetric, doubly stochastic, connected, for at least 2 units; with every a_pp > 0 for homomorphic noise.
     size : int
         d, coordinates of the model.
     gradient_at : GradientAt
-        Models that gradients are taken at.
+        Models that gradients are taken at; with random noise they are hidden.
     contraction : float
         r, in (0, 1].
+    own_term : bool
+        Whether with random noise the own term has noise, too.
 
     Raises
     ------
     TopologyError
         The mixing matrix is not such a matrix.
     SpecError
-        The size or the contraction is out of its range, or the noise is.
+        The noise is too large for floating-point numbers.
     """
-    eigenvalues, counts = mixing_spectrum(mixing)
-    scale = _scale(noise.standard_deviation, size, int(counts.sum() + 1), contraction)
-    factorisation, where = noise.factorisation, GradientAt(gradient_at)
-    apart = np.zeros(factorisation.rounds)
-    for eigenvalue, count in zip(eigenvalues.tolist(), counts.tolist()):
-        apart += count * _squares(factorisation, where, eigenvalue, contraction)
-    return ModelNoise(scale * apart, scale * _squares(factorisation, where, 1.0, contraction))
-
-
-def random_model_noise(
-    noise: RandomNoise, mixing: Matrix, size: int, contraction: float = 1.0, *, own_term: bool = False
-) -> ModelNoise:
-    """The same for noise of its own on every link.
-
-    Parameters
-    ----------
-    noise : RandomNoise
-        Noise whose ``links`` are not looked at.
-    mixing, size, contraction
-        Arguments of `model_noise`, but a_pp may be 0.
-    own_term : bool
-        Whether the own term has noise, too.
-
-    Raises
-    ------
-    TopologyError
-        The matrix is not symmetric, doubly stochastic and connected, or there is one unit only.
-    """
+    deviation, units = noise.standard_deviation, mixing.shape[0]
+    scale = size * deviation * deviation / units
+    if not math.isfinite(scale):
+        raise SpecError(
+            f"noise of standard deviation {deviation:g} in {size} coordinates is above the largest floating-point "
+            "number; a larger epsilon, or a smaller step size, needs less"
+        )
+    if isinstance(noise, CorrelatedNoise):
+        factorisation, where = noise.factorisation, GradientAt(gradient_at)
+        apart = np.zeros(factorisation.rounds)
+        for eigenvalue, count in zip(*(found.tolist() for found in mixing_spectrum(mixing))):
+            apart += count * _squares(factorisation, where, eigenvalue, contraction)
+        return ModelNoise(scale * apart, scale * _squares(factorisation, where, 1.0, contraction))
     dense = _checked(mixing)
     received = np.square(dense).sum(axis=1) - (0.0 if own_term else np.square(np.diagonal(dense)))
     eigenvalues, vectors = np.linalg.eigh(dense)
-    weights = np.square(vectors).T @ received
     powers = (contraction * eigenvalues) ** 2
-    scale = _scale(noise.standard_deviation, size, len(dense), contraction)
-    apart, together = np.zeros(noise.rounds), np.zeros(noise.rounds)
-    for number, (weight, power) in enumerate(zip(weights.tolist(), powers.tolist())):
-        target = together if number == len(dense) - 1 else apart  # in ascending order, so 1 is the last
-        target += weight * np.cumsum(power ** np.arange(noise.rounds))
-    return ModelNoise(scale * apart, scale * together)
+    kept = np.cumsum(powers[:, None] ** np.arange(noise.rounds), axis=1) * (np.square(vectors).T @ received)[:, None]
+    return ModelNoise(scale * kept[:-1].sum(axis=0), scale * kept[-1])  # in ascending order, so 1 is the last
 
 
 def mixing_spectrum(mixing: Matrix) -> tuple[FloatArray, npt.NDArray[np.int64]]:
@@ -182,21 +170,6 @@ def links_of(mixing: Matrix) -> tuple[tuple[float, int], ...]:
     dense = _checked(mixing)
     neighbours = np.count_nonzero(dense, axis=1) - (np.diagonal(dense) != 0)
     return tuple(zip(np.diagonal(dense).tolist(), neighbours.tolist()))
-
-
-def _scale(standard_deviation: float, size: int, units: int, contraction: float) -> float:
-    """d s^2/P."""
-    if not size >= 1:
-        raise SpecError(f"a model has at least 1 coordinate, found {size!r}")
-    if not 0 < contraction <= 1:
-        raise SpecError(f"the contraction of a gradient step must be inside (0, 1], found {contraction!r}")
-    scale = size * standard_deviation * standard_deviation / units
-    if not math.isfinite(scale):
-        raise SpecError(
-            f"noise of standard deviation {standard_deviation:g} in {size} coordinates is above the largest "
-            "floating-point number; a larger epsilon, or a smaller step size, needs less"
-        )
-    return scale
 
 
 def _checked(mixing: Matrix) -> FloatArray:
@@ -294,26 +267,9 @@ class NoiseChoice:
     disagreement: dict[Measure, float]
     centroid: dict[Measure, float]
 
-    @property
-    def largest_message_deviation(self) -> float:
-        """The largest standard deviation of a coordinate of the noise in a message."""
-        return float(self.noise.message_standard_deviations.max())
 
-
-@dataclass(frozen=True)
-class NoisePlan:
-    """All choices for a problem: least disagreement first, then the centroid's noise, then the state that is kept."""
-
-    problem: NoiseProblem
-    choices: tuple[NoiseChoice, ...]
-
-    @property
-    def best(self) -> NoiseChoice:
-        return self.choices[0]
-
-
-def plan_noise(problem: NoiseProblem, among: Iterable[Factorisation] | None = None) -> NoisePlan:
-    """The factorisation, and its noise, with the least expected network disagreement.
+def plan_noise(problem: NoiseProblem, among: Iterable[Factorisation] | None = None) -> list[NoiseChoice]:
+    """The least noise of each factorisation: least disagreement first, then the centroid's, then the state kept.
 
     Parameters
     ----------
@@ -333,7 +289,7 @@ def plan_noise(problem: NoiseProblem, among: Iterable[Factorisation] | None = No
     """
     tried = factorisations(problem.rounds) if among is None else among
     choices = [_choice(problem, factorisation) for factorisation in tried]
-    return NoisePlan(problem, tuple(sorted(choices, key=lambda choice: _cost(choice, problem.measure))))
+    return sorted(choices, key=lambda choice: _cost(choice, problem.measure))
 
 
 def _cost(choice: NoiseChoice, measure: Measure) -> tuple[float, float]:
@@ -360,27 +316,26 @@ def least_noise(noise: N, problem: NoiseProblem) -> N:
     SpecError
         There is no such floating-point number.
     """
-    allowed = problem.allowed
-    found = replace(noise, standard_deviation=privacy_loss(replace(noise, standard_deviation=1.0), problem) / allowed)
-    while privacy_loss(found, problem) > allowed:  # by rounding
+    allowed, of = problem.allowed, (problem.update, problem.size)
+    found = replace(noise, standard_deviation=privacy_loss(replace(noise, standard_deviation=1.0), *of) / allowed)
+    while privacy_loss(found, *of) > allowed:  # by rounding
         found = replace(found, standard_deviation=float(np.nextafter(found.standard_deviation, math.inf)))
     return found
 
 
-def privacy_loss(noise: Noise, problem: NoiseProblem) -> float:
-    """mu_G of Gaussian noise; the epsilon of Laplace noise."""
-    if noise.law is NoiseLaw.GAUSSIAN:
-        return gaussian_mu_of(noise, problem.update)
-    return laplace_epsilon_of(noise, problem.update, problem.size)
+def privacy_loss(noise: Noise, update: UpdateBound, size: int) -> float:
+    """mu_G of Gaussian noise; the epsilon of Laplace noise in ``size`` coordinates."""
+    gaussian = noise.law is NoiseLaw.GAUSSIAN
+    return gaussian_mu_of(noise, update) if gaussian else laplace_epsilon_of(noise, update, size)
 
 
 def _choice(problem: NoiseProblem, factorisation: Factorisation) -> NoiseChoice:
     noise = least_noise(CorrelatedNoise(factorisation, 1.0, problem.law), problem)
-    where, contraction = problem.update.gradient_at, problem.contraction
-    caused = model_noise(noise, problem.mixing, problem.size, where, contraction)
-    found = privacy_loss(noise, problem)
-    return NoiseChoice(noise, found, _measured(caused.disagreement), _measured(caused.centroid))
+    caused = model_noise(noise, problem.mixing, problem.size, problem.update.gradient_at, problem.contraction)
+    found = privacy_loss(noise, problem.update, problem.size)
+    return NoiseChoice(noise, found, measured(caused.disagreement), measured(caused.centroid))
 
 
-def _measured(squares: FloatArray) -> dict[Measure, float]:
+def measured(squares: FloatArray) -> dict[Measure, float]:
+    """Both measures of squares after each round."""
     return {Measure.MEAN: float(squares.mean()), Measure.LAST: float(squares[-1])}

@@ -12,24 +12,32 @@ unit where one moves most, and each agent's own epsilon is reported.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gossamer.algorithms.graph_federated.guarantees import UNITS, graph_guarantees, no_guarantees, proved_epsilon
+import numpy as np
+
+from gossamer.algorithms.graph_federated.guarantees import (
+    UNITS,
+    Masks,
+    graph_guarantees,
+    no_guarantees,
+    proved_epsilon,
+)
 from gossamer.algorithms.graph_federated.noise import (
     Measure,
-    ModelNoise,
     NoiseProblem,
     least_noise,
     links_of,
+    measured,
     model_noise,
     plan_noise,
-    random_model_noise,
+    privacy_loss,
 )
-from gossamer.algorithms.graph_federated.settings import Settings, combination, server_of, units_of
-from gossamer.algorithms.graph_federated.sides import agent_plans, own_server, planned_lengths
+from gossamer.algorithms.graph_federated.settings import Sampling, Settings, combination, local_queries, units_of
 from gossamer.algorithms.plan import Plan, Words
 from gossamer.algorithms.problem import Problem
 from gossamer.algorithms.sample_noise import asked
@@ -37,18 +45,22 @@ from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, counted
 from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarantee, remarked
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
+from gossamer.privacy.streams.agent_noise import own_server_guarantee
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import (
     GradientAt,
+    ModelLengths,
     Noise,
     RandomNoise,
     UpdateBound,
-    gaussian_mu_of,
-    laplace_epsilon_of,
+    model_lengths,
 )
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, StreamKind
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.plan import SidePlan, Stream
+from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, Stream
+
+if TYPE_CHECKING:
+    from gossamer.sides.secure_unit import SecureUnit
 
 RUN_ASSUMPTIONS = (
     "numbers of features and classes, the choice of test examples and who belongs to which unit do not depend on the "
@@ -85,11 +97,31 @@ class UnitTerms:
     noise: Noise | None
     bound: UpdateBound | None
 
-    def epsilon(self, rounds: int, size: int, delta: float) -> float:
+    def epsilon(self, rounds: int, delta: float) -> float:
         """Proved of the messages of the first ``rounds``; infinite where nothing is."""
         if self.noise is None or self.bound is None:
             return math.inf
-        return proved_epsilon(first_rounds(self.noise, rounds), self.bound, size, delta).epsilon if rounds else 0.0
+        return proved_epsilon(first_rounds(self.noise, rounds), self.bound, self.stream.size, delta) if rounds else 0.0
+
+    def side(self, server: str, longest: float, guarantee: Guarantee) -> Stream:
+        """Plan of what leaves the unit of ``server``, whose updates are so long at most, that of one change aside."""
+        noise, bound, size = self.noise, self.bound, self.stream.size
+        proved: dict[str, float] = {}
+        if noise is not None and bound is not None:
+            proved = {"mu" if noise.law is NoiseLaw.GAUSSIAN else "epsilon": privacy_loss(noise, bound, size)}
+        return Stream(
+            self.stream.noise,
+            self.stream.records,
+            size,
+            None if bound is None else bound.moved,
+            1 if bound is None else bound.agents_sampled,
+            longest,
+            self.agents,
+            scope=frozenset((server, *self.agents)),
+            unit=guarantee.unit,
+            observer=guarantee.observer,
+            **proved,
+        )
 
 
 def first_rounds(noise: Noise, rounds: int) -> Noise:
@@ -123,92 +155,44 @@ def plan_units(problem: Problem[Settings]) -> Plan:
     units = unit_terms(problem, noise, clip)
     lengths, advice = planned_lengths(problem, noise, clip)
     guarantees = _guarantees(problem, noise, clip)
-    radius = math.inf if lengths is None else lengths.radius
     longest = _longest(problem, clip)
     streams: dict[str, SidePlan] = {
-        server: _stream(server, unit, longest, guarantees["other_units"]) for server, unit in units.items()
+        server: unit.side(server, longest, guarantees["other_units"]) for server, unit in units.items()
     }
     # Rounds of all servers, those of averaging at the end included.
     updates = (settings.rounds + settings.consensus) * len(units)
     line = f"{counted(updates, 'update')} of {counted(len(units), 'unit')} in {counted(settings.rounds, 'round')}, "
-    line += _law(noise)
-    figures: dict[str, Any] = {"mechanism": _described(noise, units, settings.rounds)}
+    figures: dict[str, Any] = {}
+    scheme, law = "none", "no noise"
     if noise is not None:
+        scheme, how = (
+            ("random", "") if isinstance(noise, RandomNoise) else ("homomorphic", noise.factorisation.temporal)
+        )
         figures["expected_noise"] = expected = expected_noise(problem, noise, matrix)
-        line += f"; expected network disagreement {expected['disagreement']:.4g}"
+        law = f"{scheme} {noise.law} noise ({how and f'{how}, '}standard deviation {noise.standard_deviation:.4g})"
+        law += f"; expected network disagreement {expected['disagreement']:.4g}"
+    radius = math.inf if lengths is None else lengths.radius
     if math.isfinite(radius):
         figures["masked_model_radius"] = radius
+    described = [unit.stream.describe() for unit in units.values()]
+    # Numbers of records may differ between units.
+    common = {key: value for key, value in described[0].items() if all(other[key] == value for other in described)}
+    alike = {(unit.noise, unit.bound): unit for unit in units.values()}
+    epsilons = {key: unit.epsilon(settings.rounds, spec.delta) for key, unit in alike.items()}
     return Plan(
         stop=spec.stop,
         quotas=None,  # rounds are the algorithm's own
         mechanisms=mechanisms,
-        epsilons=_epsilons(problem, units),
+        epsilons={agent: epsilons[unit.noise, unit.bound] for unit in units.values() for agent in unit.agents},
         guarantees=guarantees,
         sides=streams | agent_plans(problem, clip, radius, streams),
         releases={agent: unit.stream.records for unit in units.values() for agent in unit.agents},
         updates=updates,
-        noise=[unit.stream.describe() for unit in units.values()],
-        figures=figures,
-        words=Words(plan=line, advice=advice),
+        noise=described,
+        figures={"mechanism": {**common, "noise": scheme, "rounds": settings.rounds}, **figures},
+        words=Words(plan=line + law, advice=advice),
         spent=partial(_spent, problem, units, guarantees["other_units"]),
         lengths=lengths,
-    )
-
-
-def _law(noise: Noise | None) -> str:
-    """The noise in a few words."""
-    if noise is None:
-        return "no noise"
-    how = "" if isinstance(noise, RandomNoise) else f"{noise.factorisation.temporal}, "
-    return f"{_scheme(noise)} {noise.law} noise ({how}standard deviation {noise.standard_deviation:.4g})"
-
-
-def _scheme(noise: Noise | None) -> str:
-    if noise is None:
-        return "none"
-    return "random" if isinstance(noise, RandomNoise) else "homomorphic"
-
-
-def _described(noise: Noise | None, units: Mapping[str, UnitTerms], rounds: int) -> dict[str, Any]:
-    """The stream that all units have; without numbers of records where they differ."""
-    first, *others = [unit.stream.describe() for unit in units.values()]
-    common = {key: value for key, value in first.items() if all(other[key] == value for other in others)}
-    return {**common, "noise": _scheme(noise), "rounds": rounds}
-
-
-def _epsilons(problem: Problem[Settings], units: Mapping[str, UnitTerms]) -> dict[str, float]:
-    """Proved for each agent, against the other units."""
-    known: dict[tuple[Noise | None, UpdateBound | None], float] = {}
-    found = {}
-    for unit in units.values():
-        key = unit.noise, unit.bound
-        if key not in known:
-            known[key] = unit.epsilon(problem.settings.rounds, problem.size, problem.spec.delta)
-        found.update(dict.fromkeys(unit.agents, known[key]))
-    return found
-
-
-def _stream(server: str, unit: UnitTerms, longest: float, guarantee: Guarantee) -> Stream:
-    """Plan of what leaves a unit."""
-    noise, bound, size = unit.noise, unit.bound, unit.stream.size
-    proved: dict[str, float] = {}
-    if noise is not None and bound is not None:
-        gaussian = noise.law is NoiseLaw.GAUSSIAN
-        proved = (
-            {"mu": gaussian_mu_of(noise, bound)} if gaussian else {"epsilon": laplace_epsilon_of(noise, bound, size)}
-        )
-    return Stream(
-        unit.stream.noise,
-        unit.stream.records,
-        size,
-        None if bound is None else bound.moved,
-        1 if bound is None else bound.agents_sampled,
-        longest,
-        unit.agents,
-        scope=frozenset((server, *unit.agents)),
-        unit=guarantee.unit,
-        observer=guarantee.observer,
-        **proved,
     )
 
 
@@ -229,16 +213,15 @@ def _spent(
     """Epsilon of the rounds that have begun to be released, against other units."""
     if not math.isfinite(guarantee.epsilon) or problem.spec.reproducible:
         return None
-    begun: dict[tuple[Noise | None, UpdateBound | None], tuple[UnitTerms, int]] = {}
+    begun: dict[tuple[Noise | None, UpdateBound | None], tuple[int, UnitTerms]] = {}
     for ledger in ledgers:
         if ledger.owner not in units:
             continue  # an agent's own noise protects it from its own server
         unit = units[ledger.owner]
         rounds = -(-ledger.releases // unit.links)
         key = unit.noise, unit.bound
-        begun[key] = unit, max(rounds, begun.get(key, (unit, 0))[1])
-    size, delta = problem.size, problem.spec.delta
-    return max((unit.epsilon(rounds, size, delta) for unit, rounds in begun.values()), default=0.0)
+        begun[key] = max(rounds, begun.get(key, (0, unit))[0]), unit
+    return max((unit.epsilon(rounds, problem.spec.delta) for rounds, unit in begun.values()), default=0.0)
 
 
 def planned_noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -> Noise:
@@ -270,7 +253,7 @@ def planned_noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -
     if settings.random:
         return least_noise(RandomNoise(settings.rounds, 1.0, links_of(matrix), law), wanted)
     among = None if settings.temporal is None else (_factorisation(settings, Temporal(settings.temporal)),)
-    return plan_noise(wanted, among).best.noise
+    return plan_noise(wanted, among)[0].noise
 
 
 def _factorisation(settings: Settings, default: Temporal) -> Factorisation:
@@ -292,8 +275,8 @@ def unit_terms(problem: Problem[Settings], noise: Noise | None, clip: float) -> 
     """Terms planned for each unit, by its server."""
     settings, size, found = problem.settings, problem.size, {}
     bounded = noise is not None and math.isfinite(clip)
-    for number, (server, agents) in enumerate(units_of(settings, problem.names).items()):
-        bound = _bound(settings, clip, settings.sampled[number]) if bounded else None
+    for number, unit in enumerate(units_of(settings, problem.names)):
+        bound = _bound(settings, clip, unit.sampled) if bounded else None
         if isinstance(noise, RandomNoise):
             drawn: CorrelatedNoise | None
             own: Noise | None = replace(noise, links=(noise.links[number],))
@@ -302,28 +285,23 @@ def unit_terms(problem: Problem[Settings], noise: Noise | None, clip: float) -> 
             drawn = CorrelatedNoise(Factorisation(Temporal.INDEPENDENT, records), noise.standard_deviation, noise.law)
         else:
             own, links, records, drawn = noise, 1, settings.rounds, noise
-        found[server] = UnitTerms(agents, StreamKind(drawn, records, size), links, own, bound)
+        found[unit.server] = UnitTerms(unit.agents, StreamKind(drawn, records, size), links, own, bound)
     return found
 
 
 def _guarantees(problem: Problem[Settings], noise: Noise | None, clip: float) -> dict[str, Guarantee]:
     """Guarantees by observer, of the unit where one change moves most."""
     settings = problem.settings
-    where, masked = _where(settings), settings.masking.name == "secure"
+    masks: Masks = "none" if settings.masking.name == "none" else "signed" if problem.run else "trusted"
     if noise is None:
         reason = "privacy: none (nothing is noised, so messages may reveal updates)"
-        return no_guarantees(where, reason, masked=masked, signed=bool(problem.run))
+        return no_guarantees(_where(settings), reason, masks)
     if not math.isfinite(clip):
-        return no_guarantees(
-            where,
-            "privacy.clip: none (nothing bounds an update, so noise proves nothing)",
-            masked=masked,
-            signed=bool(problem.run),
-        )
+        reason = "privacy.clip: none (nothing bounds an update, so noise proves nothing)"
+        return no_guarantees(_where(settings), reason, masks)
     bound = _bound(settings, clip, min(settings.sampled))
-    delta, agent_noise = problem.spec.delta, problem.spec.privacy.agent_noise
-    found = graph_guarantees(noise, bound, problem.size, delta, masked=masked, signed=bool(problem.run))
-    if agent_noise is not None:
+    found = graph_guarantees(noise, bound, problem.size, problem.spec.delta, masks)
+    if problem.spec.privacy.agent_noise is not None:
         found["own_server"] = own_server(problem, clip)
         if settings.gradient_at == "hidden":  # the server's own state has that noise, too
             found["own_agents"] = found["own_server"]
@@ -347,7 +325,8 @@ def _of_persons(problem: Problem[Settings], guarantee: Guarantee) -> tuple[str, 
     # Where an agent's own noise counts, another agent of its unit is another place.
     holdings, hidden = problem.holdings, guarantee.unit == UNITS[GradientAt.HIDDEN]
     unit = "unit" if hidden else "agent"
-    place = list(server_of(problem.settings, problem.names).values() if hidden else problem.names)
+    units = units_of(problem.settings, problem.names)
+    place = [one.server if hidden else agent for one in units for agent in one.agents]
     for held in holdings.held if holdings is not None else ():
         if len({place[node] for node, _ in held}) > 1:
             raise SpecError(
@@ -359,15 +338,158 @@ def _of_persons(problem: Problem[Settings], guarantee: Guarantee) -> tuple[str, 
 
 def expected_noise(problem: Problem[Settings], noise: Noise, matrix: FloatArray) -> dict[str, float]:
     """Expected effect of the noise alone on the models that gradients are taken at."""
-    size = problem.size
-    caused: ModelNoise
-    if isinstance(noise, RandomNoise):
-        caused = random_model_noise(noise, matrix, size, own_term=problem.settings.noises_own_term)
-    else:
-        caused = model_noise(noise, matrix, size, _where(problem.settings))
+    settings = problem.settings
+    caused = model_noise(noise, matrix, problem.size, _where(settings), own_term=settings.noises_own_term)
+    apart, centroid = measured(caused.disagreement), measured(caused.centroid)
     return {
-        "disagreement": float(caused.disagreement.mean()),
-        "last_disagreement": float(caused.disagreement[-1]),
-        "centroid": float(caused.centroid.mean()),
-        "last_centroid": float(caused.centroid[-1]),
+        "disagreement": apart[Measure.MEAN],
+        "last_disagreement": apart[Measure.LAST],
+        "centroid": centroid[Measure.MEAN],
+        "last_centroid": centroid[Measure.LAST],
     }
+
+
+# What leaves the data of agents. Masks need cryptography, which is optional, so what does is imported only where masks
+# are wanted.
+
+
+def samplings(problem: Problem[Settings]) -> list[Sampling]:
+    """The units, each with the draws of the agents that take part."""
+    return units_of(problem.settings, problem.names, problem.seed)
+
+
+def masked_unit(problem: Problem[Settings], sampling: Sampling, clip: float) -> SecureUnit:
+    """The way in which the unit that ``sampling`` is of masks its updates.
+
+    Raises
+    ------
+    CallerError
+        If the settings do not fit together, or cryptography is missing.
+    """
+    from gossamer.algorithms.graph_federated.masking import unit_of
+
+    server, sampled, agent_noise = sampling.server, sampling.sampled, problem.spec.privacy.agent_noise or 0.0
+    return unit_of(problem.settings, server, sampled, problem.size, clip, agent_noise, problem.run)
+
+
+def own_server(problem: Problem[Settings], clip: float, honest: int = 1) -> Guarantee:
+    """Guarantee towards the own server, of the agent of which least is proved: `own_server_guarantee`.
+
+    Raises
+    ------
+    CallerError
+        If the settings do not fit together, or cryptography is missing.
+    """
+    rounds, delta = problem.settings.rounds, problem.spec.delta
+    found = (
+        own_server_guarantee(
+            masked_unit(problem, unit, clip).noise, max(rounds_sampled(unit, rounds).values()), delta, honest
+        )
+        for unit in samplings(problem)
+    )
+    return max(found, key=lambda guarantee: guarantee.epsilon)
+
+
+def agent_plans(
+    problem: Problem[Settings], clip: float, radius: float, behind: Mapping[str, SidePlan]
+) -> dict[str, SidePlan]:
+    """Plans of what leaves the data of each agent, which hides its updates as the settings say.
+
+    Parameters
+    ----------
+    problem : Problem
+        Problem that is planned for.
+    clip : float
+        B, of mean gradients.
+    radius : float
+        Most L2 norm of a model that agents of masked sums make updates at.
+    behind : mapping of str to SidePlan
+        Plan of what leaves each unit, by its server.
+
+    Raises
+    ------
+    CallerError
+        If the settings do not fit together, or cryptography is missing.
+    """
+    settings, found = problem.settings, dict[str, SidePlan]()
+    masked = settings.masking.name == "secure"
+    if masked:
+        from gossamer.sides.secure_unit import RoundTerms
+
+        queries = local_queries(settings, problem.shard_sizes, problem.seed, dict.fromkeys(problem.names, clip))
+        terms = RoundTerms(problem.agreed, queries, settings.rounds, radius)  # the same at each agent
+    for sampling in samplings(problem):
+        scope, outside = frozenset((sampling.server, *sampling.agents)), behind[sampling.server]
+        if not masked:
+            found.update(dict.fromkeys(sampling.agents, ClientUpdate(scope=scope, behind=outside)))
+            continue
+        unit = masked_unit(problem, sampling, clip)
+        sums = {} if unit.noise is None else rounds_sampled(sampling, settings.rounds)
+        for name in sampling.agents:
+            found[name] = MaskedMember(unit, sampling.of, terms, sums.get(name, 0), scope=scope, behind=outside)
+    return {name: found[name] for name in problem.names}
+
+
+def rounds_sampled(sampling: Sampling, rounds: int) -> dict[str, int]:
+    """Number of the first ``rounds`` that each agent takes part in: public coins."""
+    if sampling.sampled == len(sampling.agents):
+        return dict.fromkeys(sampling.agents, rounds)
+    counts = Counter(agent for number in range(rounds) for agent in sampling.of(number))
+    return {agent: counts[agent] for agent in sampling.agents}
+
+
+def planned_lengths(
+    problem: Problem[Settings], noise: Noise | None, clip: float
+) -> tuple[ModelLengths | None, tuple[str, ...]]:
+    """Lengths that an honest run does not exceed, with the spec's radius if it has one; None where nothing is masked.
+
+    Returns
+    -------
+    tuple of ModelLengths or None, and tuple of str
+        With a line on the radius, if the spec's is smaller than what is proved of honest runs.
+
+    Raises
+    ------
+    SpecError
+        If the common starting model is beyond it.
+    """
+    settings = problem.settings
+    if settings.masking.name != "secure":
+        return None, ()
+    start = float(np.linalg.norm(np.asarray(problem.initial.values, np.float64)))
+    proved = model_lengths(
+        start,
+        settings.step_size * clip,
+        settings.rounds,
+        problem.size,
+        settings.units,
+        noise,
+        _agents_add(problem, clip),
+    )
+    given = settings.masking.radius
+    if given is None:
+        return proved, ()
+    if given < start:
+        raise SpecError(
+            f"algorithm.masking.radius is {given:g} and the starting model is {start:g} from zero, so no agent would "
+            "take part; raise it or leave it out"
+        )
+    lengths = replace(proved, radius=given)
+    if given >= proved.radius:
+        return lengths, ()
+    line = (
+        f"algorithm.masking.radius is {given:g}, and the models of an honest run are proved to stay within "
+        f"{proved.radius:.4g} only: agents take no part beyond the radius, so servers shorten what they ask about to "
+        "it; raise it if models get that far"
+    )
+    return lengths, (line,)
+
+
+def _agents_add(problem: Problem[Settings], clip: float) -> float:
+    """Standard deviation of a coordinate of what agents add to the mean of a round, in the unit where it is most."""
+    found = [0.0]
+    for sampling in samplings(problem):
+        unit = masked_unit(problem, sampling, clip)
+        if unit.noise is not None:
+            found.append(unit.noise.scale * unit.fixed.resolution / math.sqrt(sampling.sampled))
+    return max(found)

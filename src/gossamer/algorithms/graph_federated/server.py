@@ -11,11 +11,15 @@ the first that comes back or until the timeout, if there is one.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from gossamer.algorithms.graph_federated.messages import (
+from gossamer.algorithms.context import Context
+from gossamer.algorithms.graph_federated.agent import (
     REASONS,
     Assignment,
     Average,
@@ -26,14 +30,202 @@ from gossamer.algorithms.graph_federated.messages import (
     Over,
 )
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings
-from gossamer.algorithms.graph_federated.state import Newest, Reach, ServerState, Weights, shortened
 from gossamer.algorithms.nodes import EndingNode, Probe
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Finish, Record, Reject, Release, Send, SetTimer
+from gossamer.protocol.encoding import register
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import check_model
 from gossamer.protocol.node import Effects, Rounds, on
-from gossamer.vectors import LARGEST_VALUE, Confined, Model, Public, Released
+from gossamer.vectors import LARGEST_VALUE, Blank, Confined, Model, Public, Released, Vector
+
+
+@register("graph.newest")
+@dataclass(frozen=True)
+class Newest:
+    """The newest model of a neighbour, of ``round`` (-1: the initial one), and the one before."""
+
+    round: int
+    model: Model
+    before: Model | None = None
+
+    def taking(self, sender: str, round: int, model: Model) -> Newest:
+        """Return the newest with one more model.
+
+        Raises
+        ------
+        PeerError
+            If it is not a newer one.
+        """
+        if round <= self.round:
+            raise PeerError(f"{sender} sends round {round} after round {self.round}: rounds go up")
+        return Newest(round, model, self.model if round == self.round + 1 else None)
+
+    def at(self, round: int) -> Model:
+        """The model of ``round`` if there still is one, else the newest.
+
+        A neighbour that keeps in step is at most one round ahead.
+        """
+        return self.before if round == self.round - 1 and self.before is not None else self.model
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Row p of the combination matrix: a_pp, and a_pm of each neighbour m."""
+
+    own: float
+    others: Mapping[str, float]
+
+    def missing(self, newest: Mapping[str, Newest], round: int) -> set[str]:
+        """The neighbours that have not sent their model of ``round``."""
+        return {m for m in self.others if newest[m].round < round}
+
+    def others_sum(self, newest: Mapping[str, Newest], round: int | None) -> Model | None:
+        """sum_{m != p} a_pm M_m: of ``round``, or the newest; None if there are no others."""
+        total: Model | None = None
+        for m, weight in self.others.items():
+            model = newest[m].model if round is None else newest[m].at(round)
+            total = weight * model if total is None else total + weight * model
+        return total
+
+
+@dataclass
+class ServerState:
+    """State of a server.
+
+    Attributes
+    ----------
+    own : vector
+        Sum of the unit's own updates: `Confined`, and the only part of its model that is raw. float64.
+    common : vector
+        The rest of w, or of psi, which follows from messages. float64.
+    v : vector
+        sum_m a_pm M_m, which follows from messages. float64.
+    m : vector
+        Model that it sent last; with random noise, the mean of what it sent. float64.
+    start : vector
+        Model that its agents start from: v, or w if it is hidden. Of the model's type, as all that is sent.
+    round : int
+        Rounds done; the number of the one under way.
+    phase : str
+        ``gathering``, ``releasing``, ``combining``, ``averaging``, or empty.
+    waiting : set of str
+        Agents whose updates are to come.
+    total : vector or None
+        The sum of updates so far.
+    answers : int
+        Number of updates in it.
+    links : int
+        Records of the round that were released.
+    newest : dict of str to Newest
+        Newest models of each neighbour.
+    averages : dict of str to Newest
+        Newest models of each neighbour, while averaging.
+    averaged : int
+        Rounds of averaging done.
+    away, left : set of str
+        Peers that are down; neighbours that make no more rounds, and agents that have declined.
+    staleness_sum, staleness_most : int
+        Rounds that the neighbours' models which were combined were behind.
+    unanswered : int
+        Updates that rounds ended without.
+    patience : float
+        Seconds until those that are waited for are asked whether they are there.
+    ends : float or None
+        The deadline.
+    finished : str
+        Reason why it makes no more rounds.
+    held : int or None
+        The newest round in which all agents that were asked were away, and that waited for the first to come back.
+    """
+
+    own: Model | Confined
+    common: Model
+    v: Model
+    m: Model
+    start: Model | Confined
+    newest: dict[str, Newest]
+    averages: dict[str, Newest]
+    round: int = 0
+    phase: str = ""
+    waiting: set[str] = field(default_factory=set)
+    total: Confined | None = None
+    answers: int = 0
+    links: int = 0
+    averaged: int = 0
+    away: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
+    staleness_sum: int = 0
+    staleness_most: int = 0
+    unanswered: int = 0
+    patience: float = 0.0
+    ends: float | None = None
+    finished: str = ""
+    held: int | None = None
+
+
+V = TypeVar("V", bound=Vector)
+_ROUNDING = 1 - 2.0**-20  # what is shortened to a length is still within it once it is rounded to float32
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Most L2 norms of vectors; infinite where nothing depends on them, or nothing is known.
+
+    Attributes
+    ----------
+    update : float
+        mu B, to which agents' updates are shortened.
+    total : float
+        L mu B, to which a round's sum is shortened, with what agents add.
+    message : float
+        Length of what a neighbour sends: longer models are refused, as no honest server sends them.
+    model : float
+        Length to which the combination of models is shortened (`gossamer.privacy.streams.graph_bounds`).
+    start : float
+        Length to which the model is shortened that agents are asked about: at a longer one they make no masked update.
+    """
+
+    update: float = math.inf
+    total: float = math.inf
+    message: float = math.inf
+    model: float = math.inf
+    start: float = math.inf
+
+    @classmethod
+    def of(cls, context: Context, sampled: int, update: float) -> Reach:
+        """Return the lengths of a unit that samples so many agents, whose updates are at most ``update`` long."""
+        found = cls(update, math.inf if context.agent_noise else sampled * update)
+        lengths = context.lengths
+        if lengths is None:
+            return found
+        total = sampled * lengths.update if context.agent_noise else found.total
+        return cls(found.update, total, lengths.message, lengths.model, _ROUNDING * lengths.radius)
+
+    def check_message(self, model: Vector) -> None:
+        """Refuse a neighbour's model that no honest server sends.
+
+        Raises
+        ------
+        PeerError
+            If it is too long.
+        """
+        if (found := length(model)) > self.message:
+            raise PeerError(f"expected a model within {self.message:g} of zero, as honest ones are, found {found:g}")
+
+
+def length(vector: Vector) -> float:
+    """The L2 norm of ``vector``; 0 of a blank."""
+    return 0.0 if isinstance(vector.values, Blank) else float(np.linalg.norm(vector.values))
+
+
+def shortened(vector: V, most: float) -> V:
+    """``vector``, scaled to the L2 norm ``most`` if it is longer: two of them come no further apart by that."""
+    if math.isinf(most) or (found := length(vector)) <= most:
+        return vector
+    scaled: V = vector * (most / found)
+    return scaled
+
 
 M = TypeVar("M", Model, Model | Confined)
 DIVERGED = LARGEST_VALUE
@@ -45,14 +237,12 @@ class ServerNode(EndingNode):
 
     Parameters
     ----------
-    name : str
-        Name of the server.
     initial : Public
         The common starting model.
     weights : Weights
         Row p of the combination matrix.
     sampling : Sampling
-        Draw of the agents that take part in a round.
+        The unit: its server, and the draw of the agents that take part in a round.
     settings : Settings
         Settings with ``gradient_at`` and ``noise`` decided.
     reach : Reach
@@ -66,7 +256,6 @@ class ServerNode(EndingNode):
 
     def __init__(
         self,
-        name: str,
         initial: Public,
         weights: Weights,
         sampling: Sampling,
@@ -77,7 +266,7 @@ class ServerNode(EndingNode):
         self.initial, self.neighbours = initial, tuple(weights.others)
         first = initial.astype(np.float64)
         start = {m: Newest(-1, first) for m in self.neighbours}
-        super().__init__(name, self.State(0.0 * first, first, first, first, initial, start, dict(start)))
+        super().__init__(sampling.server, self.State(0.0 * first, first, first, first, initial, start, dict(start)))
         self.sampling, self.agents, self.reach = sampling, frozenset(sampling.agents), reach
         self.timeout, self.patience = settings.timeout, settings.patience
         self.weights, self.deadline = weights, deadline

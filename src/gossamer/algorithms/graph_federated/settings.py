@@ -236,20 +236,6 @@ def servers(settings: Settings) -> tuple[str, ...]:
     return tuple(f"server-{number:0{width}d}" for number in range(settings.units))
 
 
-def units_of(settings: Settings, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """The agents of each server; units have agents with consecutive numbers."""
-    found, start = {}, 0
-    for server, size in zip(servers(settings), settings.sizes, strict=True):
-        found[server] = names[start : start + size]
-        start += size
-    return found
-
-
-def server_of(settings: Settings, names: tuple[str, ...]) -> dict[str, str]:
-    """The server of each agent."""
-    return {agent: server for server, agents in units_of(settings, names).items() for agent in agents}
-
-
 def drawn(span: int | tuple[int, int], seed: int, name: str, count: int) -> tuple[int, ...]:
     """A number for each of ``count`` agents: the same, or drawn from the span by public coins."""
     if isinstance(span, int):
@@ -287,6 +273,15 @@ class Sampling:
             return self.agents
         drawn = self._coins.at(round).choice(len(self.agents), self.sampled, replace=False, shuffle=False)
         return tuple(self.agents[number] for number in sorted(drawn.tolist()))
+
+
+def units_of(settings: Settings, names: tuple[str, ...], seed: int = 0) -> list[Sampling]:
+    """The units, whose agents have consecutive numbers, by the seed of the run's public randomness."""
+    found, start = [], 0
+    for server, size, sampled in zip(servers(settings), settings.sizes, settings.sampled, strict=True):
+        found.append(Sampling(seed, server, names[start : start + size], sampled))
+        start += size
+    return found
 
 
 @dataclass(frozen=True)
@@ -331,6 +326,7 @@ def local_queries(
 def check(settings: Settings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each: of noise between servers, and of what has no place here."""
     name, privacy, masking = settings.name, spec.privacy, settings.masking
+    budget, deviation = spec.budget, privacy.standard_deviation
     if privacy.noise_multiplier is not None or privacy.epsilon is not None:
         given = "noise_multiplier" if privacy.noise_multiplier is not None else "epsilon"
         yield (
@@ -341,7 +337,14 @@ def check(settings: Settings, spec: Spec) -> Iterator[str]:
         yield "algorithm.noise: none adds no noise: say privacy: none, or take homomorphic or random noise"
     if not spec.private and settings.noise != "none":
         yield f"algorithm.noise: {settings.noise} needs a law: name a privacy.mechanism, or say noise: none"
-    yield from _check_amounts(settings, spec)
+    if spec.private and budget is None and deviation is None:
+        yield "give a budget, or privacy.standard_deviation, or say privacy: none"
+    if spec.private and budget is not None and deviation is not None:
+        yield "a budget and privacy.standard_deviation both fix the noise; give one of them"
+    if budget is not None and isinstance(budget.epsilon, tuple):
+        yield f"budget.epsilon is one number in {settings.name}, whose servers have the same noise; found a list"
+    if budget is not None and isinstance(spec.privacy.clip, NoClip):
+        yield "privacy.clip: none meets no budget; give a bound, or privacy.standard_deviation and no budget"
     if privacy.relation is not NeighboringRelation.REPLACE_ONE:
         yield (
             f"privacy.neighboring_relation: {name} protects agents and units that are replaced, found "
@@ -357,19 +360,6 @@ def check(settings: Settings, spec: Spec) -> Iterator[str]:
         if getattr(spec.stop, ends) is not None:
             yield f"stop.{ends}: {name} ends after algorithm.rounds, the same for all servers; leave it out"
             return
-
-
-def _check_amounts(settings: Settings, spec: Spec) -> Iterator[str]:
-    """The rules on how much noise there is."""
-    budget, deviation = spec.budget, spec.privacy.standard_deviation
-    if spec.private and budget is None and deviation is None:
-        yield "give a budget, or privacy.standard_deviation, or say privacy: none"
-    if spec.private and budget is not None and deviation is not None:
-        yield "a budget and privacy.standard_deviation both fix the noise; give one of them"
-    if budget is not None and isinstance(budget.epsilon, tuple):
-        yield f"budget.epsilon is one number in {settings.name}, whose servers have the same noise; found a list"
-    if budget is not None and isinstance(spec.privacy.clip, NoClip):
-        yield "privacy.clip: none meets no budget; give a bound, or privacy.standard_deviation and no budget"
 
 
 def combination(settings: Settings, graph: Graph) -> FloatArray:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gossamer.algorithms.graph_federated import box as graph_federated
-from gossamer.algorithms.graph_federated.agent import AgentNode
-from gossamer.algorithms.graph_federated.messages import (
+from gossamer.algorithms.graph_federated.agent import (
+    AgentNode,
     Assignment,
     Average,
     Combine,
@@ -20,9 +20,8 @@ from gossamer.algorithms.graph_federated.messages import (
     Leaving,
     Over,
 )
-from gossamer.algorithms.graph_federated.server import ServerNode
+from gossamer.algorithms.graph_federated.server import Reach, ServerNode, Weights
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, combination, drawn, units_of
-from gossamer.algorithms.graph_federated.state import Reach, Weights
 from gossamer.algorithms.nodes import Probe
 from gossamer.errors import PeerError, TopologyError
 from gossamer.privacy.unit_tasks import LocalQuery
@@ -51,7 +50,7 @@ def server(*, reach: Reach = UNBOUNDED, dtype: str = "float32", **changed: Any) 
     settings = Settings.model_validate({"units": 3, "agents": 2, "rounds": 3, **changed}).decided(private=True)
     weights = Weights(0.5, {"left": 0.25, "right": 0.25})
     initial = Public(np.zeros(2, dtype))
-    return ServerNode("middle", initial, weights, Sampling(1, "middle", AGENTS, 2), settings, reach)
+    return ServerNode(initial, weights, Sampling(1, "middle", AGENTS, 2), settings, reach)
 
 
 def sent(effects: list[Any], kind: type) -> dict[str, Any]:
@@ -437,7 +436,8 @@ def test_numbers_of_steps_are_public_coins() -> None:
 def test_units_have_agents_in_a_row() -> None:
     settings = Settings.model_validate({"units": 3, "agents": [2, 1, 3]})
     names = tuple("abcdef")
-    assert units_of(settings, names) == {"server-0": ("a", "b"), "server-1": ("c",), "server-2": ("d", "e", "f")}
+    found = {unit.server: unit.agents for unit in units_of(settings, names)}
+    assert found == {"server-0": ("a", "b"), "server-1": ("c",), "server-2": ("d", "e", "f")}
 
 
 def test_each_round_samples_anew() -> None:

@@ -345,12 +345,12 @@ def test_a_reading_is_that_of_the_unit_that_has_spent_most(changes: dict[str, An
 
     charge(first)  # of two links one is enough for a round to have begun
     unit = units[first.owner]
-    one = unit.epsilon(1, SIZE, BUDGET["delta"])
+    one = unit.epsilon(1, BUDGET["delta"])
     assert plan.spent(ledgers) == one > 0
     for _ in range(2 * links[first.owner] - 1):
         charge(first)
     charge(ledgers[1])
-    assert plan.spent(ledgers) == unit.epsilon(2, SIZE, BUDGET["delta"]) > one
+    assert plan.spent(ledgers) == unit.epsilon(2, BUDGET["delta"]) > one
     for ledger in ledgers:
         while ledger.releases < units[ledger.owner].stream.records:
             charge(ledger)
