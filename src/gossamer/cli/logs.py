@@ -27,8 +27,7 @@ from gossamer.cli.printing import PlainProgress, moving, say
 from gossamer.errors import CallerError, DataError, GossamerError
 
 if TYPE_CHECKING:
-    from gossamer.report.page import Page
-    from gossamer.report.parties import PartyRecord
+    from gossamer.report.page import Page, PartyRecord
     from gossamer.report.serving import Door
 
 
@@ -281,8 +280,7 @@ def page_of(folders: Sequence[Path], public: bool = False) -> Page:
     CallerError
         If a folder is neither, or there are some of both.
     """
-    from gossamer.report.page import page_of_parties, page_of_runs
-    from gossamer.report.parties import is_party
+    from gossamer.report.page import is_party, page_of_parties, page_of_runs
     from gossamer.report.records import read_records
 
     parties = [folder for folder in folders if is_party(folder)]
@@ -299,7 +297,7 @@ def page_of(folders: Sequence[Path], public: bool = False) -> Page:
 def _party(folder: Path) -> PartyRecord:
     from gossamer.deployment.party.health import problems
     from gossamer.deployment.party.state_folder import StateFolder
-    from gossamer.report.parties import read_party
+    from gossamer.report.page import read_party
 
     status = StateFolder(folder).status()
     return read_party(folder, status, [problem.text for problem in problems(status, time.time())])

@@ -13,11 +13,11 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, shortened
-from gossamer.report.figure import COLOURS, TICKS, Figure, Shown, altair, dash_of_each
+from gossamer.report.figure import DASHES, TICKS, Figure, Shown, altair, told_apart
 from gossamer.report.records import EPOCHS, Columns, RunRecord
 
 
-class Point(NamedTuple):
+class PricePoint(NamedTuple):
     """Scores of runs with one epsilon.
 
     Attributes
@@ -34,7 +34,7 @@ class Point(NamedTuple):
     high: float
 
 
-def price_figure(kind: str, delta: float, points: Sequence[Point], others: Mapping[str, float]) -> Figure:
+def price_figure(kind: str, delta: float, points: Sequence[PricePoint], others: Mapping[str, float]) -> Figure:
     """Return the figure.
 
     Parameters
@@ -43,7 +43,7 @@ def price_figure(kind: str, delta: float, points: Sequence[Point], others: Mappi
         Name of the score, such as accuracy.
     delta : float
         The largest at which the epsilons are proved.
-    points : sequence of Point
+    points : sequence of PricePoint
         Points of the federation with noise, by increasing epsilon.
     others : mapping of str to float
         Mean scores of runs without noise, by what they are called: drawn as lines across.
@@ -63,19 +63,14 @@ def price_figure(kind: str, delta: float, points: Sequence[Point], others: Mappi
         ),
         clean.mark_rule(strokeDash=[6, 3], size=2).encode(y=upwards, color=colour, tooltip=["run:N", "mean:Q"]),
     ]
-    spec = alt.layer(*layers).properties(width="container", height=280).to_dict()
     title = f"Price of privacy: {kind} against proved epsilon"
-    return Figure("price", title, _price_words(title, points, others), Shown.PRIVATE, spec, rows)
+    said = ", ".join(f"{point.mean:.3g} at epsilon {point.epsilon:.3g}" for point in points)
+    beside = "; ".join(f"{name}: {value:.3g}" for name, value in others.items())
+    words = f"{title}. The federation with noise comes to {said}.{beside and f' Beside it, {beside}.'}"
+    return Figure.of("price", title, words, Shown.PRIVATE, alt.layer(*layers), rows, 280)
 
 
 _WITH_NOISE = "federation with noise"
-
-
-def _price_words(title: str, points: Sequence[Point], others: Mapping[str, float]) -> str:
-    said = [f"{point.mean:.3g} at epsilon {point.epsilon:.3g}" for point in points]
-    lines = [f"{name}: {value:.3g}" for name, value in others.items()]
-    beside = f" Beside it, {'; '.join(lines)}." if lines else ""
-    return f"{title}. The federation with noise comes to {', '.join(said)}.{beside}"
 
 
 # A figure is known at evaluations and holds until the next. So a run's value at any place of an axis is that of its
@@ -95,7 +90,7 @@ _LEAST = 40
 
 
 @dataclass(frozen=True)
-class Series:
+class RunSeries:
     """Values of one figure over one axis, for one run or for runs that differ in their seed alone.
 
     Attributes
@@ -127,30 +122,25 @@ class Series:
         ]
 
 
-def series_of(records: Sequence[RunRecord], figure: str, axis: str) -> list[Series]:
+def series_of(records: Sequence[RunRecord], figure: str, axis: str) -> list[RunSeries]:
     """Return the series of a figure over an axis, one for each setting in which it is known."""
     known: defaultdict[str, list[tuple[FloatArray, FloatArray]]] = defaultdict(list)
     for record in records:
-        at, values = _points(record, figure, axis)
-        if at.size:
-            known[record.setting].append((at, values))
+        pairs = zip(record.metrics.get(axis, ()), record.metrics.get(figure, ()), strict=False)
+        found = np.array([(at, value) for at, value in pairs if at is not None and value is not None], np.float64)
+        if found.size:
+            known[record.setting].append((found[:, 0], found[:, 1]))
     most = max(_LEAST, min(_POINTS, _ALL // max(1, len(known) * len(AXES))))
     return [_over_seeds(setting, runs, most) for setting, runs in known.items()]
 
 
-def _points(record: RunRecord, figure: str, axis: str) -> tuple[FloatArray, FloatArray]:
-    pairs = zip(record.metrics.get(axis, ()), record.metrics.get(figure, ()), strict=False)
-    found = np.array([(at, value) for at, value in pairs if at is not None and value is not None], np.float64)
-    return (found[:, 0], found[:, 1]) if found.size else (np.zeros(0), np.zeros(0))
-
-
-def _over_seeds(setting: str, runs: Sequence[tuple[FloatArray, FloatArray]], most: int) -> Series:
+def _over_seeds(setting: str, runs: Sequence[tuple[FloatArray, FloatArray]], most: int) -> RunSeries:
     # A run that is over keeps nothing, so the band ends where the first of them does.
     end = min(at[-1] for at, _ in runs)
     everywhere = np.unique(np.concatenate([at[at <= end] for at, _ in runs]))
     grid = everywhere if everywhere.size <= most else np.linspace(everywhere[0], end, most)
     values = np.stack([_held(at, value, grid) for at, value in runs])
-    return Series(setting, len(runs), grid, np.median(values, axis=0), values.min(axis=0), values.max(axis=0))
+    return RunSeries(setting, len(runs), grid, np.median(values, axis=0), values.min(axis=0), values.max(axis=0))
 
 
 def _held(at: FloatArray, values: FloatArray, grid: FloatArray) -> FloatArray:
@@ -210,36 +200,28 @@ def chart(metrics: Columns, names: Sequence[str] = (), across: str = "virtual_se
         for name, series in found.items()
         if series
     }
-    panels = [
-        _panel(alt, unit, [row for name in group for row in points[name]], across) for unit, group in _by_unit(points)
-    ]
+    order = list(dict.fromkeys(map(_unit, points)))
+    ordered = groupby(sorted(points, key=lambda name: order.index(_unit(name))), _unit)
+    panels = [_panel(unit, [row for name in group for row in points[name]], across) for unit, group in ordered]
     return alt.vconcat(*panels).resolve_scale(color="independent", strokeDash="independent")
 
 
-def _by_unit(names: Any) -> list[tuple[str, list[str]]]:
-    """Names of figures by what they are measured in; the order of first ones is kept."""
-    order = list(dict.fromkeys(map(_unit, names)))
-    ordered = sorted(names, key=lambda name: order.index(_unit(name)))
-    return [(unit, list(group)) for unit, group in groupby(ordered, _unit)]
-
-
 def _unit(name: str) -> str:
+    """What a figure is measured in."""
     return next((unit for unit in ("accuracy", "loss") if name.endswith(f"_{unit}")), name.replace("_", " "))
 
 
-def _panel(alt: Any, unit: str, rows: list[dict[str, Any]], across: str) -> Any:
-    figures = list(dict.fromkeys(row["figure"] for row in rows))
-    legend = alt.Legend(orient="bottom", columns=1, labelLimit=400) if len(figures) > 1 else None
-    scale = alt.Scale(domain=figures, range=[COLOURS[n % len(COLOURS)] for n in range(len(figures))])
+def _panel(unit: str, rows: list[dict[str, Any]], across: str) -> Any:
+    alt, figures = altair(), list(dict.fromkeys(row["figure"] for row in rows))
+    dashes = [DASHES[n % len(DASHES)] for n in range(len(figures))]  # few enough for a dash of each
     return (
         alt.Chart(alt.Data(values=rows))
         .mark_line(interpolate="step-after")
         .encode(
             x=alt.X("at:Q", title=MEASURED[across]),
             y=alt.Y("value:Q", title=unit, scale=alt.Scale(zero=False)),
-            color=alt.Color("figure:N", title=None, scale=scale, legend=legend),
-            strokeDash=alt.StrokeDash("figure:N", title=None, scale=alt.Scale(domain=figures), legend=legend),
             tooltip=["figure:N", alt.Tooltip("at:Q", title=MEASURED[across]), alt.Tooltip("value:Q", title=unit)],
+            **told_apart("figure", figures, dashes=dashes, columns=1, labelLimit=400),
         )
         .properties(width=480, height=200)
     )
@@ -304,14 +286,22 @@ def axes_of(figures: Sequence[Figure]) -> list[str]:
     return [name for name in AXES.values() if name in known]
 
 
-def _figure(curve: Curve, found: Mapping[str, Sequence[Series]]) -> Figure:
+def _figure(curve: Curve, found: Mapping[str, Sequence[RunSeries]]) -> Figure:
     alt = altair()
     rows = [row for axis, series in found.items() for one in series for row in one.rows(AXES[axis])]
     settings = list(dict.fromkeys(row["setting"] for row in rows))
     base = alt.Chart(alt.NamedData("rows")).transform_filter(f"datum.axis === {ACROSS}")
     longest = max(len(one.at) for series in found.values() for one in series)
     zero = longest == 1  # a lone value needs something to be seen against
-    shared = {"x": _across(zero), **_told_apart(settings)}
+    need = min(400, _SYMBOL + _LETTER * max(map(len, settings)))
+    columns, limit = alt.ExprRef(f"max(1, floor(width / {need}))"), alt.ExprRef(f"min({need}, width) - {_SYMBOL}")
+    apart = told_apart("setting", settings, "run", columns=columns, labelLimit=limit, symbolOpacity=1)
+    x = alt.X(
+        "at:Q",
+        title=ACROSS,
+        scale=alt.Scale(nice=False, zero=zero),
+        axis=alt.Axis(labelFlush=True, tickCount=alt.ExprRef(TICKS)),
+    )
     value = alt.Y(
         "value:Q", title=curve.unit, scale=alt.Scale(zero=zero), axis=alt.Axis(format=curve.format or alt.Undefined)
     )
@@ -323,62 +313,23 @@ def _figure(curve: Curve, found: Mapping[str, Sequence[Series]]) -> Figure:
     few = longest <= _FEW
     points = base.mark_circle(size=40 if few else 150, opacity=1 if few else 0)
     layers = [
-        base.mark_line(interpolate="step-after").encode(y=value, **shared),
-        points.encode(x=shared["x"], y=value, color=shared["color"], tooltip=tooltip),
+        base.mark_line(interpolate="step-after").encode(x=x, y=value, **apart),
+        points.encode(x=x, y=value, color=apart["color"], tooltip=tooltip),
     ]
     if any("low" in row for row in rows):
         band = base.mark_area(interpolate="step-after", opacity=0.2)
-        layers.insert(
-            0, band.encode(x=shared["x"], y=alt.Y("low:Q", title=curve.unit), y2="high:Q", color=shared["color"])
-        )
+        low = alt.Y("low:Q", title=curve.unit)
+        layers.insert(0, band.encode(x=x, y=low, y2="high:Q", color=apart["color"]))
     axis = alt.param(name=ACROSS, value=next(AXES[name] for name, series in found.items() if series))
     chart = alt.layer(*layers).add_params(axis).properties(width="container", height=260)
-    # Altair would look at each row, and knows only titles that stay as they are.
-    spec = _with_axis_titles({**chart.to_dict(), "data": {"name": "rows", "values": rows}})
+    # Altair would look at each row, and knows only titles that stay as they are: that of each axis follows the choice.
+    spec = {**chart.to_dict(), "data": {"name": "rows", "values": rows}}
+    for layer in spec["layer"]:
+        layer["encoding"]["x"]["title"] = {"signal": ACROSS}
     return Figure(curve.column.replace("_", "-"), curve.title, _words(curve, found), curve.shown, spec, rows)
 
 
-def _across(zero: bool) -> Any:
-    """The axis, which ends where the runs do."""
-    alt = altair()
-    return alt.X(
-        "at:Q",
-        title=ACROSS,
-        scale=alt.Scale(nice=False, zero=zero),
-        axis=alt.Axis(labelFlush=True, tickCount=alt.ExprRef(TICKS)),
-    )
-
-
-def _with_axis_titles(spec: dict[str, Any]) -> dict[str, Any]:
-    """Let the title of each axis across follow the choice."""
-    for layer in spec["layer"]:
-        layer["encoding"]["x"]["title"] = {"signal": ACROSS}
-    return spec
-
-
-def _told_apart(settings: Sequence[str]) -> dict[str, Any]:
-    """Colour and dash of each setting, in the order in which the runs were given, with one legend."""
-    alt = altair()
-    need = min(400, _SYMBOL + _LETTER * max(map(len, settings)))
-    legend = None
-    if len(settings) > 1:
-        legend = alt.Legend(
-            orient="bottom",
-            columns=alt.ExprRef(f"max(1, floor(width / {need}))"),
-            labelLimit=alt.ExprRef(f"min({need}, width) - {_SYMBOL}"),
-            symbolOpacity=1,
-            symbolType="stroke",
-            symbolSize=400,
-        )
-    return {
-        "color": alt.Color("setting:N", title="run", sort=None, scale=alt.Scale(domain=settings), legend=legend),
-        "strokeDash": alt.StrokeDash(
-            "setting:N", title="run", scale=alt.Scale(domain=settings, range=dash_of_each(len(settings))), legend=legend
-        ),
-    }
-
-
-def _words(curve: Curve, found: Mapping[str, Sequence[Series]]) -> str:
+def _words(curve: Curve, found: Mapping[str, Sequence[RunSeries]]) -> str:
     """First and last values, for whoever cannot see the chart."""
     axis, series = next((AXES[axis], series) for axis, series in found.items() if series)
     said = [_said(curve, one, axis) for one in series[:_SAID]]
@@ -386,7 +337,7 @@ def _words(curve: Curve, found: Mapping[str, Sequence[Series]]) -> str:
     return f"{curve.title} ({curve.unit}). {'; '.join([*said, *rest])}."
 
 
-def _said(curve: Curve, one: Series, axis: str) -> str:
+def _said(curve: Curve, one: RunSeries, axis: str) -> str:
     begins = f"{curve.say(one.middle[0])} at {one.at[0]:.6g} and " if len(one.at) > 1 else ""
     ends = f"{curve.say(one.middle[-1])} at {one.at[-1]:.6g} {axis}"
     between = f" (from {curve.say(one.low[-1])} to {curve.say(one.high[-1])} over {one.runs} seeds)"

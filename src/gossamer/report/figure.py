@@ -70,9 +70,22 @@ TICKS = "ceil(width / 90)"
 """Number of ticks of an axis across that leaves room between their labels, in Vega's words."""
 
 
-def dash_of_each(count: int) -> list[list[int]]:
-    """Return the dash of each of ``count`` lines that go through `COLOURS` in turn."""
-    return [list(DASHES[n // len(COLOURS) % len(DASHES)]) for n in range(count)]
+def told_apart(
+    field: str, names: Sequence[str], title: str | None = None, dashes: Sequence[Sequence[int]] = (), **legend: Any
+) -> dict[str, Any]:
+    """Return encodings of colour and dash for lines, in the order of their names, with one legend if there are several.
+
+    Lines go through `COLOURS` in turn, and then through `DASHES`, unless ``dashes`` are given.
+    """
+    alt, colours = altair(), [COLOURS[n % len(COLOURS)] for n in range(len(names))]
+    dashes = dashes or [DASHES[n // len(COLOURS) % len(DASHES)] for n in range(len(names))]
+    key = alt.Legend(orient="bottom", symbolType="stroke", symbolSize=400, **legend) if len(names) > 1 else None
+    return {
+        channel: kind(
+            f"{field}:N", title=title, sort=None, scale=alt.Scale(domain=list(names), range=list(range_)), legend=key
+        )
+        for channel, kind, range_ in (("color", alt.Color, colours), ("strokeDash", alt.StrokeDash, dashes))
+    }
 
 
 def config(ink: str = "currentColor", background: str = "transparent") -> dict[str, Any]:
@@ -114,61 +127,45 @@ def config(ink: str = "currentColor", background: str = "transparent") -> dict[s
     }
 
 
+LIBRARIES = ("altair", "vl_convert", "jinja2")
+"""What makes charts; what draws them without a browser, and has the code for browsers; what fills in pages."""
+
+
+def needed(name: str, extra: str = "report", what: str = "a report") -> Any:
+    """Return an installed module that an extra brings.
+
+    Raises
+    ------
+    DataError
+        If it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        raise _missing(name, extra, what) from None
+
+
 def altair() -> Any:
-    """Return the library that charts are made with.
-
-    Raises
-    ------
-    DataError
-        If it is not installed.
-    """
-    return _needed("altair")
-
-
-def vl_convert() -> Any:
-    """Return the library that draws charts without a browser, and has the code that draws them in one.
-
-    Raises
-    ------
-    DataError
-        If it is not installed.
-    """
-    return _needed("vl_convert")
-
-
-def jinja2() -> Any:
-    """Return the library that fills in pages.
-
-    Raises
-    ------
-    DataError
-        If it is not installed.
-    """
-    return _needed("jinja2")
+    """Return the library that charts are made with; raises as `needed`."""
+    return needed("altair")
 
 
 def require_libraries() -> None:
-    """Do nothing where all of them are installed, without importing them, which takes seconds.
+    """Do nothing where all `LIBRARIES` are installed, without importing them, which takes seconds.
 
     Raises
     ------
     DataError
         If one is not.
     """
-    for name in ("altair", "vl_convert", "jinja2"):
+    for name in LIBRARIES:
         if find_spec(name) is None:
-            raise _missing(name)
+            raise _missing(name, "report", "a report")
 
 
-def _needed(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        raise _missing(name) from None
-
-
-def _missing(name: str) -> DataError:
-    return DataError(f"a report needs the package {name}, which is not installed: {install_line('report')}")
+def _missing(name: str, extra: str, what: str) -> DataError:
+    package = name.partition(".")[0]
+    return DataError(f"{what} needs the package {package}, which is not installed: {install_line(extra)}")
 
 
 class Shown(StrEnum):
@@ -184,14 +181,11 @@ class Shown(StrEnum):
     @property
     def words(self) -> str:
         """Meaning of the mark, for a reader of the page."""
-        return _MEANING[self]
-
-
-_MEANING = {
-    Shown.PUBLIC: "It follows from the spec, or from what anyone on the wires sees.",
-    Shown.RELEASED: "It follows from releases, which the guarantee covers.",
-    Shown.PRIVATE: "No guarantee covers it: show it to whom you would show the data.",
-}
+        return {
+            Shown.PUBLIC: "It follows from the spec, or from what anyone on the wires sees.",
+            Shown.RELEASED: "It follows from releases, which the guarantee covers.",
+            Shown.PRIVATE: "No guarantee covers it: show it to whom you would show the data.",
+        }[self]
 
 
 @dataclass(frozen=True)
@@ -221,6 +215,21 @@ class Figure:
     spec: Mapping[str, Any] = field(repr=False)
     rows: Sequence[Mapping[str, Any]] = field(repr=False)
 
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        title: str,
+        description: str,
+        shown: Shown,
+        chart: Any,
+        rows: Sequence[Mapping[str, Any]],
+        height: float,
+    ) -> Figure:
+        """Return the figure of an Altair chart, as wide as the page."""
+        spec = chart.properties(width="container", height=height).to_dict()
+        return cls(name, title, description, shown, spec, rows)
+
     def csv(self) -> str:
         """Return the data as a CSV file."""
         out = io.StringIO()
@@ -232,11 +241,11 @@ class Figure:
 
     def svg(self) -> str:
         """Return the chart as an SVG picture."""
-        return str(vl_convert().vegalite_to_svg(json.dumps(self._sized())))
+        return str(needed("vl_convert").vegalite_to_svg(json.dumps(self._sized())))
 
     def png(self, scale: float = 2.0) -> bytes:
         """Return the chart as a PNG picture, ``scale`` pixels for each of its points."""
-        return bytes(vl_convert().vegalite_to_png(json.dumps(self._sized()), scale=scale))
+        return bytes(needed("vl_convert").vegalite_to_png(json.dumps(self._sized()), scale=scale))
 
     def save(self, path: Path) -> None:
         """Write the chart, or its data, to a file whose name ends with ``.svg``, ``.png`` or ``.csv``.
@@ -253,17 +262,13 @@ class Figure:
 
     def _sized(self) -> dict[str, Any]:
         """The spec at a width of its own, since there is no page that it could fill, with what the page would say."""
-        spec = dict(self.spec)
-        width = {} if "hconcat" in spec or "vconcat" in spec or "facet" in spec else {"width": _WIDTH}
-        looks = config("#1b1f24", "white")
-        return {**spec, **width, "title": self.title, "config": {**looks, **spec.get("config", {})}}
-
-
-_WIDTH = 640
+        width = {} if {"hconcat", "vconcat", "facet"} & self.spec.keys() else {"width": 640}
+        looks = {**config("#1b1f24", "white"), **self.spec.get("config", {})}
+        return {**self.spec, **width, "title": self.title, "config": looks}
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of the page, under a heading.
 
     Attributes

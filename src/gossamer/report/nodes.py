@@ -1,15 +1,24 @@
 """Section of a report about what each node did: who computed, waited and talked, how stale updates were, who reached
-what."""
+what, and who was joined to whom.
+
+Nodes are drawn where distances in the drawing are close to distances in the graph (stress, as of Kamada and Kawai, "An
+algorithm for drawing general undirected graphs", 1989), found from a circle around the node that most are joined to.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from gossamer.report.figure import COLOURS, TICKS, Figure, Shown, altair, node_figure
-from gossamer.report.node_records import FILE, KINDS, PRIVATE, NodeRecord, differs, read_nodes
-from gossamer.report.records import RunRecord
-from gossamer.report.topology import EDGES, NODES, topology
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import minimize
+from scipy.sparse.csgraph import shortest_path
+
+from gossamer.arrays import FloatArray
+from gossamer.errors import counted
+from gossamer.report.figure import COLOURS, TICKS, Figure, PageSection, Shown, altair, node_figure
+from gossamer.report.records import KINDS, NODES, PRIVATE, NodeRecord, RunRecord, differs, read_nodes
 
 _ROW, _LEAST_ROW, _MOST_HEIGHT = 24, 13, 480  # pixels
 _AXIS = "virtual seconds"
@@ -21,16 +30,21 @@ def timeline(record: NodeRecord, name: str) -> Figure | None:
         return None
     alt = altair()
     rows: list[dict[str, Any]] = [
-        {"node": one.node, "does": one.kind, "from": _short(one.start), "to": _short(one.start + one.seconds)}
-        | {"times": one.times}
+        {
+            "node": one.node,
+            "does": one.kind,
+            **{name: float(f"{at:.7g}") for name, at in (("from", one.start), ("to", one.start + one.seconds))},
+            "times": one.times,
+        }
         for one in record.spans
     ]
     height = max(_LEAST_ROW, min(_ROW, _MOST_HEIGHT // len(record.shown)))
     kinds = [kind for kind in KINDS if any(row["does"] == kind for row in rows)]
+    colours = dict(zip(KINDS, (COLOURS[0], COLOURS[1], COLOURS[5]), strict=True))
     colour = alt.Color(
         "does:N",
         title="blank: waiting",
-        scale=alt.Scale(domain=kinds, range=[_COLOURS[kind] for kind in kinds]),
+        scale=alt.Scale(domain=kinds, range=[colours[kind] for kind in kinds]),
         legend=alt.Legend(orient="top", symbolType="square"),
     )
     shared = {
@@ -42,7 +56,10 @@ def timeline(record: NodeRecord, name: str) -> Figure | None:
             axis=alt.Axis(labelLimit=alt.ExprRef("max(50, width / 4)"), labelFontSize=min(12, height - 2), ticks=False),
         ),
         "color": colour,
-        "tooltip": ["node:N", "does:N", "times:Q", _number("from"), _number("to")],
+        "tooltip": [
+            *("node:N", "does:N", "times:Q"),
+            *(alt.Tooltip(f"{end}:Q", format=",.6~g") for end in ("from", "to")),
+        ],
     }
     end = alt.Scale(domain=[0, max(record.seconds, max(row["to"] for row in rows))], nice=False)
     across = alt.X("from:Q", title=_AXIS, scale=end, axis=alt.Axis(labelFlush=True, tickCount=alt.ExprRef(TICKS)))
@@ -52,15 +69,8 @@ def timeline(record: NodeRecord, name: str) -> Figure | None:
         height=max(3, height * 0.2), thickness=1.5, yOffset=height * 0.32
     )
     chart = alt.layer(spans.encode(x=across, x2="to:Q", **shared), sent.encode(x=across, **shared))
-    spec = chart.properties(width="container", height=height * len(record.shown)).to_dict()
-    return Figure(name, f"Timeline of {record.run}", _words(record), Shown.PUBLIC, spec, rows)
-
-
-_COLOURS: Mapping[str, str] = dict(zip(KINDS, (COLOURS[0], COLOURS[1], COLOURS[5]), strict=True))
-
-
-def _number(name: str) -> Any:
-    return altair().Tooltip(f"{name}:Q", format=",.6~g")
+    title, tall = f"Timeline of {record.run}", height * len(record.shown)
+    return Figure.of(name, title, _words(record), Shown.PUBLIC, chart, rows, tall)
 
 
 def _words(record: NodeRecord) -> str:
@@ -80,10 +90,6 @@ def _words(record: NodeRecord) -> str:
     if record.merged_within:
         said += f" What a node began within {record.merged_within:.3g} s is drawn as one, as long as all of it."
     return said
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.7g}")
 
 
 _DOTS = 2_000  # most nodes that are drawn, each a dot
@@ -109,11 +115,9 @@ def staleness(record: NodeRecord, name: str) -> Figure | None:
             y=alt.Y("updates:Q", title="updates"),
             tooltip=["from:Q", "to:Q", "updates:Q"],
         )
-        .properties(width="container", height=220)
     )
-    return Figure(
-        name, f"Staleness of updates of {record.run}", _stale_words(record, rows), Shown.PUBLIC, chart.to_dict(), rows
-    )
+    title = f"Staleness of updates of {record.run}"
+    return Figure.of(name, title, _stale_words(record, rows), Shown.PUBLIC, chart, rows, 220)
 
 
 def _stale_words(record: NodeRecord, rows: list[dict[str, int]]) -> str:
@@ -142,7 +146,9 @@ def clips(record: NodeRecord, name: str) -> Figure | None:
     base = alt.Chart(alt.Data(values=rows))
     across = alt.X("virtual_seconds:Q", title="virtual seconds", scale=alt.Scale(nice=False))
     size = alt.Scale(type="log", nice=False)
-    tooltip = [alt.Tooltip(f"{key}:Q", format=",.4~g") for key in ("virtual_seconds", "updates", *_CLIPS)]
+    tooltip = [
+        alt.Tooltip(f"{key}:Q", format=",.4~g") for key in ("virtual_seconds", "updates", "least", "median", "most")
+    ]
     line = base.mark_line(color=COLOURS[0], point=alt.OverlayMarkDef(size=30, color=COLOURS[0])).encode(
         x=across, y=alt.Y("median:Q", title="clip", scale=size), tooltip=tooltip
     )
@@ -150,7 +156,6 @@ def clips(record: NodeRecord, name: str) -> Figure | None:
         x=across, y=alt.Y("least:Q", title="clip", scale=size), y2="most:Q"
     )
     layers = [band, line] if any(row["least"] != row["most"] for row in rows) else [line]
-    spec = alt.layer(*layers).properties(width="container", height=220).to_dict()
     first, last = rows[0], rows[-1]
     apart = f", between {last['least']:.3g} and {last['most']:.3g} over nodes" if len(layers) == 2 else ""
     said = (
@@ -158,10 +163,7 @@ def clips(record: NodeRecord, name: str) -> Figure | None:
         f"{last['median']:.3g} at virtual second {last['virtual_seconds']:.6g}{apart}. They follow what was released, "
         "or a schedule of stages."
     )
-    return Figure(name, f"Clip bounds of {record.run}", said, Shown.RELEASED, spec, rows)
-
-
-_CLIPS = ("least", "median", "most")
+    return Figure.of(name, f"Clip bounds of {record.run}", said, Shown.RELEASED, alt.layer(*layers), rows, 220)
 
 
 def dots(record: NodeRecord, name: str) -> Figure | None:
@@ -192,12 +194,11 @@ def dots(record: NodeRecord, name: str) -> Figure | None:
             y=alt.Y(f"{figure}:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(format=form)),
             tooltip=tooltip,
         )
-        .properties(width="container", height=240)
     )
-    shown = Shown.PRIVATE if any(record.has(one) for one in PRIVATE) else _released(record)
-    return Figure(
-        name, f"Nodes of {record.run}", _dot_words(record, known, figure, title), shown, chart.to_dict(), record.nodes
-    )
+    shown = Shown.RELEASED if record.has("clip") else Shown.PUBLIC
+    shown = Shown.PRIVATE if any(record.has(one) for one in PRIVATE) else shown
+    said = _dot_words(record, known, figure, title)
+    return Figure.of(name, f"Nodes of {record.run}", said, shown, chart, record.nodes, 240)
 
 
 _ACROSS = (
@@ -213,19 +214,171 @@ _HEIGHTS = (
 )
 
 
-def _released(record: NodeRecord) -> Shown:
-    return Shown.RELEASED if record.has("clip") else Shown.PUBLIC
-
-
 def _dot_words(record: NodeRecord, known: list[Any], figure: str, title: str) -> str:
-    least, most = (choose(known, key=lambda node: float(node[figure])) for choose in (min, max))
-    fewest, most_made = (choose(node["updates"] for node in known) for choose in (min, max))
-    made = f"{fewest:,}" if fewest == most_made else f"{fewest:,} to {most_made:,}"
+    fewest, most = (choose(node["updates"] for node in known) for choose in (min, max))
+    made = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
     return (
-        f"Nodes of {record.run}: {len(known):,} nodes made {made} updates each; {title} "
-        f"from {node_figure(figure, least[figure])} ({least['name']}) to {node_figure(figure, most[figure])} "
-        f"({most['name']})."
+        f"Nodes of {record.run}: {len(known):,} nodes made {made} updates each; {title} from {_range(known, figure)}."
     )
+
+
+def _range(nodes: Sequence[Any], figure: str) -> str:
+    """The nodes with the least and the most of a figure."""
+    known = [node for node in nodes if figure in node]
+    ends = (choose(known, key=lambda node: float(node[figure])) for choose in (min, max))
+    return " to ".join(f"{node_figure(figure, node[figure])} ({node['name']})" for node in ends)
+
+
+MOST_NODES, MOST_EDGES = 300, 2_500
+"""Most nodes and edges that are drawn."""
+_MOVED = 120  # most nodes whose places are improved; others stay on the circle
+_NAMED = 24  # most nodes whose names stand beside them
+_SIDE = 420  # pixels
+
+_COLOURED = {
+    "test_accuracy": "correct test examples",
+    "test_loss": "loss per test example",
+    "seconds_per_update": "virtual seconds per update",
+    "updates": "updates",
+    "epsilon_planned": "epsilon planned",
+    "staleness": "mean staleness",
+    "bytes": "bytes sent",
+    "away_seconds": "virtual seconds away",
+}
+"""Figures that nodes are coloured by, and their names."""
+_SHARE = _COLOURED["test_accuracy"]
+
+
+def topology(record: NodeRecord, name: str) -> Figure | None:
+    """Return the drawing, or None where there is nothing to draw, or far too much."""
+    if not record.edges or len(record.nodes) > MOST_NODES or len(record.edges) > MOST_EDGES:
+        return None
+    nodes = [_with_speed(node) for node in record.nodes]
+    shown = [figure for figure in _COLOURED if differs(nodes, figure)]
+    shown = shown or [figure for figure in _COLOURED if any(figure in node for node in nodes)][:1]
+    at = places(len(nodes), record.edges)
+    dots = [
+        {"name": node["name"], "x": x, "y": y} | {_COLOURED[one]: node.get(one) for one in shown}
+        for node, (x, y) in zip(nodes, at.round(4).tolist(), strict=True)
+    ]
+    spec = _drawing(dots, record.edges, [_COLOURED[one] for one in shown])
+    private = any(one in shown for one in PRIVATE)
+    rows = [{key: value for key, value in dot.items() if key not in ("x", "y")} for dot in dots]
+    degrees = np.bincount(np.ravel(record.edges), minlength=len(nodes))
+    fewest, most = int(degrees.min()), int(degrees.max())
+    near = (
+        f"each node has {counted(most, 'neighbour')}" if fewest == most else f"a node has {fewest} to {most} neighbours"
+    )
+    said = f"Topology of {record.run}: {len(nodes):,} nodes and {len(record.edges):,} edges; {near}. " + " ".join(
+        f"{_COLOURED[one].capitalize()}: {_range(nodes, one)}." for one in shown[:3]
+    )
+    return Figure(name, f"Topology of {record.run}", said, Shown.PRIVATE if private else Shown.PUBLIC, spec, rows)
+
+
+def _with_speed(node: Any) -> dict[str, Any]:
+    if not node.get("updates"):
+        return dict(node)
+    return {**node, "seconds_per_update": float(f"{node['computing_seconds'] / node['updates']:.6g}")}
+
+
+def _drawing(dots: Sequence[Any], edges: Sequence[tuple[int, int]], titles: Sequence[str]) -> dict[str, Any]:
+    alt = altair()
+    lines = [
+        {"x": dots[one]["x"], "y": dots[one]["y"], "x2": dots[other]["x"], "y2": dots[other]["y"]}
+        for one, other in edges
+    ]
+    hidden = alt.Axis(labels=False, ticks=False, grid=False, domain=False, title=None)
+    scale = alt.Scale(domain=[-1.15, 1.15], nice=False)
+    x, y = alt.X("x:Q", axis=hidden, scale=scale), alt.Y("y:Q", axis=hidden, scale=scale)
+    faint = 0.35 if len(edges) <= 200 else 0.12
+    rules = alt.Chart(alt.Data(values=lines)).mark_rule(opacity=faint, color="#888888")
+    chosen = alt.param(
+        name="colour", value=titles[0], bind=alt.binding_select(options=list(titles), name="Coloured by ")
+    )
+    base = alt.Chart(alt.Data(values=dots)).transform_calculate(shown="datum[colour]")
+    size = 260 if len(dots) <= _NAMED else 110 if len(dots) <= 100 else 40
+    tooltip = ["name:N", *(alt.Tooltip(f"{title}:Q", format=_format(title, ",.4~g")) for title in titles)]
+    colour = alt.Color(
+        "shown:Q",
+        scale=alt.Scale(scheme="viridis", zero=False),
+        legend=alt.Legend(
+            orient="bottom",
+            gradientLength=alt.ExprRef("min(300, width)"),
+            padding=12,
+            tickCount=3,
+            labelOverlap="greedy",
+            labelExpr=f"format(datum.value, {chosen.name} === '{_SHARE}' ? '{_format(_SHARE)}' : ',.3~g')",
+        ),
+    )
+    missing = alt.condition("isValid(datum.shown)", alt.value(1), alt.value(0.0))
+    circles = base.mark_circle(size=size, opacity=1, stroke="#777777", strokeWidth=1)
+    layers = [
+        rules.encode(x=x, y=y, x2="x2:Q", y2="y2:Q"),
+        base.mark_point(size=size, color="#888888", filled=False, strokeWidth=1.5).encode(x=x, y=y, tooltip=tooltip),
+        circles.encode(x=x, y=y, color=colour, fillOpacity=missing, tooltip=tooltip),
+    ]
+    if len(dots) <= _NAMED:
+        names = base.mark_text(dy=-14, limit=90, fontSize=11)
+        layers.append(names.encode(x=x, y=y, text="name:N"))
+    chart = alt.layer(*layers).add_params(chosen).configure_view(strokeOpacity=0)
+    found: dict[str, Any] = chart.properties(width="container", height=_SIDE).to_dict()
+    for layer in found["layer"]:
+        if "color" in layer["encoding"]:  # Altair knows only titles that stay as they are
+            layer["encoding"]["color"]["title"] = {"signal": chosen.name}
+    return found
+
+
+def _format(title: str, other: str = "") -> str:
+    """Form of a figure's numbers, in d3's words."""
+    return ".1~%" if title == _SHARE else other
+
+
+def places(nodes: int, edges: Sequence[tuple[int, int]]) -> FloatArray:
+    """Return where each node is drawn, [nodes, 2], in a circle of radius 1 around 0."""
+    ends = np.asarray(edges, np.int64).reshape(-1, 2)
+    start = _circle(nodes, np.bincount(ends.ravel(), minlength=nodes))
+    if nodes < 3 or nodes > _MOVED:
+        return start
+    graph = sp.csr_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes))
+    wanted = shortest_path(graph, directed=False, unweighted=True)
+    far = 1 + wanted[np.isfinite(wanted)].max()
+    pairs = np.triu_indices(nodes, 1)
+    wanted = np.minimum(wanted, far)[pairs]
+    found = minimize(
+        _stress,
+        (start * wanted.max() / 2).ravel(),
+        (pairs, wanted),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 300},
+    )
+    at = found.x.reshape(nodes, 2)
+    at -= (at.max(axis=0) + at.min(axis=0)) / 2
+    most = np.linalg.norm(at, axis=1).max()
+    return np.asarray(at / most if most > 0 else at)
+
+
+def _circle(nodes: int, degrees: Any) -> FloatArray:
+    """The nodes on a circle in order, and in its middle the one that more than half of all are joined to."""
+    hub = int(degrees.argmax())
+    middle = nodes > 2 and 2 * degrees[hub] > nodes > 2 * np.delete(degrees, hub).max()
+    around = nodes - 1 if middle else nodes
+    angles = np.pi / 2 - 2 * np.pi * np.arange(around) / max(1, around)
+    at = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    return np.insert(at, hub, 0.0, axis=0) if middle else at
+
+
+def _stress(flat: Any, pairs: Any, wanted: Any) -> tuple[float, Any]:
+    """Squared relative errors of all distances, and their gradient."""
+    at = flat.reshape(-1, 2)
+    apart = at[pairs[0]] - at[pairs[1]]
+    lengths = np.maximum(np.sqrt((apart**2).sum(axis=1)), 1e-9)
+    errors = lengths - wanted
+    pull = (2 * errors / (wanted**2 * lengths))[:, None] * apart
+    gradient = np.zeros_like(at)
+    np.add.at(gradient, pairs[0], pull)
+    np.subtract.at(gradient, pairs[1], pull)
+    return float((errors**2 / wanted**2).sum()), gradient.ravel()
 
 
 RUNS, ROWS = 3, 50
@@ -240,27 +393,21 @@ _FIGURES: Mapping[str, Callable[[NodeRecord, str], Figure | None]] = {
 }
 
 
-class Column(NamedTuple):
-    """A column of the table of nodes: its heading, and a figure of ``nodes.json``."""
-
-    heading: str
-    figure: str
-
-
-_COLUMNS = (
-    Column("accuracy", "test_accuracy"),
-    Column("loss", "test_loss"),
-    Column("updates", "updates"),
-    Column("computing, s", "computing_seconds"),
-    Column("waiting, s", "idle_seconds"),
-    Column("away, s", "away_seconds"),
-    Column("messages", "messages"),
-    Column("bytes sent", "bytes"),
-    Column("staleness", "staleness"),
-    Column("clip", "clip"),
-    Column("releases", "releases"),
-    Column("epsilon planned", "epsilon_planned"),
-)
+_COLUMNS = {
+    "test_accuracy": "accuracy",
+    "test_loss": "loss",
+    "updates": "updates",
+    "computing_seconds": "computing, s",
+    "idle_seconds": "waiting, s",
+    "away_seconds": "away, s",
+    "messages": "messages",
+    "bytes": "bytes sent",
+    "staleness": "staleness",
+    "clip": "clip",
+    "releases": "releases",
+    "epsilon_planned": "epsilon planned",
+}
+"""Figures of a table of nodes, and their headings."""
 _SORTED = (
     ("test_accuracy", 1, "accuracy, lowest"),
     ("test_loss", -1, "loss, highest"),
@@ -268,19 +415,19 @@ _SORTED = (
 )
 
 
-def section_values(records: Sequence[RunRecord], public: bool) -> tuple[list[Figure], dict[str, Any]] | None:
-    """Return the figures and tables of the nodes of ``records``, or None where no folder tells of them."""
-    there = [record for record in records if (record.path / FILE).exists()]
+def section_of_nodes(records: Sequence[RunRecord], public: bool) -> PageSection | None:
+    """Return the section of the nodes of ``records``, or None where no folder tells of them."""
+    there = [record for record in records if (record.path / NODES).exists()]
     if not there:
         return None
     told = [nodes.without(PRIVATE) if public else nodes for nodes in map(read_nodes, there[:RUNS])]
     figures, tables = [], []
     for place, record in enumerate(told):
         suffix = f"-{place + 1}" if place else ""
-        made = [figure for name, maker in _FIGURES.items() if (figure := maker(record, name + suffix)) is not None]
-        figures += made
+        figures += [figure for name, maker in _FIGURES.items() if (figure := maker(record, name + suffix)) is not None]
         tables.append({"name": f"table-of-nodes{suffix}", "run": record.run, **_table(record)})
-    return figures, {"tables": tables, "notes": _notes(told, len(there))}
+    values = {"tables": tables, "notes": _notes(told, len(there))}
+    return PageSection("nodes", "Nodes", figures, "nodes.html", values)
 
 
 def _notes(told: Sequence[NodeRecord], found: int) -> list[str]:
@@ -293,7 +440,7 @@ def _notes(told: Sequence[NodeRecord], found: int) -> list[str]:
             said.append(f"{record.run} has {record.total:,} nodes, too many to tell of each.")
         elif not record.edges and len(record.nodes) > 1:
             said.append(f"Nobody is joined to anybody in {record.run}, or too many are to draw it.")
-        elif len(record.nodes) > NODES or len(record.edges) > EDGES:
+        elif len(record.nodes) > MOST_NODES or len(record.edges) > MOST_EDGES:
             said.append(
                 f"{record.run} has {len(record.nodes):,} nodes and {len(record.edges):,} edges, too many to draw who "
                 "was joined to whom."
@@ -308,12 +455,9 @@ def _table(record: NodeRecord) -> dict[str, Any]:
     figure, sign, order = next(one for one in _SORTED if record.has(one[0]))
     known = sorted((n for n in record.nodes if figure in n), key=lambda node: sign * float(node[figure]))
     ordered = [*known, *(node for node in record.nodes if figure not in node)]
-    columns = [column for column in _COLUMNS if _tells(record, column.figure)]
+    columns = {one: heading for one, heading in _COLUMNS.items() if _tells(record, one)}
     rows = [
-        {
-            "node": node["name"],
-            **{column.heading: node_figure(column.figure, node.get(column.figure)) for column in columns},
-        }
+        {"node": node["name"], **{heading: node_figure(one, node.get(one)) for one, heading in columns.items()}}
         for node in ordered[:ROWS]
     ]
     some = f" {ROWS} of {len(ordered):,} are here, and all in the data of the figure." if len(ordered) > ROWS else ""

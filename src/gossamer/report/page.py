@@ -1,20 +1,40 @@
-"""The page: figures and tables in one file that needs no network."""
+"""The page: figures and tables of runs, or of deployed parties, in one file that needs no network.
+
+Runs have a row each at the top, notes, and the `SECTIONS` in their order. A party shows what its node leaves in its
+state folder, and what is proved of its part.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from gossamer.bounded import MOST_RECORDS, read_text
 from gossamer.files import make_own_folder, write_own
-from gossamer.report.figure import Figure, config, jinja2, vl_convert
-from gossamer.report.parties import PartyRecord, party_rows, party_sections
-from gossamer.report.records import RunRecord
-from gossamer.report.sections import Section, notes, overview, sections_of
+from gossamer.report.curves import axes_of, curves
+from gossamer.report.figure import (
+    COLOURS,
+    NOTHING,
+    TICKS,
+    Figure,
+    PageSection,
+    Shown,
+    altair,
+    config,
+    count,
+    decimal,
+    needed,
+    share,
+    size,
+)
+from gossamer.report.nodes import section_of_nodes
+from gossamer.report.privacy import privacy
+from gossamer.report.records import SUMMARY, RunRecord, read_record
 from gossamer.version import __version__
 
 FILE, FIGURES = "report.html", "report-figures"
@@ -36,7 +56,7 @@ class Page:
         Rows of that table.
     notes : sequence of str
         Sentences that a reader must know first.
-    sections : sequence of Section
+    sections : sequence of PageSection
         All else.
     public : bool
         Whether figures were left out that nothing covers.
@@ -46,7 +66,7 @@ class Page:
     heading: str
     overview: Sequence[Mapping[str, str]]
     notes: Sequence[str]
-    sections: Sequence[Section]
+    sections: Sequence[PageSection]
     public: bool = False
 
     @property
@@ -55,24 +75,286 @@ class Page:
         return [figure for section in self.sections for figure in section.figures]
 
 
-def page_of_runs(records: Sequence[RunRecord], *, public: bool = False, before: Sequence[Section] = ()) -> Page:
+def page_of_runs(records: Sequence[RunRecord], *, public: bool = False, before: Sequence[PageSection] = ()) -> Page:
     """Return the page of runs, sections ``before`` its own first.
 
     With ``public``, it is without what tells of more than was released.
     """
     title = records[0].name if len(records) == 1 else f"{len(records)} runs"
-    rows = overview(records, public=public)
-    return Page(
-        title, "Runs", rows, notes(records, public=public), sections_of(records, public=public, before=before), public
-    )
+    rows = [_row(record, public) for record in records]
+    sections = sections_of(records, public=public, before=before)
+    return Page(title, "Runs", rows, notes(records, public=public), sections, public)
+
+
+def _row(record: RunRecord, public: bool) -> dict[str, str]:
+    summary, guarantee = record.summary, record.guarantee
+    metrics = summary.get("metrics") or {}
+    scores = {} if public else {"accuracy of the mean model": share(metrics.get("mean_model_test_accuracy"))}
+    course = {
+        "ended": _ENDED.get(str(summary.get("status")), NOTHING),
+        "updates": count(summary.get("updates")),
+        "virtual seconds": decimal(summary.get("virtual_seconds")),
+        "sent": size(summary.get("bytes")),
+    }
+    return {
+        "run": record.name,
+        "algorithm": str(summary["algorithm"]),
+        "nodes": count(summary.get("nodes")),
+        **(dict.fromkeys(course, NOTHING) if public and record.secret_schedule else course),
+        **scores,
+        "epsilon planned": decimal(guarantee.get("epsilon")),
+        "delta": decimal(guarantee.get("delta")),
+        "mu": decimal(guarantee.get("mu")),
+    }
+
+
+_ENDED = {
+    "finished": "all finished",
+    "updates": "updates made",
+    "virtual_seconds": "time was up",
+    "accuracy": "accuracy reached",
+    "stalled": "stalled",
+    "incomplete": "rounds came to nothing",
+    "diverged": "diverged",
+    "interrupted": "interrupted",
+    "running": "has not ended",
+}
+"""Words for a run's ``status`` (`docs/how-to/simulate.md`, when a run ends)."""
+
+
+def notes(records: Sequence[RunRecord], *, public: bool = False) -> list[str]:
+    """Return what a reader of the runs must know before comparing them, a sentence each."""
+    hidden = [record for record in records if public and record.secret_schedule]
+    told = [record for record in records if record not in hidden]
+    said = [
+        f"{record.name} is without its course: the guarantee holds only if nobody learns times, and numbers of "
+        "messages and updates, which tell whom the server drew."
+        for record in hidden
+    ]
+    said += [
+        f"{record.name} has not come to its end: its figures are those up to its last evaluation."
+        for record in told
+        if record.interrupted
+    ]
+    said += [f"{record.name} has no evaluations, so no curve shows it." for record in told if not record.metrics]
+    versions = {str(record.summary.get("gossamer", "unknown")): record.name for record in reversed(records)}
+    if len(versions) > 1:
+        each = ", ".join(f"{version} ({name})" for version, name in reversed(versions.items()))
+        said.append(f"The runs are of different versions of Gossamer, so they may differ for that reason too: {each}.")
+    return said
+
+
+def progress(records: Sequence[RunRecord], public: bool) -> PageSection | None:
+    """Return the curves of what runs reached."""
+    told = _told(records, public)
+    if records and not told:
+        return None
+    figures = list(curves(told))
+    return PageSection("figures", "Progress", figures, "progress.html", {"axes": axes_of(figures)})
+
+
+def nodes(records: Sequence[RunRecord], public: bool) -> PageSection | None:
+    """Return what each node did."""
+    return section_of_nodes(_told(records, public), public)
+
+
+def _told(records: Sequence[RunRecord], public: bool) -> list[RunRecord]:
+    """Return the runs whose course may be shown: times and counts of some are part of what their guarantee hides."""
+    return [record for record in records if not (public and record.secret_schedule)]
+
+
+Maker = Callable[[Sequence[RunRecord], bool], PageSection | None]
+"""(runs, whether only what is public or released may be shown) -> the section, or None if there is nothing for it."""
+
+SECTIONS: tuple[Maker, ...] = (privacy, progress, nodes)
+"""Makers of all sections, in order."""
+
+
+def sections_of(
+    records: Sequence[RunRecord],
+    *,
+    public: bool = False,
+    before: Sequence[PageSection] = (),
+    makers: Sequence[Maker] = SECTIONS,
+) -> list[PageSection]:
+    """Return the sections of ``records``, after others that come ``before`` them.
+
+    With ``public``, without figures that tell of more than was released.
+    """
+    own = [section for maker in makers if (section := maker(records, public)) is not None]
+    made = [*before, *own]
+    return [_released(section) for section in made] if public else made
+
+
+def _released(section: PageSection) -> PageSection:
+    return replace(section, figures=[one for one in section.figures if one.shown is not Shown.PRIVATE])
+
+
+# Deployed parties
+
+STATUS = "status.json"
+"""File by which a state folder is known."""
+_LINES = 50  # of the log
+_HEIGHT, _LABEL = 28, 160  # pixels of a bar, and of its name
+_SAID = 12  # bars that are put into words
+
+
+@dataclass(frozen=True)
+class PartyRecord:
+    """A party as its state folder tells it.
+
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    status : mapping
+        Status that the node last wrote of itself.
+    problems : sequence of str
+        Problems that somebody should look at.
+    result : RunRecord or None
+        Result of its part, once there is a ``summary.json``.
+    log : sequence of str
+        The last lines of ``node.log``.
+    """
+
+    path: Path
+    status: Mapping[str, Any]
+    problems: Sequence[str] = ()
+    result: RunRecord | None = None
+    log: Sequence[str] = field(default=(), repr=False)
+
+    @property
+    def name(self) -> str:
+        """Name of the node."""
+        return str(self.status.get("node", self.path.name))
+
+
+def is_party(folder: Path) -> bool:
+    """Whether a folder is a state folder."""
+    return (folder / STATUS).is_file()
+
+
+def read_party(folder: Path, status: Mapping[str, Any], problems: Sequence[str] = ()) -> PartyRecord:
+    """Return the party of a state folder, whose status was read already.
+
+    Raises
+    ------
+    DataError
+        If its summary is none.
+    """
+    result = read_record(folder, str(status.get("node", folder.name))) if (folder / SUMMARY).exists() else None
+    try:
+        log = read_text(folder / "node.log", MOST_RECORDS).splitlines()[-_LINES:]
+    except OSError:
+        log = []
+    return PartyRecord(folder, status, problems, result, log)
 
 
 def page_of_parties(parties: Sequence[PartyRecord], *, public: bool = False) -> Page:
     """Return the page of deployed parties; with ``public``, without what is for their owners alone."""
     title = parties[0].name if len(parties) == 1 else f"{len(parties)} parties"
     said = [] if public else [f"{party.name}: {problem}" for party in parties for problem in party.problems]
-    rows = party_rows(parties, public=public)
-    return Page(title, "Parties", rows, said, party_sections(parties, public=public), public)
+    return Page(title, "Parties", party_rows(parties, public=public), said, party_sections(parties, public), public)
+
+
+def party_rows(parties: Sequence[PartyRecord], *, public: bool = False) -> list[dict[str, str]]:
+    """Return a row for each party, its cells by the heading of their column."""
+    return [_party_row(party, public) for party in parties]
+
+
+def _party_row(party: PartyRecord, public: bool) -> dict[str, str]:
+    status, result = party.status, party.result
+    guarantee: Mapping[str, Any] = {} if result is None else result.guarantee
+    metrics = {} if result is None else result.summary.get("metrics") or {}
+    known = {name: str(status.get(name) or NOTHING) for name in ("role", "algorithm", "state")}
+    own = {
+        "why": str(status.get("finished") or status.get("why") or NOTHING),
+        "updates": count(status.get("updates")),
+        "releases": f"{count(status.get('releases'))} of {count(status.get('planned_releases'))}",
+        "accuracy": share(metrics.get("test_accuracy")),
+        "budget charged": share((status.get("policy") or {}).get("share_charged")),
+    }
+    proved = {name: decimal(guarantee.get(name)) for name in ("epsilon", "delta", "mu")}
+    return {"node": party.name, **known, **({} if public else own), **proved}
+
+
+def party_sections(parties: Sequence[PartyRecord], public: bool) -> list[PageSection]:
+    """Return the sections of a report of parties: their own figures, and what is proved of their part."""
+    results = [party.result for party in parties if party.result is not None]
+    makers = [maker for maker in SECTIONS if maker is not progress]  # a party's node keeps no curve
+    proved = sections_of(results, public=public, makers=makers) if results else []
+    log = {party.name: party.log for party in parties if party.log}
+    own = PageSection("party", "This party alone", list(party_figures(parties)), "party.html", {"log": log})
+    return proved if public else [own, *proved]
+
+
+def party_figures(parties: Sequence[PartyRecord]) -> Iterator[Figure]:
+    """Yield the figures of parties, which nobody but their owners should see."""
+    made, charged, heard = [], [], []
+    unmade, left = "planned, not made", "left"
+    for party in parties:
+        status, name = party.status, party.name
+        if planned := status.get("planned_releases"):
+            done = status.get("releases", 0)
+            made += [(name, "made", done), (name, unmade, planned - done)]
+        if (spent := (status.get("policy") or {}).get("share_charged")) is not None:
+            charged += [(name, "charged by all runs", spent), (name, left, max(0.0, 1 - spent))]
+        for peer, state in (status.get("peers") or {}).items():
+            called = peer if len(parties) == 1 else f"{name}: {peer}"
+            heard.append((called, state.get("state"), state.get("seconds")))
+    yield from _bars("releases", "Releases of the node", "releases", "node", made, rest=unmade)
+    yield from _bars("budget", "Budget of the policy", "share of the budget", "node", charged, rest=left, form="%")
+    yield from _bars("peers", "Peers, when the node last looked", "seconds since heard", "peer", heard)
+
+
+def _bars(
+    name: str, title: str, unit: str, of: str, parts: Sequence[tuple[str, Any, Any]], rest: str = "", form: str = ""
+) -> Iterator[Figure]:
+    """Yield the figure of bars, if there are any.
+
+    Parameters
+    ----------
+    name, title : str
+        Name in file names, and title of the figure.
+    unit, of : str
+        Unit of the values, and kind of thing that each bar is about.
+    parts : sequence of (str, str, float)
+        What each part is of, what it is, and its value; parts of a bar are side by side.
+    rest : str
+        Part of each bar that is drawn in grey, since it is not there yet.
+    form : str
+        Format of the axis' numbers, in d3's words.
+    """
+    if not parts:
+        return
+    alt, kinds = altair(), list(dict.fromkeys(str(part) for _, part, _ in parts))
+    rows = [{"of": bar, "part": part, "value": value} for bar, part, value in parts]
+    ranked = [{**row, "rank": kinds.index(str(row["part"]))} for row in rows]
+    colours = ["#9aa4ae" if part == rest else COLOURS[n % len(COLOURS)] for n, part in enumerate(kinds)]
+    axis = alt.Axis(format=form or alt.Undefined, tickCount=alt.ExprRef(TICKS))
+    chart = (
+        alt.Chart(alt.Data(name="rows", values=ranked))
+        .mark_bar(stroke="currentColor", strokeOpacity=0.4)
+        .encode(
+            x=alt.X("value:Q", title=unit, axis=axis, scale=alt.Scale(nice=False)),
+            y=alt.Y("of:N", title=of, sort=None, axis=alt.Axis(labelLimit=_LABEL)),
+            color=alt.Color("part:N", title=None, sort=None, scale=alt.Scale(domain=kinds, range=colours)),
+            order=alt.Order("rank:Q"),
+            tooltip=[
+                alt.Tooltip("of:N", title=of),
+                alt.Tooltip("part:N", title="part"),
+                alt.Tooltip("value:Q", title=unit, format=form or ",.4~g"),
+            ],
+        )
+    )
+    said = [f"{of_}: {part}, " + (f"{100 * value:.3g} %" if form else f"{value:.4g}") for of_, part, value in parts]
+    more = f"; and {len(said) - _SAID} more" if len(said) > _SAID else ""
+    words = f"{title} ({unit}). {'; '.join(said[:_SAID])}{more}."
+    height = _HEIGHT * len({row["of"] for row in rows})
+    yield Figure.of(f"party-{name}", title, words, Shown.PRIVATE, chart, rows, height)
+
+
+# What is written
 
 
 def figures_of(records: Sequence[RunRecord], *, public: bool = False) -> list[Figure]:
@@ -81,7 +363,7 @@ def figures_of(records: Sequence[RunRecord], *, public: bool = False) -> list[Fi
 
 
 def write_report(
-    records: Sequence[RunRecord], folder: Path, *, public: bool = False, before: Sequence[Section] = ()
+    records: Sequence[RunRecord], folder: Path, *, public: bool = False, before: Sequence[PageSection] = ()
 ) -> Path:
     """Write the report of ``records`` into ``folder``, and return where it is; sections ``before`` its own come first.
 
@@ -111,7 +393,7 @@ def write_figures(page: Page, folder: Path) -> Path:
 
 def html(page: Page) -> str:
     """Return the whole page as HTML."""
-    library = jinja2()
+    library = needed("jinja2")
     environment = library.Environment(
         loader=library.FunctionLoader(_template), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -125,7 +407,7 @@ def html(page: Page) -> str:
 @cache
 def _library() -> str:
     """Code that draws charts in a browser, which takes seconds to gather."""
-    return str(vl_convert().javascript_bundle(_SNIPPET)).replace("</script", "<\\/script")
+    return str(needed("vl_convert").javascript_bundle(_SNIPPET)).replace("</script", "<\\/script")
 
 
 def _template(name: str) -> str:

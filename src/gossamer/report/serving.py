@@ -26,9 +26,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from gossamer.errors import DataError, GossamerError
-from gossamer.report.figure import jinja2, require_libraries
-from gossamer.report.page import Page, html
-from gossamer.report.parties import STATUS
+from gossamer.report.figure import needed, require_libraries
+from gossamer.report.page import STATUS, Page, html
 from gossamer.report.records import SUMMARY
 
 _HOST = "127.0.0.1"
@@ -168,7 +167,7 @@ class Server(ThreadingHTTPServer):
 
 def _around() -> str:
     """Page that has the report in a frame, and draws it anew once there is more."""
-    environment = jinja2().Environment(autoescape=True)
+    environment = needed("jinja2").Environment(autoescape=True)
     template = environment.from_string(resources.files(__package__).joinpath("live.html").read_text("utf-8"))
     return str(template.render(nonce=secrets.token_urlsafe(16), wait=_WAIT))
 

@@ -20,7 +20,7 @@ from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.privacy.guarantees import Guarantee, rounded_up
-from gossamer.report.curves import Point, price_figure
+from gossamer.report.curves import PricePoint, price_figure
 from gossamer.report.figure import Figure
 from gossamer.studies.runs import Tell, workers_of
 from gossamer.studies.study import (
@@ -174,11 +174,11 @@ class Price:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[PricePoint]:
         """Scores of the federation with noise, by increasing proved epsilon; nothing where none is proved."""
         noisy = [one for name, one in self.scores.items() if name not in (CLEAN, ALONE, ONE_PLACE)]
         return sorted(
-            Point(one.epsilon, one.score.mean, min(one.score.values), max(one.score.values))
+            PricePoint(one.epsilon, one.score.mean, min(one.score.values), max(one.score.values))
             for one in noisy
             if one.epsilon is not None and one.score.mean is not None
         )

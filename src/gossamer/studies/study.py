@@ -21,9 +21,9 @@ from gossamer.experiment.specs.reading import override, parse_spec, read_spec
 from gossamer.experiment.specs.spec import Experiment, resolved
 from gossamer.files import held, make_own_folder, to_json, write_own
 from gossamer.privacy.guarantees import rounded_up
+from gossamer.report.figure import PageSection
 from gossamer.report.page import write_report
 from gossamer.report.records import read_records
-from gossamer.report.sections import Section
 from gossamer.studies.runs import StudyRun, Tell, Workers, each_seed
 from gossamer.version import __version__
 
@@ -290,7 +290,7 @@ class Study:
         """Write what came of it beside the runs' folders."""
         write_own(self.out / name, to_json({"gossamer": __version__, **document}, indent=2) + "\n")
 
-    def report(self, *before: Section) -> Path:
+    def report(self, *before: PageSection) -> Path:
         """Write one report of all finished runs, after sections of one's own, and return where it is.
 
         Raises

@@ -14,10 +14,9 @@ from tests.unit.report.test_records import folder
 
 from gossamer.cli.main import main
 from gossamer.report.figure import Shown
-from gossamer.report.nodes import ROWS, section_values
+from gossamer.report.nodes import ROWS, places, section_of_nodes
 from gossamer.report.page import write_report
 from gossamer.report.records import RunRecord, read_record
-from gossamer.report.topology import places
 
 EVIL = "</script><script>alert(1)</script>"
 
@@ -56,9 +55,9 @@ def accurate(count: int) -> list[dict[str, Any]]:
 
 
 def test_figures_say_what_happened(tmp_path: Path) -> None:
-    found = section_values([record(tmp_path / "r", document(accurate(4)))], public=False)
+    found = section_of_nodes([record(tmp_path / "r", document(accurate(4)))], False)
     assert found is not None
-    words = {figure.name: figure.description for figure in found[0]}
+    words = {figure.name: figure.description for figure in found.figures}
     assert list(words) == ["timeline", "staleness", "topology", "nodes"]
     assert "computed 12 % of the time, waited 38 % and were away 50 %; they sent 1 messages" in words["timeline"]
     assert "Drawn are 2 of 4 nodes" in words["timeline"]
@@ -70,37 +69,37 @@ def test_figures_say_what_happened(tmp_path: Path) -> None:
 
 def test_large_numbers_are_written_out(tmp_path: Path) -> None:
     nodes = [node(n, bytes=1_608_000 + n, computing_seconds=30_000.25) for n in range(3)]
-    found = section_values([record(tmp_path / "r", document(nodes))], public=False)
+    found = section_of_nodes([record(tmp_path / "r", document(nodes))], False)
     assert found is not None
-    (dots,) = (figure for figure in found[0] if figure.name == "nodes")
+    (dots,) = (figure for figure in found.figures if figure.name == "nodes")
     assert "bytes sent from 1,608,000 (node-0) to 1,608,002 (node-2)" in dots.description
-    assert found[1]["tables"][0]["rows"][0]["computing, s"] == "30,000"
+    assert found.values["tables"][0]["rows"][0]["computing, s"] == "30,000"
 
 
 def test_the_table_shows_the_worst_first_and_the_data_are_whole(tmp_path: Path) -> None:
-    found = section_values([record(tmp_path / "r", document(accurate(60)))], public=False)
+    found = section_of_nodes([record(tmp_path / "r", document(accurate(60)))], False)
     assert found is not None
-    (table,) = found[1]["tables"]
+    (table,) = found.values["tables"]
     assert len(table["rows"]) == ROWS
     shares = [float(row["accuracy"].rstrip("%")) for row in table["rows"]]
     assert shares == sorted(shares)
     assert shares[0] == 0.0
     assert "50 of 60" in table["words"]
     assert "away, s" not in table["rows"][0]  # nobody was
-    (dots,) = (figure for figure in found[0] if figure.name == "nodes")
+    (dots,) = (figure for figure in found.figures if figure.name == "nodes")
     assert len(list(csv.DictReader(io.StringIO(dots.csv())))) == 60
 
 
 def test_a_public_report_tells_no_score_of_a_node(tmp_path: Path) -> None:
     runs = [record(tmp_path / "r", document(accurate(4)))]
-    found, whole = section_values(runs, public=True), section_values(runs, public=False)
+    found, whole = section_of_nodes(runs, True), section_of_nodes(runs, False)
     assert found is not None
     assert whole is not None
-    assert {figure.name for figure in found[0]} == {figure.name for figure in whole[0]}
-    assert {figure.shown for figure in found[0]} == {Shown.PUBLIC}
-    assert {figure.name for figure in whole[0] if figure.shown is Shown.PRIVATE} == {"topology", "nodes"}
-    assert "accuracy" not in json.dumps([[figure.spec, figure.rows] for figure in found[0]], default=dict)
-    assert "accuracy" not in found[1]["tables"][0]["rows"][0]
+    assert {figure.name for figure in found.figures} == {figure.name for figure in whole.figures}
+    assert {figure.shown for figure in found.figures} == {Shown.PUBLIC}
+    assert {figure.name for figure in whole.figures if figure.shown is Shown.PRIVATE} == {"topology", "nodes"}
+    assert "accuracy" not in json.dumps([[figure.spec, figure.rows] for figure in found.figures], default=dict)
+    assert "accuracy" not in found.values["tables"][0]["rows"][0]
 
 
 def test_names_end_no_script(tmp_path: Path) -> None:
@@ -116,16 +115,16 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     apart = document(accurate(3), edges=[])
     wide = document([node(n) for n in range(301)])
     runs = [record(tmp_path / name, one) for name, one in (("a", many), ("b", apart), ("c", wide), ("d", apart))]
-    found = section_values(runs, public=False)
+    found = section_of_nodes(runs, False)
     assert found is not None
-    said = "\n".join(found[1]["notes"])
+    said = "\n".join(found.values["notes"])
     for words in ("a has 20,000 nodes", "joined to anybody in b", "c has 301 nodes", "first 3 of 4 runs"):
         assert words in said
-    assert [figure.name for figure in found[0] if figure.name.startswith("topology")] == []
+    assert [figure.name for figure in found.figures if figure.name.startswith("topology")] == []
 
 
 def test_folders_that_tell_nothing_of_nodes_have_no_section(tmp_path: Path) -> None:
-    assert section_values([read_record(folder(tmp_path / "r", []))], public=False) is None
+    assert section_of_nodes([read_record(folder(tmp_path / "r", []))], False) is None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.report.test_records import SUMMARY, folder
 
 from gossamer.cli.main import main
-from gossamer.report.parties import party_figures, party_rows, read_party
+from gossamer.report.page import party_figures, party_rows, read_party
 
 STATUS: dict[str, Any] = {
     "node": "a",

@@ -24,9 +24,8 @@ from gossamer.privacy.mechanisms import Laplace, NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize
-from gossamer.report.budget_bar import Bar, bars
 from gossamer.report.page import write_report
-from gossamer.report.privacy_section import Promise, privacy
+from gossamer.report.privacy import Bar, bars, privacy
 from gossamer.report.records import RunRecord, read_records
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
@@ -54,10 +53,10 @@ def record(path: Path, *guarantees: Guarantee, mechanism: Mapping[str, Any] | No
     return read_records([there])[0]
 
 
-def promises(*records: RunRecord, public: bool = False) -> Sequence[Promise]:
+def promises(*records: RunRecord, public: bool = False) -> Sequence[dict[str, Any]]:
     section = privacy(records, public)
     assert section is not None
-    found: Sequence[Promise] = section.values["promises"]
+    found: Sequence[dict[str, Any]] = section.values["promises"]
     return found
 
 
@@ -76,26 +75,26 @@ def test_the_icons_are_those_of_brute_force(single: float, releases: int, tmp_pa
     response = ReleaseKind(Laplace(1.0, 2 / single), FixedSize(10, 10), 1)  # counted as randomized response
     found = partial(profile, [({response: releases}, 1)], REPLACE)
     run = record(tmp_path / "r", replace(PLAIN, epsilon=single * releases, delta=0.0, evidence=found))
-    blind, best = promises(run)[0].icons
-    assert (blind.right, best.right) == (50, math.ceil(100 * brute_force(single, releases)))
+    blind, best = promises(run)[0]["icons"]
+    assert (blind["right"], best["right"]) == (50, math.ceil(100 * brute_force(single, releases)))
 
 
 def test_the_icons_of_gaussian_noise_are_those_of_the_closed_form(tmp_path: Path) -> None:
     """Phi(mu/2) = 0.7357, and not the 0.994 that its point (4.999, 1e-4) alone allows."""
     (promise,) = promises(record(tmp_path / "r", PLAIN))
     share = 100 * norm.cdf(1.26 / 2)
-    assert promise.icons[1].right == math.ceil(share) == 74
-    assert "right at most 73.6 times in 100" in promise.icons[1].words
-    assert promise.facts["mu"] == "1.27"  # 1.26004, rounded up
+    assert promise["icons"][1]["right"] == math.ceil(share) == 74
+    assert "right at most 73.6 times in 100" in promise["icons"][1]["words"]
+    assert promise["facts"]["mu"] == "1.27"  # 1.26004, rounded up
 
 
 def test_the_curve_is_the_closed_form_and_never_above_it(tmp_path: Path) -> None:
     (promise,) = promises(record(tmp_path / "r", PLAIN))
-    rows = [row for row in promise.figure.rows if row["curve"] == "proved"]
+    rows = [row for row in promise["figure"].rows if row["curve"] == "proved"]
     for row in rows:
         exact = norm.cdf(norm.isf(row["false alarms"]) - 1.26)
         assert exact - 2e-3 <= row["misses"] <= exact + 1e-4  # four digits are drawn
-    assert "at least 64.9 misses in 100" in promise.figure.description  # Phi(Phi^-1(0.95) - 1.26) = 0.6496
+    assert "at least 64.9 misses in 100" in promise["figure"].description  # Phi(Phi^-1(0.95) - 1.26) = 0.6496
 
 
 def test_runs_that_do_not_say_whom_they_protect_have_no_section(tmp_path: Path) -> None:
@@ -118,24 +117,24 @@ WORDS = {
 def test_each_kind_of_guarantee_has_its_sentence(name: str, tmp_path: Path) -> None:
     guarantees, said = WORDS[name]
     (promise,) = promises(record(tmp_path / "r", *guarantees))
-    assert promise.sentence.startswith(said)
-    assert promise.icons[1].right == (74 if name in ("plain", "persons") else 100)
-    assert ("mu" in promise.facts) == (name not in ("none", "reproducible"))
-    assert bool(promise.assumptions) == (name not in ("none", "reproducible"))
+    assert promise["sentence"].startswith(said)
+    assert promise["icons"][1]["right"] == (74 if name in ("plain", "persons") else 100)
+    assert ("mu" in promise["facts"]) == (name not in ("none", "reproducible"))
+    assert bool(promise["assumptions"]) == (name not in ("none", "reproducible"))
 
 
 def test_noise_that_can_be_drawn_again_says_what_would_be(tmp_path: Path) -> None:
     (promise,) = promises(record(tmp_path / "r", reproducible(PLAIN)))
-    assert "With a noise secret it would be otherwise." in promise.remarks[0]
-    assert "right at most 73.6 times in 100 (mu 1.27)" in promise.remarks[0]
-    assert "with a noise secret" in {row["curve"] for row in promise.figure.rows}
+    assert "With a noise secret it would be otherwise." in promise["remarks"][0]
+    assert "right at most 73.6 times in 100 (mu 1.27)" in promise["remarks"][0]
+    assert "with a noise secret" in {row["curve"] for row in promise["figure"].rows}
 
 
 def test_every_other_observer_has_a_sentence_and_weak_guarantees_a_remark(tmp_path: Path) -> None:
     weak = replace(PLAIN, remarks=("epsilon is above 10",))
     (promise,) = promises(record(tmp_path / "r", weak, none("it sees sums", REPLACE)))
-    assert promise.remarks == ["Epsilon is above 10"]
-    (other,) = promise.others
+    assert promise["remarks"] == ["Epsilon is above 10"]
+    (other,) = promise["others"]
     assert other.startswith("Nobody is protected from")
     assert other.endswith("It sees sums.")
 
@@ -144,8 +143,8 @@ def test_runs_with_one_guarantee_are_explained_once_and_few_guarantees_at_all(tm
     same = [record(tmp_path / f"same-seed{seed}", PLAIN) for seed in range(2)]
     others = [record(tmp_path / f"r{n}", replace(PLAIN, epsilon=1.0 + n)) for n in range(4)]
     found = promises(*same, *others)
-    assert [promise.runs for promise in found] == ["same-seed0, same-seed1", "r0", "r1", "r2"]
-    assert len({promise.figure.name for promise in found}) == 4
+    assert [promise["runs"] for promise in found] == ["same-seed0, same-seed1", "r0", "r1", "r2"]
+    assert len({promise["figure"].name for promise in found}) == 4
     section = privacy([*same, *others], False)
     assert section is not None
     assert section.values["left"] == "r3"
@@ -158,7 +157,7 @@ def test_runs_are_of_one_guarantee_whatever_their_receipts(tmp_path: Path) -> No
         ended = read_guarantee_card(path.read_text(), path).ended(ReceiptsHead(releases=9, head=head))
         path.write_text(ended.to_json())
     other = record(tmp_path / "other", replace(PLAIN, epsilon=1.0))
-    assert [promise.runs for promise in promises(*runs, other)] == ["seed0, seed1", "other"]
+    assert [promise["runs"] for promise in promises(*runs, other)] == ["seed0, seed1", "other"]
 
 
 # Claims and audits
@@ -172,7 +171,7 @@ def test_only_claims_whose_conditions_hold_are_drawn(tmp_path: Path) -> None:
         {"theorem": "theorem 5", "epsilon": 34.2, "delta": 1e-4, "valid": True},
     ]
     (promise,) = promises(record(tmp_path / "r", PLAIN, claims=claims))
-    assert {row["curve"] for row in promise.figure.rows} == {
+    assert {row["curve"] for row in promise["figure"].rows} == {
         "proved",
         "guessing",
         "claimed: theorem 2",
@@ -180,10 +179,10 @@ def test_only_claims_whose_conditions_hold_are_drawn(tmp_path: Path) -> None:
     }
     assert all(
         row["misses"] < 1e-9
-        for row in promise.figure.rows[1:]
+        for row in promise["figure"].rows[1:]
         if row["curve"] == "claimed: theorem 5" and row["false alarms"]
     )
-    assert "theorem 2 claims epsilon 2 at delta 0.0001, which is not proved here" in promise.figure.description
+    assert "theorem 2 claims epsilon 2 at delta 0.0001, which is not proved here" in promise["figure"].description
 
 
 @pytest.mark.parametrize("refuted", [False, True])
@@ -193,13 +192,13 @@ def test_an_audits_bound_is_drawn_for_its_owner_alone(refuted: bool, tmp_path: P
         "membership": {"tpr_at_fpr_0.001": None, "tpr_at_fpr_0.01": 0.03},
     }
     run = record(tmp_path / "r", PLAIN, audits=audits)
-    figure = promises(run)[0].figure
+    figure = promises(run)[0]["figure"]
     assert figure.shown == "private"
     assert ("please report it" in figure.description) == refuted
     assert {(row["false alarms"], row["misses"]) for row in figure.rows if "attack" in row} == {(0.01, 0.97)}
     measured = {row["false alarms"]: row["misses"] for row in figure.rows if "measured" in row.get("curve", "")}
     assert measured[0.1] == pytest.approx(1 - 1e-4 - 0.1 * math.exp(0.5), abs=1e-4)  # (1) of privacy.profile
-    public = promises(run, public=True)[0].figure
+    public = promises(run, public=True)[0]["figure"]
     assert public.shown == "public"
     assert not any("measured" in row.get("curve", "") or "attack" in row for row in public.rows)
 

@@ -142,11 +142,11 @@ def test_a_run_that_fails_stops_no_other(
             raise ZeroDivisionError("a bug")
         return gs.run(experiment, out, **more)
 
-    def missing(name: str) -> Any:
+    def missing(name: str, *more: str) -> Any:
         raise gs.DataError(f"the package {name} is missing")
 
     monkeypatch.setattr(studied, "run", breaking)
-    monkeypatch.setattr("gossamer.report.figure._needed", missing)
+    monkeypatch.setattr("gossamer.report.figure.needed", missing)
     command = ["sweep", str(spec), "--grid", "algorithm.batch_size=10,20", "--seeds", "3", "--out", str(tmp_path)]
     assert main(command) == 1
     error = capsys.readouterr().err

@@ -11,7 +11,7 @@ from gossamer.errors import DataError, counted
 from gossamer.experiment.specs.folder_names import default_folder
 
 if TYPE_CHECKING:
-    from gossamer.report.sections import Section
+    from gossamer.report.figure import PageSection
     from gossamer.studies.study import Study
 
 
@@ -91,7 +91,7 @@ def make(study: Study, options: argparse.Namespace) -> None:
         raise
 
 
-def ended(study: Study, file: str, *before: Section) -> int:
+def ended(study: Study, file: str, *before: PageSection) -> int:
     """Write the report, say where all is and what failed, and return the exit code."""
     from gossamer.studies.study import failed
 
@@ -129,7 +129,7 @@ def price_options(command: argparse.ArgumentParser) -> None:
 
 def price_command(options: argparse.Namespace) -> int:
     """Make the runs, and say what privacy and distance cost."""
-    from gossamer.report.sections import Section
+    from gossamer.report.figure import PageSection
     from gossamer.studies.price import EPSILONS, FILE, PRIVATE, Price, in_words, plan_price, rows
 
     out = options.out or default_folder(options.spec, "price", None, settings_of(options))
@@ -150,7 +150,7 @@ def price_command(options: argparse.Namespace) -> int:
         figure = found.figure()
     except DataError:
         figure = None  # the report says which package is missing
-    return ended(study, FILE, *([] if figure is None else [Section("price", "Price", [figure])]))
+    return ended(study, FILE, *([] if figure is None else [PageSection("price", "Price", [figure])]))
 
 
 def _numbers(text: str) -> list[float]:
