@@ -27,7 +27,7 @@ from gossamer.data.columns import (
 )
 from gossamer.data.examples import Features, Labelled, Labels, Places, Split, are_numbers, with_entries, written
 from gossamer.data.formats import default_divisor
-from gossamer.data.settings import ConstantScale, DatasetSettings, Format, Layout, NoScale, ScaleSettings
+from gossamer.data.settings import ConstantScale, DatasetSettings, Format, Layout, NoScale, PrivateScale, ScaleSettings
 from gossamer.data.table import NamedRows, Wanted, read_rows
 from gossamer.errors import DataError, counted
 from gossamer.section import Section
@@ -236,6 +236,15 @@ class Declaration(Section):
     target_range: TargetRange | None = None
     missing_marks: Marks = None
     first_index: Literal[0, 1] | None = None
+
+    @property
+    def scaled_privately(self) -> dict[str, int]:
+        """Columns whose scale is to be found by a release before a run, and which feature each of them is."""
+        if self.columns is None or not isinstance(self.scale, PrivateScale):
+            return {}
+        places = {name: place for place, name in enumerate(self.features)}
+        numbers = {name: one for name, one in self.columns.items() if one.kind == "number"}
+        return {name: places[name] for name, one in numbers.items() if one.range is None and one.mean is None}
 
     @classmethod
     def of(

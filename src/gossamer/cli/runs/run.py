@@ -76,8 +76,7 @@ def check_command(options: argparse.Namespace) -> int:
 
 
 def _check_document(prepared: Prepared, plan: Plan, found: Forecast) -> dict[str, Any]:
-    from gossamer.experiment.preparation.planning import explain
-    from gossamer.experiment.results.summarising import proved
+    from gossamer.experiment.preparation.planning import explain, proved
 
     return {
         "algorithm": prepared.experiment.algorithm.name,

@@ -18,9 +18,9 @@ from gossamer.data.examples import Split
 from gossamer.deployment.founding.federation_spec import check_deployed, check_no_files, with_start
 from gossamer.deployment.founding.roster import roster
 from gossamer.errors import SpecError
+from gossamer.experiment.preparation.objective import estimates_on, needs_estimates
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, assemble, nodes_of, servers
-from gossamer.experiment.preparation.problem_constants import estimates_on, needs_estimates
 from gossamer.experiment.specs.reading import read_text
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.keys.errors import InvitationError

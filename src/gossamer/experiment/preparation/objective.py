@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +15,16 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from gossamer.algorithms.interface import SYNTHETIC
+from gossamer.algorithms.problem import Estimated as Estimated
+from gossamer.algorithms.table import ALGORITHMS
+from gossamer.arrays import FloatArray
 from gossamer.bounded import MOST_RECORDS, read_file, real_path
-from gossamer.data.datasets import Dataset
-from gossamer.data.examples import Split
-from gossamer.errors import ModelError, SpecError, counted, did_you_mean
+from gossamer.data.datasets import Dataset, load_dataset
+from gossamer.data.declaration import unit_norm as to_unit_norm
+from gossamer.data.examples import Features, Split
+from gossamer.data.settings import DatasetSettings
+from gossamer.errors import DataError, ModelError, SpecError, counted, did_you_mean
 from gossamer.experiment.specs.spec import Experiment, PretrainedSettings
 from gossamer.objectives.linear.losses import LOSSES
 from gossamer.objectives.linear.model import LinearModel
@@ -28,6 +36,323 @@ from gossamer.vectors import Public
 
 if TYPE_CHECKING:
     from gossamer.objectives.models import Given
+
+
+# Guesses of s, L and D_F for those who do not know them, from examples that are nobody's secret.
+#
+# MAPA's stages are computed from the spread of gradients, the smoothness and the loss at the start. Computed from the
+# data that a run protects, these would be releases that no ledger covers. So nothing here is given such data: the
+# sample is either *synthetic*, drawn from nothing but the shape of the examples, or *public*, a data set that the
+# caller declares to be so. The guarantee of a run then rests on one more assumption: that the examples of the public
+# data set need no protection.
+#
+# An estimate that is wrong makes a poor schedule, never a wrong guarantee.
+
+SAMPLE = 512
+"""Examples in a sample, unless the caller says otherwise."""
+
+_ENTRIES = 2**22  # numbers in the per-example gradients held at once
+_ITERATIONS = 12  # of the power iteration
+_DOUBLINGS = 30  # of the finite differences' step, where the gradient does not change
+
+_Vector = npt.NDArray[np.float64]
+_Gradient = Callable[[_Vector], _Vector]
+
+
+@dataclass(frozen=True)
+class SampledConstants:
+    """Guesses of a problem's constants, to be printed and recorded with whatever is computed from them.
+
+    Attributes
+    ----------
+    gradient_sd : float
+        s: root of the mean squared distance of an example's gradient from the mean gradient, at the initial model.
+    smoothness : float
+        L.
+    loss_gap : float
+        D_F: the mean loss at the initial model, L2 term included. Losses are at least 0, so F(x_0) - F* is no more.
+    examples : int
+        Size of the sample.
+    smoothness_by : str
+        Way in which L was found.
+    """
+
+    gradient_sd: float
+    smoothness: float
+    loss_gap: float
+    examples: int
+    smoothness_by: str
+
+    def describe(self) -> dict[str, Any]:
+        """The estimates as plain data, for summaries."""
+        return asdict(self)
+
+
+def estimate_problem(objective: Objective, sample: Split, initial: FloatArray, seed: int) -> SampledConstants:
+    """Estimate s, L and D_F on a public or synthetic sample.
+
+    Parameters
+    ----------
+    objective : Objective
+        Objective that is minimised.
+    sample : Split
+        Sample of at least 2 examples; never the data that a run protects.
+    initial : ndarray [size]
+        x_0.
+    seed : int
+        Seed of the power iteration's starting direction; public.
+
+    Raises
+    ------
+    DataError
+        If the sample is too small, a gradient or the loss is not finite, all gradients are equal, or the gradient does
+        not change near the initial model.
+    """
+    if len(sample) < 2:
+        raise DataError(f"estimates need a sample of at least 2 examples, found {len(sample)}")
+    start = np.asarray(initial, objective.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = _gradient_sd(objective, sample, start)
+        loss = float(objective.evaluate(start[None], sample).loss[0])
+        smoothness, how = _smoothness(objective, sample, start, seed)
+    gap = loss + objective.l2 / 2 * float(np.square(start, dtype=np.float64).sum())
+    for name, value, flaw in (
+        ("gradient_sd", spread, "all gradients are equal"),
+        ("loss_gap", gap, "the loss is 0 at the initial model"),
+        ("smoothness", smoothness, "the gradient does not change near the initial model"),
+    ):
+        if not 0 < value < math.inf:
+            why = flaw if value == 0 else "gradients or losses are not finite"
+            raise DataError(f"{name} cannot be estimated from this sample, as {why}; give {name} itself")
+    return SampledConstants(spread, smoothness, gap, len(sample), how)
+
+
+def _gradient_sd(objective: Objective, sample: Split, model: FloatArray) -> float:
+    width = max(1, _ENTRIES // objective.size)
+    count, mean, squares = 0, np.zeros(objective.size), 0.0
+    for first in range(0, len(sample), width):
+        rows = np.arange(first, min(first + width, len(sample)))
+        gradients = _gradients(objective, sample, np.repeat(model[None], len(rows), 0), [np.array([i]) for i in rows])
+        # Chan, Golub and LeVeque (1983): the squares of a union from those of its parts, without cancellation.
+        middle = gradients.mean(axis=0)
+        away = middle - mean
+        total = count + len(rows)
+        squares += float(np.square(gradients - middle).sum()) + float(away @ away) * count * len(rows) / total
+        mean += away * len(rows) / total
+        count = total
+    return math.sqrt(squares / count)
+
+
+def _gradients(
+    objective: Objective, sample: Split, models: FloatArray, batches: list[npt.NDArray[np.int64]]
+) -> npt.NDArray[np.float64]:
+    """Sums of unclipped gradients [width, size]; NaN where one is not finite."""
+    found = objective.clipped_gradients(models, sample, batches, math.inf)
+    return np.where(found.zeroed[:, None] > 0, np.nan, found.sums.astype(np.float64))
+
+
+def _smoothness(objective: Objective, sample: Split, start: FloatArray, seed: int) -> tuple[float, str]:
+    known = objective.smoothness(sample)
+    if known is not None:
+        return known, "the objective's bound on the sample"
+    everything = [np.arange(len(sample))]
+
+    def gradient(model: _Vector) -> _Vector:
+        row = model[None].astype(objective.dtype)
+        mean: _Vector = _gradients(objective, sample, row, everything)[0] / len(sample)
+        return mean
+
+    # About where rounding and curvature disturb a central difference equally.
+    step = float(np.finfo(objective.dtype).eps) ** (1 / 3) * (1 + float(np.linalg.norm(start)))
+    slope, step = _largest_slope(gradient, start.astype(np.float64), step, seed)
+    how = f"finite differences over {step:.2g} at the initial model; an estimate, which may be too small"
+    return (slope + objective.l2 if slope else slope), how
+
+
+def _largest_slope(gradient: _Gradient, start: _Vector, step: float, seed: int) -> tuple[float, float]:
+    """The largest ||gradient(u) - gradient(v)|| / ||u - v|| of a power iteration at ``start``, and its step.
+
+    Where the gradient does not change within ``step``, as that of a hinge, which bends at kinks only, the step is
+    doubled until it does.
+    """
+    generator = stream(seed, "smoothness")
+    direction = generator.standard_normal(start.shape)
+    # The gradient's own direction moves outputs most, and so finds the kinks; the random one meets every eigenvector.
+    direction = _unit(_unit(gradient(start)) + _unit(direction) / 2)
+    for _ in range(_DOUBLINGS):
+        largest = 0.0
+        for _ in range(_ITERATIONS):
+            image = (gradient(start + step * direction) - gradient(start - step * direction)) / (2 * step)
+            slope = float(np.linalg.norm(image))
+            if slope == 0:
+                break
+            if not math.isfinite(slope):
+                return slope, step
+            largest = max(largest, slope)
+            direction = image / slope
+        if largest:
+            return largest, step
+        step *= 2
+    return 0.0, step
+
+
+def _unit(vector: _Vector) -> _Vector:
+    norm = float(np.linalg.norm(vector))
+    return vector / norm if norm else vector
+
+
+def synthetic_sample(
+    shape: tuple[int, ...],
+    classes: int | None,
+    count: int = SAMPLE,
+    seed: int = 0,
+    *,
+    unit_norm: bool = False,
+) -> Split:
+    """Examples of the right shape that were drawn without looking at any data.
+
+    Features are uniform on [0, 1] where an example has more than one axis, as a picture has, and standard normal
+    otherwise. Labels are uniform over the classes, and real targets standard normal.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of one example, such as (784,) or (1, 28, 28).
+    classes : int or None
+        Number of classes; None for a regression.
+    count : int
+        Number of examples.
+    seed : int
+        Public.
+    unit_norm : bool
+        Whether each example is scaled to an L2 norm of 1, as ``dataset.normalise: unit_norm`` does.
+    """
+    generator = stream(seed, "synthetic sample")
+    draw = generator.random if len(shape) > 1 else generator.standard_normal
+    features: Features = draw((count, *shape), dtype=np.float32)
+    targets: npt.NDArray[Any] = (
+        generator.standard_normal(count, dtype=np.float32)
+        if classes is None
+        else generator.integers(classes, size=count)
+    )
+    return Split(to_unit_norm(features) if unit_norm else features, targets)
+
+
+def public_sample(
+    settings: DatasetSettings,
+    private: DatasetSettings,
+    shape: tuple[int, ...],
+    classes: int | None,
+    count: int = SAMPLE,
+    seed: int = 0,
+    *,
+    protected: Split | None = None,
+) -> Split:
+    """Examples of a public data set, drawn without replacement from its training examples; all, if it has fewer.
+
+    Parameters
+    ----------
+    settings : DatasetSettings
+        The public data set.
+    private : DatasetSettings
+        The protected one; only its name and paths are looked at.
+    shape, classes
+        Shape and classes of the protected data set, as for `synthetic_sample`.
+    count, seed : int
+        Number of examples, and the seed that says which.
+    protected : Split, optional
+        The protected examples, to refuse a public data set that has one of them.
+
+    Raises
+    ------
+    DataError
+        If it is the protected data set itself, shares an example with it, or has examples of another shape or another
+        number of classes.
+    """
+    if (settings.name, settings.path) == (private.name, private.path):
+        raise DataError(
+            f"{settings.name} is the data set to be protected, so nothing may be estimated from it; name a public one"
+        )
+    dataset = load_dataset(settings)
+    found = (tuple(dataset.train.features.shape[1:]), dataset.classes)
+    if found != (shape, classes):
+        raise DataError(
+            f"the public data set {settings.name} has {_kind(*found)}, and the run {_kind(shape, classes)}; "
+            "name one of the same kind, or use a synthetic sample"
+        )
+    if protected is not None and not _rows(dataset.train).isdisjoint(_rows(protected)):
+        raise DataError(
+            f"the public data set {settings.name} has examples that are to be protected, so nothing may be estimated "
+            "from it; name another one, or use a synthetic sample"
+        )
+    chosen = stream(seed, "public sample").permutation(len(dataset.train))[:count]
+    return Split(dataset.train.features[chosen], dataset.train.targets[chosen])
+
+
+def _rows(split: Split) -> set[bytes]:
+    """The features of each example, as bytes."""
+    features: Any = split.features
+    rows = features.toarray() if split.sparse else features
+    return {np.ascontiguousarray(row).tobytes() for row in rows}
+
+
+def _kind(shape: tuple[int, ...], classes: int | None) -> str:
+    return f"examples {list(shape)} of {'real targets' if classes is None else f'{classes} classes'}"
+
+
+def needs_estimates(experiment: Experiment) -> bool:
+    """Whether the algorithm needs what the spec does not say."""
+    return bool(_missing(experiment))
+
+
+def estimates_on(experiment: Experiment) -> str | None:
+    """Name of the sample that an algorithm's constants are estimated on; None if it has none to estimate."""
+    estimates = ALGORITHMS[experiment.algorithm.name].estimates
+    return None if estimates is None else estimates.source(experiment.algorithm)
+
+
+def _missing(experiment: Experiment) -> tuple[str, ...]:
+    estimates = ALGORITHMS[experiment.algorithm.name].estimates
+    return () if estimates is None else estimates.missing(experiment.algorithm)
+
+
+def with_estimates(
+    experiment: Experiment, objective: Objective, dataset: Dataset, initial: FloatArray, seed: int
+) -> tuple[Experiment, Estimated]:
+    """The experiment with what its algorithm needs and does not say, and where that is from.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        One that `needs_estimates`.
+    objective : Objective
+        Objective that is minimised.
+    dataset : Dataset
+        The protected one: the shape of its examples and the number of its classes are looked at, and whether a public
+        data set has an example of its.
+    initial : ndarray [size]
+        The common starting model.
+    seed : int
+        Public.
+
+    Raises
+    ------
+    DataError
+        If the sample does not fit, or nothing can be estimated from it.
+    """
+    found = estimate_problem(objective, _sample(experiment, dataset, seed), initial, seed)
+    missing = {name: value for name, value in asdict(found).items() if name in _missing(experiment)}
+    complete = experiment.model_copy(update={"algorithm": experiment.algorithm.model_copy(update=missing)})
+    return complete, Estimated(missing, found.examples, found.smoothness_by)
+
+
+def _sample(experiment: Experiment, dataset: Dataset, seed: int) -> Split:
+    shape = tuple(dataset.train.features.shape[1:])
+    own, source = experiment.dataset, estimates_on(experiment)
+    if source == SYNTHETIC:
+        return synthetic_sample(shape, dataset.classes, seed=seed, unit_norm=own.normalise == "unit_norm")
+    public = own.model_copy(update={"name": source, "path": None, "test_path": None})
+    return public_sample(public, own, shape, dataset.classes, seed=seed, protected=dataset.train)
 
 
 def objective_of(experiment: Experiment, dataset: Dataset, module: Given | None) -> tuple[Objective, bytes]:

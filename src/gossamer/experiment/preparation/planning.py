@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.algorithms.interface import SYNTHETIC
-from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.plan import Plan, differing
 from gossamer.algorithms.problem import Problem, Quotas, StopSettings
 from gossamer.algorithms.table import registered_as
 from gossamer.errors import RunWarning, SpecError, counted
@@ -32,9 +32,9 @@ from gossamer.experiment.preparation.driving import (
     shortfall,
     status_of,
 )
+from gossamer.experiment.preparation.objective import estimates_on
 from gossamer.experiment.preparation.prepare import Prepared, public_seed
-from gossamer.experiment.preparation.private_scale import beforehand, found_by_release
-from gossamer.experiment.preparation.problem_constants import estimates_on
+from gossamer.experiment.preparation.private_scale import beforehand
 from gossamer.experiment.specs.spec import Experiment, of_others
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy import guarantees
@@ -60,6 +60,12 @@ _DEALT = {
     "by_person": "dealt to them by person, so that nobody's are at two of them",
 }
 _BY_CLASS = "dealt to them by class, so that each sees some classes more than others"
+
+
+def proved(plan: Plan) -> dict[str, Any]:
+    """Return the guarantee as plain data, and where observers differ, that against each."""
+    others = {observer: guarantee.as_dict() for observer, guarantee in differing(plan.guarantees).items()}
+    return {"guarantee": plan.guarantee.as_dict(), **({"guarantees": others} if others else {})}
 
 
 def explain(prepared: Prepared, plan: Plan, forecast: Forecast) -> Words:
@@ -120,7 +126,7 @@ def _what_leaves(prepared: Prepared, plan: Plan) -> str:
 
 def _before(prepared: Prepared) -> str:
     """Say what is released before the run, if anything is."""
-    columns = found_by_release(prepared.dataset)
+    columns = prepared.scaled_privately
     if not columns:
         return ""
     return (
@@ -348,7 +354,7 @@ def problem_of(prepared: Prepared) -> Problem[Any]:
         dry_run=partial(_dry_run, prepared),
         check=partial(_check_nodes, prepared),
         holdings=prepared.holdings,
-        beforehand=beforehand(prepared),
+        beforehand=beforehand(prepared) if prepared.scaled_privately else {},
     )
 
 

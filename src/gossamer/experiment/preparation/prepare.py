@@ -23,8 +23,7 @@ from gossamer.data.memory import Data
 from gossamer.data.partition import Natural, partition
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.errors import DataError, RunWarning, SpecError
-from gossamer.experiment.preparation.objective import objective_of, read_pretrained
-from gossamer.experiment.preparation.problem_constants import needs_estimates, with_estimates
+from gossamer.experiment.preparation.objective import needs_estimates, objective_of, read_pretrained, with_estimates
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping
@@ -173,6 +172,12 @@ class Prepared:
         """Owners of the nodes' examples, in order, where the spec names them: a column alone makes no name public."""
         scheme = self.experiment.partition
         return scheme.owners if isinstance(scheme, Natural) else None
+
+    @property
+    def scaled_privately(self) -> dict[str, int]:
+        """Columns whose scale is to be found by a release before the run, and which feature each of them is."""
+        declaration = self.dataset.declaration
+        return {} if declaration is None else declaration.scaled_privately
 
     @property
     def world(self) -> World:

@@ -17,7 +17,6 @@ import numpy as np
 from gossamer.algorithms.plan import Plan
 from gossamer.arrays import FloatArray
 from gossamer.data.columns import Column
-from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.data.settings import DeclaredScale, PrivateScale
 from gossamer.errors import BudgetUnreachable, RunWarning, SpecError
@@ -42,29 +41,14 @@ _CERTAIN = 3.0
 """Standard deviations of noise that the count of a column's values is to be above."""
 
 
-def found_by_release(dataset: Dataset) -> dict[str, int]:
-    """The columns whose scale is to be found privately, and which feature each of them is."""
-    declaration = dataset.declaration
-    if declaration is None or declaration.columns is None or not isinstance(declaration.scale, PrivateScale):
-        return {}
-    places = {name: place for place, name in enumerate(declaration.features)}
-    return {name: places[name] for name, column in declaration.columns.items() if _unscaled(column)}
-
-
-def _unscaled(column: Column) -> bool:
-    return column.kind == "number" and column.range is None and column.mean is None
-
-
 def beforehand(prepared: Prepared) -> Counts:
-    """The releases that each node makes before the run: one, or none.
+    """The releases that each node makes before the run: one.
 
     Raises
     ------
     SpecError
         If nothing says how much noise there is.
     """
-    if not found_by_release(prepared.dataset):
-        return {}
     kind = question(prepared)[1].release
     _check_room(prepared.experiment, kind)
     return {kind: 1}
@@ -131,7 +115,7 @@ def question(prepared: Prepared) -> tuple[Magnitudes, Gradient]:
 def _magnitudes(prepared: Prepared) -> Magnitudes:
     scale = prepared.experiment.dataset.scale
     assert isinstance(scale, PrivateScale)
-    return Magnitudes(list(found_by_release(prepared.dataset).values()), *scale.magnitudes)
+    return Magnitudes(list(prepared.scaled_privately.values()), *scale.magnitudes)
 
 
 def ranges_of(prepared: Prepared, answers: Sequence[FloatArray]) -> dict[str, float]:
@@ -144,7 +128,7 @@ def ranges_of(prepared: Prepared, answers: Sequence[FloatArray]) -> dict[str, fl
     answers : sequence of ndarray [size]
         Answers of all nodes, in order: sums in floating point depend on it.
     """
-    columns, (magnitudes, task) = list(found_by_release(prepared.dataset)), question(prepared)
+    columns, (magnitudes, task) = list(prepared.scaled_privately), question(prepared)
     total, law = np.sum(np.stack(answers), axis=0), task.query.mechanism
     deviation = law.noise_multiplier * law.clip * math.sqrt(len(answers)) if isinstance(law, Gaussian) else 0.0
     _warn_of_noise(columns, total, deviation)
@@ -173,7 +157,7 @@ class Scaled:
 
 
 def scaled(prepared: Prepared, plan: Plan, sources: Sources) -> Scaled:
-    """Release, and scale the examples of all nodes by what was found; nothing where nothing is to be found.
+    """Release, and scale the examples of all nodes by what was found.
 
     Parameters
     ----------
@@ -184,8 +168,6 @@ def scaled(prepared: Prepared, plan: Plan, sources: Sources) -> Scaled:
     sources : Sources
         Sources of the run's data sides.
     """
-    if not found_by_release(prepared.dataset):
-        return Scaled(prepared)
     magnitudes, task = question(prepared)
     shards, home = shards_of(prepared), Simulated(sources.noise, book=sources.book)
     sides = open_pool(plan.sides, shards, magnitudes, prepared.dataset.train, home, sources.machine)
@@ -225,8 +207,8 @@ def rescaled(prepared: Prepared, ranges: Mapping[str, float]) -> Prepared:
     declaration = prepared.dataset.declaration
     if not ranges or declaration is None or declaration.columns is None:
         return prepared
-    places = [place for name, place in found_by_release(prepared.dataset).items() if name in ranges]
-    bounds = np.array([ranges[name] for name in found_by_release(prepared.dataset) if name in ranges], np.float32)
+    places = [place for name, place in prepared.scaled_privately.items() if name in ranges]
+    bounds = np.array([ranges[name] for name in prepared.scaled_privately if name in ranges], np.float32)
 
     def apply(split: Split) -> Split:
         features = np.array(split.features)
@@ -252,7 +234,7 @@ def check_not_private(prepared: Prepared, what: str) -> None:
     SpecError
         If the spec has the scale found privately; ``what`` is measured.
     """
-    if found_by_release(prepared.dataset):
+    if prepared.scaled_privately:
         raise SpecError(
             f"dataset.scale: {what} looks at features as they are before the run, and scale: private is found in it; "
             "declare ranges under dataset.columns, or scale: none"

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.algorithms.plan import Plan, differing, in_common
+from gossamer.algorithms.plan import Plan, in_common
 from gossamer.algorithms.table import registered_as
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.declaration import Declaration
 from gossamer.data.examples import Split
 from gossamer.data.settings import Layout
 from gossamer.errors import counted
-from gossamer.experiment.preparation.planning import problem_of
+from gossamer.experiment.preparation.planning import problem_of, proved
 from gossamer.experiment.preparation.prepare import Prepared, public_seed
 from gossamer.experiment.results.observing import Fit, best_model, decisive, deviations, units_of
 from gossamer.experiment.specs.spec import PersonalisationSettings, of_others
@@ -377,12 +377,6 @@ class PrivacyReport:
             "planned_releases": self.plan.releases[name],
             **({} if in_common(laws) else laws[name].describe()),
         }
-
-
-def proved(plan: Plan) -> dict[str, Any]:
-    """Return the guarantee as plain data, and where observers differ, that against each."""
-    others = {observer: guarantee.as_dict() for observer, guarantee in differing(plan.guarantees).items()}
-    return {"guarantee": plan.guarantee.as_dict(), **({"guarantees": others} if others else {})}
 
 
 def _finite(value: float) -> float | None:

@@ -152,7 +152,7 @@ class Run:
         ranges = None if self.resumed is None else self.resumed.origin.ranges
         if ranges is not None:
             return found_before(self.prepared, ranges)
-        return scaled(self.prepared, self.plan, sources)
+        return scaled(self.prepared, self.plan, sources) if self.prepared.scaled_privately else Scaled(self.prepared)
 
     def _simulate(self, nodes: dict[str, Node], sources: Sources) -> None:
         self.sides = sides_of(self.prepared, self.plan, sources)

@@ -13,8 +13,8 @@ from gossamer.data.datasets import load_dataset
 from gossamer.data.examples import Split
 from gossamer.data.settings import DatasetSettings
 from gossamer.errors import DataError
-from gossamer.experiment.preparation import problem_constants
-from gossamer.experiment.preparation.problem_constants import estimate_problem, public_sample, synthetic_sample
+from gossamer.experiment.preparation import objective
+from gossamer.experiment.preparation.objective import estimate_problem, public_sample, synthetic_sample
 from gossamer.objectives.asked import Evaluation, Gradients
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
@@ -59,7 +59,7 @@ def test_the_spread_of_gradients_agrees_with_autograd_of_single_examples():
 @pytest.mark.parametrize("entries", [1, 7 * 3, 7 * 40, 2**22])
 def test_the_spread_does_not_depend_on_the_chunks(monkeypatch, entries):
     """f's gradients differ by x only: s^2 is the sum of the variances of the features, here with a mean of 1000."""
-    monkeypatch.setattr(problem_constants, "_ENTRIES", entries)
+    monkeypatch.setattr(objective, "_ENTRIES", entries)
     sample = Split(normal_split(40, 7).features + np.float32(1000), np.zeros(40, int))
     expected = math.sqrt(sample.features.astype(np.float64).var(axis=0).sum())
     found = estimate_problem(Quadratic([1.0] * 7), sample, np.ones(7), 0)
