@@ -407,7 +407,7 @@ def smallest_sigma(schedule: Schedule, epsilon: float, delta: float, relation: N
         return proved_epsilon(schedule, sigma, delta, relation)
 
     try:
-        return smallest_noise(spent, epsilon, delta, "a noise multiplier", start, step=1.05).noise_multiplier
+        return smallest_noise(spent, epsilon, delta, "a noise multiplier", start, step=1.05)[0]
     except BudgetUnreachable:
         return None
 

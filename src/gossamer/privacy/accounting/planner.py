@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TypeVar
 
 from scipy.optimize import brentq
 
@@ -21,20 +20,14 @@ from gossamer.privacy.sampling import BatchSampling, Poisson
 
 Schedule = Mapping[BatchSampling, int]
 """How many releases a node makes on batches of each kind."""
-
-Spent = Callable[[Schedule, float], float]
-"""The epsilon of a schedule with a noise multiplier."""
-
-T = TypeVar("T")
+Holding = Sequence[tuple[Schedule, int]]
+"""Of one person: the schedules of the nodes that hold rows, and how many each of them holds."""
 
 LEAST_MULTIPLIER = 0.05
 """Less noise than this is not searched for, however large the budget."""
-
 MOST_MULTIPLIER = 1000.0
 """A budget that needs more noise than this is refused: a model would learn nothing."""
-
 _PRECISION = 2.5e-4  # relative, of the root; the result is at most four of these above it
-
 NOISE_DIGITS = 6
 """Significant digits of a noise multiplier that was searched for.
 
@@ -43,26 +36,10 @@ digits the same spec and secret draw the same noise on all of them.
 """
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Noise that meets a budget.
-
-    Attributes
-    ----------
-    noise_multiplier : float
-        Standard deviation of the noise on a sum, over the clip.
-    epsilon : float
-        Epsilon proved for every schedule with the noise; never above the budget.
-    """
-
-    noise_multiplier: float
-    epsilon: float
-
-
-def gaussian_releases(noise_multiplier: float, schedule: Schedule, clip: float = 1.0, size: int = 1) -> Counts:
-    """A schedule as counts of Gaussian releases; epsilon depends on neither ``clip`` nor ``size``."""
-    mechanism = Gaussian(clip, noise_multiplier)
-    return {ReleaseKind(mechanism, sampling, size): count for sampling, count in schedule.items()}
+def gaussian_releases(noise_multiplier: float, schedule: Schedule) -> Counts:
+    """A schedule as counts of Gaussian releases; epsilon depends on neither their clip nor their size."""
+    mechanism = Gaussian(1.0, noise_multiplier)
+    return {ReleaseKind(mechanism, sampling, 1): count for sampling, count in schedule.items()}
 
 
 @dataclass(frozen=True)
@@ -129,14 +106,18 @@ class Calibrated:
     noise: float
     epsilon: float
 
+    @property
+    def noise_multiplier(self) -> float:
+        """The same amount of Gaussian noise: standard deviation of the noise on a sum, over the clip."""
+        return self.noise
+
 
 def calibrate(
     epsilon: float,
     delta: float,
     relation: NeighboringRelation,
     schedules: Iterable[Schedule],
-    family: Callable[[float], Mechanism],
-    size: int | None = None,
+    family: NoiseFamily,
     rows: int = 1,
     beside: Counts | None = None,
 ) -> Calibrated:
@@ -150,10 +131,8 @@ def calibrate(
         Neighbouring relation of the budget.
     schedules : iterable of mappings from BatchSampling to int
         One for each node.
-    family : callable
-        Law for an amount of noise, which reveals less as the noise grows: a `NoiseFamily`, or a plain function.
-    size : int, optional
-        Number of coordinates of the releases; that of the `NoiseFamily` by default. Gaussian noise does not need it.
+    family : NoiseFamily
+        Law for an amount of noise, which reveals less as the noise grows.
     rows : int
         The most rows of one person in a schedule's data; see `accountants.epsilon`.
     beside : mapping of ReleaseKind to int, optional
@@ -162,46 +141,18 @@ def calibrate(
     Raises
     ------
     AccountingError
-        If epsilon is not positive, delta not inside (0, 1), no accountant covers a sampling scheme, or the law depends
-        on a size and there is none.
-    BudgetUnreachable
-        If more noise than `MOST_MULTIPLIER` is needed.
-    """
-    check_epsilon(epsilon)
-    check_delta(delta)
-    family = _with_size(family, size)
-
-    def spent(schedule: Schedule, noise: float) -> float:
-        return accountants.epsilon(_counts(family, schedule, noise, beside), delta, relation, rows).epsilon
-
-    found = _least(epsilon, delta, schedules, spent, family.amount, rows)
-    return Calibrated(family(found.noise_multiplier), found.noise_multiplier, found.epsilon)
-
-
-def calibrate_noise_multiplier(
-    epsilon: float,
-    delta: float,
-    relation: NeighboringRelation,
-    schedules: Iterable[Schedule],
-    clip: float = 1.0,
-    size: int = 1,
-    rows: int = 1,
-) -> Calibration:
-    """`calibrate` for Gaussian noise: the smallest noise multiplier. No result depends on ``clip`` or ``size``.
-
-    Raises
-    ------
-    AccountingError
         If epsilon is not positive, delta not inside (0, 1), or no accountant covers a sampling scheme.
     BudgetUnreachable
         If more noise than `MOST_MULTIPLIER` is needed.
     """
-    found = calibrate(epsilon, delta, relation, schedules, gaussian_family(clip), size, rows)
-    return Calibration(found.noise, found.epsilon)
+    return _calibrated(epsilon, delta, relation, _undominated(schedules, rows), family, beside)
 
 
-Holding = Sequence[tuple[Schedule, int]]
-"""Of one person: the schedules of the nodes that hold rows, and how many each of them holds."""
+def calibrate_noise_multiplier(
+    epsilon: float, delta: float, relation: NeighboringRelation, schedules: Iterable[Schedule], rows: int = 1
+) -> Calibrated:
+    """`calibrate` for Gaussian noise: the smallest noise multiplier."""
+    return calibrate(epsilon, delta, relation, schedules, gaussian_family(), rows)
 
 
 def calibrate_jointly(
@@ -209,8 +160,7 @@ def calibrate_jointly(
     delta: float,
     relation: NeighboringRelation,
     holdings: Iterable[Holding],
-    family: Callable[[float], Mechanism],
-    size: int | None = None,
+    family: NoiseFamily,
     beside: Counts | None = None,
 ) -> Calibrated:
     """The law of a family with the least noise, to 0.1 %, with which every person is within the budget.
@@ -221,7 +171,7 @@ def calibrate_jointly(
     ----------
     epsilon, delta : float
         The budget of each person.
-    relation, family, size, beside
+    relation, family, beside
         Arguments as for `calibrate`.
     holdings : iterable of sequence of (mapping from BatchSampling to int, int)
         One for each person.
@@ -231,73 +181,45 @@ def calibrate_jointly(
     AccountingError, BudgetUnreachable
         As for `calibrate`.
     """
+    return _calibrated(epsilon, delta, relation, [[holding] for holding in holdings], family, beside)
+
+
+def _calibrated(
+    epsilon: float,
+    delta: float,
+    relation: NeighboringRelation,
+    groups: Sequence[Sequence[Holding]],
+    family: NoiseFamily,
+    beside: Counts | None,
+) -> Calibrated:
+    """The least noise with which every holding of ``groups`` is within the budget."""
     check_epsilon(epsilon)
     check_delta(delta)
-    family, holdings = _with_size(family, size), list(holdings)
 
     def spent(holding: Holding, noise: float) -> float:
-        parts = [(_counts(family, schedule, noise, beside), rows) for schedule, rows in holding]
+        law = family(noise)
+        parts = [
+            (added({ReleaseKind(law, drawn, family.size): n for drawn, n in schedule.items()}, beside or {}), rows)
+            for schedule, rows in holding
+        ]
         return accountants.joint_epsilon(parts, delta, relation).epsilon
 
-    def exceeding(found: Calibration) -> Holding | None:
-        return next((other for other in holdings if spent(other, found.noise_multiplier) > found.epsilon), None)
-
-    worst = max(holdings, key=lambda holding: sum(rows**2 * _revealed(schedule) for schedule, rows in holding))
-    most = max((rows for holding in holdings for _, rows in holding), default=1)
-    smallest = partial(smallest_noise, budget=epsilon, delta=delta, amount=family.amount, start=float(most))
-    found = _raised(worst, exceeding, spent, epsilon, smallest)
-    return Calibrated(family(found.noise_multiplier), found.noise_multiplier, found.epsilon)
-
-
-def _counts(family: NoiseFamily, schedule: Schedule, noise: float, beside: Counts | None) -> Counts:
-    """The releases of a schedule with an amount of noise, and those ``beside`` it."""
-    law = family(noise)
-    made = {ReleaseKind(law, sampling, family.size): count for sampling, count in schedule.items()}
-    return added(made, beside or {})
-
-
-def _with_size(family: Callable[[float], Mechanism], size: int | None) -> NoiseFamily:
-    given = family if isinstance(family, NoiseFamily) else None
-    amount = given.amount if given else "an amount of noise"
-    law = family(MOST_MULTIPLIER)
-    if size is None and given is None and law.normal is None:
-        raise AccountingError(
-            f"what {type(law).__name__} noise reveals depends on the number of coordinates; give it as size"
-        )
-    return NoiseFamily(family, size if size is not None else given.size if given else 1, amount)
-
-
-def _least(
-    epsilon: float, delta: float, schedules: Iterable[Schedule], spent: Spent, amount: str, rows: int
-) -> Calibration:
-    """The least noise with which every one of ``schedules`` is within ``epsilon``."""
-    groups = _undominated(schedules, rows)
-    if not groups:
-        return Calibration(LEAST_MULTIPLIER, 0.0)
-    worst = max((schedule for group in groups for schedule in group), key=_revealed)
-    smallest = partial(smallest_noise, budget=epsilon, delta=delta, amount=amount, start=float(rows))
-    return _raised(worst, lambda found: _exceeding(groups, found, spent), spent, epsilon, smallest)
-
-
-def _raised(
-    worst: T,
-    exceeding: Callable[[Calibration], T | None],
-    spent: Callable[[T, float], float],
-    epsilon: float,
-    smallest: Callable[[Callable[[float], float]], Calibration],
-) -> Calibration:
-    """The least noise for ``worst``, raised for whatever exceeds it."""
-    found = smallest(partial(spent, worst))
-    while (other := exceeding(found)) is not None:
-        more = spent(other, found.noise_multiplier)
-        found = Calibration(found.noise_multiplier, more) if more <= epsilon else smallest(partial(spent, other))
-    return found
+    holdings = [holding for group in groups for holding in group]
+    start = float(max((rows for holding in holdings for _, rows in holding), default=1))
+    worst, noise, proved = max(holdings, key=_revealed, default=None), LEAST_MULTIPLIER, 0.0
+    if worst is not None:
+        noise, proved = smallest_noise(partial(spent, worst), epsilon, delta, family.amount, start)
+    while (other := _exceeding(groups, partial(spent, noise=noise), proved)) is not None:
+        proved = spent(other, noise)
+        if proved > epsilon:
+            noise, proved = smallest_noise(partial(spent, other), epsilon, delta, family.amount, start)
+    return Calibrated(family(noise), noise, proved)
 
 
 def smallest_noise(
     spent: Callable[[float], float], budget: float, delta: float, amount: str, start: float, step: float = 4.0
-) -> Calibration:
-    """The smallest multiplier, up to the precision, at which ``spent`` is within ``budget``.
+) -> tuple[float, float]:
+    """The smallest multiplier, up to the precision, at which ``spent`` is within ``budget``; and what it spends.
 
     Parameters
     ----------
@@ -328,7 +250,7 @@ def smallest_noise(
         low, high, step = high, min(high * step, MOST_MULTIPLIER), min(step**2, longest)
     while spent(low) <= budget:
         if low <= LEAST_MULTIPLIER:
-            return Calibration(low, spent(low))
+            return low, spent(low)
         low, high, step = max(low / step, LEAST_MULTIPLIER), low, min(step**2, longest)
 
     def excess(log_multiplier: float) -> float:
@@ -339,10 +261,10 @@ def smallest_noise(
     multiplier = min(round_up(root, NOISE_DIGITS), high)
     while spent(multiplier) > budget:
         multiplier = min(round_up(multiplier * (1 + _PRECISION), NOISE_DIGITS), high)
-    return Calibration(multiplier, spent(multiplier))
+    return multiplier, spent(multiplier)
 
 
-def _undominated(schedules: Iterable[Schedule], rows: int) -> list[list[Schedule]]:
+def _undominated(schedules: Iterable[Schedule], rows: int) -> list[list[Holding]]:
     """Groups of the schedules that may be the worst one.
 
     Of schedules with one rate, only those are kept that no other exceeds in both rate and count; in their group they
@@ -359,7 +281,8 @@ def _undominated(schedules: Iterable[Schedule], rows: int) -> list[list[Schedule
         for sampling, count in used.items() if ordered else ():
             known = single[type(sampling)]
             known[sampling] = max(count, known.get(sampling, 0))
-    return [_front(known) for known in single.values()] + [[schedule] for schedule in mixed.values()]
+    groups = [_front(known) for known in single.values()] + [[schedule] for schedule in mixed.values()]
+    return [[[(schedule, rows)] for schedule in group] for group in groups]
 
 
 def _front(counts: Mapping[BatchSampling, int]) -> list[Schedule]:
@@ -372,22 +295,24 @@ def _front(counts: Mapping[BatchSampling, int]) -> list[Schedule]:
     return front
 
 
-def _exceeding(groups: Sequence[Sequence[Schedule]], found: Calibration, spent: Spent) -> Schedule | None:
-    """A schedule that spends more than was found, or None."""
-    return next((other for group in groups if (other := _exceeding_in(group, found, spent)) is not None), None)
+def _exceeding(groups: Sequence[Sequence[Holding]], spent: Callable[[Holding], float], proved: float) -> Holding | None:
+    """A holding of which more is ``spent`` than was proved, or None."""
+    return next((other for group in groups if (other := _exceeding_in(group, spent, proved)) is not None), None)
 
 
-def _exceeding_in(group: Sequence[Schedule], found: Calibration, spent: Spent) -> Schedule | None:
-    # The highest rate of a front with its highest count exceeds all of the front.
-    bound = group[0] if len(group) == 1 else dict.fromkeys(group[0], *group[-1].values())
-    if spent(bound, found.noise_multiplier) <= found.epsilon:
-        return None
+def _exceeding_in(group: Sequence[Holding], spent: Callable[[Holding], float], proved: float) -> Holding | None:
     if len(group) == 1:
-        return group[0]
+        return group[0] if spent(group[0]) > proved else None
+    # The highest rate of a front with its highest count exceeds all of the front.
+    ((highest, rows),), ((most, _),) = group[0], group[-1]
+    if spent([(dict.fromkeys(highest, *most.values()), rows)]) <= proved:
+        return None
     middle = len(group) // 2
-    return _exceeding_in(group[:middle], found, spent) or _exceeding_in(group[middle:], found, spent)
+    return _exceeding_in(group[:middle], spent, proved) or _exceeding_in(group[middle:], spent, proved)
 
 
-def _revealed(schedule: Schedule) -> float:
-    """Roughly how much a schedule reveals: most of it decides which one is calibrated first."""
-    return sum(count * sampling.rate**2 for sampling, count in schedule.items())
+def _revealed(holding: Holding) -> float:
+    """Roughly how much a holding reveals: most of it decides which one is calibrated first."""
+    return sum(
+        rows**2 * sum(count * sampling.rate**2 for sampling, count in schedule.items()) for schedule, rows in holding
+    )
