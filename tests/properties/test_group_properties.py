@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from gossamer.privacy.accounting import accountants
+from gossamer.privacy.accounting.accountant_table import row_of
 from gossamer.privacy.accounting.group_pairs import GroupReplaced, GroupSampled
-from gossamer.privacy.accounting.group_rows import group_pair
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson
@@ -60,7 +60,7 @@ def test_profiles_are_profiles_and_more_rows_reveal_more(law, combination, numbe
     """Convex and decreasing in exp(loss), at most 1, at most the tail beyond the largest loss."""
     sampling, relation = combination
     kind = ReleaseKind(law, sampling, 3)
-    fewer, more = (group_pair(kind, relation, m) for m in (number - 1, number))
+    fewer, more = (row_of(kind, relation).profile(kind, m) for m in (number - 1, number))
     for at, side in enumerate(("forward", "backward")):
         curve = getattr(more, side)(LOSSES)
         assert (curve <= 1 + TINY).all()

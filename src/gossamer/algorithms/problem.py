@@ -18,7 +18,7 @@ from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model
 
 from gossamer.algorithms.context import Workload
 from gossamer.parameters import Part
-from gossamer.privacy.accounting.group_rows import MOST_ROWS
+from gossamer.privacy.accounting.accountant_table import MOST_ROWS
 from gossamer.privacy.clipping import ClipSettings
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts

@@ -225,6 +225,9 @@ class BallGaussian(Gaussian):
     def sensitivity(self, relation: NeighboringRelation) -> float:
         return self.clip
 
+    def full(self, relation: NeighboringRelation, rows: int, size: int) -> Full:
+        return super().full(relation, 1, size)
+
 
 @dataclass(frozen=True)
 class L2Laplace(Mechanism):

@@ -21,6 +21,20 @@ mixtures of normal laws around its points, any two at most C apart. With the sam
 ``q ((1-b) H_C(e') + b H_C(e')) = q H_C(e')``, on both samples: the pair of a batch of fixed size at C in place of 2C.
 It is reached where the sums without the example and with its replacement are one point, and that with it is opposite.
 
+For a person with several rows, K of which are drawn, the pairs are those of `group_pairs`:
+
+| mechanism | add or remove, Poisson | replace, Poisson | replace, fixed size |
+|---|---|---|---|
+| `Gaussian` | `GroupSampled` | `GroupReplaced` | `FixedSizeSampled` of `Coins` |
+| `BallGaussian` | `PoissonSampled` | `FixedSizeSampled` | `FixedSizeSampled` |
+| `L2Laplace` | `PoissonSampled` of `Coins` | as of fixed size, K binomial | `FixedSizeSampled` of `Coins` |
+| `Laplace` | `PoissonSampled` of `Coins` | `Response`, m times one row's epsilon | `FixedSizeSampled` of `Coins` |
+
+The g_k of `Coins` are those of noise that is moved by k sensitivities. A sum that is clipped as a whole moves by the
+diameter of its ball, however many rows of a person are in it: only whether there are any counts. What is
+epsilon-differentially private for one row, its sampling counted, is so with m epsilon for m rows, which change one by
+one.
+
 References
 ----------
 [1] Balle, Barthe and Gaboardi, "Privacy amplification by subsampling", NeurIPS 2018.
@@ -29,8 +43,12 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import renyi
@@ -42,19 +60,125 @@ from gossamer.privacy.accounting.analytic import (
     Profile,
     Response,
 )
+from gossamer.privacy.accounting.group_pairs import Coins, GroupReplaced, GroupSampled, binomial, hypergeometric
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
-from gossamer.privacy.pairs import GaussianFull, ResponseFull
+from gossamer.privacy.pairs import Full, ResponseFull
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE = NeighboringRelation.REPLACE_ONE
-
 FEW = 16
 """Of more coordinates a pure epsilon says too little to be worth a look.
 
 A bound that depended on the rate or the noise instead could make epsilon grow where they reveal less.
 """
+MOST_ROWS = 10_000
+"""More rows of one person than these are not accounted for."""
+
+
+def check_rows(rows: int) -> int:
+    """``rows`` of one person, if it is such a number.
+
+    Raises
+    ------
+    AccountingError
+        If it is not.
+    """
+    try:
+        number = operator.index(rows)
+    except TypeError:
+        number = 0
+    if not 1 <= number <= MOST_ROWS:
+        raise AccountingError(f"a person has a whole number of rows, 1 to {MOST_ROWS}, found {rows!r}")
+    return number
+
+
+def gaussian_mu(kind: ReleaseKind, relation: NeighboringRelation) -> float:
+    """Sensitivity over standard deviation, both in units of the clip."""
+    normal = kind.mechanism.normal
+    assert normal is not None, "only normal noise has a mu"
+    return normal.mu(relation)
+
+
+def has_pure_epsilon(kind: ReleaseKind) -> bool:
+    """Whether releases of a kind have an epsilon without a delta."""
+    return kind.mechanism.release_epsilon(REPLACE, kind.size) < math.inf
+
+
+def pure_epsilon(kind: ReleaseKind, relation: NeighboringRelation) -> float:
+    """Epsilon that one release of ``kind`` has without a delta, its sampling counted.
+
+    Raises
+    ------
+    AccountingError
+        If there is none, or the combination is not in `ROWS`.
+    """
+    row = row_of(kind, relation)
+    if not has_pure_epsilon(kind):
+        raise AccountingError(
+            f"only L2Laplace and Laplace noise have an epsilon without a delta, found {type(kind.mechanism).__name__}; "
+            f"use accountants.epsilon"
+        )
+    fixed = row.sampling is FixedSize
+    full = ResponseFull(kind.mechanism.release_epsilon(REPLACE if fixed else ADD_OR_REMOVE, kind.size))
+    if fixed:
+        return FixedSizeSampled(full, kind.sampling.rate).largest(0.0)[0]
+    # Whoever else is sampled, a release on a sample with the example is within exp(+-a) of one without it, so the two
+    # data sets' densities are to it as at most 1-q + q exp(a) and at least 1-q + q exp(-a).
+    ends = PoissonSampled(full, kind.sampling.rate).largest(0.0)
+    return max(ends) if row.relation is ADD_OR_REMOVE else sum(ends)
+
+
+@lru_cache(maxsize=4096)
+def _drawn(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> tuple[Full, float]:
+    """Pair of laws that a batch with some of the rows reveals at most, and the probability of such a batch."""
+    law, sampling, size = kind.mechanism, kind.sampling, kind.size
+    if sampling.rate == 1 or rows == 1:
+        return law.full(relation, min(rows, getattr(sampling, "dataset_size", rows)), size), sampling.rate
+    if isinstance(sampling, FixedSize):
+        numbers = hypergeometric(rows, sampling.dataset_size, sampling.batch_size, law.numbers)
+    else:
+        numbers = binomial(rows, sampling.rate, law.numbers)
+    fulls = tuple(law.full(relation, int(k), size) for k in numbers.values)
+    weights = tuple((np.exp(numbers.logs) / numbers.some).tolist())
+    return (fulls[0] if len(set(fulls)) == 1 else Coins(fulls, weights)), numbers.some
+
+
+def _drawn_pair(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> Profile:
+    full, some = _drawn(kind, relation, rows)
+    if not some < 1:
+        return FullBatch(full)
+    return PoissonSampled(full, some) if relation is ADD_OR_REMOVE else FixedSizeSampled(full, some)
+
+
+def _gaussian_pair(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> Profile:
+    rate, mu = kind.sampling.rate, gaussian_mu(kind, ADD_OR_REMOVE)
+    if rate == 1 or (rows == 1 and relation is ADD_OR_REMOVE):
+        return _drawn_pair(kind, relation, rows)
+    if rows == 1:
+        return PoissonReplaced(mu, rate)
+    return GroupSampled(mu, rate, rows) if relation is ADD_OR_REMOVE else GroupReplaced(mu, rate, rows)
+
+
+def _pure_pair(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> Profile:
+    return Response(rows * pure_epsilon(kind, relation))
+
+
+def _poisson_divergence(kind: ReleaseKind, relation: NeighboringRelation, order: float) -> float:
+    mu, rate = gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate
+    if relation is REPLACE:
+        return renyi.poisson_replaced_gaussian(mu, rate, order)
+    return renyi.poisson_gaussian(1 / mu, rate, order)
+
+
+def _fixed_size_divergence(kind: ReleaseKind, relation: NeighboringRelation, order: float) -> float:
+    return renyi.fixed_size_gaussian(gaussian_mu(kind, relation), kind.sampling.rate, order)
+
+
+def _pure_divergence(kind: ReleaseKind, relation: NeighboringRelation, order: float) -> float:
+    """That of randomized response, if the noise needs no delta."""
+    return renyi.response(pure_epsilon(kind, relation), order) if has_pure_epsilon(kind) else math.inf
 
 
 @dataclass(frozen=True)
@@ -69,12 +193,10 @@ class AccountantRow:
         Way in which epsilon is computed.
     multiplier : str
         Argument that the accountant gets for the noise.
-    profile : callable
-        The dominating pair of one release.
-    divergence : callable
-        Renyi divergence of the pair at an order.
-    other : callable, optional
-        Another dominating pair of one release, which may say more where at most `FEW` coordinates are released.
+    pair : callable
+        The dominating pair of one release, for a person with so many rows.
+    order_divergence : callable
+        Renyi divergence of the pair of one row at an order.
     """
 
     mechanism: type[Mechanism]
@@ -82,198 +204,51 @@ class AccountantRow:
     relation: NeighboringRelation
     accountant: str
     multiplier: str
-    profile: Callable[[ReleaseKind], Profile]
-    divergence: Callable[[ReleaseKind, float], float]
-    other: Callable[[ReleaseKind], Profile] | None = None
+    pair: Callable[[ReleaseKind, NeighboringRelation, int], Profile] = _drawn_pair
+    order_divergence: Callable[[ReleaseKind, NeighboringRelation, float], float] = _pure_divergence
 
-    def pair(self, kind: ReleaseKind, other: bool) -> Profile:
-        """The pair of a release, or the other one if it is asked for and there is one."""
-        return self.other(kind) if other and self.other is not None and self.has_other(kind) else self.profile(kind)
+    def profile(self, kind: ReleaseKind, rows: int = 1, other: bool = False) -> Profile:
+        """The dominating pair of one release for a person with at most ``rows`` rows.
 
-    def has_other(self, kind: ReleaseKind) -> bool:
-        """Whether the other pair may say more of a release."""
-        return self.other is not None and kind.size <= FEW and has_pure_epsilon(kind)
+        Or the ``other`` one, if it may say more: that of what has a pure epsilon, on at most `FEW` coordinates, where
+        the pair is one of batches of fixed size.
+        """
+        borrowed = self.pair is _drawn_pair and (self.sampling, self.relation) == _SWAPPED
+        pure = other and borrowed and kind.size <= FEW and has_pure_epsilon(kind)
+        return (_pure_pair if pure else self.pair)(kind, self.relation, rows)
 
-
-_Combination = tuple[type[BatchSampling], NeighboringRelation]
-_OfKind = Callable[[ReleaseKind], Profile]
-
-
-def gaussian_mu(kind: ReleaseKind, relation: NeighboringRelation) -> float:
-    """Sensitivity over standard deviation, both in units of the clip."""
-    normal = kind.mechanism.normal
-    assert normal is not None, "only normal noise has a mu"
-    return normal.mu(relation)
+    def divergence(self, kind: ReleaseKind, order: float) -> float:
+        """Renyi divergence of the pair of one row at ``order``."""
+        return self.order_divergence(kind, self.relation, order)
 
 
-def _pure(kind: ReleaseKind, relation: NeighboringRelation) -> float:
-    """Epsilon of one full-batch release of a mechanism that needs no delta."""
-    return kind.mechanism.release_epsilon(relation, kind.size)
-
-
-def has_pure_epsilon(kind: ReleaseKind) -> bool:
-    """Whether releases of a kind have an epsilon without a delta."""
-    return _pure(kind, REPLACE) < math.inf
-
-
-def pure_epsilon(kind: ReleaseKind, relation: NeighboringRelation) -> float:
-    """Epsilon that one release of ``kind`` has without a delta, its sampling counted.
-
-    Raises
-    ------
-    AccountingError
-        If there is none, or the combination is not in `ROWS`.
-    """
-    row_of(kind, relation)
-    if not has_pure_epsilon(kind):
-        raise AccountingError(
-            f"only L2Laplace and Laplace noise have an epsilon without a delta, found {type(kind.mechanism).__name__}; "
-            f"use accountants.epsilon"
-        )
-    return max(_PURE[type(kind.sampling), NeighboringRelation(relation)](kind).largest(0.0))
-
-
-def _poisson_gaussian_replaced(kind: ReleaseKind) -> Profile:
-    if kind.sampling.rate < 1:
-        return PoissonReplaced(gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate)
-    return FullBatch(GaussianFull(gaussian_mu(kind, REPLACE)))
-
-
-def _poisson_pure(kind: ReleaseKind) -> Profile:
-    return PoissonSampled(ResponseFull(_pure(kind, ADD_OR_REMOVE)), kind.sampling.rate)
-
-
-def _poisson_pure_replaced(kind: ReleaseKind) -> Profile:
-    # Whoever else is sampled, a release on a sample with the example is within exp(+-a) of one without it, so the two
-    # data sets' densities are to it as at most 1-q + q exp(a) and at least 1-q + q exp(-a).
-    single = _pure(kind, ADD_OR_REMOVE)
-    profile = PoissonSampled(ResponseFull(single), kind.sampling.rate)
-    return Response(sum(profile.largest(0.0)))
-
-
-def _fixed_size_pure(kind: ReleaseKind) -> Profile:
-    return FixedSizeSampled(ResponseFull(_pure(kind, REPLACE)), kind.sampling.rate)
-
-
-_PURE: dict[_Combination, _OfKind] = {
-    (Poisson, ADD_OR_REMOVE): _poisson_pure,
-    (Poisson, REPLACE): _poisson_pure_replaced,
-    (FixedSize, REPLACE): _fixed_size_pure,
-}
-
-
-def _poisson(kind: ReleaseKind) -> Profile:
-    full = kind.mechanism.full(ADD_OR_REMOVE, 1, kind.size)
-    return PoissonSampled(full, kind.sampling.rate) if kind.sampling.rate < 1 else FullBatch(full)
-
-
-def _replaced(kind: ReleaseKind) -> Profile:
-    full = kind.mechanism.full(REPLACE, 1, kind.size)
-    return FixedSizeSampled(full, kind.sampling.rate) if kind.sampling.rate < 1 else FullBatch(full)
-
-
-def _poisson_divergence(kind: ReleaseKind, order: float) -> float:
-    return renyi.poisson_gaussian(1 / gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order)
-
-
-def _fixed_size_divergence(kind: ReleaseKind, order: float) -> float:
-    return renyi.fixed_size_gaussian(gaussian_mu(kind, REPLACE), kind.sampling.rate, order)
-
-
-def _without_delta(
-    mechanism: type[Mechanism], law: str, pairs: Mapping[_Combination, tuple[str, _OfKind]]
-) -> list[AccountantRow]:
-    """Rows of other noise; as Renyi divergences they have those of randomized response, if it needs no delta."""
-
-    def divergence(pure: _OfKind) -> Callable[[ReleaseKind, float], float]:
-        def found(kind: ReleaseKind, order: float) -> float:
-            return renyi.response(max(pure(kind).largest(0.0)), order) if has_pure_epsilon(kind) else math.inf
-
-        return found
-
-    return [
-        AccountantRow(
-            mechanism,
-            *combination,
-            f"PLD of {law}",
-            given,
-            profile,
-            divergence(_PURE[combination]),
-            _PURE[combination] if profile is not _PURE[combination] and combination == (Poisson, REPLACE) else None,
-        )
-        for combination, (given, profile) in pairs.items()
-    ]
-
+_ADDED, _SWAPPED, _FIXED = (Poisson, ADD_OR_REMOVE), (Poisson, REPLACE), (FixedSize, REPLACE)
+_FIXED_PLD, _LAPLACE, _RESPONSE = (
+    "PLD of the Zhu-Dong-Wang profile",
+    "PLD of the L2-Laplace law",
+    "PLD of randomized response",
+)
+_ONCE_EACH = "epsilon at sensitivity C, once to remove and once to add"
+_BORROWED = "epsilon at sensitivity 2C, size (the pair of FixedSize)"
 
 ROWS: tuple[AccountantRow, ...] = (
-    AccountantRow(Gaussian, Poisson, ADD_OR_REMOVE, "PLD", "sd/C", _poisson, _poisson_divergence),
+    AccountantRow(Gaussian, *_ADDED, "PLD", "sd/C", _gaussian_pair, _poisson_divergence),
     AccountantRow(
-        Gaussian,
-        Poisson,
-        REPLACE,
-        "PLD",
-        "sd/C (the pair itself moves both ways)",
-        _poisson_gaussian_replaced,
-        lambda kind, order: renyi.poisson_replaced_gaussian(
-            gaussian_mu(kind, ADD_OR_REMOVE), kind.sampling.rate, order
-        ),
+        Gaussian, *_SWAPPED, "PLD", "sd/C (the pair itself moves both ways)", _gaussian_pair, _poisson_divergence
     ),
+    AccountantRow(Gaussian, *_FIXED, _FIXED_PLD, "sd/(2C)", _drawn_pair, _fixed_size_divergence),
+    AccountantRow(BallGaussian, *_ADDED, "PLD", "sd/C", _drawn_pair, _poisson_divergence),
     AccountantRow(
-        Gaussian,
-        FixedSize,
-        REPLACE,
-        "PLD of the Zhu-Dong-Wang profile",
-        "sd/(2C)",
-        _replaced,
-        _fixed_size_divergence,
+        BallGaussian, *_SWAPPED, _FIXED_PLD, "sd/C (the pair of FixedSize)", _drawn_pair, _fixed_size_divergence
     ),
-    AccountantRow(BallGaussian, Poisson, ADD_OR_REMOVE, "PLD", "sd/C", _poisson, _poisson_divergence),
-    AccountantRow(
-        BallGaussian,
-        Poisson,
-        REPLACE,
-        "PLD of the Zhu-Dong-Wang profile",
-        "sd/C (the pair of FixedSize)",
-        _replaced,
-        _fixed_size_divergence,
-    ),
-    AccountantRow(
-        BallGaussian,
-        FixedSize,
-        REPLACE,
-        "PLD of the Zhu-Dong-Wang profile",
-        "sd/C",
-        _replaced,
-        _fixed_size_divergence,
-    ),
-    *_without_delta(
-        L2Laplace,
-        "the L2-Laplace law",
-        {
-            (Poisson, ADD_OR_REMOVE): ("epsilon at sensitivity C, size", _poisson),
-            (Poisson, REPLACE): ("epsilon at sensitivity 2C, size (the pair of FixedSize)", _replaced),
-            (FixedSize, REPLACE): ("epsilon at sensitivity 2C, size", _replaced),
-        },
-    ),
-    *_without_delta(
-        Laplace,
-        "randomized response",
-        {
-            (Poisson, ADD_OR_REMOVE): ("epsilon at sensitivity C", _poisson_pure),
-            (Poisson, REPLACE): ("epsilon at sensitivity C, once to remove and once to add", _poisson_pure_replaced),
-            (FixedSize, REPLACE): ("epsilon at sensitivity 2C", _fixed_size_pure),
-        },
-    ),
+    AccountantRow(BallGaussian, *_FIXED, _FIXED_PLD, "sd/C", _drawn_pair, _fixed_size_divergence),
+    AccountantRow(L2Laplace, *_ADDED, _LAPLACE, "epsilon at sensitivity C, size"),
+    AccountantRow(L2Laplace, *_SWAPPED, _LAPLACE, _BORROWED),
+    AccountantRow(L2Laplace, *_FIXED, _LAPLACE, "epsilon at sensitivity 2C, size"),
+    AccountantRow(Laplace, *_ADDED, _RESPONSE, "epsilon at sensitivity C"),
+    AccountantRow(Laplace, *_SWAPPED, _RESPONSE, _ONCE_EACH, _pure_pair),
+    AccountantRow(Laplace, *_FIXED, _RESPONSE, "epsilon at sensitivity 2C"),
 )
-
-
-def _others(law: type[Mechanism]) -> list[AccountantRow]:
-    """Rows of a law that another distribution has."""
-    pairs = {(Poisson, ADD_OR_REMOVE): _poisson, (Poisson, REPLACE): _replaced, (FixedSize, REPLACE): _replaced}
-    given: dict[_Combination, tuple[str, _OfKind]] = {at: ("its own pair", pair) for at, pair in pairs.items()}
-    return _without_delta(law, law.__name__, given)
-
-
 _ROWS = {(row.mechanism, row.sampling, row.relation): row for row in ROWS}
 
 
@@ -285,15 +260,16 @@ def row_of(kind: ReleaseKind, relation: NeighboringRelation) -> AccountantRow:
     AccountingError
         If there is none.
     """
-    key = type(kind.mechanism), type(kind.sampling), NeighboringRelation(relation)
+    key = law, drawn, told = type(kind.mechanism), type(kind.sampling), NeighboringRelation(relation)
     if key in _ROWS:
         return _ROWS[key]
-    if {"full", "release_epsilon"} & vars(key[0]).keys() and kind.mechanism.private and key[1:] in _PURE:
+    says_itself = {"full", "release_epsilon"} & vars(law).keys()
+    if says_itself and kind.mechanism.private and (drawn, told) in (_ADDED, _SWAPPED, _FIXED):
         # A law of another distribution, which says itself what it proves; a subclass that says nothing is refused. Its
         # pair of the whole data is all that the proofs of rows like those of L2-Laplace noise need.
-        return next(row for row in _others(key[0]) if (row.sampling, row.relation) == key[1:])
-    known = [f"{row.sampling.__name__} with {row.relation}" for row in ROWS if row.mechanism is key[0]]
+        return AccountantRow(law, drawn, told, f"PLD of {law.__name__}", "its own pair")
+    known = [f"{row.sampling.__name__} with {row.relation}" for row in ROWS if row.mechanism is law]
     advice = f"use {' or '.join(known)}" if known else f"use {', '.join(sorted({m.__name__ for m, _, _ in _ROWS}))}"
     raise AccountingError(
-        f"no accountant here is proved for {key[0].__name__} on {key[1].__name__} batches under {key[2]}; {advice}"
+        f"no accountant here is proved for {law.__name__} on {drawn.__name__} batches under {told}; {advice}"
     )

@@ -24,10 +24,9 @@ import numpy as np
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting.accountant_table import ROWS as ROWS
 from gossamer.privacy.accounting.accountant_table import AccountantRow as AccountantRow
-from gossamer.privacy.accounting.accountant_table import has_pure_epsilon
+from gossamer.privacy.accounting.accountant_table import check_rows, has_pure_epsilon, pure_epsilon
 from gossamer.privacy.accounting.accountant_table import row_of as row_of
 from gossamer.privacy.accounting.analytic import FullBatch, Profile, merge
-from gossamer.privacy.accounting.group_rows import check_rows, group_pair, group_pure_epsilon
 from gossamer.privacy.accounting.pld import FINE, QUICK, Composition, Precision
 from gossamer.privacy.accounting.renyi import check_delta, check_order
 from gossamer.privacy.accounting.renyi import renyi_epsilon as renyi_epsilon
@@ -245,7 +244,7 @@ def _compositions(released: _Released, relation: NeighboringRelation, precision:
     for other in (False, True):
         profiles: Counter[Profile] = Counter()
         for kind, count, rows in _each(released):
-            profiles[group_pair(kind, relation, rows, other)] += count
+            profiles[row_of(kind, relation).profile(kind, rows, other)] += count
         found.append(_fold_gaussians(profiles))
     different = found if found[0] != found[1] else found[:1]
     return [Composition(merge(profiles, precision.merging), precision) for profiles in different]
@@ -270,7 +269,7 @@ def _largest(released: _Released, relation: NeighboringRelation) -> float:
     """The sum of pure epsilons, an epsilon that needs no delta; infinite if some noise has none."""
     if not all(has_pure_epsilon(kind) for kind, _, _ in _each(released)):
         return math.inf
-    total = math.fsum(count * group_pure_epsilon(kind, relation, rows) for kind, count, rows in _each(released))
+    total = math.fsum(count * rows * pure_epsilon(kind, relation) for kind, count, rows in _each(released))
     return total * _UP
 
 

@@ -21,10 +21,9 @@ from tests.reference.accounting_slow import (
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.accountant_table import ROWS, AccountantRow
+from gossamer.privacy.accounting.accountant_table import MOST_ROWS, ROWS, AccountantRow, row_of
 from gossamer.privacy.accounting.analytic import PoissonReplaced, PoissonSampled, Profile, ReleaseGroup
 from gossamer.privacy.accounting.group_pairs import GroupReplaced, GroupSampled
-from gossamer.privacy.accounting.group_rows import MOST_ROWS, group_pair
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, gaussian_releases
 from gossamer.privacy.accounting.pld import Composition
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
@@ -127,7 +126,7 @@ def test_every_row_of_the_table_has_a_pair_for_groups(row: AccountantRow) -> Non
     }
     samplings = {Poisson: Poisson(0.2), FixedSize: FixedSize(20, 4)}
     relation, of = row.relation, kind(laws[row.mechanism], samplings[row.sampling])
-    assert group_pair(of, relation, 1) == row.profile(of)
+    assert row_of(of, relation).profile(of, 1) == row.profile(of)
     epsilons = [accountants.epsilon({of: 5}, 1e-5, relation, rows).epsilon for rows in (1, 2, 3, 6)]
     assert all(b > 1.05 * a for a, b in itertools.pairwise(epsilons))
 
@@ -203,7 +202,7 @@ def test_no_person_of_a_fixed_batch_is_told_more_than_the_pair_says(
     rest: tuple[float, ...], size: int, rows: int
 ) -> None:
     of = kind(Gaussian(1.0, 1 / MU), FixedSize(len(rest) + rows, size))
-    bound = group_pair(of, REPLACE, rows).forward(EPSILONS) + 1e-6
+    bound = row_of(of, REPLACE).profile(of, rows).forward(EPSILONS) + 1e-6
     laws = [fixed_size((*own, *rest), size) for own in itertools.combinations_with_replacement(SIGNS, rows)]
     assert all((told(one, other) <= bound).all() for one, other in itertools.permutations(laws, 2))
 
@@ -255,8 +254,12 @@ def test_laplace_noise_tells_no_more_of_a_person(law: str, rows: int) -> None:
     # the two others are -1, and the rows 1, or -1 as well
     held = [math.comb(rows, k) * math.comb(2, batch - k) / math.comb(size, batch) for k in range(3)]
     one, other = laplace_law({MU * (2 * k - batch): held[k] for k in range(3)}), laplace_law({-MU * batch: 1.0})
-    add, replace = (group_pair(kind(mechanism(r), Poisson(Q)), r, rows) for r in (ADD, REPLACE))
-    fixed = group_pair(kind(mechanism(REPLACE), FixedSize(size, batch)), REPLACE, rows)
+    add, replace = (
+        row_of(kind(mechanism(r), Poisson(Q)), r).profile(kind(mechanism(r), Poisson(Q)), rows) for r in (ADD, REPLACE)
+    )
+    fixed = row_of(kind(mechanism(REPLACE), FixedSize(size, batch)), REPLACE).profile(
+        kind(mechanism(REPLACE), FixedSize(size, batch)), rows
+    )
     for upper, lower, bound in (
         (there, away, add.forward),
         (away, there, add.backward),
@@ -331,13 +334,13 @@ def test_a_sum_clipped_as_a_whole_moves_no_further_for_more_rows(relation: Neigh
     """
     some = 1 - (1 - Q) ** rows
     of = kind(BallGaussian(1.0, 1 / MU), Poisson(Q))
-    pair = group_pair(of, relation, rows)
+    pair = row_of(of, relation).profile(of, rows)
     here, both = law({0.0: 1.0}), law({0.0: 1 - some, MU: some})
     assert (told(both, here) <= pair.forward(EPSILONS) + 1e-6).all()
     assert (told(here, both) <= pair.backward(EPSILONS) + 1e-6).all()
     np.testing.assert_allclose(told(both, here), pair.forward(EPSILONS), atol=1e-6)
     full = kind(BallGaussian(1.0, 1 / MU), Poisson(1.0))
-    assert group_pair(full, relation, rows) == group_pair(full, relation, 1)
+    assert row_of(full, relation).profile(full, rows) == row_of(full, relation).profile(full, 1)
     if relation is REPLACE:  # to and fro: of the samples with a row, some go to one point, and some to the other
         swapped = law({0.0: 1 - some, MU: some / 2, -MU / 4: some / 2}), law({0.0: 1 - some, MU / 4: some})
         assert (told(*swapped) <= pair.forward(EPSILONS) + 1e-6).all()
@@ -346,7 +349,7 @@ def test_a_sum_clipped_as_a_whole_moves_no_further_for_more_rows(relation: Neigh
 def test_how_many_rows_of_a_person_are_in_a_fixed_batch() -> None:
     """By counting: the weights behind the pair."""
     of = kind(Gaussian(1.0, 1.0), FixedSize(7, 3))
-    pair = group_pair(of, REPLACE, 4)
+    pair = row_of(of, REPLACE).profile(of, 4)
     assert pair.rate == pytest.approx(1 - comb(3, 3) / comb(7, 3), rel=1e-12)
 
 

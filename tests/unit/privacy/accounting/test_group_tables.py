@@ -9,24 +9,22 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.special import ndtri
 from tests.reference import groups_slow
 
 from gossamer.cli import main
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.group_pairs import Coins
-from gossamer.privacy.accounting.group_rows import MOST_ROWS, group_pair
-from gossamer.privacy.accounting.group_sides import MixtureSide, Replaced, SampledAhead, SampledBack
+from gossamer.privacy.accounting.accountant_table import MOST_ROWS, row_of
+from gossamer.privacy.accounting.group_pairs import Coins, MixtureSide
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
-SIDES: dict[type[MixtureSide], Callable[[float, float, int, float], float]] = {
-    SampledAhead: groups_slow.sampled,
-    SampledBack: groups_slow.sampled_back,
-    Replaced: groups_slow.replaced,
+SIDES: dict[tuple[bool, bool], Callable[[float, float, int, float], float]] = {
+    (True, False): groups_slow.sampled,
+    (False, True): groups_slow.sampled_back,
+    (True, True): groups_slow.replaced,
 }
 MANY = 400  # losses: more than are answered one by one
 
@@ -42,11 +40,10 @@ def gaussian(multiplier: float, sampling: BatchSampling, count: int, rows: int, 
     [(1 / 500, 0.3, 1000), (0.2, 0.01, 300), (1.0, 0.002, 1000), (0.3, 0.6, 120), (30.0, 0.05, 90)],
 )
 def test_tables_are_never_below_the_exact_divergence_and_close(
-    side: type[MixtureSide], mu: float, rate: float, rows: int
+    side: tuple[bool, bool], mu: float, rate: float, rows: int
 ) -> None:
-    own, slow = side(mu, rate, rows), SIDES[side]
-    end = float(ndtri(1e-12)) if side is SampledBack else own.quantile(1e-12)
-    top = float(own.losses(np.array([end]))[0]) * 0.999
+    own, slow = MixtureSide(mu, rate, rows, *side), SIDES[side]
+    top = float(own.losses(np.array([own.quantile(1e-12)]))[0]) * 0.999
     losses = np.linspace(0.0, top, MANY)
     found = own.divergence(losses)
     chosen = np.arange(0, MANY, 37)
@@ -60,7 +57,9 @@ def test_tables_are_never_below_the_exact_divergence_and_close(
 
 @pytest.mark.parametrize("law", [Gaussian(1.0, 30.0), Laplace(1.0, 50.0), L2Laplace(1.0, 0.02, REPLACE)])
 def test_a_table_of_coins_is_never_below_their_sum(law: Gaussian | Laplace | L2Laplace) -> None:
-    pair = group_pair(ReleaseKind(law, FixedSize(5000, 150), 9), REPLACE, 200)
+    pair = row_of(ReleaseKind(law, FixedSize(5000, 150), 9), REPLACE).profile(
+        ReleaseKind(law, FixedSize(5000, 150), 9), 200
+    )
     coins = pair.full  # type: ignore[attr-defined]
     assert isinstance(coins, Coins)
     losses = np.linspace(0.0, coins.largest(1e-9), 1000)

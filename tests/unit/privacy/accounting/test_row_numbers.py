@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from tests.reference import groups_slow
 
-from gossamer.privacy.accounting.group_rows import MOST_ROWS, group_pair
-from gossamer.privacy.accounting.group_sides import RowNumbers, binomial, hypergeometric
+from gossamer.privacy.accounting.accountant_table import MOST_ROWS, row_of
+from gossamer.privacy.accounting.group_pairs import RowNumbers, binomial, hypergeometric
 from gossamer.privacy.mechanisms import BallGaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize
@@ -55,7 +55,7 @@ def test_the_rate_of_a_batch_of_a_huge_data_set_is_not_below_the_exact_one() -> 
     for rows, size, batch in ((3, 10**9, 1000), (20, 10**9, 10**6), (7, 2 * 10**9 + 1, 12345)):
         kind = ReleaseKind(BallGaussian(1.0, 1.0), FixedSize(size, batch), 1)
         exact = 1 - groups_slow.hypergeometric(rows, size, batch)[0]
-        rate = group_pair(kind, NeighboringRelation.REPLACE_ONE, rows).rate
+        rate = row_of(kind, NeighboringRelation.REPLACE_ONE).profile(kind, rows).rate
         assert exact <= rate <= float(exact) * (1 + 1e-12)
 
 
