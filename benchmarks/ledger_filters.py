@@ -24,12 +24,17 @@ import numpy as np
 
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.accounting.filters import EitherFilter, FilterTotal, widest_order_of
+from gossamer.privacy.accounting.filters import (
+    EitherFilter,
+    FilterTotal,
+    RenyiFilter,
+    RunSeries,
+    SeriesPlan,
+    widest_order_of,
+)
 from gossamer.privacy.accounting.gaussian_fit import PlanCurve
-from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier, gaussian_releases
 from gossamer.privacy.accounting.renyi import renyi_epsilon, widest_order
-from gossamer.privacy.accounting.series import RunSeries, SeriesPlan
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts
 from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson

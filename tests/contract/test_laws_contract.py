@@ -19,7 +19,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.accountants import delta, epsilon, renyi_divergence
-from gossamer.privacy.accounting.ledger import ReleasePlan
+from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson

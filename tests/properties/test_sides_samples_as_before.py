@@ -25,7 +25,7 @@ from gossamer.data.examples import Split
 from gossamer.faults.sides import Laboratory
 from gossamer.faults.sides import renew as renewed
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.privacy.accounting.ledger import ReleasePlan
+from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap

@@ -7,7 +7,7 @@ from typing import Any
 
 from gossamer.errors import BudgetSpent, SpecError, counted
 from gossamer.numbers import whole_number
-from gossamer.privacy.accounting.ledger import RenyiFilter
+from gossamer.privacy.accounting.filters import RenyiFilter
 from gossamer.privacy.releases import ReleaseKind, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.noise_streams import StreamKind

@@ -9,7 +9,7 @@ import numpy as np
 
 from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.accounting.ledger import ReleasePlan
+from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.tasks import Query
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import Filled, TimedPool

@@ -145,6 +145,13 @@ class PrivacyProfile:
         misses: FloatArray = np.maximum(np.maximum(ahead, back), 0.0)
         return misses
 
+    @property
+    def corners(self) -> tuple[FloatArray, FloatArray]:
+        """False alarms and hits at the corners of the lines (1): a corner for each two points that are neighbours."""
+        deltas, factors = np.array(self.deltas), np.exp(self.losses)
+        alphas = -np.diff(deltas) / np.diff(factors)
+        return alphas, deltas[:-1] + factors[:-1] * alphas
+
     @cached_property
     def mu(self) -> float:
         """The least mu whose Gaussian trade-off curve is below this one, for tests of errors from `LEAST_ERROR` up.
@@ -152,8 +159,7 @@ class PrivacyProfile:
         Infinite where there is none.
         """
         deltas, factors = np.array(self.deltas), np.exp(self.losses)
-        alphas = -np.diff(deltas) / np.diff(factors)
-        hits = deltas[:-1] + factors[:-1] * alphas
+        alphas, hits = self.corners
         seen = (alphas > LEAST_ERROR) & (hits < 1 - LEAST_ERROR)
         least = min(float(np.min(deltas + factors * LEAST_ERROR)), 1.0)
         found = np.append(ndtri(hits[seen]) - ndtri(alphas[seen]), ndtri(least) - ndtri(LEAST_ERROR))

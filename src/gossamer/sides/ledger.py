@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import BudgetSpent, SpecError
-from gossamer.privacy.accounting.ledger import ReleasePlan
+from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.guarantees import CLIENT, EXAMPLE, OTHER_NODES
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts

@@ -21,9 +21,7 @@ from gossamer.algorithms.increasing import claims as increasing_theorem
 from gossamer.errors import AccountingError, SpecError
 from gossamer.numbers import real_number, whole_number
 from gossamer.privacy import mechanisms, sampling, tasks
-from gossamer.privacy.accounting.filters import EitherFilter, GaussianFilter
-from gossamer.privacy.accounting.ledger import RenyiFilter
-from gossamer.privacy.accounting.series import RunSeries, SeriesPlan
+from gossamer.privacy.accounting.filters import EitherFilter, GaussianFilter, RenyiFilter, RunSeries, SeriesPlan
 from gossamer.privacy.exact.grid_noise import GridGaussian
 from gossamer.privacy.l2_laplace import L2LaplaceFull
 from gossamer.privacy.masking.fixed_point import FixedPoint

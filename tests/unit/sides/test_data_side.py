@@ -15,7 +15,7 @@ from gossamer.errors import BudgetSpent
 from gossamer.objectives.asked import Clip, Evaluation, Gradients
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part
-from gossamer.privacy.accounting.ledger import ReleasePlan
+from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise
 from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 from gossamer.privacy.tasks import Gradient, Query

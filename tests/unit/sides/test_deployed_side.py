@@ -19,7 +19,7 @@ from gossamer.objectives.asked import Clip, Evaluation, Gradients
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part
-from gossamer.privacy.accounting.ledger import ReleasePlan
+from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement

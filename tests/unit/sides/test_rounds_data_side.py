@@ -18,7 +18,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.accounting.ledger import ReleasePlan
+from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap

@@ -34,9 +34,8 @@ from gossamer.algorithms.table import ALGORITHMS, known_names
 from gossamer.bounded import real_path
 from gossamer.deployment.founding.roster import ROLES, roles_of
 from gossamer.errors import CallerError, SpecError, did_you_mean
-from gossamer.privacy.accounting.filters import check_parts
+from gossamer.privacy.accounting.filters import MOST_RELEASES, RunSeries, SeriesPlan, check_parts
 from gossamer.privacy.accounting.renyi import renyi_level
-from gossamer.privacy.accounting.series import MOST_RELEASES, RunSeries, SeriesPlan
 from gossamer.privacy.guarantees import refused_delta
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import LEAST, without_late

@@ -10,8 +10,7 @@ from functools import cached_property
 from gossamer.deployment.owner.ledger_key import require_ledger, to_be_read
 from gossamer.deployment.owner.owned_data import admitting, budget_of
 from gossamer.deployment.owner.policy import OwnerPolicy
-from gossamer.privacy.accounting.filters import EitherFilter, FilterTotal
-from gossamer.privacy.accounting.series import RunSeries
+from gossamer.privacy.accounting.filters import EitherFilter, FilterTotal, RunSeries
 from gossamer.privacy.guarantees import remarks
 from gossamer.runtimes.storage.contents import Accepted
 from gossamer.runtimes.storage.ledger import LedgerFile, Spent

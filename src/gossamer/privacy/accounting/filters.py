@@ -1,33 +1,62 @@
-"""Filters over runs: which plans a budget covers when each run is chosen after earlier ones were seen.
+"""What a data holder's budget admits, charged before the noise is drawn: plans of a run, and filters over runs.
+
+A ledger only ever counts up. Whether it admits another release is decided by its *policy*:
+
+| policy | admits | guarantee |
+|---|---|---|
+| `ReleasePlan` | so many releases of each kind, fixed from public information before the first | of the whole plan |
+| `RenyiFilter` | what fits a divergence at one order, chosen adaptively [1] | the filter's (epsilon, delta) |
+
+A run that stops early for a reason that depends on data has spent its whole plan: the sum so far is a reading, not a
+guarantee.
+
+Filters over runs say which plans a budget covers when each run is chosen after earlier ones were seen.
 
 | filter | a plan enters with | admitted while |
 |---|---|---|
-| `gossamer.privacy.accounting.ledger.RenyiFilter` | its Renyi divergence at one order | the sum is within the level |
+| `RenyiFilter` | its Renyi divergence at one order | the sum is within the level |
 | `GaussianFilter` | mu and a failure probability f | sum mu^2 <= mu(epsilon, delta - D)^2 and sum f <= D |
 | `EitherFilter` | both | either covers all plans so far, at half of delta each |
 
 mu and f of a plan are those of `gaussian_fit`. D, the part of delta that all failures share, is fixed beforehand. Were
 it not, whoever chooses the runs could decide after each whether what is left is better spent on failures or on mu, and
 reach more than delta: docs/decisions/budgets-over-runs.md has the proofs, and a test has that adversary.
+
+Series of runs that are fixed beforehand: admitted at what they reveal together, without a filter's price.
+
+A series is a list of plans, with so many runs of each. All its releases are counted when it is set aside, as if all
+were made; a run *fits* one of its plans if it has no more releases, none of them on a larger share of the data or with
+less noise. Such a release reveals no more: every dominating pair grows with the rate (`analytic`), and a Gaussian
+release with more noise is one with less to which noise was added. A sum that is clipped as a whole (`BallGaussian`)
+moves no further than one of clipped vectors.
+
+What a series and a filter reveal adds up, epsilons and deltas (docs/decisions/budgets-over-runs.md).
+
+References
+----------
+[1] Feldman and Zrnic, "Individual privacy accounting via a Renyi filter", NeurIPS 2021, theorem 4.3.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from gossamer.errors import SpecError
+from gossamer.errors import AccountingError, SpecError, counted
+from gossamer.numbers import real_number, whole_number
+from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
+from gossamer.privacy.accounting.accountants import renyi_divergence, renyi_level
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 from gossamer.privacy.accounting.gaussian_fit import PlanCurve, full_mu, is_exact
-from gossamer.privacy.accounting.ledger import RenyiFilter, check_budget
 from gossamer.privacy.accounting.renyi import renyi_epsilon, widest_order
-from gossamer.privacy.accounting.series import RunSeries
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.releases import Counts, checked_counts
+from gossamer.privacy.guarantees import rounded_up
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
+from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ASIDE = 0.6
 """D, as a share of the delta of a `GaussianFilter`."""
@@ -35,6 +64,97 @@ _MARGIN = 1e-9  # relative; as much as the level of a Renyi filter is lowered by
 _FINEST = 10  # failures are D, D/2, ..., D/2^10
 _BELOW = 1 - 1e-12
 _NONE = 1e-300
+SAMPLINGS: Mapping[str, type[BatchSampling]] = {"poisson": Poisson, "fixed_size": FixedSize}
+"""How a batch is drawn, by the name in a policy."""
+MOST_RELEASES = 10**9
+"""In all runs of a series together: more are not accounted for."""
+_EXAMPLES = 10**9  # of which a batch of fixed size is counted, as a share rounded up
+
+
+@dataclass(frozen=True)
+class ReleasePlan:
+    """The most releases of each kind.
+
+    Raises
+    ------
+    AccountingError
+        If a number is not whole, or below 0.
+    """
+
+    most: Mapping[ReleaseKind, int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "most", checked_counts(self.most))
+
+    def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
+        # Nearly always it is the object that was asked about last, and need not be compared field by field.
+        asked, planned = self.__dict__.get("_asked", (None, 0))
+        if kind is not asked:
+            planned = self.most.get(kind, 0)
+            object.__setattr__(self, "_asked", (kind, planned))
+        if counts.get(kind, 0) < planned:
+            return None
+        covered = f"the plan covers {counted(planned, 'release')} of this kind, and all are spent"
+        return covered if planned else "not in the plan"
+
+
+@dataclass(frozen=True)
+class RenyiFilter:
+    """Covers what fits a Renyi divergence at one order, whatever was seen before it was chosen.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The budget for everything that passes; an infinite epsilon covers all.
+    relation : NeighboringRelation
+        Neighbouring relation of the budget.
+    order : float
+        alpha > 1, fixed before the first release.
+
+    Raises
+    ------
+    SpecError
+        If epsilon is not positive, delta not inside (0, 1), the relation is none, or the order is not a finite number
+        above 1.01.
+    """
+
+    epsilon: float
+    delta: float
+    relation: NeighboringRelation
+    order: float = 16.0
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta, "a Renyi filter")
+        if not 1.01 < real_number(self.order) < math.inf:
+            raise SpecError(f"a Renyi filter needs a finite order above 1.01, found {self.order!r}")
+        object.__setattr__(self, "relation", NeighboringRelation(self.relation))
+
+    @property
+    def level(self) -> float:
+        """The most that all divergences may come to."""
+        return math.inf if self.epsilon == math.inf else renyi_level(self.order, self.epsilon, self.delta)
+
+    def spent(self, counts: Counts) -> float:
+        """The divergence of ``counts`` at the filter's order."""
+        return math.fsum(
+            number * renyi_divergence(kind, self.order, self.relation)
+            for kind, number in checked_counts(counts).items()
+            if number
+        )
+
+
+def check_budget(epsilon: float, delta: float, what: str) -> None:
+    """Refuse what is no budget; ``what`` is whose, for the message.
+
+    Raises
+    ------
+    SpecError
+        If epsilon is not above 0, or delta not inside (0, 1).
+    """
+    if not real_number(epsilon) > 0:
+        raise SpecError(f"{what} needs an epsilon above 0 (infinite to admit everything), found {epsilon!r}")
+    if not 0 < real_number(delta) < 1:
+        raise SpecError(f"{what} needs a delta strictly between 0 and 1, found {delta!r}")
 
 
 class FilterEntry(NamedTuple):
@@ -156,6 +276,153 @@ class GaussianFilter:
         turn = bisect_left(failures, True, key=lambda failure: left / failure >= by_mu(curve.mu(failure)))
         near = [FilterEntry(curve.mu(failure), failure) for failure in failures[max(turn - 1, 0) : turn + 1]]
         return max(whole, all_left, *near, key=fitting)
+
+
+@dataclass(frozen=True)
+class SeriesPlan:
+    """The plan of some runs of a series; each of them releases no more, on no larger share, with no less noise.
+
+    Attributes
+    ----------
+    runs : int
+        Number of runs.
+    releases : int
+        Number of releases of each run.
+    sampling_rate : float
+        Sampling rate, in (0, 1].
+    noise_multiplier : float
+        Standard deviation of Gaussian noise over the clip.
+    sampling : {"poisson", "fixed_size"}
+        Way in which batches are drawn.
+
+    Raises
+    ------
+    SpecError
+        If one of them is out of its range.
+    """
+
+    runs: int
+    releases: int
+    sampling_rate: float
+    noise_multiplier: float
+    sampling: str = "poisson"
+
+    def __post_init__(self) -> None:
+        for name in ("runs", "releases"):
+            if not whole_number(getattr(self, name)):
+                raise SpecError(f"a series has whole numbers of {name}, 1 or more, found {getattr(self, name)!r}")
+        if self.sampling not in SAMPLINGS:
+            raise SpecError(f"a series has a sampling of {' or '.join(SAMPLINGS)}, found {self.sampling!r}")
+        if not 0 < real_number(self.sampling_rate) <= 1:
+            raise SpecError(f"a series has a sampling rate in (0, 1], found {self.sampling_rate!r}")
+        _ = self.kind
+
+    @cached_property
+    def kind(self) -> ReleaseKind:
+        """The kind of each release, by what it reveals at most."""
+        if self.sampling == "poisson":
+            sampling: BatchSampling = Poisson(self.sampling_rate)
+        else:
+            sampling = FixedSize(_EXAMPLES, min(math.ceil(self.sampling_rate * _EXAMPLES), _EXAMPLES))
+        return ReleaseKind(Gaussian(1.0, self.noise_multiplier), sampling, 1)
+
+    def fits(self, plan: Counts) -> bool:
+        """Whether a run of ``plan`` is one of these."""
+        return sum(plan.values()) <= self.releases and all(map(self._covers, plan))
+
+    def _covers(self, kind: ReleaseKind) -> bool:
+        law = kind.mechanism.normal
+        return (
+            law is not None
+            and law.noise_multiplier >= self.noise_multiplier
+            and type(kind.sampling) is SAMPLINGS[self.sampling]
+            and kind.sampling.rate <= self.sampling_rate
+        )
+
+
+@dataclass(frozen=True)
+class RunSeries:
+    """Runs that are fixed beforehand, and the part of a budget that is set aside for them.
+
+    Attributes
+    ----------
+    name : str
+        Name that the owner gave it.
+    epsilon, delta : float
+        Part of the budget that is set aside.
+    plans : tuple of SeriesPlan
+        Plans of its runs.
+
+    Raises
+    ------
+    SpecError
+        If what is set aside is no budget, or there is no plan.
+    """
+
+    name: str
+    epsilon: float
+    delta: float
+    plans: tuple[SeriesPlan, ...]
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta, f"series {self.name!r}")
+        if not self.epsilon < math.inf:
+            raise SpecError(f"series {self.name!r} needs a finite epsilon, found {self.epsilon!r}")
+        if not self.plans:
+            raise SpecError(f"series {self.name!r} has no plans; say which runs it is made of")
+
+    @property
+    def runs(self) -> int:
+        """The number of runs."""
+        return sum(plan.runs for plan in self.plans)
+
+    def needed(self, relation: NeighboringRelation) -> float:
+        """The epsilon that all runs together have at the series' delta.
+
+        Raises
+        ------
+        AccountingError
+            If nothing is proved about such releases under ``relation``, or there are more than `MOST_RELEASES`.
+        """
+        if (releases := sum(plan.runs * plan.releases for plan in self.plans)) > MOST_RELEASES:
+            raise AccountingError(
+                f"series {self.name!r}: expected at most 10^9 releases in all runs, found {releases}; plan less"
+            )
+        counts: dict[ReleaseKind, int] = {}
+        for plan in self.plans:
+            counts[plan.kind] = counts.get(plan.kind, 0) + plan.runs * plan.releases
+        return proved_epsilon(counts, self.delta * (1 - _MARGIN), relation).epsilon * (1 + _MARGIN)
+
+    def check(self, relation: NeighboringRelation) -> None:
+        """Refuse a series that reveals more than is set aside.
+
+        Raises
+        ------
+        SpecError
+            If it does.
+        AccountingError
+            As `needed`.
+        """
+        needed = self.needed(relation)
+        if needed > self.epsilon:
+            raise SpecError(
+                f"series {self.name!r}: its {self.runs} runs come to epsilon {rounded_up(needed)} at delta "
+                f"{self.delta:g}, and {self.epsilon:g} is set aside; plan less, or set more aside"
+            )
+
+    def plain(self) -> tuple[object, ...]:
+        """The same as plain values, for files."""
+        plans = [
+            (plan.runs, plan.releases, float(plan.sampling_rate), float(plan.noise_multiplier), plan.sampling)
+            for plan in self.plans
+        ]
+        return self.name, float(self.epsilon), float(self.delta), tuple(plans)
+
+    @classmethod
+    def of(cls, plain: tuple[str, float, float, tuple[tuple[Any, ...], ...]]) -> RunSeries:
+        """Rebuild the series that `plain` was made of."""
+        name, epsilon, delta, plans = plain
+        return cls(name, epsilon, delta, tuple(SeriesPlan(*plan) for plan in plans))
 
 
 @dataclass(frozen=True)

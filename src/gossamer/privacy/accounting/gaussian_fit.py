@@ -12,11 +12,10 @@ if, at every real e and in both directions,
 **Losses below 0 need no look.** For t < 1 both sides follow from the other direction at 1/t: ``H(P||Q)(t) = 1 - t + t
 H(Q||P)(1/t)``, the same holds for the pair on the right, which is symmetric, and the terms 1 - t cancel.
 
-**Finitely many losses are enough.** H is convex and decreasing in t. Between two losses at which bounds of it are known
-it lies below their chord; G is convex and smooth with the slope ``-Phi(-mu/2 - e/mu)``. So the least distance between
-the right side of (1) and a chord is at an end of it, or where the slopes are equal, and these are three closed forms.
-Beyond a loss at which H is at most f, (1) holds whatever mu is. More losses are looked at where a chord, rather than
-one of its ends, decides.
+**Finitely many losses are enough.** (1) says that the profile ``max(0, H - f)/(1-f)`` is at most G. H is convex and
+decreasing in t, so between losses at which bounds of it are known that profile lies below their chords, and from where
+H is at most f on it is 0. The trade-off curve of such a polygon has finitely many corners, each of which asks for a mu
+(`gossamer.privacy.profile`). Chords that ask for most are cut until that says nothing new.
 
 The proof that sums of mu^2 and of f make a filter is in docs/decisions/budgets-over-runs.md.
 """
@@ -27,26 +26,22 @@ import math
 from functools import cached_property, lru_cache
 
 import numpy as np
-import numpy.typing as npt
-from scipy.special import ndtri, ndtri_exp
+from scipy.special import ndtri
 
-from gossamer.arrays import FloatArray
 from gossamer.privacy.accounting.accountant_table import pure_epsilon, row_of
 from gossamer.privacy.accounting.accountants import LossFigures, quick_figures
 from gossamer.privacy.accounting.renyi import check_delta
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.pairs import GaussianFull
+from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 
 _FIRST, _RATIO = 12, 2**0.5  # losses looked at to begin with, and the ratio of neighbours
-_LOOSE = 2e-3  # relative; how much a chord may ask for more than its ends before it is cut
+_LOOSE = 2e-3  # relative; by how much less mu is asked for once chords were cut, if it is worth another cut
 _ROUNDS = 12
 _MARGIN = 1e-9  # relative, on divergences
 _SAFE = 1e-6  # relative, on mu
-_LEAST, _MOST = 1e-5, 1e3
-"""Less mu than the first is called the first, and more than the second is not looked for: (1) is exact in between."""
 _LARGE = 600.0  # of an epsilon whose exponential is near overflow
-_FAR = 500.0  # of losses whose exponentials' ratio is as good as infinite
+_HIGHEST = 500.0  # more than this says next to nothing, with or without failures
 
 
 def release_mu(kind: ReleaseKind, relation: NeighboringRelation) -> float:
@@ -143,79 +138,28 @@ class PlanCurve:
 
     def _least(self, failure: float) -> float:
         end = self._figures.epsilon(failure)
-        if end == math.inf:
-            return math.inf
-        if end == 0:
-            return 0.0
+        if end == 0 or not end < _HIGHEST:
+            return math.inf if end else 0.0
         # Losses that other failures look at, too.
         highest = math.ceil(math.log(end, _RATIO))
         losses = {0.0, *(_RATIO ** (highest - step) for step in range(1, _FIRST))}
+        least = math.inf
         for _ in range(_ROUNDS):
-            chords = _Chords(sorted(losses), [*map(self._divergence, sorted(losses))], end, failure)
-            ends, all_of_it = chords.least(inside=False), chords.least(inside=True)
-            if all_of_it <= ends * (1 + _LOOSE):
+            at = np.array([*sorted(losses), end])
+            found = np.array([*map(self._divergence, at[:-1].tolist()), failure]) * (1 + _MARGIN)
+            found[-1] = failure  # from there on the bound is not needed
+            curve = PrivacyProfile.of(at, np.maximum(found - failure, 0.0) / (1 - failure))
+            alphas, hits = curve.corners
+            with np.errstate(divide="ignore"):
+                asked = ndtri(np.minimum(hits, 1.0)) - ndtri(alphas)
+            before, least = least, float(np.max(asked, where=alphas > 0, initial=0.0))
+            if least > before * (1 - _LOOSE):
                 break
-            losses |= chords.middles(ends * (1 + _LOOSE / 2))
-        return all_of_it * (1 + _SAFE) if all_of_it < _MOST else math.inf
+            middles = (np.array(curve.losses[:-1]) + curve.losses[1:]) / 2
+            losses |= set(middles[asked > least * (1 - _LOOSE)].tolist())
+        return least * (1 + _SAFE)
 
 
 @lru_cache(maxsize=64)
 def _curve(released: frozenset[tuple[ReleaseKind, int]], relation: NeighboringRelation) -> PlanCurve:
     return PlanCurve(dict(released), relation)
-
-
-class _Chords:
-    """An upper bound of a curve, linear in t between ``losses``, that ends at ``end`` with the value ``failure``."""
-
-    def __init__(self, losses: list[float], values: list[float], end: float, failure: float) -> None:
-        self._losses = np.array([*losses, end])
-        self._values = np.array([*values, failure]) * (1 + _MARGIN)
-        self._values[-1] = failure  # from there on the bound is not needed
-        self._failure = failure
-        steps, apart = -np.diff(self._values), np.diff(self._losses)
-        self._flat = (steps <= 0) | (apart > _FAR)  # these count as their higher end
-        # Slopes and positions in t are relative to the chord's left end, so that nothing overflows.
-        self._slopes = np.where(self._flat, 0.0, steps) / np.expm1(np.minimum(apart, _FAR))
-
-    def least(self, *, inside: bool) -> float:
-        """The least mu for the ends of all chords; or ``inside`` of them, too."""
-        low, high = _LEAST, 1.0
-        while self._short(high, inside).any():
-            low, high = high, 4 * high
-            if high > _MOST:
-                return math.inf
-        while high > low * (1 + 1e-5):
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if self._short(middle, inside).any() else (low, middle)
-        return high
-
-    def middles(self, mu: float) -> set[float]:
-        """The middles of chords that ask for more than ``mu``."""
-        short = self._short(mu, inside=True)
-        return set(((self._losses[:-1] + self._losses[1:]) / 2)[short].tolist())
-
-    def _short(self, mu: float, inside: bool) -> npt.NDArray[np.bool_]:
-        """Mark the chords for which ``mu`` is too small."""
-        beyond = self._right(mu, self._losses) < self._values
-        short: npt.NDArray[np.bool_] = beyond[:-1] | beyond[1:]
-        if inside:
-            left, right = self._losses[:-1], self._losses[1:]
-            touching = self._touching(mu, left, right)
-            chord = self._values[:-1] - self._slopes * np.expm1(np.minimum(touching - left, _FAR))
-            highest = np.maximum(self._values[:-1], self._values[1:])
-            short |= self._right(mu, touching) < np.where(self._flat, highest, chord)
-        return short
-
-    def _right(self, mu: float, losses: FloatArray) -> FloatArray:
-        """The right side of (1)."""
-        return self._failure + (1 - self._failure) * GaussianFull(mu).divergence(losses)
-
-    def _touching(self, mu: float, left: FloatArray, right: FloatArray) -> FloatArray:
-        """Points at which the right side of (1) is as steep as the chord, or the ends that are closest to them."""
-        # d/dt of the chord is -slope / exp(left), which may be too small for a number that is no logarithm.
-        with np.errstate(divide="ignore", over="ignore"):
-            slopes = np.log(self._slopes) - left - math.log1p(-self._failure)
-            quantile = ndtri_exp(np.minimum(slopes, 0.0))
-            inside = -mu * (mu / 2 + quantile)
-        found: FloatArray = np.clip(inside, left, right)
-        return found

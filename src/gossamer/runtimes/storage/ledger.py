@@ -35,8 +35,8 @@ from gossamer.numbers import real_number
 from gossamer.privacy.accounting.accountants import renyi_divergence
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, FilterEntry, FilterTotal
 from gossamer.privacy.accounting.gaussian_fit import release_mu
-from gossamer.privacy.accounting.ledger import ReleasePlan
-from gossamer.privacy.accounting.series import RunSeries
+from gossamer.privacy.accounting.filters import ReleasePlan
+from gossamer.privacy.accounting.filters import RunSeries
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts

@@ -13,12 +13,19 @@ from scipy.stats import norm
 
 from gossamer.errors import AccountingError, SpecError
 from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
-from gossamer.privacy.accounting.filters import EitherFilter, FilterEntry, FilterTotal, GaussianFilter, widest_order_of
+from gossamer.privacy.accounting.filters import (
+    EitherFilter,
+    FilterEntry,
+    FilterTotal,
+    GaussianFilter,
+    RenyiFilter,
+    RunSeries,
+    SeriesPlan,
+    widest_order_of,
+)
 from gossamer.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_mu
 from gossamer.privacy.accounting.gaussian_fit import PlanCurve
-from gossamer.privacy.accounting.ledger import RenyiFilter
 from gossamer.privacy.accounting.renyi import renyi_level, widest_order
-from gossamer.privacy.accounting.series import RunSeries, SeriesPlan
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson

@@ -7,7 +7,7 @@ from tests.reference.ledgers import Ledger, Unlimited, Within
 
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.accounting.ledger import ReleasePlan, RenyiFilter
+from gossamer.privacy.accounting.filters import ReleasePlan, RenyiFilter
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson

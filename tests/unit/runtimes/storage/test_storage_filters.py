@@ -16,10 +16,15 @@ from tests.reference.ledgers import AgentLedger, Ledger, UnitLedger
 
 from gossamer.errors import AccountingError, BudgetSpent, SpecError
 from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
-from gossamer.privacy.accounting.filters import EitherFilter, FilterEntry, FilterTotal
+from gossamer.privacy.accounting.filters import (
+    EitherFilter,
+    FilterEntry,
+    FilterTotal,
+    ReleasePlan,
+    RunSeries,
+    SeriesPlan,
+)
 from gossamer.privacy.accounting.gaussian_fit import PlanCurve, release_mu
-from gossamer.privacy.accounting.ledger import ReleasePlan
-from gossamer.privacy.accounting.series import RunSeries, SeriesPlan
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson

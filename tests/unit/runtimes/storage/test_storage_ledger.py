@@ -17,8 +17,7 @@ from tests.reference.ledgers import AgentLedger, Ledger, UnitLedger, Within
 
 from gossamer.errors import AccountingError, BudgetSpent, SpecError
 from gossamer.privacy.accounting.accountants import renyi_divergence, renyi_epsilon, renyi_level
-from gossamer.privacy.accounting.filters import EitherFilter
-from gossamer.privacy.accounting.ledger import ReleasePlan
+from gossamer.privacy.accounting.filters import EitherFilter, ReleasePlan
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
