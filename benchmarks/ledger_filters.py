@@ -32,7 +32,7 @@ from gossamer.privacy.accounting.filters import (
     SeriesPlan,
     widest_order_of,
 )
-from gossamer.privacy.accounting.gaussian_fit import PlanCurve
+from gossamer.privacy.accounting.gaussian_dp import PlanCurve
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier, gaussian_releases
 from gossamer.privacy.accounting.renyi import renyi_epsilon, widest_order
 from gossamer.privacy.mechanisms import NeighboringRelation

@@ -21,18 +21,8 @@ from gossamer.experiment.preparation.planning import plan_run, problem_of
 from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.specs.reading import parse_spec, write_spec
 from gossamer.keys.identity import Identity
-from gossamer.privacy.masking import (
-    AgentRoster,
-    Announcement,
-    Group,
-    MaskedVector,
-    MaskingAgent,
-    MaskingServer,
-    Phase,
-    packed,
-    unpacked,
-)
-from gossamer.privacy.masking.messages import REPLIES
+from gossamer.privacy.masking import Group, MaskingAgent, MaskingServer, Phase
+from gossamer.privacy.masking.messages import REPLIES, AgentRoster, Announcement, MaskedVector, packed, unpacked
 from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.vectors import Public

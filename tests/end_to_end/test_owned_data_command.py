@@ -17,8 +17,7 @@ from gossamer.deployment.owner.policy import read_policy
 from gossamer.errors import DataError
 from gossamer.privacy.accounting.accountants import renyi_divergence
 from gossamer.privacy.accounting.filters import GaussianFilter
-from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
-from gossamer.privacy.accounting.gaussian_fit import PlanCurve
+from gossamer.privacy.accounting.gaussian_dp import PlanCurve, gaussian_epsilon
 from gossamer.privacy.accounting.renyi import renyi_epsilon, renyi_level
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind

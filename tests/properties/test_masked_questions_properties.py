@@ -16,12 +16,12 @@ from tests.reference.masked_sides import masked_sides
 from tests.sampling import examples
 
 from gossamer.keys.identity import Identity
-from gossamer.privacy.masking import (
+from gossamer.privacy.masking import Phase
+from gossamer.privacy.masking.messages import (
     AgentRoster,
     Announcement,
     DeliveredShares,
     EncryptedShares,
-    Phase,
     packed,
     unpacked,
 )

@@ -15,16 +15,8 @@ from tests.reference.masking_slow import nearest_step
 from tests.sampling import examples
 
 from gossamer.errors import MalformedMessage, PeerError, SpecError, TooFewAgents
-from gossamer.privacy.masking import (
-    AgentMessage,
-    FixedPoint,
-    Group,
-    MaskedVector,
-    MaskingMessage,
-    Phase,
-    packed,
-    unpacked,
-)
+from gossamer.privacy.masking import FixedPoint, Group, Phase
+from gossamer.privacy.masking.messages import AgentMessage, MaskedVector, MaskingMessage, packed, unpacked
 from gossamer.privacy.masking.shares import combine, split
 from gossamer.protocol.encoding import decode, encode
 from gossamer.vectors import Public

@@ -30,8 +30,8 @@ from gossamer.errors import GossamerError
 from gossamer.faults.sides import Laboratory
 from gossamer.faults.sides import renew as renewed
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.privacy.masking import MaskingServer, Phase, packed, unpacked
-from gossamer.privacy.masking.messages import REPLIES, MaskedVector
+from gossamer.privacy.masking import MaskingServer, Phase
+from gossamer.privacy.masking.messages import REPLIES, MaskedVector, packed, unpacked
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, StreamKind, StreamRecord

@@ -8,15 +8,9 @@ from typing import Any
 import numpy as np
 
 from gossamer.keys.identity import Identity
-from gossamer.privacy.masking import (
-    Group,
-    MaskedSum,
-    MaskingAgent,
-    MaskingMessage,
-    MaskingServer,
-    Phase,
-    reproducible_secret,
-)
+from gossamer.privacy.masking import Group, MaskedSum, MaskingAgent, MaskingServer, Phase
+from gossamer.privacy.masking.keys import reproducible_secret
+from gossamer.privacy.masking.messages import MaskingMessage
 from gossamer.protocol.encoding import decode, encode
 
 METHODS = {

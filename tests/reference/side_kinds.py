@@ -12,8 +12,8 @@ import numpy as np
 from gossamer.data.examples import Split
 from gossamer.faults.sides import Laboratory
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.privacy.masking import MaskingServer, packed, unpacked
-from gossamer.privacy.masking.messages import REPLIES, MaskedVector
+from gossamer.privacy.masking import MaskingServer
+from gossamer.privacy.masking.messages import REPLIES, MaskedVector, packed, unpacked
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson

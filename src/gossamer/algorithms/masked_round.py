@@ -23,8 +23,16 @@ from typing import Any
 import numpy as np
 
 from gossamer.errors import PeerError, TooFewAgents
-from gossamer.privacy.masking import Group, MaskingMessage, Phase, unpacked
-from gossamer.privacy.masking.messages import REPLIES, REQUESTS, AgentRoster, DeliveredShares, agents_in
+from gossamer.privacy.masking import Group, Phase
+from gossamer.privacy.masking.messages import (
+    REPLIES,
+    REQUESTS,
+    AgentRoster,
+    DeliveredShares,
+    MaskingMessage,
+    agents_in,
+    unpacked,
+)
 from gossamer.privacy.masking.server import reply_bytes, server_of
 from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep, step_of
 from gossamer.protocol.effects import Compute, Record, Send

@@ -22,8 +22,8 @@ from gossamer.errors import BudgetSpent
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.specs.reading import parse_spec
-from gossamer.privacy.masking import MaskedSum, Phase, packed, unpacked
-from gossamer.privacy.masking.messages import AgentRoster, Announcement
+from gossamer.privacy.masking import MaskedSum, Phase
+from gossamer.privacy.masking.messages import AgentRoster, Announcement, packed, unpacked
 from gossamer.privacy.unit_tasks import REFUSED, MaskingStep
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.sides.ledger import Receipt

@@ -15,19 +15,19 @@ from tests.reference.masked_sides import masked_sides
 from tests.reference.unit_sides import UnitSides
 
 from gossamer.errors import BudgetSpent, DataError
-from gossamer.privacy.masking import (
+from gossamer.privacy.masking import MaskingServer, Phase
+from gossamer.privacy.masking.messages import (
+    NO_INPUTS,
+    REPLIES,
     Announcement,
     Confirmations,
     DeliveredShares,
     MaskedVector,
-    MaskingServer,
-    Phase,
     RevealedShares,
     Survivors,
     packed,
     unpacked,
 )
-from gossamer.privacy.masking.messages import NO_INPUTS, REPLIES
 from gossamer.privacy.unit_tasks import MASK, REFUSED, STEPS, LocalUpdate, MaskingStep, step_of
 from gossamer.vectors import Masked, Public
 

@@ -18,7 +18,7 @@ Filters over runs say which plans a budget covers when each run is chosen after 
 | `GaussianFilter` | mu and a failure probability f | sum mu^2 <= mu(epsilon, delta - D)^2 and sum f <= D |
 | `EitherFilter` | both | either covers all plans so far, at half of delta each |
 
-mu and f of a plan are those of `gaussian_fit`. D, the part of delta that all failures share, is fixed beforehand. Were
+mu and f of a plan are those of `gaussian_dp`. D, the part of delta that all failures share, is fixed beforehand. Were
 it not, whoever chooses the runs could decide after each whether what is left is better spent on failures or on mu, and
 reach more than delta: docs/decisions/budgets-over-runs.md has the proofs, and a test has that adversary.
 
@@ -50,8 +50,7 @@ from gossamer.errors import AccountingError, SpecError, counted
 from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
 from gossamer.privacy.accounting.accountants import renyi_divergence, renyi_level
-from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
-from gossamer.privacy.accounting.gaussian_fit import PlanCurve, full_mu, is_exact
+from gossamer.privacy.accounting.gaussian_dp import PlanCurve, full_mu, gaussian_epsilon, gaussian_mu, is_exact
 from gossamer.privacy.accounting.renyi import renyi_epsilon, widest_order
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation

@@ -15,48 +15,7 @@ require("cryptography", "secure aggregation needs", "secure")
 
 from gossamer.privacy.masking.agent import MaskingAgent
 from gossamer.privacy.masking.fixed_point import FixedPoint
-from gossamer.privacy.masking.group import Group, Phase, UintArray
-from gossamer.privacy.masking.keys import reproducible_secret
-from gossamer.privacy.masking.messages import (
-    AgentMessage,
-    AgentRoster,
-    Announcement,
-    Confirmation,
-    Confirmations,
-    DeliveredShares,
-    EncryptedShares,
-    Identities,
-    MaskedVector,
-    MaskingMessage,
-    RevealedShares,
-    Survivors,
-    packed,
-    unpacked,
-)
+from gossamer.privacy.masking.group import Group, Phase
 from gossamer.privacy.masking.server import MaskedSum, MaskingServer, aggregate
 
-__all__ = [
-    "AgentMessage",
-    "AgentRoster",
-    "Announcement",
-    "Confirmation",
-    "Confirmations",
-    "DeliveredShares",
-    "EncryptedShares",
-    "FixedPoint",
-    "Group",
-    "Identities",
-    "MaskedSum",
-    "MaskedVector",
-    "MaskingAgent",
-    "MaskingMessage",
-    "MaskingServer",
-    "Phase",
-    "RevealedShares",
-    "Survivors",
-    "UintArray",
-    "aggregate",
-    "packed",
-    "reproducible_secret",
-    "unpacked",
-]
+__all__ = ["FixedPoint", "Group", "MaskedSum", "MaskingAgent", "MaskingServer", "Phase", "aggregate"]

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -45,10 +45,22 @@ NO_INPUTS = bytes(DIGEST_BYTES)
 class MaskingMessage:
     """Base of what is said in one masked sum, the one of ``round``."""
 
+    sizes: ClassVar[Mapping[str, int]] = {}
+    """Number of bytes of each field that is bytes."""
+    tables: ClassVar[Mapping[str, int]] = {}
+    """Number of bytes of each value of a field that has bytes by agent."""
+
     round: int
 
     def __post_init__(self) -> None:
         _require(type(self.round) is int and self.round >= 0, f"expected a round from 0, found {self.round!r}")
+        for name, length in self.sizes.items():
+            _check_bytes(name, getattr(self, name), length)
+        for name, length in self.tables.items():
+            table = getattr(self, name)
+            _require(type(table) is dict and all(map(_is_agent, table)), f"expected {name} by agents, from 1")
+            for value in table.values():
+                _check_bytes(name, value, length)
 
 
 @dataclass(frozen=True)
@@ -88,11 +100,13 @@ class Announcement(AgentMessage):
     inputs: bytes
     signature: bytes = b""
 
+    sizes: ClassVar[Mapping[str, int]] = {
+        **dict.fromkeys(("mask_key", "share_key", "signing_key", "commitment"), KEY_BYTES),
+        "inputs": DIGEST_BYTES,
+    }
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("mask_key", "share_key", "signing_key", "commitment"):
-            _check_bytes(name, getattr(self, name), KEY_BYTES)
-        _check_bytes("inputs", self.inputs, DIGEST_BYTES)
         if self.signature != b"":
             _check_bytes("signature", self.signature, SIGNATURE_BYTES)
 
@@ -133,10 +147,10 @@ class AgentRoster(MaskingMessage):
 @dataclass(frozen=True)
 class _Sealed(AgentMessage):
     shares: dict[int, bytes]
+    tables: ClassVar[Mapping[str, int]] = {"shares": SEALED_BYTES}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_table("sealed shares", self.shares, SEALED_BYTES)
         _require(self.agent not in self.shares, "expected shares of others only")
 
 
@@ -153,10 +167,10 @@ class EncryptedShares(_Sealed):
     """
 
     commitments: dict[int, bytes]
+    tables: ClassVar[Mapping[str, int]] = {**_Sealed.tables, "commitments": 2 * DIGEST_BYTES}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_table("commitments", self.commitments, 2 * DIGEST_BYTES)
         _require(set(self.commitments) == {self.agent, *self.shares}, "expected commitments to the shares of all")
 
 
@@ -197,10 +211,7 @@ class Confirmation(AgentMessage):
     """The signature of ``agent`` under who took part and who survived, as it was told."""
 
     signature: bytes
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_bytes("signature", self.signature, SIGNATURE_BYTES)
+    sizes: ClassVar[Mapping[str, int]] = {"signature": SIGNATURE_BYTES}
 
     @staticmethod
     def signed_text(digest: bytes, participants: Iterable[int], survivors: Iterable[int]) -> bytes:
@@ -214,10 +225,7 @@ class Confirmations(MaskingMessage):
     """The signatures of those that confirmed, by agent."""
 
     signatures: dict[int, bytes]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_table("signatures", self.signatures, SIGNATURE_BYTES)
+    tables: ClassVar[Mapping[str, int]] = {"signatures": SIGNATURE_BYTES}
 
 
 @register("masking.revealed_shares")
@@ -226,10 +234,7 @@ class RevealedShares(AgentMessage):
     """One share for each participant, by its number: of a survivor's seed, or of a vanished agent's mask key."""
 
     shares: dict[int, bytes]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_table("shares", self.shares, SHARE_BYTES)
+    tables: ClassVar[Mapping[str, int]] = {"shares": SHARE_BYTES}
 
 
 M = TypeVar("M", bound=MaskingMessage)
@@ -281,12 +286,6 @@ def _check_bytes(name: str, value: Any, length: int) -> None:
 def _check_ascending(agents: tuple[Any, ...]) -> None:
     _require(all(map(_is_agent, agents)), "expected the numbers of agents, from 1")
     _require(all(a < b for a, b in pairwise(agents)), "expected every agent once, in ascending order")
-
-
-def _check_table(name: str, table: Any, length: int) -> None:
-    _require(type(table) is dict and all(map(_is_agent, table)), f"expected {name} by the numbers of agents, from 1")
-    for value in table.values():
-        _check_bytes(name, value, length)
 
 
 # Whether the keys that were announced can be used: points, identities, and no key twice.
@@ -393,28 +392,22 @@ def agents_in(kind: type[MaskingMessage], size: int, *, signed: bool = False) ->
 @cache
 def _sizes(signed: bool) -> dict[type[MaskingMessage], tuple[int, int]]:
     """Bytes of a message of none, and of each more."""
-    found = {}
-    for kind in (*REQUESTS.values(), *REPLIES.values()):
-        none, one = (int(packed(_example(kind, count, signed)).size) for count in (0, 1))
-        found[kind] = none, one - none
-    return found
+    none, one = ([int(packed(each).size) for each in _examples(count, signed)] for count in (0, 1))
+    kinds = map(type, _examples(0, signed))
+    return {kind: (base, more - base) for kind, base, more in zip(kinds, none, one, strict=True)}
 
 
-def _example(kind: type[MaskingMessage], count: int, signed: bool) -> MaskingMessage:
+def _examples(count: int, signed: bool) -> list[MaskingMessage]:
+    """A message of each kind that speaks of so many agents."""
     announcement = Announcement(0, 1, *(bytes(KEY_BYTES),) * 4, NO_INPUTS, bytes(SIGNATURE_BYTES * signed))
-    if kind is Announcement:
-        return announcement
-    if kind is AgentRoster:
-        return AgentRoster(0, (announcement,) * count)
-    if kind is Survivors:
-        return Survivors(0, (1,) * count)
-    if kind is Confirmation:
-        return Confirmation(0, 1, bytes(SIGNATURE_BYTES))
-    if kind is Confirmations:
-        return Confirmations(0, dict.fromkeys(range(1, count + 1), bytes(SIGNATURE_BYTES)))
-    if kind is RevealedShares:
-        return RevealedShares(0, 1, dict.fromkeys(range(1, count + 1), bytes(SHARE_BYTES)))
-    sealed = dict.fromkeys(range(2, count + 2), bytes(SEALED_BYTES))
-    if kind is DeliveredShares:
-        return DeliveredShares(0, 1, sealed)
-    return EncryptedShares(0, 1, sealed, dict.fromkeys([1, *sealed], bytes(2 * DIGEST_BYTES)))
+    agents, sealed = range(1, count + 1), dict.fromkeys(range(2, count + 2), bytes(SEALED_BYTES))
+    return [
+        announcement,
+        AgentRoster(0, (announcement,) * count),
+        EncryptedShares(0, 1, sealed, dict.fromkeys([1, *sealed], bytes(2 * DIGEST_BYTES))),
+        DeliveredShares(0, 1, sealed),
+        Survivors(0, (1,) * count),
+        Confirmation(0, 1, bytes(SIGNATURE_BYTES)),
+        Confirmations(0, dict.fromkeys(agents, bytes(SIGNATURE_BYTES))),
+        RevealedShares(0, 1, dict.fromkeys(agents, bytes(SHARE_BYTES))),
+    ]

@@ -45,13 +45,7 @@ from gossamer.privacy.masking.shares import recover
 from gossamer.protocol.encoding import register
 from gossamer.vectors import Blank, Masked, Public
 
-_EXPECTED: dict[int, type[AgentMessage]] = {
-    Phase.ANNOUNCE: Announcement,
-    Phase.SHARE: EncryptedShares,
-    Phase.MASK: MaskedVector,
-    Phase.CONFIRM: Confirmation,
-    Phase.REVEAL: RevealedShares,
-}
+_EXPECTED: dict[int, type[AgentMessage]] = {**REPLIES, Phase.MASK: MaskedVector}
 
 
 class MaskedSum(NamedTuple):

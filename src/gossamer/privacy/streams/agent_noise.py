@@ -64,8 +64,7 @@ from scipy.special import ndtr
 from gossamer.errors import AccountingError, SpecError
 from gossamer.numbers import real_number, whole_number
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, FilterEntry
-from gossamer.privacy.accounting.gaussian_dp import NearlyGaussian, sum_of_discrete_gaussians
-from gossamer.privacy.accounting.gaussian_fit import response_mu
+from gossamer.privacy.accounting.gaussian_dp import NearlyGaussian, response_mu, sum_of_discrete_gaussians
 from gossamer.privacy.accounting.renyi import check_delta, check_order, renyi_epsilon, response
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation

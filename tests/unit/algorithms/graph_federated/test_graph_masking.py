@@ -17,8 +17,8 @@ from gossamer.algorithms.graph_federated.agent import Assignment, Contribution, 
 from gossamer.algorithms.graph_federated.settings import Masking, Settings
 from gossamer.algorithms.masked_round import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.errors import PeerError, SpecError, TooFewAgents
-from gossamer.privacy.masking import Announcement, Group, MaskedSum, Phase, packed, unpacked
-from gossamer.privacy.masking.messages import REPLIES, REQUESTS, agents_in, packed_size
+from gossamer.privacy.masking import Group, MaskedSum, Phase
+from gossamer.privacy.masking.messages import REPLIES, REQUESTS, Announcement, agents_in, packed, packed_size, unpacked
 from gossamer.privacy.masking.server import BlankServer, BlankState, PackedServer, reply_bytes, start_sum
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson

@@ -23,8 +23,7 @@ from gossamer.privacy.accounting.filters import (
     SeriesPlan,
     widest_order_of,
 )
-from gossamer.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_mu
-from gossamer.privacy.accounting.gaussian_fit import PlanCurve
+from gossamer.privacy.accounting.gaussian_dp import PlanCurve, gaussian_delta, gaussian_mu
 from gossamer.privacy.accounting.renyi import renyi_level, widest_order
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind

@@ -14,7 +14,7 @@ from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountant_table import row_of
 from gossamer.privacy.accounting.accountants import delta, quick_figures
-from gossamer.privacy.accounting.gaussian_fit import PlanCurve, full_mu, is_exact, release_mu, response_mu
+from gossamer.privacy.accounting.gaussian_dp import PlanCurve, full_mu, is_exact, release_mu, response_mu
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import FixedSize, Poisson

@@ -14,17 +14,7 @@ from tests.reference.masking_conversation import Conversation, plain_sum
 from tests.reference.masking_slow import most_colluders
 
 from gossamer.errors import PeerError
-from gossamer.privacy.masking import (
-    AgentRoster,
-    Confirmation,
-    Confirmations,
-    DeliveredShares,
-    Group,
-    MaskingAgent,
-    Phase,
-    RevealedShares,
-    Survivors,
-)
+from gossamer.privacy.masking import Group, MaskingAgent, Phase
 from gossamer.privacy.masking.keys import (
     commitment,
     keys_of,
@@ -34,7 +24,15 @@ from gossamer.privacy.masking.keys import (
     sign,
     with_masks,
 )
-from gossamer.privacy.masking.messages import NO_INPUTS
+from gossamer.privacy.masking.messages import (
+    NO_INPUTS,
+    AgentRoster,
+    Confirmation,
+    Confirmations,
+    DeliveredShares,
+    RevealedShares,
+    Survivors,
+)
 from gossamer.privacy.masking.shares import PRIME, combine
 
 Told = Mapping[int, tuple[int, ...]]

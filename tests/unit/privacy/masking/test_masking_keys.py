@@ -10,7 +10,7 @@ import pytest
 from tests.reference import masking_slow as slow
 
 from gossamer.errors import PeerError
-from gossamer.privacy.masking import Group, reproducible_secret
+from gossamer.privacy.masking import Group
 from gossamer.privacy.masking.keys import (
     agree,
     check_point,
@@ -22,6 +22,7 @@ from gossamer.privacy.masking.keys import (
     mask,
     pairwise_mask_keys,
     public_key,
+    reproducible_secret,
     seal,
     self_mask_key,
     sign,

@@ -9,14 +9,14 @@ import pytest
 from tests.reference.masking_conversation import one_of_each
 
 from gossamer.errors import MalformedMessage
-from gossamer.privacy.masking import (
+from gossamer.privacy.masking import Group
+from gossamer.privacy.masking.messages import (
     AgentRoster,
     Announcement,
     Confirmation,
     Confirmations,
     DeliveredShares,
     EncryptedShares,
-    Group,
     MaskedVector,
     MaskingMessage,
     RevealedShares,
@@ -92,7 +92,7 @@ INPUTS = bytes(32)
         (lambda: AgentRoster(0, (1,)), "announcements only"),
         (lambda: AgentRoster(0, (Announcement(1, 1, *KEYS, INPUTS),)), "announcements of one round"),
         (lambda: AgentRoster(0, (Announcement(0, 1, *KEYS, INPUTS),) * 2), "every agent once"),
-        (lambda: EncryptedShares(0, 1, {2: bytes(81)}, {}), "expected sealed shares to be 82 bytes"),
+        (lambda: EncryptedShares(0, 1, {2: bytes(81)}, {}), "expected shares to be 82 bytes"),
         (lambda: EncryptedShares(0, 1, {1: bytes(82)}, {}), "shares of others only"),
         (lambda: EncryptedShares(0, 1, {2: bytes(82)}, {2: bytes(64)}), "commitments to the shares of all"),
         (lambda: EncryptedShares(0, 1, {}, {1: bytes(64), 2: bytes(64)}), "commitments to the shares of all"),

@@ -17,12 +17,12 @@ from tests.reference.asked_apart import RUN, Party, added, found_in, parties_of,
 
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared
-from gossamer.privacy.masking import (
+from gossamer.privacy.masking import Phase
+from gossamer.privacy.masking.messages import (
     AgentRoster,
     Announcement,
     DeliveredShares,
     EncryptedShares,
-    Phase,
     packed,
     unpacked,
 )

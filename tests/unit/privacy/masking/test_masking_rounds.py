@@ -15,24 +15,18 @@ from tests.reference.masking_slow import most_colluders
 
 from gossamer.errors import CallerError, DataError, PeerError, SpecError, TooFewAgents
 from gossamer.keys.identity import Identity
-from gossamer.privacy.masking import (
+from gossamer.privacy.masking import FixedPoint, Group, MaskingAgent, MaskingServer, Phase, aggregate
+from gossamer.privacy.masking.keys import commitment, keys_of, public_key, reproducible_secret
+from gossamer.privacy.masking.messages import (
+    NO_INPUTS,
     AgentRoster,
     Announcement,
     Confirmation,
     Confirmations,
     DeliveredShares,
-    FixedPoint,
-    Group,
     MaskedVector,
-    MaskingAgent,
-    MaskingServer,
-    Phase,
     Survivors,
-    aggregate,
-    reproducible_secret,
 )
-from gossamer.privacy.masking.keys import commitment, keys_of, public_key
-from gossamer.privacy.masking.messages import NO_INPUTS
 from gossamer.privacy.masking.shares import combine
 from gossamer.protocol.encoding import encode
 from gossamer.vectors import Blank, Masked

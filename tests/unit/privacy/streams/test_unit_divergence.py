@@ -14,8 +14,7 @@ from tests.reference.gaussian_fit_slow import right_side
 
 from gossamer.errors import AccountingError, SpecError
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, FilterEntry
-from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
-from gossamer.privacy.accounting.gaussian_fit import response_mu
+from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon, response_mu
 from gossamer.privacy.accounting.renyi import renyi_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.agent_noise import AgentNoise

@@ -24,7 +24,7 @@ from gossamer.privacy.accounting.filters import (
     RunSeries,
     SeriesPlan,
 )
-from gossamer.privacy.accounting.gaussian_fit import PlanCurve, release_mu
+from gossamer.privacy.accounting.gaussian_dp import PlanCurve, release_mu
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
