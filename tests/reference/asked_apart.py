@@ -19,7 +19,7 @@ from gossamer.experiment.preparation.planning import plan_run, problem_of
 from gossamer.experiment.preparation.prepare import Prepared, Sources, prepare, sides_of
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.masking import MaskedSum, Phase
-from gossamer.privacy.masking.server import PackedServer, start_sum
+from gossamer.privacy.masking.sums import PackedServer, start_sum
 from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.sides.ledger import Ledger

@@ -13,7 +13,7 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.exact.secret_randomness import SecretRandomness, secret_generator
+from gossamer.privacy.exact.secret_randomness import FreshNumbers, SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import provided_for
 from gossamer.privacy.streams.graph_bounds import UpdateBound
@@ -81,7 +81,7 @@ class DeployedSide:
         planned: Iterable[Query] = (),
     ) -> None:
         self.ledger, self.shard, self.objective, self.data = ledger, shard, objective, data
-        self._random, self._generator = SecretRandomness(), secret_generator()
+        self._random, self._generator = SecretRandomness(), FreshNumbers().at(0)
         self._numbers, self._open = count(), set[int]()
         for query in planned:
             self._grid(query, objective.size, self._rounding(query), any_clip=True)

@@ -131,7 +131,7 @@ LABELLERS = {
     "sides/pool.py",  # blanks, which hold nothing
     "sides/samples.py",  # after the charge and the noise
     "sides/servers.py",  # after the charge and the noise
-    "privacy/masking/agent.py",  # after the masks were added
+    "privacy/masking/sums.py",  # after the masks were added
     "vectors.py",
     "protocol/encoding.py",  # what a peer labelled
     "runtimes/turns.py",  # what another shard of the simulation labelled

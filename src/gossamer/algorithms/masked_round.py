@@ -33,7 +33,7 @@ from gossamer.privacy.masking.messages import (
     agents_in,
     unpacked,
 )
-from gossamer.privacy.masking.server import reply_bytes, server_of
+from gossamer.privacy.masking.sums import reply_bytes, server_of
 from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep, step_of
 from gossamer.protocol.effects import Compute, Record, Send
 from gossamer.protocol.events import Answered

@@ -15,7 +15,7 @@ from gossamer.algorithms.graph_federated.settings import Settings
 from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMember, SumState
 from gossamer.errors import PeerError
 from gossamer.privacy.masking import MaskedSum, Phase
-from gossamer.privacy.masking.server import start_sum
+from gossamer.privacy.masking.sums import start_sum
 from gossamer.protocol.effects import Send
 from gossamer.protocol.node import Effects, on
 from gossamer.sides.secure_unit import SecureUnit, secure_unit

@@ -11,7 +11,7 @@ one call to the next, and all else follows from that:
 The price is a few microseconds a call, so numbers are asked for by the thousand. `numpy.random.Generator` is not used:
 its bit generators are C structures, whose refills could neither raise an error nor survive an interrupt.
 
-The methods of `numpy.random.Generator` that data sides use, drawn from `SecretRandomness`.
+It has the methods of `numpy.random.Generator` that data sides use.
 
 What is drawn of integers is exact: numbers below a bound, who is in a sample, in which order. So every scheme of
 `sampling` has its law to the last bit.
@@ -46,10 +46,10 @@ LEAST_PROBABILITY = 2.0**-64
 
 
 class SecretRandomness:
-    """Uniform numbers from the operating system's randomness.
+    """Draws from the operating system's randomness, in the place of numpy's generators.
 
-    It has no state, so one
-    object serves all threads, and it refuses to be copied or stored, so that nobody mistakes it for what can be.
+    It has no state, so one object serves all threads, and it refuses to be copied or stored, so that nobody mistakes it
+    for what can be.
     """
 
     __slots__ = ()
@@ -70,8 +70,8 @@ class SecretRandomness:
         """Uniform integers [count] of 64 bits."""
         return np.frombuffer(self.bytes(8 * count), np.dtype("<u8")).astype(np.uint64, copy=False)
 
-    def integers(self, high: int, size: int) -> IntArray:
-        """Uniform integers [size], 0 <= integer < ``high``, every one equally likely.
+    def integers(self, high: int, size: int | tuple[int, ...]) -> IntArray:
+        """Uniform integers of shape ``size``, 0 <= integer < ``high``, every one equally likely.
 
         The lowest bits of a word that reach ``high`` are drawn again, so nothing is folded or rounded.
 
@@ -83,12 +83,12 @@ class SecretRandomness:
         if not isinstance(high, int | np.integer) or not 1 <= high <= LARGEST:
             raise SpecError(f"uniform integers lie below an integer of 1 to {LARGEST}, found {high!r}")
         mask = np.uint64((1 << (int(high) - 1).bit_length()) - 1)
-        found = self.words(size) & mask
+        found = self.words(int(np.prod(size))) & mask
         again = np.flatnonzero(found >= np.uint64(high))
         while again.size:
             found[again] = self.words(again.size) & mask
             again = again[found[again] >= np.uint64(high)]
-        return found.astype(np.int64)
+        return found.astype(np.int64).reshape(size)
 
     def coins(self, probability: float, size: int) -> BoolArray:
         """Coins [size], each True with exactly ``probability``: who is in a Poisson sample.
@@ -113,57 +113,14 @@ class SecretRandomness:
         ones[open_] = self.words(open_.size) < np.uint64(second)
         return ones
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("the randomness of a deployment is never stored or copied: make a new SecretRandomness()")
-
-
-def secret_generator(source: SecretRandomness | None = None) -> np.random.Generator:
-    """A `SecretGenerator`, to be handed to samplers and noise laws in the place of numpy's."""
-    return cast(np.random.Generator, SecretGenerator(source))
-
-
-class FreshNumbers:
-    """In the place of a `Stream`: whatever its number, a generator that draws what was never drawn before."""
-
-    __slots__ = ()
-
-    def at(self, number: int) -> np.random.Generator:
-        """A generator; ``number`` says nothing here."""
-        return secret_generator()
-
-
-class SecretGenerator:
-    """Draws from the operating system's randomness; without a state, as `SecretRandomness` is.
-
-    Parameters
-    ----------
-    source : SecretRandomness, optional
-        Source of all numbers.
-    """
-
-    __slots__ = ("_source",)
-
-    def __init__(self, source: SecretRandomness | None = None) -> None:
-        self._source = SecretRandomness() if source is None else source
-
-    # Exact
-
-    def words(self, count: int) -> WordArray:
-        """Uniform integers [count] of 64 bits."""
-        return self._source.words(count)
-
-    def integers(self, high: int, size: int | tuple[int, ...]) -> IntArray:
-        """Uniform integers of shape ``size``, 0 <= integer < ``high``."""
-        return self._source.integers(high, int(np.prod(size))).reshape(size)
-
     def binomial(self, n: int, p: float) -> int:
         """Draw how many of ``n`` coins are 1."""
-        return int(np.count_nonzero(self._source.coins(p, n)))
+        return int(np.count_nonzero(self.coins(p, n)))
 
     def permutation(self, count: int) -> IntArray:
         """The numbers below ``count`` in an order of which all are equally likely."""
         while True:
-            keys = self._source.words(count)
+            keys = self.words(count)
             order = np.argsort(keys)
             ranked = keys[order]
             if not (ranked[1:] == ranked[:-1]).any():  # ties would be broken by what stood first
@@ -174,8 +131,6 @@ class SecretGenerator:
         if replace:
             raise NotImplementedError("draws with replacement are integers(count, size)")
         return self.permutation(count)[:size]
-
-    # In floating point
 
     def standard_normal(self, size: int, dtype: npt.DTypeLike = np.float64) -> FloatArray:
         """Normal numbers [size] of mean 0 and variance 1."""
@@ -197,7 +152,20 @@ class SecretGenerator:
 
     def _tails(self, size: int) -> tuple[npt.NDArray[np.float64], BoolArray]:
         """Probabilities [size] of at most a half, and whether they are those of the upper tail."""
-        words = self._source.words(size)
+        words = self.words(size)
         tails = ((words >> np.uint64(1)).astype(np.float64) + 0.5) * 2.0**-64
         upper: BoolArray = words & np.uint64(1) == 1
         return tails, upper
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("the randomness of a deployment is never stored or copied: make a new SecretRandomness()")
+
+
+class FreshNumbers:
+    """In the place of a `Stream`: whatever its number, a generator that draws what was never drawn before."""
+
+    __slots__ = ()
+
+    def at(self, number: int) -> np.random.Generator:
+        """A generator; ``number`` says nothing here."""
+        return cast(np.random.Generator, SecretRandomness())

@@ -58,7 +58,9 @@ class MaskingMessage:
             _check_bytes(name, getattr(self, name), length)
         for name, length in self.tables.items():
             table = getattr(self, name)
-            _require(type(table) is dict and all(map(_is_agent, table)), f"expected {name} by agents, from 1")
+            _require(
+                type(table) is dict and all(map(_is_agent, table)), f"expected {name} by the numbers of agents, from 1"
+            )
             for value in table.values():
                 _check_bytes(name, value, length)
 

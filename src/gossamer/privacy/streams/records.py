@@ -33,7 +33,7 @@ import numpy as np
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.privacy.exact.grid_noise import MOST, GridGaussian
-from gossamer.privacy.exact.secret_randomness import SecretGenerator, SecretRandomness
+from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.streams.correlated_noise import Temporal
 from gossamer.privacy.streams.noise_streams import CorrelatedNoise, Moves, NoiseLaw, StreamRecord
@@ -65,7 +65,7 @@ class RecordNoise:
         self._kernel = factorisation.kernel
         self.needed = 0 if self._independent else len(self._kernel)
         self._deviation, self._size = noise.standard_deviation, size
-        self._random, self._generator = SecretRandomness(), SecretGenerator()
+        self._random = SecretRandomness()
         self.grid: GridGaussian | None = None
         if noise.law is NoiseLaw.GAUSSIAN:
             self.grid = _grid(noise.standard_deviation, size, factorisation.rounds, bound, longest)
@@ -97,7 +97,7 @@ class RecordNoise:
     def _noisy(self, raw: FloatArray) -> FloatArray:
         if self.grid is not None:
             return self.grid.release(raw, self._random.words)
-        return raw + self._deviation * self._generator.laplace(0.0, np.sqrt(0.5), self._size)
+        return raw + self._deviation * self._random.laplace(0.0, np.sqrt(0.5), self._size)
 
 
 def rounding_error(size: int, rounds: int, agents: int, longest: float) -> float:

@@ -31,7 +31,7 @@ from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.masking import MaskedSum
 from gossamer.privacy.masking import Phase as MaskingStep
-from gossamer.privacy.masking.server import reply_bytes
+from gossamer.privacy.masking.sums import reply_bytes
 from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Received, Resumed, Started

@@ -19,7 +19,7 @@ from gossamer.algorithms.masked_round import MaskingReply, MaskingRequest, Withd
 from gossamer.errors import PeerError, SpecError, TooFewAgents
 from gossamer.privacy.masking import Group, MaskedSum, Phase
 from gossamer.privacy.masking.messages import REPLIES, REQUESTS, Announcement, agents_in, packed, packed_size, unpacked
-from gossamer.privacy.masking.server import BlankServer, BlankState, PackedServer, reply_bytes, start_sum
+from gossamer.privacy.masking.sums import BlankServer, BlankState, PackedServer, reply_bytes, start_sum
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gossamer.privacy.exact.secret_randomness import FreshNumbers, SecretGenerator, SecretRandomness, secret_generator
+from gossamer.privacy.exact.secret_randomness import FreshNumbers, SecretRandomness
 from gossamer.privacy.mechanisms import L2Laplace, Laplace, NeighboringRelation
 from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
 
@@ -38,28 +38,28 @@ def uniform(counts: Counter[object], outcomes: int) -> None:
 
 def test_orders_are_all_equally_likely() -> None:
     """False alarm: 1e-6."""
-    generator = SecretGenerator()
+    generator = SecretRandomness()
     uniform(Counter(tuple(generator.permutation(4).tolist()) for _ in range(4800)), math.factorial(4))
 
 
 def test_sets_are_all_equally_likely() -> None:
     """False alarm: 1e-6."""
     draw = FixedSize(5, 2).draw
-    found = Counter(tuple(draw(secret_generator(), 5).tolist()) for _ in range(4000))
+    found = Counter(tuple(draw(FreshNumbers().at(0), 5).tolist()) for _ in range(4000))
     assert set(found) <= set(itertools.combinations(range(5), 2))
     uniform(found, 10)
 
 
 def test_a_tie_is_drawn_again() -> None:
     """Keys 7, 7, 1 are refused, whatever order a sort would give them."""
-    generator = SecretGenerator(Repeated([7, 7, 1], [9, 5, 7]))
+    generator = Repeated([7, 7, 1], [9, 5, 7])
     assert generator.permutation(3).tolist() == [1, 2, 0]
 
 
 def test_every_member_of_a_poisson_sample_has_a_coin() -> None:
     """All 8 samples of 3 examples at rate 1/4, against their probabilities: false alarm 1e-6."""
     rate, draws = 0.25, 8000
-    found = Counter(tuple(Poisson(rate).draw(secret_generator(), 3).tolist()) for _ in range(draws))
+    found = Counter(tuple(Poisson(rate).draw(FreshNumbers().at(0), 3).tolist()) for _ in range(draws))
     statistic = 0.0
     for size in range(4):
         for sample in itertools.combinations(range(3), size):
@@ -71,7 +71,7 @@ def test_every_member_of_a_poisson_sample_has_a_coin() -> None:
 
 def test_draws_with_replacement_and_slots_are_uniform() -> None:
     """False alarm: 3e-6."""
-    generator = secret_generator()
+    generator = SecretRandomness()
     pairs = Counter(tuple(WithReplacement(3, 2).draw(generator, 3).tolist()) for _ in range(3600))
     uniform(pairs, 9)
     uniform(Counter(Poisson(0.5).slots(generator, 6000, 6).tolist()), 6)
@@ -79,7 +79,7 @@ def test_draws_with_replacement_and_slots_are_uniform() -> None:
 
 
 def test_shapes() -> None:
-    generator = SecretGenerator()
+    generator = SecretRandomness()
     assert generator.integers(5, (2, 3)).shape == (2, 3)
     assert generator.integers(5, 4).shape == (4,)
     assert generator.integers(1, (0, 3)).shape == (0, 3)
@@ -101,28 +101,28 @@ def test_shapes() -> None:
     ],
     ids=["normal", "laplace", "exponential", "gamma", "large gamma"],
 )
-def test_floating_point_numbers_have_their_law(draw: Callable[[SecretGenerator], np.ndarray], law: object) -> None:
+def test_floating_point_numbers_have_their_law(draw: Callable[[SecretRandomness], np.ndarray], law: object) -> None:
     """Kolmogorov and Smirnov: false alarm 1e-6."""
-    assert stats.kstest(draw(SecretGenerator()), law.cdf).pvalue > 1e-6  # type: ignore[attr-defined]
+    assert stats.kstest(draw(SecretRandomness()), law.cdf).pvalue > 1e-6  # type: ignore[attr-defined]
 
 
 def test_tails_are_the_inverse_at_both_ends() -> None:
     """A word's lowest bit is the sign; the other 63 are the tail, whose least is 2^-65."""
-    generator = SecretGenerator(Repeated([0, 1, (1 << 64) - 1]))
+    generator = Repeated([0, 1, (1 << 64) - 1])
     low, high, middle = generator.standard_normal(3)
     assert low == -high
     assert low == pytest.approx(stats.norm.ppf(2.0**-65), rel=1e-12)
     assert middle == 0
-    generator = SecretGenerator(Repeated([1 << 63, 1 + (1 << 63)]))  # probability a quarter on either side
+    generator = Repeated([1 << 63, 1 + (1 << 63)])  # probability a quarter on either side
     np.testing.assert_allclose(generator.laplace(0.0, 1.0, 2), [-math.log(2), math.log(2)])
-    assert SecretGenerator(Repeated([1 << 63])).gamma(1.0, 1.0) == pytest.approx(-math.log(0.75))
-    assert SecretGenerator(Repeated([1 + (1 << 63)])).gamma(1.0, 1.0) == pytest.approx(-math.log(0.25))
+    assert Repeated([1 << 63]).gamma(1.0, 1.0) == pytest.approx(-math.log(0.75))
+    assert Repeated([1 + (1 << 63)]).gamma(1.0, 1.0) == pytest.approx(-math.log(0.25))
 
 
 @pytest.mark.parametrize("law", [L2Laplace(1.0, 0.5, NeighboringRelation.ADD_OR_REMOVE_ONE), Laplace(1.0, 0.5)])
 def test_noise_laws_take_it(law: L2Laplace | Laplace) -> None:
     """The mean square of 400 draws of 50 numbers: within 6 standard errors, of which the largest is 5 %."""
-    squares = [float((law.noise(secret_generator(), 50, np.float64) ** 2).sum()) for _ in range(400)]
+    squares = [float((law.noise(FreshNumbers().at(0), 50, np.float64) ** 2).sum()) for _ in range(400)]
     error = np.std(squares) / math.sqrt(len(squares))
     assert abs(np.mean(squares) - law.second_moment(50)) < 6 * error < 0.3 * law.second_moment(50)
 
