@@ -33,10 +33,15 @@ import gossamer.privacy.tasks  # noqa: F401  gives mechanisms and sampling schem
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.numbers import real_number
 from gossamer.privacy.accounting.accountants import renyi_divergence
-from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, FilterEntry, FilterTotal
-from gossamer.privacy.accounting.gaussian_fit import release_mu
-from gossamer.privacy.accounting.filters import ReleasePlan
-from gossamer.privacy.accounting.filters import RunSeries
+from gossamer.privacy.accounting.filters import (
+    NOTHING_PROVED,
+    EitherFilter,
+    FilterEntry,
+    FilterTotal,
+    ReleasePlan,
+    RunSeries,
+)
+from gossamer.privacy.accounting.gaussian_dp import release_mu
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
