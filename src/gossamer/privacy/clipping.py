@@ -47,7 +47,7 @@ class _Policy(Section):
     @property
     def initial_bound(self) -> float | None:
         """The clip at the start; None where something else decides it."""
-        raise NotImplementedError
+        return getattr(self, "bound", getattr(self, "initial", math.inf))
 
 
 class FixedClip(_Policy):
@@ -56,20 +56,12 @@ class FixedClip(_Policy):
     policy: Literal["fixed"] = "fixed"
     bound: Bound = 1.0
 
-    @property
-    def initial_bound(self) -> float | None:
-        return self.bound
-
 
 class StageClip(_Policy):
     """The stages of `mapa`; ``initial`` replaces the first one's bound (Theorem 3's by default)."""
 
     policy: Literal["stages"] = "stages"
     initial: Bound | None = None
-
-    @property
-    def initial_bound(self) -> float | None:
-        return self.initial
 
 
 class QuantileClip(_Policy):
@@ -98,19 +90,11 @@ class QuantileClip(_Policy):
     count_share: float = Field(default=0.01, gt=0, lt=1)
     step_bound: Bound | None = 1.0
 
-    @property
-    def initial_bound(self) -> float | None:
-        return self.initial
-
 
 class NoClip(_Policy):
     """Nothing is clipped, for a paper's figures: noise then guarantees nothing."""
 
     policy: Literal["none"] = "none"
-
-    @property
-    def initial_bound(self) -> float | None:
-        return math.inf
 
 
 def _from_number(value: Any) -> Any:

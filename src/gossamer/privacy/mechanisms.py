@@ -57,20 +57,16 @@ class Mechanism:
 
     whole: ClassVar[bool] = False
     """Whether it is for sums that are clipped as a whole, to half of the clip."""
+    private: ClassVar[bool] = True
+    """Whether a release has any guarantee at all."""
+    scale_free: ClassVar[bool] = True
+    """Whether the noise is in proportion to the clip, so that a guarantee holds for every clip alike."""
+    depends_on_size: ClassVar[bool] = True
+    """Whether what it proves depends on how many coordinates get noise."""
 
     def __post_init__(self) -> None:
         if not real_number(self.clip) > 0:
             raise SpecError(f"clip must be a positive number, found {self.clip!r}")
-
-    @property
-    def private(self) -> bool:
-        """Whether a release has any guarantee at all."""
-        return True
-
-    @property
-    def scale_free(self) -> bool:
-        """Whether the noise is in proportion to the clip, so that a guarantee holds for every clip alike."""
-        return True
 
     def with_clip(self, clip: float) -> Self:
         """The same law for another clip."""
@@ -83,11 +79,6 @@ class Mechanism:
     def sensitivity(self, relation: NeighboringRelation) -> float:
         """L2 sensitivity of the sum under ``relation``."""
         return NeighboringRelation(relation).sensitivity(self.clip)
-
-    @property
-    def depends_on_size(self) -> bool:
-        """Whether what it proves depends on how many coordinates get noise."""
-        return True
 
     @property
     def normal(self) -> Gaussian | None:
@@ -164,6 +155,7 @@ class Gaussian(Mechanism):
     noise_multiplier: float
 
     numbers: ClassVar[int] = 128
+    depends_on_size: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -174,10 +166,6 @@ class Gaussian(Mechanism):
     def standard_deviation(self) -> float:
         """The standard deviation of each coordinate of the noise on the sum."""
         return self.noise_multiplier * self.clip
-
-    @property
-    def depends_on_size(self) -> bool:
-        return False
 
     @property
     def normal(self) -> Gaussian:
@@ -266,16 +254,27 @@ class L2Laplace(Mechanism):
         return L2LaplaceFull(rows * self.release_epsilon(relation), size)
 
     def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
-        direction = generator.standard_normal(size)
-        norm = generator.gamma(size, self.scale)
-        return (direction * (norm / np.linalg.norm(direction))).astype(dtype)
+        direction = generator.standard_normal(self._noised(size))
+        norm = generator.gamma(self._shape(size), self.scale)
+        draw = np.zeros(size, dtype)
+        draw[: direction.size] = direction * (norm / np.linalg.norm(direction))
+        return draw
 
     def second_moment(self, size: int) -> float:
-        return size * (size + 1) * self.scale**2
+        shape = self._shape(size)
+        return shape * (shape + 1) * self.scale**2
 
     def mean_norm(self, size: int) -> float:
         """The mean L2 norm of the noise on a sum of ``size`` coordinates."""
-        return size * self.scale
+        return self._shape(size) * self.scale
+
+    def _noised(self, size: int) -> int:
+        """Number of leading coordinates that are noised."""
+        return size
+
+    def _shape(self, size: int) -> int:
+        """Return the shape of the Gamma law of the noise's norm."""
+        return size
 
 
 @dataclass(frozen=True)
@@ -287,14 +286,12 @@ class Laplace(Mechanism):
 
     scale: float
 
+    scale_free: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_finite("clip", self.clip, "Laplace noise")
         _require_finite("scale", self.scale, "Laplace noise")
-
-    @property
-    def scale_free(self) -> bool:
-        return False
 
     def release_epsilon(self, relation: NeighboringRelation, size: int) -> float:
         return math.sqrt(size) * self.sensitivity(relation) / self.scale
@@ -312,13 +309,8 @@ class NoNoise(Mechanism):
 
     clip: float = math.inf
 
-    @property
-    def private(self) -> bool:
-        return False
-
-    @property
-    def depends_on_size(self) -> bool:
-        return False
+    private: ClassVar[bool] = False
+    depends_on_size: ClassVar[bool] = False
 
     @property
     def words(self) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.errors import SpecError
-from gossamer.numbers import real_number, whole_number
+from gossamer.numbers import real_number, require_not_negative, require_positive, whole_number
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
@@ -58,10 +58,7 @@ class Query:
     unit: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < real_number(self.normaliser) < math.inf:
-            raise SpecError(f"a mean divides by a finite number above 0, found {self.normaliser!r}")
-        if not 0 < real_number(self.unit) < math.inf:
-            raise SpecError(f"a gradient is given in units of a finite number above 0, found {self.unit!r}")
+        require_positive(normaliser=self.normaliser, unit=self.unit)
         if not 0 <= real_number(self.count_share) < 1:
             raise SpecError(f"count_share lies in [0, 1), found {self.count_share!r}")
         self.mechanism.divided(self.count_share)  # refuses laws of which nothing is proved beside a count
@@ -105,6 +102,8 @@ class Gradient(AtModel):
     query: Query
 
     label, where = Released, ALL
+    steps = 1
+    """The time that the task takes, as a multiple of a node's seconds."""
 
     def __post_init__(self) -> None:
         _check_terms(self.query)
@@ -118,11 +117,6 @@ class Gradient(AtModel):
     def release(self) -> ReleaseKind:
         """The kind of release that is charged."""
         return self.query.release(self.model.size)
-
-    @property
-    def steps(self) -> int:
-        """The time that the task takes, as a multiple of a node's seconds."""
-        return 1
 
     @property
     def work(self) -> tuple[Any, ...]:
@@ -145,10 +139,8 @@ class StepSizes:
     stride: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < real_number(self.initial) < math.inf:
-            raise SpecError(f"step sizes start at a finite number above 0, found {self.initial!r}")
-        if not all(0 <= real_number(value) < math.inf for value in (self.exponent, self.start, self.stride)):
-            raise SpecError(f"exponent, start and stride of step sizes are finite numbers of at least 0, found {self}")
+        require_positive(initial=self.initial)
+        require_not_negative(exponent=self.exponent, start=self.start, stride=self.stride)
         if not (math.isfinite(real_number(self.beta)) and self.first > 0):
             raise SpecError(f"step sizes are above 0, found {self}")
 

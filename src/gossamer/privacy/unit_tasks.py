@@ -24,7 +24,7 @@ from typing import Self
 import numpy as np
 
 from gossamer.errors import SpecError
-from gossamer.numbers import real_number, require_counts, require_positive, whole_number
+from gossamer.numbers import real_number, require_counts, require_not_negative, require_positive, whole_number
 from gossamer.privacy.tasks import AtModel, Query
 from gossamer.protocol.encoding import register
 from gossamer.vectors import Confined, Masked, Model, Public, Released
@@ -215,10 +215,8 @@ class LocalQuery:
     clip: float = math.inf
 
     def __post_init__(self) -> None:
-        if not (whole_number(self.steps) and whole_number(self.batch)):
-            raise SpecError(f"a local update has 1 step and 1 example or more, found {self.steps!r} and {self.batch!r}")
-        if not 0 < real_number(self.rate) < math.inf:
-            raise SpecError(f"a step size is a finite number above 0, found {self.rate!r}")
+        require_counts(steps=self.steps, batch=self.batch)
+        require_positive(rate=self.rate)
         if not real_number(self.clip) > 0:
             raise SpecError(f"clip must be a positive number, found {self.clip!r}")
 
@@ -277,8 +275,7 @@ class TrainingQuery:
         require_positive(rate=self.rate)
         if not 0 <= real_number(self.momentum) < 1:
             raise SpecError(f"momentum lies in [0, 1), found {self.momentum!r}")
-        if not 0 <= real_number(self.proximal) < math.inf:
-            raise SpecError(f"a proximal term is a finite number, 0 or more, found {self.proximal!r}")
+        require_not_negative(proximal=self.proximal)
 
     @classmethod
     def of_epochs(

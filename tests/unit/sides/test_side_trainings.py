@@ -78,8 +78,8 @@ def test_epochs_are_whole_passes() -> None:
         ((1, 1, np.inf), "rate must be a finite number > 0, found inf"),
         ((1, 1, 0.5, 1.0), r"momentum lies in \[0, 1\), found 1"),
         ((1, 1, 0.5, -0.1), r"momentum lies in \[0, 1\), found -0.1"),
-        ((1, 1, 0.5, 0.0, -1.0), "a proximal term is a finite number, 0 or more, found -1"),
-        ((1, 1, 0.5, 0.0, np.inf), "a proximal term is a finite number, 0 or more, found inf"),
+        ((1, 1, 0.5, 0.0, -1.0), "proximal must be a finite number >= 0, found -1"),
+        ((1, 1, 0.5, 0.0, np.inf), "proximal must be a finite number >= 0, found inf"),
     ],
 )
 def test_questions_out_of_range(values: tuple[Any, ...], message: str) -> None:

@@ -17,16 +17,12 @@ References
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import logsumexp
 
 from gossamer.errors import AccountingError
 from gossamer.numbers import real_number
-
-if TYPE_CHECKING:  # slow to import: functions import it
-    import dp_accounting
 
 _CANCELLED = 1e-14  # relative, on terms that cancel
 _MARGIN = 1e-9  # relative, added to what is computed by quadrature or subtracted from a level
@@ -35,12 +31,14 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 def poisson_gaussian(noise_multiplier: float, rate: float, order: float) -> float:
     """Divergence of Gaussian noise on a Poisson sample, under add-or-remove-one; the multiplier is sd/C."""
-    import dp_accounting
+    import dp_accounting  # slow to import
+    from dp_accounting.rdp import RdpAccountant
 
     event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise_multiplier))
-    found = _accounted(event, order, dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant = RdpAccountant([order], dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant.compose(event)
     # Its sum has terms of about order * rate that cancel: of a tiny divergence that is no small part.
-    return found + _CANCELLED * min(order * rate, 1.0) / (order - 1)
+    return float(accountant.rdp[0]) + _CANCELLED * min(order * rate, 1.0) / (order - 1)
 
 
 def poisson_replaced_gaussian(mu: float, rate: float, order: float) -> float:
@@ -180,11 +178,3 @@ def check_epsilon(epsilon: float) -> None:
     """Refuse what is not a budget."""
     if not 0 < real_number(epsilon) < math.inf:
         raise AccountingError(f"epsilon must be a finite number above 0, found {epsilon!r}")
-
-
-def _accounted(event: dp_accounting.DpEvent, order: float, relation: dp_accounting.NeighboringRelation) -> float:
-    from dp_accounting.rdp import RdpAccountant
-
-    accountant = RdpAccountant([order], relation)
-    accountant.compose(event)
-    return float(accountant.rdp[0])

@@ -48,7 +48,7 @@ References
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -209,14 +209,7 @@ class GridGaussian:
 
     def describe(self) -> dict[str, Any]:
         """Plain data, for ledgers and summaries."""
-        return {
-            "mechanism": "GridGaussian",
-            "clip": self.clip,
-            "step": self.step,
-            "scale": self.scale,
-            "size": self.size,
-            "error": self.error,
-        }
+        return {"mechanism": "GridGaussian", **asdict(self)}
 
 
 def summation_error(clip: float, examples: int, dtype: npt.DTypeLike) -> float:

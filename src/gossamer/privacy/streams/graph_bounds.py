@@ -82,6 +82,7 @@ d = 1 (see `gossamer.algorithms.graph_federated.claims`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -188,26 +189,6 @@ Noise = CorrelatedNoise | RandomNoise
 """Homomorphic noise with correlation over rounds, or random noise."""
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """Vectors that the messages of one unit are post-processing of: n copies of C x + z."""
-
-    moved: FloatArray  # C 1, [rounds]
-    copies: int
-
-    @property
-    def in_l2(self) -> float:
-        return math.sqrt(self.copies) * float(np.linalg.norm(self.moved))
-
-    @property
-    def in_l1(self) -> float:
-        return self.copies * float(self.moved.sum())
-
-
-def _random(own: float, neighbours: int, rounds: int) -> _Seen:
-    return _Seen(np.cumsum(own ** np.arange(rounds)), neighbours)
-
-
 def gaussian_mu_of(noise: Noise, bound: UpdateBound) -> float:
     """mu_G of all messages of a run: of the unit about which they say most.
 
@@ -220,7 +201,7 @@ def gaussian_mu_of(noise: Noise, bound: UpdateBound) -> float:
     if isinstance(noise, CorrelatedNoise):
         amount = noise.factorisation.sensitivity
     else:
-        amount = max(_random(own, links, noise.rounds).in_l2 for own, links in noise.links)
+        amount = max(math.sqrt(links) * float(np.linalg.norm(moved)) for moved, links in _seen(noise))
     return bound.moved * amount / noise.standard_deviation
 
 
@@ -239,8 +220,13 @@ def laplace_epsilon_of(noise: Noise, bound: UpdateBound, size: int) -> float:
     if isinstance(noise, CorrelatedNoise):
         amount = noise.factorisation.absolute_sum
     else:
-        amount = max(_random(own, links, noise.rounds).in_l1 for own, links in noise.links)
+        amount = max(links * float(moved.sum()) for moved, links in _seen(noise))
     return math.sqrt(2.0 * size) * bound.moved * amount / noise.standard_deviation
+
+
+def _seen(noise: RandomNoise) -> Iterator[tuple[FloatArray, int]]:
+    """Of each unit C 1 [rounds], and how many copies of C x + z its messages are post-processing of."""
+    return ((np.cumsum(own ** np.arange(noise.rounds)), links) for own, links in noise.links)
 
 
 def _check(noise: Noise, bound: UpdateBound, law: NoiseLaw) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gossamer.privacy.accounting import composition, tuning
+from gossamer.privacy.accounting import composition, pld
 from gossamer.privacy.accounting.analytic import (
     FixedSizeSampled,
     FullBatch,
@@ -214,7 +214,7 @@ def test_the_fourier_sum_agrees_with_plain_convolution(name: str, share: float) 
     composed = ComposedLoss(LAWS, TERMS[name])
     for epsilon in (0.004, 0.013, 0.055):
         exact = exact_delta(TERMS[name], epsilon)
-        order = share * tuning.at_epsilon(composed, epsilon, 1.0).order if epsilon < composed.highest else 10.0
+        order = share * pld.at_epsilon(composed, epsilon, 1.0).order if epsilon < composed.highest else 10.0
         found = FourierBound(composed, Fourier(order, 40 / order, 2e-5)).delta(epsilon)
         assert exact * (1 - 1e-12) <= found <= exact * (1 + 2e-4)
 
@@ -247,7 +247,7 @@ def test_smoothing_and_a_sum_that_ends_early_only_add(name: str, order: float, m
 def test_rounding_errors_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     """In arithmetic that is thought to have eleven digits, the bound is larger by about as much."""
     composed = ComposedLoss(LAWS, TERMS["many"])
-    plan = Fourier(tuning.at_epsilon(composed, 0.1, 1.0).order, 3.0, 1e-3)
+    plan = Fourier(pld.at_epsilon(composed, 0.1, 1.0).order, 3.0, 1e-3)
     fine = FourierBound(composed, plan).delta(0.1)
     monkeypatch.setattr(composition, "_ROUNDING", 1e-11)
     assert fine * (1 + 1e-10) < FourierBound(composed, plan).delta(0.1) < fine * (1 + 1e-5)
@@ -262,8 +262,8 @@ def test_far_tails_keep_their_relative_accuracy() -> None:
         math.comb(1000, ups) / 2**1000 * -math.expm1(epsilon - (2 * ups - 1000) * INTERVAL) for ups in range(900, 1001)
     )
     assert exact < 1e-150
-    point = tuning.at_epsilon(composed, epsilon, 1.0)
-    period, order = tuning.period_of(composed, point, 20.0)
+    point = pld.at_epsilon(composed, epsilon, 1.0)
+    period, order = pld.period_of(composed, point, 20.0)
     found = FourierBound(composed, Fourier(order, period, 2e-5)).delta(epsilon)
     assert exact * (1 - 1e-9) <= found <= exact * (1 + 1e-4)
 
@@ -276,9 +276,9 @@ def test_a_saddle_point_estimates_the_divergence() -> None:
     composed = ComposedLoss(law, [LawTerms(0, 0, 1.0, 1)])
     for epsilon in (0.5, 3.0, 6.0):
         exact = float(profile.forward(np.array([epsilon]))[0])
-        point = tuning.at_epsilon(composed, epsilon, 1.0)
+        point = pld.at_epsilon(composed, epsilon, 1.0)
         assert math.exp(point.log_delta) == pytest.approx(exact, rel=0.1)
-        assert tuning.at_delta(composed, point.log_delta, 1.0).epsilon == pytest.approx(epsilon, rel=1e-2)
+        assert pld.at_delta(composed, point.log_delta, 1.0).epsilon == pytest.approx(epsilon, rel=1e-2)
 
 
 def test_an_infinite_loss_that_is_too_likely_leaves_no_epsilon() -> None:
