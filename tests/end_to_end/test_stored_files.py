@@ -26,7 +26,7 @@ from gossamer.deployment.party.data_side import SideFile
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
-from gossamer.privacy.streams.noise_streams import StreamRecord
+from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.protocol.witnesses import Known, Seen
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.store import SqliteStore, WitnessFile

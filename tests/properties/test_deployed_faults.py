@@ -23,7 +23,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.faults.specs import SmallRun, small_runs
 from gossamer.faults.trials import Ledgers, Trial
-from gossamer.privacy.streams.noise_streams import StreamRecord
+from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import TimedPool
 from gossamer.sides.machine import Side

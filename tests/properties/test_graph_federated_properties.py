@@ -23,8 +23,7 @@ from gossamer.experiment.preparation.driving import NullObserver, drive
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
-from gossamer.privacy.streams.correlated_noise import Factorisation
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseState, NoiseStream
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseState, NoiseStream
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import Stream, stream
 from gossamer.runtimes.links import FaultSettings, LinkSettings

@@ -32,9 +32,15 @@ from gossamer.faults.sides import renew as renewed
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.masking import MaskingServer, Phase
 from gossamer.privacy.masking.messages import REPLIES, MaskedVector, packed, unpacked
-from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.streams.correlated_noise import (
+    CorrelatedNoise,
+    Factorisation,
+    NoiseLaw,
+    StreamKind,
+    StreamRecord,
+    Temporal,
+)
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, StreamKind, StreamRecord
 from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
 from gossamer.protocol.effects import Release
 from gossamer.randomness import derive

@@ -16,8 +16,8 @@ from gossamer.objectives.objective import Objective
 from gossamer.privacy.exact.secret_randomness import FreshNumbers, SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import provided_for
+from gossamer.privacy.streams.correlated_noise import StreamRecord, StreamRecords
 from gossamer.privacy.streams.graph_bounds import UpdateBound
-from gossamer.privacy.streams.noise_streams import StreamRecord, StreamRecords
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.protocol.effects import Release

@@ -10,7 +10,7 @@ from gossamer.numbers import whole_number
 from gossamer.privacy.accounting.filters import RenyiFilter
 from gossamer.privacy.releases import ReleaseKind, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.streams.noise_streams import StreamKind
+from gossamer.privacy.streams.correlated_noise import StreamKind
 
 
 def spent(most: int) -> str:

@@ -17,8 +17,7 @@ from gossamer.privacy.masking.messages import REPLIES, MaskedVector, packed, unp
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
-from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, StreamRecord
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, StreamRecord, Temporal
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.privacy.unit_tasks import (
     MASK,

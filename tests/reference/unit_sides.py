@@ -14,7 +14,7 @@ from gossamer.arrays import FloatArray
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream
+from gossamer.privacy.streams.correlated_noise import NoiseState, NoiseStream
 from gossamer.protocol.effects import Release
 from gossamer.randomness import Stream
 from gossamer.sides.machine import Answer

@@ -11,8 +11,14 @@ import pytest
 from scipy import stats
 from tests.reference.graph_slow import noise_factor
 
-from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, NoiseState, NoiseStream
+from gossamer.privacy.streams.correlated_noise import (
+    CorrelatedNoise,
+    Factorisation,
+    NoiseLaw,
+    NoiseState,
+    NoiseStream,
+    Temporal,
+)
 from gossamer.randomness import Stream
 
 LEVEL = 1e-6

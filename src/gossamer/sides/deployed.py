@@ -19,7 +19,7 @@ from gossamer.arrays import FloatArray
 from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
-from gossamer.privacy.streams.noise_streams import StreamRecord
+from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Query
 from gossamer.sides.home import FloatNoise, FloatStream, Home, Kept, Numbers

@@ -20,7 +20,7 @@ from gossamer.data.examples import Split
 from gossamer.objectives.asked import NoisyObjective, Normals
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.sampling import BatchSampling, Poisson
-from gossamer.privacy.streams.noise_streams import NoiseState, NoiseStream, StreamRecord, StreamRecords
+from gossamer.privacy.streams.correlated_noise import NoiseState, NoiseStream, StreamRecord, StreamRecords
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import PART
 from gossamer.randomness import Stream as Generators

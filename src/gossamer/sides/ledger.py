@@ -14,7 +14,7 @@ from gossamer.privacy.guarantees import CLIENT, EXAMPLE, OTHER_NODES
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.streams.noise_streams import StreamKind
+from gossamer.privacy.streams.correlated_noise import StreamKind
 
 Kind = ReleaseKind | StreamKind | AgentNoise
 """A law that something is released by."""

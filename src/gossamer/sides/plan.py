@@ -62,7 +62,7 @@ from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind
 from gossamer.privacy.sampling import BatchSampling, Poisson
 from gossamer.privacy.streams.agent_noise import AgentNoise, messages_divergence, messages_entry, own_entry
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, StreamKind
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, NoiseLaw, StreamKind
 from gossamer.privacy.tasks import UPDATES, Query
 from gossamer.privacy.unit_tasks import UpdateQuery
 from gossamer.sides.ledger import Account, Charges

@@ -18,7 +18,7 @@ import numpy as np
 from gossamer.arrays import FloatArray
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.streams.noise_streams import StreamRecord
+from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import Release

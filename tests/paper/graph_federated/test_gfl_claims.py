@@ -9,9 +9,8 @@ import pytest
 
 from gossamer.algorithms.graph_federated.claims import gfl_theorem2, theorem2_product
 from gossamer.errors import SpecError
-from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound, laplace_epsilon_of
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 
 
 def test_the_claim_is_the_sum_of_appendix_f() -> None:

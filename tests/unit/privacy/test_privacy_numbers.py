@@ -28,8 +28,8 @@ from gossamer.privacy.masking.fixed_point import FixedPoint
 from gossamer.privacy.masking.group import Group
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.streams import agent_noise, correlated_noise, graph_bounds, noise_streams
-from gossamer.privacy.streams.noise_streams import StreamKind
+from gossamer.privacy.streams import agent_noise, correlated_noise, graph_bounds
+from gossamer.privacy.streams.correlated_noise import StreamKind
 from gossamer.privacy.unit_tasks import ClippedUpdate, Cohort, CuratedSum, LocalQuery, TrainingQuery
 from gossamer.vectors import Public
 
@@ -63,7 +63,7 @@ MADE: list[Any] = [
     mechanisms.Laplace(1.0, 2.0),
     mechanisms.NoNoise(),
     mechanisms.Mechanism(1.0),
-    noise_streams.CorrelatedNoise(FACTORISATION, 1.0),
+    correlated_noise.CorrelatedNoise(FACTORISATION, 1.0),
     PaperNoise(1.0, 1.0, ADD, "gamma", 3),
     ReleaseKind(GAUSSIAN, POISSON, 3),
     POISSON,

@@ -17,9 +17,8 @@ from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, StreamRecord, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound, gaussian_mu_of
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, StreamRecord
 from gossamer.privacy.streams.records import RecordNoise, rounding_error
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.storage.file import IN_MEMORY, WrongStore

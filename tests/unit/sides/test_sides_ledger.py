@@ -13,8 +13,7 @@ from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.streams.correlated_noise import Factorisation
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, StreamKind
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, StreamKind
 from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
 from gossamer.sides.ledger import Account, Charges, Ledger, MemoryLedger, Receipt
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, Revealed, Trust

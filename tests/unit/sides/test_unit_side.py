@@ -10,8 +10,7 @@ import pytest
 from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.privacy.streams.correlated_noise import Factorisation
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseState, NoiseStream
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseState, NoiseStream
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.randomness import Stream as Generators

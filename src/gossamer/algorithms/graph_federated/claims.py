@@ -36,9 +36,8 @@ from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
 from gossamer.numbers import require_positive
 from gossamer.privacy.guarantees import Claim
-from gossamer.privacy.streams.correlated_noise import Temporal
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, NoiseLaw, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.topology.mixing import Matrix
 
 THEOREM2 = "graph federated learning, Theorem 2"

@@ -18,8 +18,8 @@ from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
+from gossamer.privacy.streams.correlated_noise import NoiseLaw
 from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, UpdateBound
-from gossamer.privacy.streams.noise_streams import NoiseLaw
 
 Masks = Literal["none", "trusted", "signed"]
 """Whether secure aggregation hides single updates from their own server, which is trusted with keys unless these are

@@ -55,7 +55,7 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, TopologyError
 from gossamer.privacy.accounting.gaussian_dp import gaussian_mu
-from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, Temporal
 from gossamer.privacy.streams.graph_bounds import (
     GradientAt,
     Noise,
@@ -64,7 +64,6 @@ from gossamer.privacy.streams.graph_bounds import (
     gaussian_mu_of,
     laplace_epsilon_of,
 )
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.topology.mixing import Matrix, check_connected, rho
 
 

@@ -46,7 +46,7 @@ from gossamer.errors import SpecError, counted
 from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarantee, remarked
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.privacy.streams.agent_noise import own_server_guarantee
-from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, StreamKind, Temporal
 from gossamer.privacy.streams.graph_bounds import (
     GradientAt,
     ModelLengths,
@@ -55,7 +55,6 @@ from gossamer.privacy.streams.graph_bounds import (
     UpdateBound,
     model_lengths,
 )
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw, StreamKind
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, Stream
 

@@ -26,7 +26,7 @@ from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.keys.membership import AGENT
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.streams.noise_streams import StreamRecord
+from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage.file import LOST, File, Format
 from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile, admits_all, stored_ledger

@@ -91,7 +91,7 @@ import numpy as np
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.numbers import real_number, whole_number
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, NoiseLaw
 
 
 class GradientAt(StrEnum):

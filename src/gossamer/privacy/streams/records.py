@@ -1,7 +1,7 @@
 """Records of correlated noise that can be gone on with after a crash, though no noise is ever stored.
 
 With A = B C the factorisation (`correlated_noise`), x_j what the unit's state s_j moves by in round j, and z fresh in
-every record, message i is the i-th row of B (C x + z). Instead of the noise of rounds before, as `noise_streams` does,
+every record, message i is the i-th row of B (C x + z). Instead of the noise of rounds before, as `NoiseStream` does,
 this keeps what was *answered* then, M_j, and the states s_j. They are enough. With c the kernel of C,
 
     q_i = x_i + c_1 x_(i-1) + ... + z_i,        y_i = q_i - c_1 y_(i-1) - ...,        M_i = M_(i-1) + y_i,
@@ -35,8 +35,7 @@ from gossamer.errors import SpecError
 from gossamer.privacy.exact.grid_noise import MOST, GridGaussian
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.streams.correlated_noise import Temporal
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, Moves, NoiseLaw, StreamRecord
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Moves, NoiseLaw, StreamRecord, Temporal
 
 
 class RecordNoise:

@@ -15,9 +15,8 @@ from gossamer.algorithms.graph_federated.noise import (
     model_noise,
 )
 from gossamer.errors import SpecError, TopologyError
-from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, RandomNoise
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import metropolis
 

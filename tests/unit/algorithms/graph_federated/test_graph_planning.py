@@ -19,7 +19,7 @@ from gossamer.algorithms.graph_federated.noise import (
 )
 from gossamer.errors import AccountingError, SpecError, TopologyError
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
-from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.streams.correlated_noise import Factorisation, NoiseLaw, Temporal
 from gossamer.privacy.streams.graph_bounds import (
     GradientAt,
     RandomNoise,
@@ -27,7 +27,6 @@ from gossamer.privacy.streams.graph_bounds import (
     gaussian_mu_of,
     laplace_epsilon_of,
 )
-from gossamer.privacy.streams.noise_streams import NoiseLaw
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import metropolis
 

@@ -27,9 +27,8 @@ from gossamer.experiment.preparation.secrets import _deciding, secret_seed
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.privacy.guarantees import SIMULATED_NOISE
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, Temporal
 from gossamer.privacy.streams.graph_bounds import RandomNoise, UpdateBound, gaussian_mu_of
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.sides.ledger import Receipt
 
 MU, B, T, SIZE = 0.5, 2.0, 12, 650

@@ -20,7 +20,7 @@ from gossamer.algorithms.graph_federated.guarantees import graph_guarantees
 from gossamer.errors import AccountingError, SpecError
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, Temporal
 from gossamer.privacy.streams.graph_bounds import (
     GradientAt,
     RandomNoise,
@@ -28,7 +28,6 @@ from gossamer.privacy.streams.graph_bounds import (
     gaussian_mu_of,
     laplace_epsilon_of,
 )
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 
 HIDDEN, RELEASED = GradientAt.HIDDEN, GradientAt.RELEASED
 STEP, BOUND, SIGMA = 0.7, 3.0, 2.5

@@ -16,9 +16,8 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Sources, nodes_of, prepare, sides_of
 from gossamer.experiment.preparation.secrets import secret_seed
 from gossamer.experiment.specs.reading import parse_spec
-from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, Temporal
 from gossamer.privacy.streams.graph_bounds import TAIL_BITS, RandomNoise, model_lengths
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.protocol.effects import Send
 from gossamer.runtimes.simulator import Simulator
 from gossamer.vectors import Public

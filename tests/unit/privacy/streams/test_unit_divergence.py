@@ -18,7 +18,7 @@ from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon, response_m
 from gossamer.privacy.accounting.renyi import renyi_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, Temporal
 from gossamer.privacy.streams.graph_bounds import (
     GradientAt,
     Noise,
@@ -27,7 +27,6 @@ from gossamer.privacy.streams.graph_bounds import (
     gaussian_mu_of,
     laplace_epsilon_of,
 )
-from gossamer.privacy.streams.noise_streams import CorrelatedNoise, NoiseLaw
 from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, Stream, Trust
 
 BOUND = UpdateBound(step=0.1, bound=2.0, agents_sampled=4, gradient_at=GradientAt.HIDDEN)

@@ -20,7 +20,7 @@ from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import CallerError
 from gossamer.privacy.accounting.filters import EitherFilter, FilterEntry
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.streams.noise_streams import StreamRecord
+from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.protocol.witnesses import Known, Seen
 from gossamer.runtimes.storage.file import WrongStore
 from gossamer.runtimes.storage.ledger import LedgerFile
