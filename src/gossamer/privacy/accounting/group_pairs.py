@@ -274,15 +274,16 @@ class MixtureSide:
     def losses(self, cuts: FloatArray) -> FloatArray:
         """The privacy losses at ``cuts``, from 0 on."""
         found = self._log_total(cuts) if self.up else np.zeros_like(cuts)
-        return np.maximum(found - self._log_total(-cuts) if self.down else found, 0.0)
+        losses: FloatArray = np.maximum(found - self._log_total(-cuts) if self.down else found, 0.0)
+        return losses
 
     def at(self, losses: FloatArray, cuts: FloatArray) -> FloatArray:
         """Return the mass that P has beyond a cut, less exp(loss) times that of Q, if it is more."""
         numbers, shifts = self.numbers, self.shifts
         beyond = log_ndtr(-cuts)  # of N(0, 1), which P and Q have in common in one share or another
         if not self.down:
-            found = self._above(cuts) * (1 + _GUARD) - np.exp(self._log_rest(losses) + beyond)
-            return np.maximum(found, 0.0)
+            alone: FloatArray = self._above(cuts) * (1 + _GUARD) - np.exp(self._log_rest(losses) + beyond)
+            return np.maximum(alone, 0.0)
         if self.up:
             still = -np.expm1(-losses) * np.exp(np.minimum(numbers.log_none + losses + beyond, 0.0))
             ahead = self._above(cuts) * (1 + _GUARD) - still
@@ -294,7 +295,8 @@ class MixtureSide:
             losses,
             cuts,
         )
-        return np.maximum(ahead - away, 0.0)
+        found: FloatArray = np.maximum(ahead - away, 0.0)
+        return found
 
     @property
     def numbers(self) -> RowNumbers:
