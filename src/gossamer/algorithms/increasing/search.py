@@ -50,12 +50,9 @@ from gossamer.algorithms.increasing.planning import (
     smallest_sigma,
 )
 from gossamer.errors import BudgetUnreachable, SpecError
-from gossamer.privacy.accounting.accountant_table import row_of
 from gossamer.privacy.accounting.planner import LEAST_MULTIPLIER
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NeighboringRelation
 
 POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Searched where no power is given; with 0 sizes are constant."""
@@ -344,17 +341,8 @@ class _Candidates:
         sigma = self._most_sigma(sizes, noise)
         if sigma < max(unsampled, LEAST_MULTIPLIER):
             return False
-        if self._reveals_too_much(int(sizes[-1]), sigma):
-            return False
         schedule = schedule_of(sizes, search.dataset_size)
         return proved_epsilon(schedule, sigma, search.delta, search.relation) <= search.epsilon
-
-    def _reveals_too_much(self, size: int, sigma: float) -> bool:
-        """Whether a single round spends more than delta at epsilon, exactly; small sigmas take long to account for."""
-        search = self.search
-        kind = ReleaseKind(Gaussian(1.0, sigma), Poisson(size / search.dataset_size), 1)
-        profile = row_of(kind, search.relation).profile(kind)
-        return bool(profile.forward(np.array([search.epsilon]))[0] > search.delta)
 
     def found(self, rounds: int, noise: float = math.inf) -> FoundRounds:
         """Return sizes that fit, with their least sigma."""
