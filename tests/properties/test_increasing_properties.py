@@ -17,8 +17,8 @@ from tests.sampling import examples
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.increasing import box as increasing
-from gossamer.algorithms.increasing.delay import WithinTau
 from gossamer.algorithms.increasing.server import GlobalModel, RoundUpdate
+from gossamer.algorithms.increasing.settings import WithinTau
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query, Round

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.reference.delay_slow import assignment, consistent, rho
 
-from gossamer.algorithms.increasing.delay import (
+from gossamer.algorithms.increasing.settings import (
     PowerDelay,
     RoundsAhead,
     WithinTau,

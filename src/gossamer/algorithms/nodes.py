@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from gossamer.algorithms.context import Context, mean, updates_per_epoch
 from gossamer.algorithms.optimizer import EpochRate, Memory, Optimizer, step
@@ -77,9 +77,9 @@ class LearningNode(EndingNode):
 
     state: Any
 
-    def __init__(self, name: str, state: LearnerState, context: Context, settings: Any) -> None:
-        super().__init__(name, state)
+    def __init__(self, name: str, context: Context, settings: Any, state: type[LearnerState] = LearnerState) -> None:
         self.clipping, self.query = context.clipping, context.queries[name]
+        super().__init__(name, state(context.initial, self.clipping.initial(context.initial)))
         self.schedule: EpochRate = settings.learning_rate
         self.optimizer: Optimizer = settings.optimizer
         self.epoch = updates_per_epoch(context, name, by_all=self.schedule.by_all)
@@ -135,8 +135,8 @@ class LearningNode(EndingNode):
 class RoundNode(LearningNode):
     """A learner in rounds with others, each of which is an update of every node."""
 
-    def __init__(self, name: str, state: LearnerState, context: Context, settings: Any) -> None:
-        super().__init__(name, state, context, settings)
+    def __init__(self, name: str, context: Context, settings: Any, state: type[LearnerState]) -> None:
+        super().__init__(name, context, settings, state)
         if self.schedule.by_all:
             self.epoch /= len(context.names)
 
@@ -192,15 +192,6 @@ class Words(NamedTuple):
     leave: Callable[[], Message]
 
 
-class Newer(Protocol):
-    """A model of a ``version``, as a server sends it."""
-
-    @property
-    def version(self) -> int: ...
-    @property
-    def model(self) -> Model: ...
-
-
 class WorkerNode(EndingNode):
     """A node with data of its own, and a server that it talks to."""
 
@@ -218,8 +209,8 @@ class WorkerNode(EndingNode):
             self.state.request += 1
             yield Send(self.server, self.words.pull(self.state.request))
 
-    def takes(self, request: int, newest: Newer) -> bool:
-        """Take the newest model, unless it was asked for before a crash; whether a task is to be computed at it."""
+    def takes(self, request: int, newest: Any) -> bool:
+        """Take a ``model`` of a ``version``, unless it was asked for before a crash; whether to compute at it."""
         s = self.state
         if request != s.request:
             return False
@@ -244,7 +235,7 @@ class WorkerNode(EndingNode):
         if self.quota is not None and s.updates >= self.quota:
             yield from self.leave("quota")
 
-    def halted(self, sender: str, last: Newer) -> Effects:
+    def halted(self, sender: str, last: Any) -> Effects:
         """The server says that the run is over."""
         s = self.state
         check_sender(sender, self.server)

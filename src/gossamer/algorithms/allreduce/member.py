@@ -215,9 +215,8 @@ class AllreduceNode(RoundNode):
     state: RingState
 
     def __init__(self, name: str, context: Context, settings: Any) -> None:
-        log_clip = context.clipping.initial(context.initial)
-        state = RingState(context.initial, log_clip, members=tuple(range(len(context.names))))
-        super().__init__(name, state, context, settings)
+        super().__init__(name, context, settings, RingState)
+        self.state.members = tuple(range(len(context.names)))
         self.patience = settings.patience
         self.timeout: float | None = settings.timeout
         self.grace = GRACE if self.timeout is None else self.timeout

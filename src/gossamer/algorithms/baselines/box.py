@@ -89,8 +89,7 @@ class AloneNode(LearningNode):
     """One party, which nobody hears of."""
 
     def __init__(self, name: str, context: Context, settings: Settings) -> None:
-        state = State(context.initial, context.clipping.initial(context.initial))
-        super().__init__(name, state, context, settings)
+        super().__init__(name, context, settings, State)
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -103,8 +104,7 @@ class GossipNode(LearningNode):
         self, name: str, context: Context, settings: Settings, asks: Sequence[str], askers: Sequence[str], hand: Hand
     ) -> None:
         """``asks`` are the peers that it may ask, ``askers`` those that may ask it, and ``hand`` chooses among them."""
-        state = State(context.initial, context.clipping.initial(context.initial))
-        super().__init__(name, state, context, settings)
+        super().__init__(name, context, settings, State)
         self.asks, self.askers = tuple(asks), frozenset(askers)
         self.choice = Stream(context.seed, name, "gossip.peer", hand=hand)
 
@@ -166,7 +166,8 @@ class GossipNode(LearningNode):
         s = self.state
         s.away.add(event.peer)
         if event.peer in s.open:
-            s.open[event.peer] = s.open[event.peer].in_doubt()
+            promise = s.open[event.peer]
+            s.open[event.peer] = replace(promise, doubted=max(promise.doubted, 0))
             yield Record("exchange_in_doubt", 1.0)
 
     @on(PeerUp)

@@ -70,10 +70,6 @@ class Promise:
     doubted: int = -1
     apart: bool = False
 
-    def in_doubt(self) -> Promise:
-        """The promise once its peer is reported down."""
-        return replace(self, doubted=max(self.doubted, 0))
-
     def updated(self, step: Model) -> Promise:
         """The promise after an update of the node by ``step`` [size]."""
         if self.apart:
@@ -118,11 +114,6 @@ def free_model(model: Model, promises: Sequence[Promise]) -> Model:
     for promise in there:
         found = found - promise.offered * (promise.share / free)
     return found.within()
-
-
-def asked(model: Model, promises: Sequence[Promise], answered: Model, offered: Model, share: int) -> Model:
-    """The model [size] of a node that is asked: a share of its free part, ``answered``, goes for ``offered``."""
-    return shifted(model, answered, offered, share / model_share(promises)).within()
 
 
 def answered(model: Model, promises: Sequence[Promise], promise: Promise, answer: Model, share: int) -> Model:
@@ -215,7 +206,7 @@ class State(LearnerState):
             self.set_apart()
         promises = self.promises
         model, share = free_model(self.w, promises), share_to_move(offer.share, free_share(promises))
-        self.w = asked(self.w, promises, model, offer.model, share)
+        self.w = shifted(self.w, model, offer.model, share / model_share(promises)).within()
         return Answer(offer.exchange, model, share)
 
     def settle(self, sender: str, answer: Answer) -> None:

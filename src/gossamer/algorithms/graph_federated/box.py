@@ -38,7 +38,7 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.algorithms.command import Command
+from gossamer.algorithms.command import imported_when_used
 from gossamer.algorithms.context import Context, mean
 from gossamer.algorithms.graph_federated.agent import AgentNode, Combine
 from gossamer.algorithms.graph_federated.claims import gfl_claims
@@ -220,13 +220,6 @@ def small_runs(settings: Settings) -> SmallRuns:
 
 
 # That noise cancels is tested at each combination step: nothing is kept after every event.
-def command() -> Command:
-    """Return what ``gossamer plan graph_federated`` does."""
-    from gossamer.algorithms.graph_federated.command import COMMAND
-
-    return COMMAND
-
-
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
@@ -250,5 +243,5 @@ ALGORITHM = Algorithm(
     figures=Figures(count=count, staleness=staleness, unit_models=unit_models, report=report, remarks=remarks),
     claims=claims,
     small_runs=small_runs,
-    command=command,
+    command=imported_when_used("gossamer.algorithms.graph_federated.command"),
 )

@@ -16,8 +16,7 @@ and at any moment, when a (v, k) comes that is newer:
     w^ = v - (own earlier updates that v lacks) - eta_i U
 
 The inner loop is one `Round` at the client's data side; (v, k) is swapped into it by the effect `Update`. The nodes are
-in `increasing.client` and `increasing.server`; s_i, eta_i and the rule in `increasing.sizes`, `increasing.settings` and
-`increasing.delay`.
+in `increasing.client` and `increasing.server`; s_i in `increasing.sizes`, eta_i and the rule in `increasing.settings`.
 
 | symbol | here |
 |---|---|
@@ -52,13 +51,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gossamer.algorithms.command import Command
+from gossamer.algorithms.command import imported_when_used
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.increasing.claims import increasing_claims
 from gossamer.algorithms.increasing.client import ClientNode
-from gossamer.algorithms.increasing.delay import RoundsAhead, first_breach
 from gossamer.algorithms.increasing.server import SERVER, AggregatorNode, ServerNode
-from gossamer.algorithms.increasing.settings import PublicRounds, workload
+from gossamer.algorithms.increasing.settings import PublicRounds, RoundsAhead, first_breach, workload
 from gossamer.algorithms.increasing.settings import Settings as Settings
 from gossamer.algorithms.increasing.sizes import PrivacySizes, check_sizes
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns
@@ -194,13 +192,6 @@ def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
 
 
 # What the server's model holds is tested against its updates, one by one.
-def command() -> Command:
-    """Return what ``gossamer plan increasing`` does."""
-    from gossamer.algorithms.increasing.command import COMMAND
-
-    return COMMAND
-
-
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
@@ -222,5 +213,5 @@ ALGORITHM = Algorithm(
         ),
         fitting={"sizes": {"name": "power", "a": 3, "b": 6}, "weights": "equal", "gradients": None},
     ),
-    command=command,
+    command=imported_when_used("gossamer.algorithms.increasing.command"),
 )

@@ -34,16 +34,8 @@ MOST_STEPS = 10**11
 """A schedule stops growing at so many steps in a round of all clients: 10^7 such rounds are counted in 64 bits."""
 
 
-class SizeSchedule(Section):
-    """Base of the schedules."""
-
-    def at(self, i: RealArray) -> RealArray:
-        """The sizes before rounding, in rounds i = 0, 1, ...; they never fall."""
-        raise NotImplementedError
-
-
-class ConstantSizes(SizeSchedule):
-    """s_i = size."""
+class ConstantSizes(Section):
+    """s_i = size; as of all schedules, `at` has the sizes before rounding, in rounds i = 0, 1, ..., and none falls."""
 
     name: Literal["constant"] = "constant"
     size: float = Field(gt=0, le=MOST_STEPS)
@@ -52,7 +44,7 @@ class ConstantSizes(SizeSchedule):
         return np.full_like(i, self.size)
 
 
-class PowerSizes(SizeSchedule):
+class PowerSizes(Section):
     """s_i = ceil(a i^c + b)."""
 
     name: Literal["power"] = "power"
@@ -64,7 +56,7 @@ class PowerSizes(SizeSchedule):
         return self.a * i**self.c + self.b
 
 
-class LogSizes(SizeSchedule):
+class LogSizes(Section):
     """s_i = ceil(a i/ln i + b), with e for an i below it.
 
     i/ln i is undefined at i = 0, infinite at 1 and falls until i = e, where it is e; from there on it grows.
@@ -79,7 +71,7 @@ class LogSizes(SizeSchedule):
         return self.a * from_e / np.log(from_e) + self.b
 
 
-class TheorySizes(SizeSchedule):
+class TheorySizes(Section):
     """s_i = ceil((m + i + 1)/(16 (d + 1)^2) / ln((m + i + 1)/(2 (d + 1)))), for m + 1 >= 2 e (d + 1).
 
     Notes
@@ -111,7 +103,7 @@ def check_theory(m: int, d: int) -> None:
         raise ValueError(f"m must be at least 2 e (d + 1) - 1, which is {least} for d = {d}, found {m}; raise m")
 
 
-class PrivacySizes(SizeSchedule):
+class PrivacySizes(Section):
     """s_ic = ceil(N_c q (i + m)^p), with N_c the size of the client's shard."""
 
     name: Literal["privacy"] = "privacy"
@@ -156,7 +148,7 @@ class RoundSizes:
 
     Parameters
     ----------
-    schedule : SizeSchedule
+    schedule : Sizes
         s_i before rounding.
     weights : "equal", "shards" or sequence of float
         p_c, one a client: equal, proportional to the shards, or given. The privacy schedule has no use for them.
@@ -177,7 +169,7 @@ class RoundSizes:
 
     def __init__(
         self,
-        schedule: SizeSchedule,
+        schedule: Sizes,
         weights: Literal["equal", "shards"] | Sequence[float],
         counts: Counts,
         shard_sizes: Mapping[str, int],

@@ -35,7 +35,7 @@ from typing import Any, Literal
 from pydantic import Field, PositiveFloat, model_validator
 
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.command import Command
+from gossamer.algorithms.command import imported_when_used
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.edge_cloud.box import StalenessSettings
@@ -186,13 +186,6 @@ def small_runs(settings: Settings) -> SmallRuns:
     return replace(few, fitting={**few.fitting, **stages})
 
 
-def command() -> Command:
-    """Return what ``gossamer plan mapa`` does."""
-    from gossamer.algorithms.mapa.command import COMMAND
-
-    return COMMAND
-
-
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
@@ -205,5 +198,5 @@ ALGORITHM = Algorithm(
     figures=Figures(count=edge_cloud.count, staleness=parts.staleness, report=report, advice=advice),
     claims=edge_cloud.claims,
     small_runs=small_runs,
-    command=command,
+    command=imported_when_used("gossamer.algorithms.mapa.command"),
 )

@@ -130,8 +130,7 @@ class SynchronousNode(RoundNode):
     state: State
 
     def __init__(self, name: str, context: Context, settings: Any, row: Row) -> None:
-        state = State(context.initial, context.clipping.initial(context.initial))
-        super().__init__(name, state, context, settings)
+        super().__init__(name, context, settings, State)
         self.row = row
         self.neighbours = frozenset(row.weights)
         self.gossip_steps: int = settings.gossip_steps

@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from tests.reference.delay_slow import assignment, consistent, rho, steps_before_waiting
 
-from gossamer.algorithms.increasing.delay import (
+from gossamer.algorithms.increasing.settings import (
     Delay,
     PowerDelay,
     RoundsAhead,
