@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -323,67 +323,66 @@ class Holdings:
         return self.most_nodes <= 1
 
 
-class Spec(Protocol):
+class Spec:
     """Part of a spec that plans depend on, whatever its algorithm."""
 
-    @property
-    def algorithm(self) -> Any: ...
-    @property
-    def privacy(self) -> PrivacySettings: ...
-    @property
-    def budget(self) -> Budget | None: ...
-    @property
-    def stop(self) -> StopSettings: ...
+    if TYPE_CHECKING:
+        algorithm: Any
+        privacy: PrivacySettings
+        budget: Budget | None
+        stop: StopSettings
 
     @property
     def terms(self) -> Terms:
         """Terms of releases that the algorithm's settings decide."""
-        ...
-
-    @property
-    def private(self) -> bool:
-        """Whether noise is added."""
-        ...
-
-    @property
-    def reproducible(self) -> bool:
-        """Whether noise can be drawn again by whoever knows the spec."""
-        ...
-
-    @property
-    def proved(self) -> bool:
-        """Whether a guarantee is proved for the noise, if there is any, and for what it is added to."""
-        ...
-
-    @property
-    def bounded(self) -> bool:
-        """Whether the run's length is limited by something public."""
-        ...
+        raise NotImplementedError
 
     @property
     def ends_by_clock(self) -> bool:
         """Whether the number of updates of a run depends on how long they take."""
-        ...
+        raise NotImplementedError
 
     @property
     def away(self) -> bool:
         """Whether nodes are away at times, so that they may not make all updates of their quotas."""
-        ...
+        raise NotImplementedError
 
     @property
     def disturbed(self) -> bool:
         """Whether nodes are away at times, or cut off from each other."""
-        ...
+        raise NotImplementedError
+
+    @property
+    def private(self) -> bool:
+        """Whether noise is added."""
+        return self.privacy.mechanism != "none"
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether what a run hides things with follows from its seed, so that it hides nothing."""
+        return self.privacy.noise_secret == "reproducible"
+
+    @property
+    def proved(self) -> bool:
+        """Whether a guarantee is proved for the noise, if there is any, and for what it is added to."""
+        return self.privacy.proved and self.terms.proved
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the run's length is limited by something public."""
+        stop = self.stop
+        own = (self.algorithm.updates_per_node, self.terms.limit)
+        return any((stop.updates, stop.epochs, stop.virtual_seconds, *own))
 
     @property
     def rows_per_person(self) -> int:
-        """Number of examples of one person that a guarantee covers together."""
-        ...
+        """The number of examples of one person that a guarantee covers together."""
+        return 1 if self.budget is None else self.budget.rows_per_person or 1
 
     @property
     def delta(self) -> float:
-        """Delta at which guarantees are stated."""
-        ...
+        """The delta at which guarantees are stated."""
+        return self.budget.delta if self.budget is not None else self.privacy.delta
 
 
 @dataclass(frozen=True)

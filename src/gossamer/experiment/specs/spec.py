@@ -17,8 +17,8 @@ from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveI
 from gossamer.algorithms.optimizer import OneRate
 from gossamer.algorithms.problem import Budget as Budget
 from gossamer.algorithms.problem import PrivacySettings as PrivacySettings
+from gossamer.algorithms.problem import Spec, Terms
 from gossamer.algorithms.problem import StopSettings as StopSettings
-from gossamer.algorithms.problem import Terms
 from gossamer.algorithms.table import ALGORITHMS, DEFAULT, AlgorithmSettings
 from gossamer.bounded import real_path
 from gossamer.data.partition import KIND as PARTITIONS
@@ -267,7 +267,7 @@ Plain: TypeAlias = str | Path | Mapping[str, Any]
 """What may stand for a section: its name, or its keys as plain data."""
 
 
-class Experiment(Section):
+class Experiment(Section, Spec):
     """A whole experiment; every section has a default.
 
     Examples
@@ -412,31 +412,9 @@ class Experiment(Section):
         return ALGORITHMS[self.algorithm.name].terms(self.algorithm)
 
     @property
-    def private(self) -> bool:
-        """Whether noise is added."""
-        return self.privacy.mechanism != "none"
-
-    @property
-    def reproducible(self) -> bool:
-        """Whether what a run hides things with follows from its seed, so that it hides nothing."""
-        return self.privacy.noise_secret == "reproducible"
-
-    @property
     def secretive(self) -> bool:
         """Whether a run draws what nobody may guess, noise or masks, so that it needs a noise secret."""
         return not self.reproducible and (self.private or self.terms.hiding)
-
-    @property
-    def proved(self) -> bool:
-        """Whether a guarantee is proved for the noise, if there is any, and for what it is added to."""
-        return self.privacy.proved and self.terms.proved
-
-    @property
-    def bounded(self) -> bool:
-        """Whether the run's length is limited by something public."""
-        stop = self.stop
-        own = (self.algorithm.updates_per_node, self.terms.limit)
-        return any((stop.updates, stop.epochs, stop.virtual_seconds, *own))
 
     @property
     def ends_by_clock(self) -> bool:
@@ -453,16 +431,6 @@ class Experiment(Section):
     def disturbed(self) -> bool:
         """Whether nodes are away at times, or cut off from each other."""
         return self.away or bool(self.links.partitions)
-
-    @property
-    def rows_per_person(self) -> int:
-        """The number of examples of one person that a guarantee covers together."""
-        return 1 if self.budget is None else self.budget.rows_per_person or 1
-
-    @property
-    def delta(self) -> float:
-        """The delta at which guarantees are stated."""
-        return self.budget.delta if self.budget is not None else self.privacy.delta
 
 
 def _in_a_line(section: Mapping[str, Any]) -> str:
