@@ -55,19 +55,15 @@ def epsilon_so_far(problem: Problem[Any], ledgers: Iterable[Any]) -> float | Non
         return None
     rows = spec.rows_per_person
     if spread(problem.spec, problem.holdings):
-        return _joint_so_far(problem, {ledger.owner: ledger.counts for ledger in ledgers})
+        try:
+            return joint(problem, {ledger.owner: ledger.counts for ledger in ledgers}, _MOST_READINGS).epsilon
+        except SpecError:  # nodes are further apart now than their plans are
+            return None
     most = _undominated(ledger.counts for ledger in ledgers)
     if len(most) > _MOST_READINGS or not all(kind.mechanism.private for counts in most for kind in counts):
         return None
     worst = revealing(most, rows)
     return max((epsilon(counts, spec.delta, spec.privacy.relation, rows).epsilon for counts in worst), default=0.0)
-
-
-def _joint_so_far(problem: Problem[Any], counts: Mapping[str, Counts]) -> float | None:
-    try:
-        return joint(problem, counts, _MOST_READINGS).epsilon
-    except SpecError:  # nodes are further apart now than their plans are
-        return None
 
 
 def _undominated(all_counts: Iterable[Counts]) -> list[Counts]:
@@ -253,14 +249,10 @@ def quotas_of(problem: Problem[Any], stop: StopSettings) -> dict[str, int] | Non
 def _schedules(problem: Problem[Any], stop: StopSettings, quotas: dict[str, int] | None) -> dict[str, Schedule]:
     cut_short = stop.updates is not None or stop.virtual_seconds is not None
     if quotas is not None and not cut_short and not problem.spec.away:
-        return {name: _samplings(problem, name, quotas[name]) for name in problem.names}
+        taken = {name: problem.workload.counts(name, quotas[name]).items() for name in problem.names}
+        return {name: {problem.sampling(name, batch): n for batch, n in counts} for name, counts in taken.items()}
     counts = problem.dry_run(stop, quotas).counts
     return {name: {kind.sampling: n for kind, n in counts.get(name, {}).items()} for name in problem.names}
-
-
-def _samplings(problem: Problem[Any], name: str, updates: int) -> Schedule:
-    counts = problem.workload.counts(name, updates)
-    return {problem.sampling(name, batch): count for batch, count in counts.items()}
 
 
 def _counts(
