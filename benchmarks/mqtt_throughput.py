@@ -36,8 +36,7 @@ import numpy as np
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from gossamer.deployment.channel.sealed_frames import OVERHEAD
-from gossamer.deployment.channel.secure_channel import SecureChannel
+from gossamer.deployment.channel.secure_channel import OVERHEAD, SecureChannel
 from gossamer.keys.identity import Identity
 from gossamer.protocol.effects import Reject, Send
 from gossamer.protocol.events import Received, Stop
@@ -47,8 +46,15 @@ from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Arrived, Host, Input, Outcome, Wake
-from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings
-from gossamer.runtimes.mqtt.broker import HOST, EmbeddedBroker, LocalBroker, Mosquitto, ServerTls
+from gossamer.runtimes.mqtt.broker import (
+    HOST,
+    BrokerAddress,
+    EmbeddedBroker,
+    LocalBroker,
+    Mosquitto,
+    Tls,
+    TransportSettings,
+)
 from gossamer.runtimes.mqtt.certificates import Authority
 from gossamer.runtimes.mqtt.transport import MqttTransport
 from gossamer.runtimes.storage.store import SqliteStore
@@ -281,7 +287,7 @@ class Child:
         self.process.join(10.0)
 
 
-def make_certificates(folder: Path) -> ServerTls:
+def make_certificates(folder: Path) -> Tls:
     """Of an authority, a broker and one client; where the broker's are."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from tests.reference.certificates import client, written
@@ -289,7 +295,7 @@ def make_certificates(folder: Path) -> ServerTls:
     authority = Authority("benchmark")
     (folder / "authority.crt").write_bytes(authority.certificate)
     written(client(authority, "client"), folder, "client")
-    return ServerTls(folder / "authority.crt", *written(authority.server("broker", [HOST]), folder, "broker"))
+    return Tls(folder / "authority.crt", *written(authority.server("broker", [HOST]), folder, "broker"))
 
 
 def start_broker(name: str, folder: Path) -> LocalBroker:

@@ -11,9 +11,9 @@ from tests.reference.client_level import SERVER, ClientLevel, Update
 from tests.reference.side_kinds import Kept
 
 from gossamer.data.examples import Split
+from gossamer.faults.checks import Laboratory, WatchedSides
 from gossamer.faults.hosts import LinkedHosts, Reaper
-from gossamer.faults.schedules import SETTINGS, FaultSchedule
-from gossamer.faults.sides import Laboratory, WatchedSides
+from gossamer.faults.schedules import SETTINGS, FaultSchedule, Sieve
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.protocol.effects import Send
@@ -115,7 +115,7 @@ def killed(run: ClientLevel, world: str, seed: int, machine: Machine = Side) -> 
     sides = WatchedSides(open_pool(plans, SHARDS, OBJECTIVE, ZEROS, home, machine), charged, True)
     steps: list[Step] = []
     schedule = FaultSchedule.seeded(seed, [(*CLIENTS, SERVER)])
-    for_ever = any(math.isinf(sieve.end) for sieve in schedule.sieves)  # then a round need not end
+    for_ever = any(math.isinf(sieve.end) for sieve in schedule.of(Sieve))  # then a round need not end
     hosts = LinkedHosts(
         run.nodes(),
         sides,

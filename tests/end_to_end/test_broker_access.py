@@ -17,8 +17,15 @@ from tests.reference.certificates import client, written
 from tests.reference.mqtt_client import HOST, LONG, Client
 
 from gossamer.errors import SpecError
-from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings, topic
-from gossamer.runtimes.mqtt.broker import Mosquitto, ServerTls, access_list, mosquitto_config
+from gossamer.runtimes.mqtt.broker import (
+    BrokerAddress,
+    Mosquitto,
+    Tls,
+    TransportSettings,
+    access_list,
+    mosquitto_config,
+    topic,
+)
 from gossamer.runtimes.mqtt.certificates import Authority
 from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
 
@@ -60,7 +67,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     for node in ("a", "b", "unlisted"):
         written(client(ours, node), folder, node)
     written(client(other, "a"), folder, "forged")
-    tls = ServerTls(folder / "authority.crt", certificate, key)
+    tls = Tls(folder / "authority.crt", certificate, key)
     with Mosquitto(tls, access_list("run", ["a", "b"])) as broker:
         yield Federation(broker, folder)
 
@@ -144,7 +151,7 @@ def test_files_that_are_no_certificates(federation: Federation) -> None:
 
 
 def test_the_configuration() -> None:
-    tls = ServerTls(Path("/x/ca.crt"), Path("/x/broker.crt"), Path("/x/broker.key"))
+    tls = Tls(Path("/x/ca.crt"), Path("/x/broker.crt"), Path("/x/broker.key"))
     lines = mosquitto_config(8883, tls=tls, access=Path("/x/access"), largest_payload=5).splitlines()
     assert lines[0] == "listener 8883"
     for line in (

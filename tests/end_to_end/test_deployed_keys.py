@@ -14,8 +14,7 @@ from gossamer.algorithms.graph_federated.masking import MaskingServerNode
 from gossamer.algorithms.graph_federated.planning import samplings
 from gossamer.deployment.founding.founding import draft
 from gossamer.deployment.party.agreement import Agreed, RunTerms
-from gossamer.deployment.party.computing import deployed_computer
-from gossamer.deployment.party.data_side import SideFile
+from gossamer.deployment.party.data_side import SideFile, deployed_computer
 from gossamer.errors import DataError
 from gossamer.experiment.preparation.planning import plan_run, problem_of
 from gossamer.experiment.preparation.prepare import Prepared, prepare

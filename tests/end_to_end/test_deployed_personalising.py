@@ -16,7 +16,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.oracle.deployed import federation
 
 import gossamer as gs
-from gossamer.deployment.party.results import PERSONAL, write_results
+from gossamer.deployment.party.reporting import PERSONAL, write_results
 from gossamer.experiment.results.summarising import NOTE, personal_models
 from gossamer.privacy.guarantee_card import read_guarantee_card
 from gossamer.protocol.encoding import encode

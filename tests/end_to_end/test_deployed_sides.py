@@ -11,14 +11,14 @@ import pytest
 
 from gossamer.algorithms.plan import differing
 from gossamer.data.examples import Split
-from gossamer.deployment.party.computing import (
+from gossamer.deployment.party.data_side import (
+    SideFile,
     deployed_computer,
     deployed_epsilon,
     deployed_guarantees,
     drawn_by,
     side_with_queries,
 )
-from gossamer.deployment.party.data_side import SideFile
 from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.experiment.preparation.driving import NullObserver, drive
 from gossamer.experiment.preparation.planning import plan_run

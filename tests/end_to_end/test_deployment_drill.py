@@ -26,8 +26,8 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.reference.deployments import LONG, until
 from tests.reference.founded_broker import FoundedBroker, free_port
 
-from gossamer.deployment.founding.invitations import read_signed
 from gossamer.deployment.owner.policy import read_policy
+from gossamer.keys.invitations import read_signed
 from gossamer.runtimes.mqtt.broker import HOST, Mosquitto
 from gossamer.runtimes.storage.ledger import LedgerFile
 

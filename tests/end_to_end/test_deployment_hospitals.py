@@ -22,8 +22,8 @@ from tests.reference.founded_broker import FoundedBroker, free_port
 
 import gossamer as gs
 from gossamer.cli import main
-from gossamer.deployment.founding.invitations import read_signed
 from gossamer.experiment.preparation.prepare import prepare
+from gossamer.keys.invitations import read_signed
 from gossamer.parameters import pack
 from gossamer.runtimes.mqtt.broker import HOST, Mosquitto
 

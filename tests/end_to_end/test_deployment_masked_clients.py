@@ -21,8 +21,8 @@ from gossamer.algorithms.clients.client import SERVER, Fetch, Leave, Newest
 from gossamer.algorithms.masked_round import MaskingReply, Withdrawn
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import STATE, LocalFederation
+from gossamer.deployment.owner.owned_data import spendings
 from gossamer.deployment.owner.policy import read_policy
-from gossamer.deployment.owner.spending import spendings
 from gossamer.privacy.masking import Phase
 from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Received

@@ -38,8 +38,8 @@ from tests.reference.founded_broker import FoundedBroker, free_port
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import OUTPUT, LocalFederation
 from gossamer.deployment.founding.founding import found
-from gossamer.deployment.founding.invitations import invite, read_signed
 from gossamer.keys.identity import Identity
+from gossamer.keys.invitations import invite, read_signed
 from gossamer.protocol.events import Completed
 from gossamer.runtimes.mqtt.broker import HOST, EmbeddedBroker, Mosquitto
 from gossamer.runtimes.storage.store import SqliteStore

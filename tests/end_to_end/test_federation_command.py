@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from gossamer.cli import main
-from gossamer.cli.federation import output
-from gossamer.deployment.founding.invitations import read_signed
+from gossamer.cli.federation import actions
 from gossamer.keys.identity import Identity, PublicKey
+from gossamer.keys.invitations import read_signed
 
 pytestmark = pytest.mark.usefixtures("called_here")
 
@@ -132,7 +132,7 @@ def test_the_wheel_that_all_install_is_named_in_the_invitations(
         "0" * 64: f"not this installation's, which is {'0' * 64}",
     }
     for here, words in said.items():
-        monkeypatch.setattr(output, "installed_wheel", lambda here=here: here)
+        monkeypatch.setattr(actions, "installed_wheel", lambda here=here: here)
         assert main(["federation", "show", "f/a/invitation.yaml"]) == 0
         assert f"sha256 {wanted} (" in (shown := capsys.readouterr().out)
         assert words in shown

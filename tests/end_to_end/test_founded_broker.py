@@ -21,10 +21,9 @@ from tests.reference.mqtt_client import HOST, LONG, Client, talk
 from tests.reference.reissued import reissue
 
 from gossamer.deployment.founding.founding import found
-from gossamer.deployment.founding.invitations import read_signed
 from gossamer.keys.identity import Identity
-from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings, topic
-from gossamer.runtimes.mqtt.broker import Mosquitto
+from gossamer.keys.invitations import read_signed
+from gossamer.runtimes.mqtt.broker import BrokerAddress, Mosquitto, Tls, TransportSettings, topic
 from gossamer.runtimes.mqtt.certificates import Authority
 from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
 

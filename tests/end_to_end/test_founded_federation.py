@@ -18,7 +18,7 @@ from tests.reference.founded_broker import FoundedBroker, free_port
 from tests.reference.party_processes import all_ended, started
 
 from gossamer.cli import main
-from gossamer.deployment.founding.invitations import read_signed
+from gossamer.keys.invitations import read_signed
 from gossamer.runtimes.mqtt.broker import HOST, Mosquitto
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("called_here")]

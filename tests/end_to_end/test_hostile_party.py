@@ -20,12 +20,11 @@ from tests.reference.hostile_inputs import Junk
 
 from gossamer.algorithms.gossip.box import Answer, Offer
 from gossamer.cli.federation.local_federation import LocalFederation
-from gossamer.deployment.founding.invitations import parse_invitation
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.keys.identity import Identity
+from gossamer.keys.invitations import parse_invitation
 from gossamer.protocol.frames import Data
-from gossamer.runtimes.mqtt.addresses import BrokerAddress
-from gossamer.runtimes.mqtt.broker import EmbeddedBroker
+from gossamer.runtimes.mqtt.broker import BrokerAddress, EmbeddedBroker
 from gossamer.runtimes.mqtt.transport import MqttTransport
 from gossamer.vectors import Public, Released
 

@@ -13,11 +13,10 @@ from safetensors.numpy import save
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from gossamer.cli import main
-from gossamer.deployment.founding.invitations import read_signed
-from gossamer.deployment.party.agreement import RunTerms
-from gossamer.deployment.party.joining import PartyOptions, accept
+from gossamer.deployment.party.agreement import PartyOptions, RunTerms, accept
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.specs.reading import read_text, write_spec
+from gossamer.keys.invitations import read_signed
 
 pytestmark = pytest.mark.usefixtures("called_here")
 

@@ -18,11 +18,9 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.reference.founded_broker import free_port
 from tests.reference.mqtt_client import HOST, LONG, Client, talk
 
-from gossamer.deployment.founding.founding import found
-from gossamer.deployment.founding.invitations import read_signed
-from gossamer.deployment.founding.shared_broker import join, share
-from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings, topic
-from gossamer.runtimes.mqtt.broker import LocalBroker, Mosquitto
+from gossamer.deployment.founding.founding import found, join, share
+from gossamer.keys.invitations import read_signed
+from gossamer.runtimes.mqtt.broker import BrokerAddress, LocalBroker, Mosquitto, Tls, TransportSettings, topic
 from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
 
 pytestmark = [

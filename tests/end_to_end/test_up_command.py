@@ -14,8 +14,8 @@ from gossamer.cli import main
 from gossamer.data.columns import TargetRange
 from gossamer.data.datasets import blank_dataset
 from gossamer.data.settings import DatasetSettings
+from gossamer.deployment.owner.owned_data import spendings
 from gossamer.deployment.owner.policy import read_policy
-from gossamer.deployment.owner.spending import spendings
 from gossamer.deployment.party.data import load_party_split
 from gossamer.deployment.party.data_side import planned_divergence
 from gossamer.experiment.specs.reading import parse_spec
@@ -41,7 +41,7 @@ def test_the_policies_it_writes_have_room_for_the_run(tmp_path: Path, delta: str
         (shown,) = spendings(policy)
         assert shown.budget is not None
         assert shown.left is not None
-        asked = planned_divergence(made.prepared, made.plan, name, shown.budget.order, shown.budget.relation)
+        asked = planned_divergence(made.plan, name, shown.budget.order, shown.budget.relation)
         # A thousandth of epsilon is for rounding it to four digits.
         assert 0 <= shown.left - asked <= 2e-3 * shown.budget.epsilon
 

@@ -25,9 +25,9 @@ from tests.oracle.handles import KnownRandomness, known_randomness
 from tests.oracle.specs import SPECS
 
 from gossamer.cli.federation.local_federation import DATA, POLICY, STATE, LocalFederation
+from gossamer.deployment.party.agreement import Invited, PartyOptions, accept
 from gossamer.deployment.party.data_side import DataHeld
-from gossamer.deployment.party.joining import Invited, PartyOptions, accept
-from gossamer.deployment.party.results import write_results
+from gossamer.deployment.party.reporting import write_results
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import RunWarning
 from gossamer.experiment.preparation.driving import NullObserver, drive

@@ -17,12 +17,11 @@ from tests.reference.failing import first_failure
 from tests.reference.graph_slow import noise_factor
 from tests.sampling import examples
 
-from gossamer.deployment.party import computing
-from gossamer.deployment.party.computing import deployed_computer
+from gossamer.deployment.party import data_side
+from gossamer.deployment.party.data_side import deployed_computer
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.specs.reading import parse_spec
-from gossamer.faults.specs import SmallRun, small_runs
-from gossamer.faults.trials import Ledgers, Trial
+from gossamer.faults.trials import Ledgers, SmallRun, Trial, small_runs
 from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.filled import TimedPool
@@ -214,7 +213,7 @@ def test_no_seed_of_faults_fails_where_each_party_opens_its_own_side(
     name: str, kinds: set[type], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Answers to samples have a deadline, and are computed on as many examples for each."""
-    monkeypatch.setattr(computing, "Deployed", Killable)
+    monkeypatch.setattr(data_side, "Deployed", Killable)
     Apart.opened = []
     trial = apart(name)
     seeds = range(examples(16))
@@ -235,7 +234,7 @@ def test_a_client_that_does_not_count_what_it_hands_over_is_found(monkeypatch: p
 
 
 def test_a_timed_side_that_does_not_charge_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(computing, "Deployed", Killable)
+    monkeypatch.setattr(data_side, "Deployed", Killable)
     monkeypatch.setattr(Side, "charge", lambda self, receipt: self.releases + 1)
     Apart.opened = []
     failure = first_failure(apart("gossip"), range(4))

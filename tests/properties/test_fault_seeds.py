@@ -137,11 +137,11 @@ def test_planted_bugs_are_found_and_shortened(bug: str) -> None:
 def test_seeds_have_faults_of_every_kind_and_runs_are_small() -> None:
     """Of 200 seeds: some of each kind, and crashes at any instant, with torn writes, for ever too."""
     schedules = [trial("gossip").schedule(seed) for seed in range(200)]
-    crashes = [crash for schedule in schedules for crash in schedule.crashes]
+    crashes = [crash for schedule in schedules for crash in schedule.of(Crash)]
     fates = [fault for schedule in schedules for fault in schedule.faults if isinstance(fault, Fate)]
     assert {len(fate.delays) for fate in fates} == {0, 1, 2}
     assert any(isinstance(fault, NetworkPartition) for schedule in schedules for fault in schedule.faults)
-    sieves = [sieve for schedule in schedules for sieve in schedule.sieves]
+    sieves = [sieve for schedule in schedules for sieve in schedule.of(Sieve)]
     assert {sieve.loses for sieve in sieves} == {"messages", "acknowledgements", 120}
     assert {math.isinf(sieve.end) for sieve in sieves} == {True, False}
     assert any(isinstance(fault, OldCopy) for schedule in schedules for fault in schedule.faults)
@@ -228,7 +228,7 @@ def test_shortening_moves_a_crash_that_others_only_put_off() -> None:
 
     def fails(schedule: FaultSchedule) -> bool:
         lost = sum(isinstance(fault, Fate) for fault in schedule.faults)
-        return any(crash.event == 10 + lost for crash in schedule.crashes)
+        return any(crash.event == 10 + lost for crash in schedule.of(Crash))
 
     long = FaultSchedule((*(Fate(n) for n in range(12)), Crash(22, instant=4), Crash(40)))
     assert fails(long)

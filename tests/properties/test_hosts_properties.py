@@ -98,7 +98,7 @@ def test_runs_end_and_nobody_is_charged_beyond_lost_work(contract: AlgorithmCont
     assert set(hosts.finished) == set(hosts.hosts)
     assert not hosts.rejected
     asked = {name: count for name, count in computer.asked.items() if name in contract.names}
-    assert max(asked.values()) <= contract.quota + len(schedule.crashes)
+    assert max(asked.values()) <= contract.quota + len(schedule.of(Crash))
 
 
 def test_a_host_from_its_journal_is_the_host() -> None:

@@ -22,8 +22,8 @@ from tests.reference.side_scripts import Runner, Script, known_randomness
 from tests.sampling import examples
 
 from gossamer.data.examples import Split
-from gossamer.faults.sides import Laboratory
-from gossamer.faults.sides import renew as renewed
+from gossamer.faults.checks import Laboratory
+from gossamer.faults.checks import renew as renewed
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise

@@ -27,8 +27,8 @@ from gossamer.algorithms.graph_federated.masking import unit_of
 from gossamer.algorithms.graph_federated.settings import Sampling
 from gossamer.data.examples import Split
 from gossamer.errors import GossamerError
-from gossamer.faults.sides import Laboratory
-from gossamer.faults.sides import renew as renewed
+from gossamer.faults.checks import Laboratory
+from gossamer.faults.checks import renew as renewed
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.masking import MaskingServer, Phase
 from gossamer.privacy.masking.messages import REPLIES, MaskedVector, packed, unpacked

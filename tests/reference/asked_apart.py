@@ -12,8 +12,7 @@ import numpy as np
 from tests.end_to_end.test_deployed_sides import own, signing_of
 
 from gossamer.algorithms.graph_federated.planning import samplings
-from gossamer.deployment.party.computing import deployed_computer
-from gossamer.deployment.party.data_side import SideFile
+from gossamer.deployment.party.data_side import SideFile, deployed_computer
 from gossamer.errors import TooFewAgents
 from gossamer.experiment.preparation.planning import plan_run, problem_of
 from gossamer.experiment.preparation.prepare import Prepared, Sources, prepare, sides_of

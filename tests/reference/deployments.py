@@ -23,17 +23,16 @@ import numpy as np
 from gossamer.algorithms.context import InFlight
 from gossamer.cli.federation.local_federation import DATA, POLICY, STATE, LocalFederation
 from gossamer.deployment.founding.federation_spec import own_code
-from gossamer.deployment.founding.invitations import parse_invitation
 from gossamer.deployment.owner.policy import read_policy
-from gossamer.deployment.party.agreement import Agreed, RunTerms
+from gossamer.deployment.party.agreement import Agreed, PartyOptions, RunTerms, accept
 from gossamer.deployment.party.data_side import DataHeld
-from gossamer.deployment.party.joining import PartyOptions, accept
 from gossamer.deployment.party.state_folder import ENDED, StateFolder
 from gossamer.errors import CallerError
 from gossamer.experiment.specs.reading import read_text
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.keys.identity import Identity
+from gossamer.keys.invitations import parse_invitation
 from gossamer.privacy.unit_tasks import CuratedSum, step_of
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.encoding import decode, encode

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gossamer.deployment.founding.invitations import read_signed
+from gossamer.keys.invitations import read_signed
 from gossamer.runtimes.mqtt.broker import HOST, LocalBroker, Mosquitto
 
 

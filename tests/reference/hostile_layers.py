@@ -23,7 +23,7 @@ from tests.reference.hostile_nodes import HostileMembers
 from tests.reference.linked_peers import SETTINGS, Linked
 
 from gossamer.algorithms.gossip.box import Answer, Offer
-from gossamer.deployment.peers.payloads import Heartbeat, encode_content
+from gossamer.deployment.peers.peers import Heartbeat, encode_content
 from gossamer.deployment.peers.record import PeerLimits
 from gossamer.errors import PeerError
 from gossamer.privacy.unit_tasks import MaskingStep

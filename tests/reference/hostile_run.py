@@ -13,8 +13,7 @@ from tests.reference.hostile_inputs import Junk
 from tests.reference.hostile_nodes import HostileMembers
 from tests.reference.linked_peers import RUN, identity, member
 
-from gossamer.deployment.peers.payloads import Heartbeat, encode_content
-from gossamer.deployment.peers.peers import Peers, PeerSettings
+from gossamer.deployment.peers.peers import Heartbeat, Peers, PeerSettings, encode_content
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Compute, Finish, Reject, Release
 from gossamer.protocol.encoding import Buffer

@@ -7,7 +7,7 @@ from typing import Any
 
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.keys.identity import Identity
-from gossamer.keys.membership import Member
+from gossamer.keys.invitations import Member
 from gossamer.protocol.frames import Frame
 
 RUN = "0" * 31 + "7"

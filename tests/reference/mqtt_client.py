@@ -8,7 +8,7 @@ import ssl
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from gossamer.runtimes.mqtt.addresses import Tls
+from gossamer.runtimes.mqtt.broker import Tls
 from gossamer.runtimes.mqtt.transport import MqttTransport
 
 HOST, LONG = "127.0.0.1", 15.0

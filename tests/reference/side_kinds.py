@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.data.examples import Split
-from gossamer.faults.sides import Laboratory
+from gossamer.faults.checks import Laboratory
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.masking import MaskingServer
 from gossamer.privacy.masking.messages import REPLIES, MaskedVector, packed, unpacked

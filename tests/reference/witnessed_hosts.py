@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gossamer.faults.checks import Laboratory
 from gossamer.faults.hosts import LinkedHosts
-from gossamer.faults.sides import Laboratory
 from gossamer.faults.trials import Ledgers, Trial
 from gossamer.keys.identity import Identity
 from gossamer.protocol.encoding import decode, encode

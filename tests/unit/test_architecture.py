@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "strict_yaml": "bounded errors",
     **dict.fromkeys(("vectors", "parameters"), "arrays vectors"),
     "protocol": "errors vectors",
-    "keys": "errors extras files protocol",
+    "keys": "bounded errors extras files protocol strict_yaml",
     "registering": "errors section",
     "topology": f"{BASE} registering",
     "data": f"{BASE} files strict_yaml registering",
@@ -206,9 +206,8 @@ def test_there_are_no_circles(types: bool) -> None:
 
 KNOWN = {
     ("imports of an algorithm", "algorithms/mapa/box.py"): "MAPA is edge-cloud learning with a schedule of stages",
-    ("the kind of a plan, side or task by its class", "deployment/party/computing.py"): "a pool without deadlines",
-    ("the kind of a plan, side or task by its class", "deployment/party/tasks.py"): "an effect is told from others",
-    ("the kind of a plan, side or task by its class", "faults/hosts.py"): "an effect is told from others",
+    ("the kind of a plan, side or task by its class", "deployment/party/data_side.py"): "a pool without deadlines",
+    ("the kind of a plan, side or task by its class", "deployment/party/loop.py"): "an effect is told from others",
     ("its name as a literal", "runtimes/ray_extra.py"): "Ray's own word for this machine",
 }
 """Places that know an algorithm or a kind though they are not about it, and why."""

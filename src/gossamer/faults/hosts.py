@@ -14,16 +14,17 @@ from __future__ import annotations
 import copy
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from gossamer.faults.schedules import SETTINGS, Crash, FaultSchedule, OldCopy
+from gossamer.faults.schedules import SETTINGS, Crash, FaultSchedule, OldCopy, Sieve
 from gossamer.protocol.effects import Compute, Finish, Interrupt, Record, Reject, Release, Request, Update
 from gossamer.protocol.encoding import Buffer, decode, encode
 from gossamer.protocol.events import Event
-from gossamer.protocol.frames import Data, Frame
+from gossamer.protocol.frames import Data
 from gossamer.protocol.link import Link, counters_of, forgotten
 from gossamer.protocol.messages import may_hear
 from gossamer.protocol.node import Node
@@ -33,6 +34,13 @@ from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Outcome, Wake
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
+
+_ASK: Mapping[type[Any], Callable[..., None]] = {
+    Compute: Computations.compute,
+    Release: Computations.release,
+    Update: Computations.update,
+    Interrupt: Computations.interrupt,
+}
 
 # A journal in memory, for tests of crashes in virtual time.
 
@@ -156,7 +164,7 @@ class LinkedHosts:
         watch: Callable[[Step], None] | None = None,
         reaper: Reaper | None = None,
         kind: type[Host] = Host,
-        tell: Callable[[str], None] | None = None,
+        tell: Callable[[str], object] = lambda line: None,
         contacts: Mapping[str, Sequence[str]] | None = None,
         alone_after: float = math.inf,
     ) -> None:
@@ -165,22 +173,13 @@ class LinkedHosts:
         self.units, self.watch, self.kind, self.tell = units or {}, watch, kind, tell
         self.reaper = reaper or Reaper()
         self.contacts, self.alone_after = contacts or {}, alone_after
-        self.faults, self.crashes = schedule.links, {crash.event: crash for crash in schedule.crashes}
+        self.faults, self.crashes = schedule.links, {crash.event: crash for crash in schedule.of(Crash)}
         self.journals = {name: MemoryJournal(reaper=self.reaper) for name in nodes}
         self.hosts = {name: self._host(name, self.journals[name]) for name in nodes}
         numbers = {name: number for number, name in enumerate(nodes)}
         speeds = speeds or Speeds(SpeedSettings(), len(nodes), 0)
-        self._computations = Computations(
-            computer,
-            speeds,
-            numbers,
-            1,
-            Counters(),
-            self._schedule_task,
-            self._answered,
-            lambda name, record: None,
-            Activity(nodes, 0.0),
-        )
+        happens = self._schedule_task, self._answered, lambda name, record: None
+        self._computations = Computations(computer, speeds, numbers, 1, Counters(), *happens, Activity(nodes, 0.0))
         self.rejected: list[Reject] = []
         self.asked: list[str] = []  # whose data side the last step asked
         self.believed: list[tuple[str, Mapping[str, Link]]] = []  # old copies of which no peer knew better, with links
@@ -199,7 +198,7 @@ class LinkedHosts:
         self._alarms: dict[str, float] = {}
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._scheduled = 0
-        for copied in schedule.copies:
+        for copied in schedule.of(OldCopy):
             self._push(copied.copied, partial(self._set_copy_aside, copied))
         for number, name in enumerate(nodes):
             self._at(0.1 * number, name, partial(self._open, name))
@@ -298,33 +297,31 @@ class LinkedHosts:
             self._doomed[name] = crash
             self.last_fault = self.now
             self.reaper.left = crash.instant
-        try:
+        with self._may_die(name):
             do()
-            if self._inboxes[name]:
-                if self.now >= self._busy[name]:
-                    self._turn(name)
-                else:
-                    self._push(self._busy[name], self._late_turn(name, self._lives[name]))
+            if self._inboxes[name] and self.now >= self._busy[name]:
+                self._turn(name)
+            elif self._inboxes[name]:
+                self._push(self._busy[name], partial(self._late_turn, name, self._lives[name]))
             elif name in self._doomed:
                 raise Killed("waiting")
+
+    def _late_turn(self, name: str, life: int) -> None:
+        if name not in self.away and self._lives[name] == life and self._inboxes[name]:
+            if (crash := self._doomed.get(name)) is not None:
+                self.reaper.left = crash.instant
+            with self._may_die(name):
+                self._turn(name)
+
+    @contextmanager
+    def _may_die(self, name: str) -> Iterator[None]:
+        """What a process does inside, which may be the last that it does."""
+        try:
+            yield
         except Killed as killed:
             self._die(name, str(killed))
         finally:
             self.reaper.left = None
-
-    def _late_turn(self, name: str, life: int) -> Callable[[], None]:
-        def turn() -> None:
-            if name not in self.away and self._lives[name] == life and self._inboxes[name]:
-                if (crash := self._doomed.get(name)) is not None:
-                    self.reaper.left = crash.instant
-                try:
-                    self._turn(name)
-                except Killed as killed:
-                    self._die(name, str(killed))
-                finally:
-                    self.reaper.left = None
-
-        return turn
 
     def _open(self, name: str) -> None:
         now = self._clock(name)
@@ -351,8 +348,7 @@ class LinkedHosts:
         self._set_alarm(name)
 
     def _set_alarm(self, name: str) -> None:
-        due = self._due(name)
-        if due < self._alarms.get(name, math.inf):
+        if (due := self._due(name)) < self._alarms.get(name, math.inf):
             due = self._alarms[name] = max(due, self.now)
             life = self._lives[name]
             self._push(due, lambda: self._ring(name, life))
@@ -384,8 +380,7 @@ class LinkedHosts:
             case Reject():
                 self.rejected.append(outcome)
             case Record(noted, value):
-                if self.tell is not None:
-                    self.tell(f"{self.now:.2f} s: {name} notes {noted} {value:g}")
+                self.tell(f"{self.now:.2f} s: {name} notes {noted} {value:g}")
             case Finish():
                 pass
             case _:
@@ -403,15 +398,7 @@ class LinkedHosts:
 
     def _ask(self, name: str, effect: Request) -> None:
         self.asked.append(name)
-        match effect:
-            case Compute():
-                self._computations.compute(name, effect, self.now)
-            case Release():
-                self._computations.release(name, effect, self.now)
-            case Update():
-                self._computations.update(name, effect, self.now)
-            case Interrupt():
-                self._computations.interrupt(name, effect, self.now)
+        _ASK[type(effect)](self._computations, name, effect, self.now)
 
     def _set_copy_aside(self, copied: OldCopy) -> None:
         journal = self.journals[copied.party].copy()
@@ -425,28 +412,20 @@ class LinkedHosts:
         if not lost:
             self.believed.append((name, links))
         self._copied[name] = self.last_fault = self.now + 1.0
-        if self.tell is not None:
-            self.tell(f"{self.now:.2f} s: an old copy of {name} answers: {lost or 'nobody knows more than it does'}")
-
-    def _loses(self, name: str, to: str, frame: Frame) -> bool:
-        """Whether a frame is lost to a sieve, or to a copy of either end."""
-        copied = any(self.now < self._copied.get(end, -math.inf) for end in (name, to))
-        return copied or any(sieve.stops(name, frame, self.now) for sieve in self.schedule.sieves)
+        self.tell(f"{self.now:.2f} s: an old copy of {name} answers: {lost or 'nobody knows more than it does'}")
 
     def _transmit(self, name: str, to: str, arrived: Arrived) -> None:
         index = self.frames
         self.frames += 1
         delays = self.faults.delays(index, name, to, self.now)
-        delays = () if self._loses(name, to, arrived.frame) else delays
+        copied = any(self.now < self._copied.get(end, -math.inf) for end in (name, to))  # of either end
+        if copied or any(sieve.stops(name, arrived.frame, self.now) for sieve in self.schedule.of(Sieve)):
+            delays = ()
         if delays != (self.faults.delay,):
             self.last_fault = max(self.last_fault, self.now, *(self.now + delay for delay in delays))
-            if self.tell is not None:
-                content = arrived.frame.message if isinstance(arrived.frame, Data) else arrived.frame
-                after = " and ".join(f"after {delay:g} s" for delay in delays)
-                self.tell(
-                    f"{self.now:.2f} s: frame {index}, {name} to {to}, {type(content).__name__}: "
-                    f"{'arrives ' + after if delays else 'lost'}"
-                )
+            content = arrived.frame.message if isinstance(arrived.frame, Data) else arrived.frame
+            fate = "arrives " + " and ".join(f"after {delay:g} s" for delay in delays) if delays else "lost"
+            self.tell(f"{self.now:.2f} s: frame {index}, {name} to {to}, {type(content).__name__}: {fate}")
         for delay in delays:
             self._at(self.now + delay, to, lambda: self._inboxes[to].append((arrived, self._clock(to))))
 
@@ -474,10 +453,9 @@ class LinkedHosts:
         self.hosts[name] = back = self._host(name, journal)
         if expected is not None:
             assert encode(back.state()) == encode(expected.state()), f"{name} comes back as another"
-        if self.tell is not None:
-            torn = f", {kept} of {staged} staged entries reached the disk" if staged else ""
-            ever = "for ever" if math.isinf(crash.away) else f"for {crash.away:g} s"
-            self.tell(f"{self.now:.2f} s: event {self.events}, {name} killed before {doing}{torn}; away {ever}")
+        torn = f", {kept} of {staged} staged entries reached the disk" if staged else ""
+        ever = "for ever" if math.isinf(crash.away) else f"for {crash.away:g} s"
+        self.tell(f"{self.now:.2f} s: event {self.events}, {name} killed before {doing}{torn}; away {ever}")
         if not math.isinf(crash.away):
             self._push(self.now + crash.away, lambda: self._restart(name))
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -164,6 +164,7 @@ class OldCopy:
 
 
 Fault = Fate | Crash | NetworkPartition | Sieve | OldCopy
+_Fault = TypeVar("_Fault", bound=Fault)
 
 
 @dataclass(frozen=True)
@@ -196,28 +197,13 @@ class FaultSchedule:
     @cached_property
     def links(self) -> Faults:
         """Fates of frames."""
-        fates = {fault.frame: fault.delays for fault in self.faults if isinstance(fault, Fate)}
-        usual = Faults()
-        return replace(
-            usual,
-            fates=tuple(fates.get(number, (usual.delay,)) for number in range(max(fates, default=-1) + 1)),
-            partitions=tuple(fault for fault in self.faults if isinstance(fault, NetworkPartition)),
-        )
+        known = {fault.frame: fault.delays for fault in self.of(Fate)}
+        fates = (known.get(number, (Faults.delay,)) for number in range(max(known, default=-1) + 1))
+        return Faults(tuple(fates), self.of(NetworkPartition))
 
-    @property
-    def sieves(self) -> tuple[Sieve, ...]:
-        """Rule of what a broker passes, and what not."""
-        return tuple(fault for fault in self.faults if isinstance(fault, Sieve))
-
-    @property
-    def copies(self) -> tuple[OldCopy, ...]:
-        """Old copies that are started."""
-        return tuple(fault for fault in self.faults if isinstance(fault, OldCopy))
-
-    @property
-    def crashes(self) -> tuple[Crash, ...]:
-        """Crashes of processes."""
-        return tuple(fault for fault in self.faults if isinstance(fault, Crash))
+    def of(self, kind: type[_Fault]) -> tuple[_Fault, ...]:
+        """Faults of one kind."""
+        return tuple(fault for fault in self.faults if isinstance(fault, kind))
 
     @classmethod
     def seeded(cls, seed: int, variants: Sequence[Sequence[str]] = ((),)) -> FaultSchedule:
@@ -315,7 +301,7 @@ def shortened(schedule: FaultSchedule, fails: Any, variants: int = 1) -> FaultSc
 
 def _alone(schedule: FaultSchedule, variants: int) -> Iterator[FaultSchedule]:
     """Each of its crashes, and nothing else, at each event of each run; and killed late, with nothing staged kept."""
-    kinds = [kind for crash in schedule.crashes for kind in (crash, replace(crash, instant=_LATE, kept=0))]
+    kinds = [kind for crash in schedule.of(Crash) for kind in (crash, replace(crash, instant=_LATE, kept=0))]
     for variant, event, crash in itertools.product(range(variants), range(1, EVENTS), kinds):
         yield replace(schedule, faults=(replace(crash, event=event),), variant=variant)
 

@@ -358,7 +358,7 @@ def _short(value: float) -> float:
 # Budgets
 
 SPENDING = "spending.json"
-"""The owner's, in a deployed party's state folder (`gossamer.deployment.party.results.SPENDING`)."""
+"""The owner's, in a deployed party's state folder (`gossamer.deployment.party.reporting.SPENDING`)."""
 _MOST = 30
 
 

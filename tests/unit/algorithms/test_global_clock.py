@@ -19,7 +19,7 @@ from gossamer.errors import SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import nodes_of, prepare
 from gossamer.experiment.specs.reading import read_text, write_spec
-from gossamer.faults.specs import small_runs
+from gossamer.faults.trials import small_runs
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

@@ -14,8 +14,7 @@ from gossamer.cli.main import main
 from gossamer.cli.runs import simulate_faults as command
 from gossamer.experiment.specs.reading import parse_spec, read_spec
 from gossamer.experiment.specs.spec import Experiment
-from gossamer.faults.specs import small_runs
-from gossamer.faults.trials import Trial
+from gossamer.faults.trials import Trial, small_runs
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 GOSSIP = str(EXAMPLES / "digits-gossip.yaml")

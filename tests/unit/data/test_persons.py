@@ -22,15 +22,13 @@ from gossamer.cli.main import main
 from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.examples import Split, check_persons
 from gossamer.data.partition import ByPerson, Iid, partition
-from gossamer.deployment.founding.invitations import read_signed
-from gossamer.deployment.owner.policy import read_policy
-from gossamer.deployment.owner.policy_rules import refusals
-from gossamer.deployment.party.agreement import Agreed, RunTerms
+from gossamer.deployment.owner.policy import read_policy, refusals
+from gossamer.deployment.party.agreement import Agreed, RunTerms, asked
 from gossamer.deployment.party.data import load_party_split, write_party_file
-from gossamer.deployment.party.joining import asked
 from gossamer.errors import BudgetUnreachable, DataError, RunWarning, SpecError
 from gossamer.experiment.preparation.planning import plan_run, problem_of
 from gossamer.experiment.preparation.prepare import Prepared, prepare
+from gossamer.keys.invitations import read_signed
 from gossamer.privacy.accounting.accountants import epsilon, joint_epsilon
 from gossamer.privacy.accounting.planner import calibrate_jointly, gaussian_family
 from gossamer.privacy.mechanisms import NeighboringRelation

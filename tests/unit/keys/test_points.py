@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from tests.unit.verify.chains import stored, written
 
 import gossamer
-from gossamer.deployment.channel.session_keys import Ephemeral
+from gossamer.deployment.channel.secure_channel import Ephemeral
 from gossamer.errors import PeerError
 from gossamer.keys.errors import IdentityError
 from gossamer.keys.identity import Identity, PublicKey, agreement_key, signing_key

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.deployment.peers.payloads import Counters, Heartbeat, decode_content, decode_noted, encode_content, noted
+from gossamer.deployment.peers.peers import Counters, Heartbeat, decode_content, decode_noted, encode_content, noted
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Elapsed
 from gossamer.protocol.frames import Acknowledge, Chunk, Data, Progress, decode_frame, encode_frame

@@ -16,8 +16,7 @@ from tests.reference.asked_apart import Party, added
 
 from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedavg.settings import public_cohorts
-from gossamer.deployment.party.computing import deployed_computer
-from gossamer.deployment.party.data_side import SideFile
+from gossamer.deployment.party.data_side import SideFile, deployed_computer
 from gossamer.errors import BudgetSpent
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare

@@ -13,7 +13,7 @@ from gossamer.cli.printing import print_json, say, table
 from gossamer.errors import counted
 
 if TYPE_CHECKING:
-    from gossamer.deployment.owner.spending import Spending
+    from gossamer.deployment.owner.owned_data import Spending
 
 
 def data_options(command: CommandParser) -> None:
@@ -73,8 +73,8 @@ def _add_common(command: argparse.ArgumentParser) -> None:
 
 def show_command(options: argparse.Namespace) -> int:
     """Print what was spent."""
+    from gossamer.deployment.owner.owned_data import spendings
     from gossamer.deployment.owner.policy import read_policy
-    from gossamer.deployment.owner.spending import spendings
 
     policy = read_policy(options.policy)
     found = spendings(policy)
@@ -89,8 +89,7 @@ def show_command(options: argparse.Namespace) -> int:
 
 def update_command(options: argparse.Namespace) -> int:
     """Accept a data set as it is."""
-    from gossamer.deployment.owner.ledger_key import key_path
-    from gossamer.deployment.owner.owned_data import OwnedData
+    from gossamer.deployment.owner.owned_data import OwnedData, key_path
     from gossamer.deployment.owner.policy import read_policy
 
     policy = read_policy(options.policy)
@@ -119,7 +118,7 @@ def update_command(options: argparse.Namespace) -> int:
 
 def backup_command(options: argparse.Namespace) -> int:
     """Copy the ledger and its key."""
-    from gossamer.deployment.owner.ledger_key import back_up, key_path
+    from gossamer.deployment.owner.owned_data import back_up, key_path
     from gossamer.deployment.owner.policy import read_policy
 
     ledger, copy = read_policy(options.policy).ledger_path, options.out

@@ -7,6 +7,7 @@ party's own folder.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import multiprocessing
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import yaml
@@ -25,58 +26,59 @@ import yaml
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.sample_noise import spread
 from gossamer.arrays import FloatArray
+from gossamer.cli.logs import LOG, live
+from gossamer.cli.printing import epsilon, print_json, say, table, warn, wrapped
 from gossamer.data.examples import Split
-from gossamer.deployment.founding.federation_spec import check_scale, own_code
+from gossamer.deployment.founding.federation_spec import check_scale, left_out, own_code
 from gossamer.deployment.founding.founding import found
-from gossamer.deployment.founding.invitations import Invitation, read_signed
 from gossamer.deployment.founding.layout import START
 from gossamer.deployment.party.agreement import Agreed, RunTerms
 from gossamer.deployment.party.data import shard_settings, write_party_file
 from gossamer.deployment.party.data_side import planned_divergence
+from gossamer.deployment.party.reporting import tested
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.errors import CallerError, SpecError
+from gossamer.errors import CallerError, GossamerError, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
-from gossamer.experiment.results.observing import fit_figures
+from gossamer.experiment.results.observing import fit_warnings
+from gossamer.experiment.results.results_folder import to_json
+from gossamer.experiment.results.summarising import all_finite, card_of, initial_loss, troubles, worse
 from gossamer.experiment.specs.reading import write_spec
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.files import for_owner, write_own
 from gossamer.interrupts import orderly
-from gossamer.keys.membership import AGENT
+from gossamer.keys.invitations import AGENT, Invitation, read_signed
 from gossamer.privacy.accounting.renyi import renyi_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.sampling import without_late
 from gossamer.protocol.node import Node
+from gossamer.report.serving import Door
+from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
 from gossamer.runtimes.storage.store import SqliteStore
+from gossamer.trained.card import ARRAYS, saved
+from gossamer.trained.card import FILE as CARD
 
 # Policies of a federation on one machine: what owners would write who want just this run.
 
 ORDERS = range(2, 129)
 
 
-class PartyRequest(NamedTuple):
-    """Request to one party: a run as a simulation has it, and its invitation."""
-
-    prepared: Prepared
-    plan: Plan
-    invitation: Invitation
-    name: str
-
-
-def policy_for(asked: PartyRequest, data: str) -> str:
-    """Policy of the owner of a party's data, which lie in the file ``data``."""
-    spec, plan, name = asked.prepared.experiment, asked.plan, asked.name
-    rule = {"path": data, "delta": spec.delta, "relation": str(_relation(asked)), **_budget(asked)}
+def policy_for(prepared: Prepared, plan: Plan, invitation: Invitation, name: str) -> str:
+    """Policy of the owner of a party's data: for the run as a simulation has it, and its invitation."""
+    spec = prepared.experiment
+    # Examples of whole clients are accounted for by one relation alone.
+    relation = NeighboringRelation.REPLACE_ONE if spec.terms.unit == "client" else spec.privacy.relation
+    rule = {"path": DATA, "delta": spec.delta, "relation": str(relation), **_budget(prepared, plan, name, relation)}
     rule |= {"accept_weak": True} if spec.privacy.accept_weak else {}
     rules: dict[str, Any] = {
         "data": {name: rule},
-        "organisers": [asked.invitation.organiser.fingerprint],
+        "organisers": [invitation.organiser.fingerprint],
         "algorithms": [spec.algorithm.name],
         "smallest_noise_multiplier": 0.0,
     }
     if code := own_code(spec):
         rules |= {"modules": code}
-    scope, members = plan.side(name).trusted.scope, {member.name: member for member in asked.invitation.members}
+    scope, members = plan.side(name).trusted.scope, {member.name: member for member in invitation.members}
     if scope and members[name].role == AGENT:
         rules |= {"trust_own_server": True, "smallest_sum": 1}
     elif scope:
@@ -90,21 +92,11 @@ def policy_for(asked: PartyRequest, data: str) -> str:
     return "# The owner of this party's data allows one run, and no more.\n" + yaml.safe_dump(rules, sort_keys=False)
 
 
-def _relation(asked: PartyRequest) -> NeighboringRelation:
-    """Relation by which examples are accounted for: those of whole clients take one alone."""
-    spec = asked.prepared.experiment
-    return NeighboringRelation.REPLACE_ONE if spec.terms.unit == "client" else spec.privacy.relation
-
-
-def _budget(asked: PartyRequest) -> dict[str, float]:
+def _budget(prepared: Prepared, plan: Plan, name: str, relation: NeighboringRelation) -> dict[str, float]:
     """An order, and the epsilon that the run's plan takes of a budget that is kept at that order."""
-    delta, relation = asked.prepared.experiment.delta, _relation(asked)
-    found = [
-        # The share of delta that a Renyi filter has.
-        (renyi_epsilon(order, spent, without_late(delta) / 2), float(order))
-        for order in ORDERS
-        if math.isfinite(spent := planned_divergence(asked.prepared, asked.plan, asked.name, order, relation))
-    ]
+    left = without_late(prepared.experiment.delta) / 2  # the share of delta that a Renyi filter has
+    spent = {order: planned_divergence(plan, name, order, relation) for order in ORDERS}
+    found = [(renyi_epsilon(order, loss, left), float(order)) for order, loss in spent.items() if math.isfinite(loss)]
     if not found:
         return {"epsilon": 1.0}  # nothing is proved, so no budget is enough, and none is asked
     epsilon, order = min(found)
@@ -189,29 +181,17 @@ class LocalFederation:
             own = Split(prepared.dataset.train.features[shard], prepared.dataset.train.targets[shard])
             persons = None if prepared.dataset.persons is None else prepared.dataset.persons[shard]
             write_party_file(folder / name / DATA, own, prepared.dataset, persons=persons)
-            asked = PartyRequest(prepared, plan, founded.invitation, name)
-            write_own(folder / name / POLICY, policy_for(asked, DATA))
+            write_own(folder / name / POLICY, policy_for(prepared, plan, founded.invitation, name))
         return federation
 
     def command(self, name: str, *more: str) -> list[str]:
         """The arguments with which ``gossamer`` starts a party."""
         place = self.folder / name
-        start = [] if self.start_file is None else [f"--pretrained={self.start_file}"]
+        start = [] if self.start_file is None else ["--pretrained", str(self.start_file)]
         modules = [f"--module={module}" for module in own_code(self.prepared.experiment)]
         data = ["--data", str(place / DATA), "--policy", str(place / POLICY)] if name in self.prepared.names else []
-        invitation = str(place / "invitation.yaml")
-        return [
-            "node",
-            "--invitation",
-            invitation,
-            "--quiet",
-            "--organiser",
-            self.organiser,
-            *start,
-            *modules,
-            *data,
-            *more,
-        ]
+        invited = ["--invitation", str(place / "invitation.yaml"), "--organiser", self.organiser]
+        return ["node", *invited, "--quiet", *start, *modules, *data, *more]
 
     @property
     def start_file(self) -> Path | None:
@@ -300,7 +280,7 @@ class LocalFederation:
         if failed:
             return LocalOutcome(summaries, failed, {})
         model = self.model()
-        return LocalOutcome(summaries, failed, self.metrics(model), model)
+        return LocalOutcome(summaries, {}, self.metrics(model), model)
 
     def nodes(self) -> dict[str, Node]:
         """The nodes as their stores have them; while no process runs."""
@@ -321,12 +301,77 @@ class LocalFederation:
 
     def metrics(self, model: FloatArray) -> dict[str, float]:
         """Metrics of the run's model on the test examples: those of `gossamer run` for the same spec."""
-        found = self.prepared.objective.evaluate(model[None], self.prepared.dataset.test)
-        metrics = {"test_loss": float(found.loss[0])}
-        if self.prepared.dataset.classes is not None:
-            metrics["test_accuracy"] = float(found.accuracy[0])
-        further = fit_figures(self.prepared.objective, model, self.prepared.dataset)
-        return metrics | {name: value for name, value in further.items() if value is not None}
+        return tested(self.prepared, model, self.prepared.dataset.test)
+
+
+# ``gossamer up``
+
+
+def up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Door | None) -> int:
+    """Run a federation on this machine, and say what came of it; the exit code."""
+    broker = EmbeddedBroker() if options.broker == "embedded" else Mosquitto()
+    with broker:
+        try:
+            federation = LocalFederation.found(experiment, out, broker.url)
+        except SpecError as error:
+            raise SpecError(f"{options.spec}: {error}") from None
+        _tell(f"{len(federation.members)} parties in {out}, over {broker.url}")
+        _tell(f"plan: {federation.plan}")
+        warn([*left_out(experiment), *federation.plan.guarantee.remarks])
+        # Many processes on one machine are slow to answer each other, and heartbeats are a twentieth of this apart.
+        parties = len(federation.members)
+        more = ("--gone-after", str(30 + 2 * parties), "--wait", str(60 + parties))
+        traced = {name: ("--trace", str(out / name / "trace.bin")) for name in federation.members if options.trace}
+        with live(door, [out / name / STATE for name in federation.members]):
+            found = federation.run(_tell, more={n: (*more, *traced.get(n, ())) for n in federation.members})
+    document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
+    ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
+    warn([*troubles(ended, experiment.private), *fit_warnings(found.metrics)])
+    if found.model is not None:
+        card = card_of(federation.prepared)
+        write_own(out / CARD, card.to_json(indent=2) + "\n")
+        write_own(out / ARRAYS, saved(found.model, card))
+    document |= ended | {"failed": dict(found.failed)}
+    write_own(out / "summary.json", to_json(all_finite(document), indent=2) + "\n")
+    report = _report(document)
+    write_own(out / "summary.txt", report.lstrip("\n") + "\n")
+    if options.json:
+        print_json(document)
+    else:
+        print(report)
+    for name, why in found.failed.items():
+        say(f"gossamer: {name} {why}")
+        LOG.error("%s failed", name)
+    return GossamerError.exit_code if found.failed else 0
+
+
+def _tell(line: str) -> None:
+    """Say a line, and log it: none has a party's last words, which may quote its data."""
+    say(line)
+    LOG.info("%s", line)
+
+
+def _report(document: Mapping[str, Any]) -> str:
+    rows: list[tuple[str, ...]] = [("party", "role", "finished", "releases", "epsilon planned")]
+    rows += [_row(summary) for summary in document["parties"].values()]
+    rows += [(name, "-", "failed", "-", "-") for name in document["failed"]]
+    metrics = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in document["metrics"].items())
+    metrics = metrics or "none, since not every party has finished"
+    privacy = [summary["privacy"] for summary in document["parties"].values()]
+    said = dict.fromkeys(line for found in privacy for line in found.get("said", ()))
+    guarantees = "\n".join(wrapped(text) for text in said)
+    return f"\n{table(rows)}\n\nmodel of the run: {metrics}\n\n{guarantees}\n\nFolder: {document['folder']}"
+
+
+def _row(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    privacy = summary["privacy"]
+    return (
+        summary["node"],
+        summary["role"],
+        summary["finished"] or "-",
+        str(privacy.get("releases", "-")),
+        epsilon(privacy["epsilon"]) if "epsilon" in privacy else "-",
+    )
 
 
 # Processes are forked off one that has all modules loaded: a hundred of them share its memory, and start at once.

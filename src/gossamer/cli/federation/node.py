@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer.cli.commands import FileName, seconds
+from gossamer.cli.commands import seconds
+from gossamer.cli.federation.federation import add_allowed, add_file
 from gossamer.cli.logs import STDERR, add_live, add_log, door_for, live, logged, tell
 from gossamer.errors import ENDED_SHORT, CallerError
 
@@ -25,31 +26,15 @@ def node_options(command: argparse.ArgumentParser) -> None:
     Interrupted, or killed, it goes on where it was when it is started again.
     """
     add = command.add_argument
-    add("--invitation", action=FileName, metavar="FILE", help="the invitation; its folder holds the keys (required)")
+    add_file(command, "--invitation", "FILE", "the invitation; its folder holds the keys (required)")
     add("--organiser", metavar="FINGERPRINT", help="the organiser's fingerprint (default: those in the policy)")
-    add(
-        "--identity",
-        action=FileName,
-        metavar="FILE",
-        help="the private key (default: identity.key beside the invitation)",
-    )
-    add(
-        "--data",
-        action=FileName,
-        metavar="PATH",
-        help="the training examples, a file or folder (default: as in the policy)",
-    )
+    add_file(command, "--identity", "FILE", "the private key (default: identity.key beside the invitation)")
+    add_file(command, "--data", "PATH", "the training examples, a file or folder (default: as in the policy)")
     add("--data-name", metavar="NAME", help="what the policy calls the data, if it knows several")
-    add("--test", action=FileName, metavar="PATH", help="examples to test the model on at the end")
-    add("--policy", action=FileName, metavar="FILE", help="what the data's owner allows")
-    add("--module", dest="modules", action="append", default=[], metavar="REFERENCE", help="model code to allow")
-    add(
-        "--pretrained",
-        action=FileName,
-        metavar="FILE",
-        help="the model that all start from, if there is one (default: start.safetensors beside the invitation)",
-    )
-    add("--store", action=FileName, metavar="DIR", help="the state folder (default: state beside the invitation)")
+    add_file(command, "--test", "PATH", "examples to test the model on at the end")
+    add_file(command, "--policy", "FILE", "what the data's owner allows")
+    add_allowed(command)
+    add_file(command, "--store", "DIR", "the state folder (default: state beside the invitation)")
     add("--resume", action=argparse.BooleanOptionalAction, default=True, help="go on from the store if there is one")
     add(
         "--believe-store",
@@ -59,7 +44,7 @@ def node_options(command: argparse.ArgumentParser) -> None:
     add("--connect-timeout", type=seconds, default=60.0, metavar="S", help="for the first connection (default: 60)")
     add("--wait", type=seconds, default=60.0, metavar="S", help="for neighbours, before the start (default: 60)")
     add("--gone-after", type=seconds, default=300.0, metavar="S", help="silence that counts as gone (default: 300)")
-    add("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
+    add_file(command, "--trace", "FILE", "also write every event and effect to FILE")
     add("--quiet", action="store_true", help="write to node.log, and --log-file, alone")
     add_live(command, "show the node's report to a browser on this machine while it runs")
     add_log(command)
@@ -80,7 +65,7 @@ def node_command(options: argparse.Namespace) -> int:
     if options.invitation is None:
         raise CallerError("the following arguments are required: --invitation; see gossamer node --help")
     # It needs what is optional, so it is imported only here.
-    from gossamer.deployment.party.joining import PartyOptions
+    from gossamer.deployment.party.agreement import PartyOptions
     from gossamer.deployment.party.party import run_party
 
     chosen = {name: value for name, value in vars(options).items() if name in PartyOptions.__dataclass_fields__}

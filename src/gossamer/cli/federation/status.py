@@ -26,26 +26,12 @@ def status_options(command: argparse.ArgumentParser) -> None:
     add, usual = command.add_argument, HealthLimits()
     add("store", action=FileName, nargs="+", metavar="STORE", help="the state folder of a node")
     add("--json", action="store_true", help="print one JSON document on stdout")
-    add(
-        "--warn-days",
-        type=at_least_zero,
-        default=usual.days,
-        metavar="N",
-        help=f"warn so many days before papers expire (default: {usual.days:g})",
-    )
-    add(
-        "--warn-budget",
-        type=at_least_zero,
-        default=usual.share,
-        metavar="SHARE",
-        help=f"warn once so much of the policy's budget is charged; 1 for never (default: {usual.share:g})",
-    )
-    add(
-        "--prometheus",
-        action=FileName,
-        metavar="FILE",
-        help="also write metrics to FILE, which ends with .prom, for the textfile collector of Prometheus",
-    )
+    days = f"warn so many days before papers expire (default: {usual.days:g})"
+    share = f"warn once so much of the policy's budget is charged; 1 for never (default: {usual.share:g})"
+    metrics = "also write metrics to FILE, which ends with .prom, for the textfile collector of Prometheus"
+    add("--warn-days", type=at_least_zero, default=usual.days, metavar="N", help=days)
+    add("--warn-budget", type=at_least_zero, default=usual.share, metavar="SHARE", help=share)
+    add("--prometheus", action=FileName, metavar="FILE", help=metrics)
     add(
         "--alive",
         action="store_true",
@@ -65,7 +51,7 @@ def status_command(options: argparse.Namespace) -> int:
         status["level"] = level_of(wrong).name.lower()
         status["problems"] = [{"level": one.level.name.lower(), "kind": one.kind, "text": one.text} for one in wrong]
     if options.prometheus is not None:
-        from gossamer.deployment.party.metrics import write_metrics
+        from gossamer.deployment.party.health import write_metrics
 
         write_metrics(options.prometheus, {store: read.get(store) for store in found})
     if not read and not options.alive:

@@ -11,8 +11,7 @@ from gossamer.cli.commands import add_spec, read_experiment
 from gossamer.cli.printing import patience, print_json, say
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.specs.spec import Experiment
-from gossamer.faults.specs import small_runs
-from gossamer.faults.trials import Failure, Trial, first_failing
+from gossamer.faults.trials import Failure, Trial, first_failing, small_runs
 from gossamer.processes import results
 
 _CHUNK = 50  # seeds that a process takes at a time

@@ -35,29 +35,271 @@ hour, so that no key is kept for long.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import struct
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import astuple, dataclass
+from typing import Any, NamedTuple, NoReturn
 
-from gossamer.deployment.channel.sealed_frames import VERSION, Confirm, Frame, Hello, frame_header, pack, parse
-from gossamer.deployment.channel.session_keys import (
-    Ephemeral,
-    FrameCipher,
-    MemoryOnly,
-    Pieces,
-    SessionEnd,
-    Window,
-    channel_tag,
-    derive,
-    lock,
-    transcript,
-    unlock,
-)
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
 from gossamer.errors import CallerError
 from gossamer.keys.errors import IdentityError, Reason, RefusedDatagram
-from gossamer.keys.identity import Identity, PublicKey
+from gossamer.keys.identity import Identity, PublicKey, agreement_key
 from gossamer.protocol.encoding import encode
+
+# Layout of sealed datagrams: no keys here, and no secrets.
+#
+# Three kinds, each ``GSS``, a byte of version and a byte of kind, then fields of fixed length (docs/wire-format.md):
+#
+# | kind | fields |
+# |---|---|
+# | 1 hello | channel 8, instance 16, ephemeral 32, signature 64 |
+# | 2 confirm | channel 8, instance 16, ephemeral 32, answered 32, sealed signature 80 |
+# | 3 frame | session 8, counter u64 little-endian, ciphertext, tag 16 |
+
+VERSION = 2
+WORDS = b"GSS"
+TAG_BYTES = 16
+_PREFIX = len(WORDS) + 2
+_HELLO, _CONFIRM, _FRAME = 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """``instance`` of the sender would like a session, with ``ephemeral`` as its half of the agreement."""
+
+    channel: bytes
+    instance: bytes
+    ephemeral: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """The sender knows the receiver's half (``answered``), and shows that it has the keys that follow."""
+
+    channel: bytes
+    instance: bytes
+    ephemeral: bytes
+    answered: bytes
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Ciphertext that was sealed under ``counter`` of ``session``; ``header`` is authenticated with it."""
+
+    session: bytes
+    counter: int
+    ciphertext: memoryview
+    header: bytes
+
+
+_LAYOUTS: dict[type[Any], tuple[int, struct.Struct]] = {
+    Hello: (_HELLO, struct.Struct("8s16s32s64s")),
+    Confirm: (_CONFIRM, struct.Struct("8s16s32s32s80s")),
+}
+_FIXED = {kind: (cls, layout) for cls, (kind, layout) in _LAYOUTS.items()}
+_FRAME_HEADER = struct.Struct(f"<{_PREFIX}s8sQ")
+OVERHEAD = _FRAME_HEADER.size + TAG_BYTES
+"""By how many bytes a frame is longer than what was sealed."""
+
+
+def _prefix(kind: int) -> bytes:
+    return WORDS + bytes([VERSION, kind])
+
+
+def pack(handshake: Hello | Confirm) -> bytes:
+    """A hello or a confirm as bytes."""
+    kind, layout = _LAYOUTS[type(handshake)]
+    return _prefix(kind) + layout.pack(*astuple(handshake))
+
+
+def frame_header(session: bytes, counter: int) -> bytes:
+    """Return the bytes before the ciphertext of a frame."""
+    return _FRAME_HEADER.pack(_prefix(_FRAME), session, counter)
+
+
+def parse(datagram: bytes, largest: int) -> Hello | Confirm | Frame:
+    """The fields of a datagram; nothing in them is authentic yet.
+
+    Parameters
+    ----------
+    datagram : bytes
+        Anything at all.
+    largest : int
+        Most bytes that a frame may hold after opening.
+
+    Raises
+    ------
+    RefusedDatagram
+        With reason ``SIZE``, ``FORM`` or ``VERSION``.
+    """
+    if len(datagram) > max(largest + OVERHEAD, 256):
+        raise RefusedDatagram(
+            Reason.SIZE, f"expected at most {largest + OVERHEAD} bytes, found {len(datagram)}; dropped"
+        )
+    if datagram[: len(WORDS)] != WORDS or len(datagram) < _PREFIX:
+        raise RefusedDatagram(Reason.FORM, "expected a sealed datagram, found other bytes; dropped")
+    version, kind = datagram[3], datagram[4]
+    if version != VERSION:
+        raise RefusedDatagram(
+            Reason.VERSION, f"expected version {VERSION} of sealed datagrams, found {version}; update the older node"
+        )
+    if kind == _FRAME and OVERHEAD <= len(datagram) <= largest + OVERHEAD:
+        header = datagram[: _FRAME_HEADER.size]
+        _, session, counter = _FRAME_HEADER.unpack(header)
+        return Frame(session, counter, memoryview(datagram)[_FRAME_HEADER.size :], header)
+    if kind not in _FIXED or len(datagram) != _PREFIX + _FIXED[kind][1].size:
+        raise RefusedDatagram(
+            Reason.FORM, f"expected a sealed datagram of kind 1 to 3 and its length, found {kind} and {len(datagram)}"
+        )
+    cls, layout = _FIXED[kind]
+    handshake: Hello | Confirm = cls(*layout.unpack_from(datagram, _PREFIX))
+    return handshake
+
+
+# The keys of one session between two nodes, and what is done with them.
+#
+# Both halves of an X25519 agreement are fresh. Everything both nodes know goes into one transcript: version, run,
+# names, identity keys, instances and both halves. Its SHA-256 is the salt of HKDF-SHA256 over the agreed secret, which
+# yields five pieces: for each direction a key for frames and a key for the one confirm, and the public name of the
+# session.
+#
+# A frame is ChaCha20-Poly1305 under its direction's key with its counter as nonce. **A counter must never be used
+# twice**: two frames under one nonce give away the difference of their texts and the means to forge others. So keys
+# live in memory only and nothing here can be copied, pickled or restored.
+
+LABEL = "gossamer sealed frames"
+WINDOW = 1024
+"""How far a frame may come behind the newest one of its session."""
+
+
+class MemoryOnly:
+    """Base of secrets that must not outlive their process."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} cannot be copied or stored: to use a counter twice gives both texts away"
+        )
+
+
+class Ephemeral(MemoryOnly):
+    """One node's half of an agreement, for one session."""
+
+    def __init__(self, entropy: Callable[[int], bytes]) -> None:
+        self._private = X25519PrivateKey.from_private_bytes(entropy(32))
+        self.public = self._private.public_key().public_bytes_raw()
+
+    def agree(self, public: bytes) -> bytes:
+        """The secret [32 bytes] shared with the owner of ``public``.
+
+        Raises
+        ------
+        ValueError
+            If ``public`` is a point of low order, with which everybody would find the same secret.
+        """
+        return self._private.exchange(agreement_key(public))
+
+
+SessionEnd = tuple[str, bytes, bytes, bytes]
+"""One end of a session, as both ends know it: its name, its identity's key, its instance and its half."""
+
+
+def transcript(version: int, run: str, one: SessionEnd, other: SessionEnd) -> bytes:
+    """SHA-256 of all that both ends must agree on; the same at both."""
+    first, second = sorted((one, other))
+    return hashlib.sha256(encode((LABEL, version, run, first, second))).digest()
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Keys that HKDF yields. "First" is the node whose name sorts first."""
+
+    frames_of_first: bytes
+    frames_of_second: bytes
+    confirm_of_first: bytes
+    confirm_of_second: bytes
+    session: bytes
+
+
+def channel_tag(run: str, sender: str, receiver: str) -> bytes:
+    """Eight bytes that say which run and which nodes a handshake is between, so that others are told apart at once."""
+    return hashlib.sha256(encode((LABEL, run, sender, receiver))).digest()[:8]
+
+
+def derive(secret: bytes, salt: bytes) -> Pieces:
+    """The five pieces (four of 32 bytes, one of 8) that follow from the agreed secret and the transcript."""
+    stream = HKDF(SHA256(), 4 * 32 + 8, salt, LABEL.encode()).derive(secret)
+    return Pieces(stream[:32], stream[32:64], stream[64:96], stream[96:128], stream[128:])
+
+
+def nonce(counter: int) -> bytes:
+    """Four zero bytes and the counter, little-endian (RFC 8439, section 2.8: never twice under one key)."""
+    return bytes(4) + counter.to_bytes(8, "little")
+
+
+class Window(MemoryOnly):
+    """Counters that came: the newest, and a bit for each of the `WINDOW` that end with it."""
+
+    def __init__(self) -> None:
+        self.newest = -1
+        self._came = 0  # bit i: newest - i
+
+    def admits(self, counter: int) -> bool:
+        """Whether a frame of this counter may still come."""
+        behind = self.newest - counter
+        return behind < 0 or (behind < WINDOW and not self._came >> behind & 1)
+
+    def note(self, counter: int) -> None:
+        """An authentic frame of this counter came."""
+        ahead = counter - self.newest
+        if ahead > 0:
+            # A shift by a peer's number must not be a long one.
+            self._came = (self._came << ahead if ahead < WINDOW else 0) % (1 << WINDOW) | 1
+            self.newest = counter
+        else:
+            self._came |= 1 << -ahead
+
+
+class FrameCipher(MemoryOnly):
+    """Frames that go one way under one key."""
+
+    def __init__(self, key: bytes, run: str, sender: str, receiver: str) -> None:
+        self._cipher = ChaCha20Poly1305(key)
+        self._about = encode((LABEL, run, sender, receiver))
+
+    def seal(self, counter: int, header: bytes, plaintext: bytes) -> bytes:
+        """The ciphertext and its tag; the header, with the counter in it, is authenticated too."""
+        return self._cipher.encrypt(nonce(counter), plaintext, self._about + header)
+
+    def open(self, counter: int, header: bytes, ciphertext: memoryview) -> bytes | None:
+        """Return what was sealed, or None if it is not authentic."""
+        try:
+            return self._cipher.decrypt(nonce(counter), ciphertext, self._about + header)
+        except InvalidTag:
+            return None
+
+
+def lock(key: bytes, signature: bytes) -> bytes:
+    """A signature [64 bytes] sealed under a key that seals nothing else: it shows that its sender has the keys."""
+    return ChaCha20Poly1305(key).encrypt(nonce(0), signature, None)
+
+
+def unlock(key: bytes, sealed: bytes) -> bytes | None:
+    """The signature, or None if it was sealed under another key."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(nonce(0), sealed, None)
+    except InvalidTag:
+        return None
+
 
 LARGEST = 16 << 20
 """Most bytes sealed at a time, unless told otherwise."""
@@ -220,15 +462,11 @@ class SecureChannel(MemoryOnly):
         if plaintext is None:
             session.forged += 1
             if session.forged >= MOST_FORGED:
-                self._give_up(session)
+                self._former.append((session.name, session.instance))  # `seal` asks for another
+                self._session = None
             raise self._refused(Reason.NOT_AUTHENTIC, f"frame {frame.counter} was changed or forged")
         session.window.note(frame.counter)
         return plaintext
-
-    def _give_up(self, session: _Session) -> None:
-        """End a session that was guessed at too often; `seal` asks for another."""
-        self._former.append((session.name, session.instance))
-        self._session = None
 
     def _answer(self, hello: Hello, admit: Callable[[], bool]) -> bytes:
         """Our confirm for a hello; old hellos are answered too, and nothing comes of it."""
@@ -278,8 +516,8 @@ class SecureChannel(MemoryOnly):
 
     def _agree(self, instance: bytes, ephemeral: bytes) -> tuple[bytes, Pieces]:
         """The transcript's digest and the keys that our half and one of the peer's give."""
-        me = SessionEnd(self.me, self._identity.public_key, self._instance, self._ephemeral.public)
-        peer = SessionEnd(self.peer, self._peer_key, instance, ephemeral)
+        me = self.me, self._identity.public_key.raw, self._instance, self._ephemeral.public
+        peer = self.peer, self._peer_key.raw, instance, ephemeral
         digest = transcript(VERSION, self.run, me, peer)
         try:
             return digest, derive(self._ephemeral.agree(ephemeral), digest)

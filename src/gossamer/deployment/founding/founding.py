@@ -10,25 +10,35 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from gossamer.bounded import read_file
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.founding.federation_spec import federation_spec, start_of, with_parties
-from gossamer.deployment.founding.invitations import Invitation, invite, parse_signed, read_signed
-from gossamer.deployment.founding.layout import check_secrecy, configuration, for_broker, has_tls
-from gossamer.deployment.founding.roster import check_known, check_names, roster
+from gossamer.deployment.founding.federation_spec import (
+    check_known,
+    check_names,
+    federation_spec,
+    roster,
+    start_of,
+    with_parties,
+)
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.preparation.objective import pretrained_file
 from gossamer.experiment.preparation.prepare import servers
 from gossamer.experiment.specs.reading import read_text
 from gossamer.experiment.specs.spec import Experiment
+from gossamer.keys.errors import InvitationError
 from gossamer.keys.identity import Identity, PublicKey
+from gossamer.keys.invitations import Invitation, content_of, invite, parse_signed, read_signed
 from gossamer.keys.private_files import read_private
-from gossamer.runtimes.mqtt.certificates import Authority
+from gossamer.runtimes.mqtt.broker import access_list
+from gossamer.runtimes.mqtt.certificates import Authority, user_name
 
 VALID = timedelta(days=90)
 """For how long invitations and certificates are good, unless something else is said."""
@@ -62,18 +72,8 @@ class Founded:
         papers.write(Path(folder), self.files)
 
 
-def found(
-    folder: str | Path,
-    *,
-    spec: str,
-    parties: Mapping[str, int],
-    broker: str,
-    keys: Mapping[str, PublicKey] | None = None,
-    valid: timedelta = VALID,
-    organiser: Identity | None = None,
-    insecure: bool = False,
-) -> Founded:
-    """Found a federation in a new folder: `draft`, and written.
+def found(folder: str | Path, **terms: Any) -> Founded:
+    """Found a federation in a new folder: `draft` of its terms, and written.
 
     Raises
     ------
@@ -81,9 +81,7 @@ def found(
         As `draft`, and if the folder has something in it.
     """
     papers.check_empty(Path(folder))
-    founded = draft(
-        spec=spec, parties=parties, broker=broker, keys=keys, valid=valid, organiser=organiser, insecure=insecure
-    )
+    founded = draft(**terms)
     founded.write(folder)
     return founded
 
@@ -128,31 +126,32 @@ def draft(
     CallerError
         If something does not fit together.
     """
-    keys = {} if keys is None else keys
     text = federation_spec(spec, len(parties), beside)
     experiment = read_text(text)
-    added = servers(experiment)
-    check_names(parties, added, papers.RESERVED)
-    check_known("keys", keys, [*parties, *added])
-    made = {name: Identity.generate() for name in [*parties, *added] if name not in keys}
-    members = roster(experiment, parties, {**keys, **{name: identity.public_key for name, identity in made.items()}})
+    everybody = [*parties, *servers(experiment)]
+    check_names(parties, everybody[len(parties) :], papers.RESERVED)
+    check_known("keys", keys or {}, everybody)
     signer = organiser or Identity.generate()
     run, issued = secrets.token_hex(16), datetime.now(UTC)
     installed = None if wheel is None else hashlib.sha256(wheel).hexdigest()
+    made, given = _keys(everybody, keys)
+    members = roster(experiment, parties, given)
     invitations = invite(signer, broker, members, text, issued + valid, issued, run, installed)
-    record = next(iter(invitations.values()))
-    invitation = parse_signed(record.encode())
-    check_secrecy(broker, insecure)
-    authority = Authority(f"gossamer {run}") if has_tls(broker) else None
-    files = {
-        **_start(spec, beside, experiment),
-        **({papers.ORGANISER_KEY: signer.pem} if organiser is None else {}),
-        **({} if authority is None else _kept(authority)),
-        **{f"{name}/{papers.IDENTITY}": identity.pem for name, identity in made.items()},
-        **configuration(broker, len(members)),
-        **issued_files(invitations, authority),
-    }
-    return Founded(invitation, tuple(made), files)
+    papers.check_secrecy(broker, insecure)
+    authority, files = None, _start(spec, beside, experiment)
+    if papers.has_tls(broker):
+        authority = Authority(f"gossamer {run}")
+        files |= {papers.AUTHORITY_KEY: authority.key, papers.AUTHORITY_CERTIFICATE: authority.certificate}
+    files |= {papers.ORGANISER_KEY: signer.pem} if organiser is None else {}
+    return _founded(invitations, made, authority, files | papers.configuration(broker, len(members)))
+
+
+def _keys(
+    names: Iterable[str], keys: Mapping[str, PublicKey] | None
+) -> tuple[dict[str, Identity], dict[str, PublicKey]]:
+    """New identities of those who have sent no public key, and the public keys of all."""
+    made = {name: Identity.generate() for name in names if name not in (keys or {})}
+    return made, {**(keys or {}), **{name: identity.public_key for name, identity in made.items()}}
 
 
 def _start(spec: str, beside: Path | None, agreed: Experiment) -> dict[str, bytes]:
@@ -163,36 +162,38 @@ def _start(spec: str, beside: Path | None, agreed: Experiment) -> dict[str, byte
     return {papers.START: pretrained_file(start.model_copy(update={"sha256": known.sha256}))[0]}
 
 
-def _kept(authority: Authority) -> dict[str, bytes]:
-    return {papers.AUTHORITY_KEY: authority.key, papers.AUTHORITY_CERTIFICATE: authority.certificate}
-
-
-def issued_files(
-    invitations: Mapping[str, str], authority: Authority | None, broker: bytes | None = None
-) -> dict[str, bytes]:
-    """Files that are written anew whenever invitations are: these, certificates, and the organiser's record of them.
+def _founded(
+    invitations: Mapping[str, str],
+    made: Mapping[str, Identity],
+    authority: Authority | None,
+    files: Mapping[str, bytes],
+    broker: bytes | None = None,
+) -> Founded:
+    """The papers, with what is written anew whenever invitations are: these, certificates, and the record of them.
 
     Parameters
     ----------
     invitations : mapping of str to str
         Invitations by name.
+    made : mapping of str to Identity
+        Identities that were made here.
     authority : Authority or None
         Party who signs certificates; None without TLS.
+    files : mapping of str to bytes
+        Other files, by place.
     broker : bytes, optional
         Certificate of the broker, if it has one already.
     """
     record = next(iter(invitations.values())).encode()
-    files: dict[str, bytes] = {}
+    invitation = parse_signed(record)
+    files = {**files, **{f"{name}/{papers.IDENTITY}": identity.pem for name, identity in made.items()}}
     if authority is not None:
-        invitation = parse_signed(record)
-        files |= for_broker(invitation, authority, broker)
+        files |= papers.for_broker(invitation, authority, broker)
         for member in invitation.members:
-            certificate = authority.client_of(member.name, member.key, invitation.expires)
-            files[f"{member.name}/{papers.AUTHORITY}"] = authority.certificate
-            files[f"{member.name}/{papers.CERTIFICATE}"] = certificate
+            files |= papers.for_party(member, authority, invitation.expires, member.name)
     # A node that runs from this folder begins anew as soon as it sees another invitation, so that comes last.
     files |= {f"{name}/{papers.INVITATION}": text.encode() for name, text in invitations.items()}
-    return {**files, papers.RECORD: record}
+    return Founded(invitation, tuple(made), {**files, papers.RECORD: record})
 
 
 # Invitations to a run that is under way, issued again: for parties that join, or because the old ones expire.
@@ -230,29 +231,21 @@ def draft_again(
     CallerError
         If the folder is not one of a federation, or a name or a number does not fit.
     """
-    folder, keys = Path(folder), {} if keys is None else keys
+    folder = Path(folder)
     if folder.is_dir():
         papers.check_own(folder)
     signer = organiser or _signer(folder)
-    before = _record(folder, signer)
-    check_known("keys", keys, parties)
+    before = read_signed(folder / papers.RECORD, signer.public_key.fingerprint)
+    check_known("keys", keys or {}, parties)
     spec = _spec(before, parties)
-    made = {name: Identity.generate() for name in parties if name not in keys}
+    made, given = _keys(parties, keys)
     known = {member.name: member.key for member in before.members}
-    members = roster(
-        read_text(spec),
-        {**_examples(before), **parties},
-        {**known, **keys, **{name: identity.public_key for name, identity in made.items()}},
-    )
+    members = roster(read_text(spec), {**before.sizes, **parties}, {**known, **given})
     issued = max(datetime.now(UTC), before.issued + _MOMENT)
     invitations = invite(signer, before.broker, members, spec, issued + valid, issued, before.run, before.wheel)
-    authority = kept_authority(folder) if has_tls(before.broker) else None
+    authority = kept_authority(folder) if papers.has_tls(before.broker) else None
     certificate = folder / papers.BROKER_CERTIFICATE
-    files = {
-        **{f"{name}/{papers.IDENTITY}": identity.pem for name, identity in made.items()},
-        **issued_files(invitations, authority, read_file(certificate) if certificate.exists() else None),
-    }
-    return Founded(parse_signed(files[papers.RECORD]), tuple(made), files)
+    return _founded(invitations, made, authority, {}, read_file(certificate) if certificate.exists() else None)
 
 
 def _signer(folder: Path) -> Identity:
@@ -265,14 +258,6 @@ def _signer(folder: Path) -> Identity:
     return Identity.load(key)
 
 
-def _record(folder: Path, signer: Identity) -> Invitation:
-    return read_signed(folder / papers.RECORD, signer.public_key.fingerprint)
-
-
-def _examples(invitation: Invitation) -> dict[str, int]:
-    return {m.name: m.examples for m in invitation.members if m.examples is not None}
-
-
 def _spec(before: Invitation, parties: Mapping[str, int]) -> str:
     """The run's spec, for as many parties as there are now."""
     if not parties:
@@ -280,7 +265,7 @@ def _spec(before: Invitation, parties: Mapping[str, int]) -> str:
     members = {member.name for member in before.members}
     if known := sorted(members & set(parties)):
         raise SpecError(f"{known[0]} is in this federation already; name those who join")
-    everybody = [*_examples(before), *parties]
+    everybody = [*before.sizes, *parties]
     check_names(everybody, servers(read_text(before.spec)), papers.RESERVED)
     return with_parties(before.spec, len(everybody))
 
@@ -300,3 +285,231 @@ def kept_authority(folder: Path) -> Authority:
             f"{folder / papers.AUTHORITY_CERTIFICATE}: cannot read the authority's certificate: {error.strerror}"
         ) from None
     return Authority.load(certificate, read_private(folder / papers.AUTHORITY_KEY))
+
+
+# One broker for several federations: an authority of its own, and certificates that name the run.
+#
+#     BROKER/
+#       authority.key             signs the certificates of all who use this broker; its operator's alone
+#       authority.crt             by which others know what it signed
+#       federations/RUN.yaml      an invitation of each federation that is served, as its organiser signed it
+#       broker/                   for the broker's machine: mosquitto.conf, acl, ca.crt, broker.crt, broker.key
+#       parties/RUN/PARTY/        for one party: ca.crt and tls.crt, in place of those that its federation came with
+#
+# A broker shows one certificate to everybody, and parties trust the authority of their own federation alone, so one
+# port for several federations takes an authority that they share. Its certificates name the run beside the party, and
+# the broker goes by both: nearly every federation has a party ``server``. No secret of an organiser is needed, since an
+# invitation has the public keys of all members, and no invitation changes.
+
+FEDERATIONS = "federations"
+PARTIES = "parties"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A federation that a broker serves.
+
+    Attributes
+    ----------
+    invitation : Invitation
+        Any of those that its organiser signed.
+    record : bytes
+        The same as it was written.
+    """
+
+    invitation: Invitation
+    record: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class SharedBroker:
+    """A shared broker's papers.
+
+    Attributes
+    ----------
+    federations : tuple of Invitation
+        All that are served.
+    issued : tuple of Invitation
+        Those whose parties get certificates now.
+    files : mapping of str to bytes
+        Everything that is written, by its place in the folder.
+    """
+
+    federations: tuple[Invitation, ...]
+    issued: tuple[Invitation, ...]
+    files: papers.Files = field(repr=False)
+
+    def write(self, folder: Path) -> None:
+        """Write everything; keys must be new there, and all else is replaced."""
+        papers.write(folder, self.files)
+
+
+def papers_of(run: str) -> str:
+    """Folder of the certificates of a run's parties, in the broker's folder."""
+    return f"{PARTIES}/{run}"
+
+
+def share(folders: Iterable[Path], out: Path, place: Path | None = None) -> SharedBroker:
+    """Papers of a new shared broker; nothing is written.
+
+    Parameters
+    ----------
+    folders : iterable of path
+        Folders of federations, as ``federation new`` made them, or invitations of theirs.
+    out : path
+        A new folder.
+    place : path, optional
+        The folder of the broker's files on its machine; by default ``broker`` in ``out``.
+
+    Raises
+    ------
+    CallerError
+        If a folder is no federation's, or they cannot share one broker.
+    """
+    papers.check_empty(out, "a new broker, or give this one to --join")
+    new = _read_all(folders)
+    if not new:
+        raise CallerError("expected the folder of a federation, found none; name those that the broker is to serve")
+    url = _one_broker(new.values())
+    authority = Authority("gossamer broker")
+    place = place or out / papers.BROKER
+    if not str(place.absolute()).isprintable():
+        raise CallerError(f"{str(place)!r}: expected a path that mosquitto.conf can hold, of printable letters")
+    broker = authority.server("broker", [papers.host_and_port(url)[0]])
+    members = sum(len(one.invitation.members) for one in new.values())
+    files = {
+        papers.AUTHORITY_KEY: authority.key,
+        papers.AUTHORITY_CERTIFICATE: authority.certificate,
+        papers.BROKER_KEY: broker.key,
+        papers.BROKER_CERTIFICATE: broker.certificate,
+        f"{papers.BROKER}/ca.crt": authority.certificate,
+        **papers.configuration(url, members, place.absolute()),
+    }
+    return _shared(new, new, authority, files)
+
+
+def join(folders: Iterable[Path], folder: Path) -> SharedBroker:
+    """Papers of federations that come to a shared broker, or have new invitations; nothing is written.
+
+    Others keep what they have. A federation whose file in ``federations`` was deleted is let in no more.
+
+    Parameters
+    ----------
+    folders : iterable of path
+        The same as of `share`.
+    folder : path
+        Folder of the broker, as `share` made it.
+
+    Raises
+    ------
+    CallerError
+        If the folder is no shared broker's, or as `share`.
+    """
+    authority, new = _authority(folder), _read_all(folders)
+    known = (_signed(path) for path in sorted((folder / FEDERATIONS).glob("*.yaml")))
+    before = {one.invitation.run: one for one in known}
+    for run in new.keys() & before.keys():
+        _check_successor(before[run].invitation, new[run].invitation)
+    served = {**before, **new}
+    if not served:  # and an access list of nobody would let everybody in
+        raise CallerError(f"{folder}: no federation is left in {FEDERATIONS}; stop the broker instead")
+    _one_broker(served.values())
+    return _shared(served, new, authority)
+
+
+def _shared(
+    served: Mapping[str, Served],
+    new: Mapping[str, Served],
+    authority: Authority,
+    files: papers.Files = MappingProxyType({}),
+) -> SharedBroker:
+    """The papers, with certificates for the parties of new federations, their records, and who may do what."""
+    found = dict(files)
+    for run, one in new.items():
+        for member in one.invitation.members:
+            place = f"{papers_of(run)}/{member.name}"
+            found |= papers.for_party(member, authority, one.invitation.expires, place, run)
+        found[f"{FEDERATIONS}/{run}.yaml"] = one.record
+    lists = (
+        access_list(run, [member.name for member in one.invitation.members], partial(user_name, run=run))
+        for run, one in sorted(served.items())
+    )
+    found[f"{papers.BROKER}/acl"] = "\n".join(lists).encode()
+    invitations, issued = (tuple(one.invitation for one in these.values()) for these in (served, new))
+    return SharedBroker(invitations, issued, found)
+
+
+def _read_all(folders: Iterable[Path]) -> dict[str, Served]:
+    """Federations by their runs."""
+    found: dict[str, tuple[Path, Served]] = {}
+    for folder in folders:
+        served = _read(folder)
+        run = served.invitation.run
+        if run in found:
+            raise CallerError(f"{folder}: run {run} is that of {found[run][0]} as well; name each federation once")
+        found[run] = folder, served
+    return {run: served for run, (_, served) in found.items()}
+
+
+def _read(folder: Path) -> Served:
+    record = folder / papers.RECORD if folder.is_dir() else folder
+    if folder.is_dir() and not record.exists():
+        raise CallerError(
+            f"{folder}: no federation, for it has no {papers.RECORD}; name a folder that `federation new` made, or an "
+            "invitation"
+        )
+    served = _signed(record)
+    invitation = served.invitation
+    if not papers.has_tls(invitation.broker):
+        raise CallerError(
+            f"{folder}: {invitation.broker} has no TLS, without which a broker cannot tell federations apart; found "
+            "the federation with mqtts://"
+        )
+    if invitation.expires <= datetime.now(UTC):
+        raise CallerError(f"{folder}: it expired at {invitation.expires.isoformat()}; `federation renew` it first")
+    return served
+
+
+def _signed(path: Path) -> Served:
+    content = content_of(path)
+    try:
+        return Served(parse_signed(content), content)
+    except InvitationError as error:
+        raise InvitationError(f"{path}: {error}") from None
+
+
+def _authority(folder: Path) -> Authority:
+    if not (folder / FEDERATIONS).is_dir():
+        raise CallerError(f"{folder}: no shared broker; name a folder that `federation broker --out` made")
+    try:
+        return kept_authority(folder)
+    except SpecError as error:
+        raise SpecError(
+            f"{folder}: {error}; restore {papers.AUTHORITY_CERTIFICATE} and {papers.AUTHORITY_KEY}"
+        ) from None
+
+
+def _check_successor(before: Invitation, after: Invitation) -> None:
+    """Raise CallerError if an invitation is not by the organiser of the one that is known, or is older."""
+    if after.organiser != before.organiser:
+        raise CallerError(
+            f"run {after.run}: expected its organiser {before.organiser.fingerprint}, found another one, "
+            f"{after.organiser.fingerprint}; ask who sent it"
+        )
+    if after.issued < before.issued:
+        raise CallerError(
+            f"run {after.run}: this was issued {after.issued.isoformat()}, and the broker has what was issued "
+            f"{before.issued.isoformat()}; give the latest"
+        )
+
+
+def _one_broker(served: Iterable[Served]) -> str:
+    """The broker's URL, which all must agree on."""
+    brokers = {one.invitation.broker: one.invitation.run for one in served}
+    if len(brokers) > 1:
+        (one, _), (other, run) = list(brokers.items())[:2]
+        raise CallerError(
+            f"run {run} goes to {other}, and others to {one}; a shared broker has one address, so found the "
+            "federations with the same --broker"
+        )
+    return next(iter(brokers))

@@ -18,14 +18,15 @@ import ipaddress
 import os
 import shlex
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path, PurePosixPath
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
-from gossamer.deployment.founding.invitations import Invitation
 from gossamer.errors import CallerError, SpecError
 from gossamer.files import make_own_folder, replaced
+from gossamer.keys.invitations import Invitation, Member
 from gossamer.keys.private_files import write_private
-from gossamer.runtimes.mqtt.broker import ServerTls, access_list, mosquitto_config
+from gossamer.runtimes.mqtt.broker import Tls, access_list, mosquitto_config
 from gossamer.runtimes.mqtt.certificates import Authority
 
 ORGANISER_KEY = "organiser.key"
@@ -103,28 +104,36 @@ _NOTE = """\
 _NOTE_TLS = """\
 # Mosquitto lets every client with a certificate subscribe to everything, and holds back on delivery what acl forbids.
 """
+_NOTE_SHARED = """\
+# For Mosquitto 2.0 or later, which several federations share. Start it from anywhere:
+#     mosquitto -c {place}/mosquitto.conf
+# Paths are absolute: where these files move, change them here. Started by root it becomes the user mosquitto.
+# The user that it runs as must own these files and reach their folder; nobody else may read broker.key and acl.
+# When acl has changed, reload it (SIGHUP, or systemctl reload mosquitto): connections go on.
+"""
 
-_FEWEST = 8  # members that a broker has room for
+_FEWEST, _FEWEST_SHARED = 8, 64  # members that a broker has room for; to a shared one other federations come later
 
 
-def configuration(broker: str, members: int) -> dict[str, bytes]:
-    """``mosquitto.conf`` for the broker at a URL, and so many members or somewhat more."""
-    members = max(members, _FEWEST)
-    parts = urlsplit(broker)
-    host, port = host_and_port(parts)
+def configuration(broker: str, members: int, place: Path | None = None) -> dict[str, bytes]:
+    """``mosquitto.conf`` for the broker at a URL, and so many members or somewhat more.
+
+    A broker that federations share has its files in a ``place`` of their own, and goes by whole subjects.
+    """
+    shared, at = place is not None, place or Path()
+    members = max(members, _FEWEST_SHARED if shared else _FEWEST)
+    host, port = host_and_port(broker)
+    tls = Tls(at / "ca.crt", at / "broker.crt", at / "broker.key", shared) if has_tls(broker) else None
     listen = host if is_loopback(host) else ""
-    if not has_tls(broker):
-        return {f"{BROKER}/mosquitto.conf": (_NOTE + mosquitto_config(port, listen, members=members)).encode()}
-    tls = ServerTls(Path("ca.crt"), Path("broker.crt"), Path("broker.key"))
-    text = _NOTE + _NOTE_TLS + mosquitto_config(port, listen, tls, Path("acl"), members=members)
+    note = (_NOTE_SHARED.format(place=place) if shared else _NOTE) + (_NOTE_TLS if tls else "")
+    text = note + mosquitto_config(port, listen, tls, None if tls is None else at / "acl", members=members)
     return {f"{BROKER}/mosquitto.conf": text.encode()}
 
 
 def for_broker(invitation: Invitation, authority: Authority, certificate: bytes | None = None) -> dict[str, bytes]:
     """A new certificate for the broker, its key unless it has a certificate already, and who may do what there."""
     if certificate is None:
-        host, _ = host_and_port(urlsplit(invitation.broker))
-        broker = authority.server("broker", [host], invitation.expires)
+        broker = authority.server("broker", [host_and_port(invitation.broker)[0]], invitation.expires)
         made = {BROKER_KEY: broker.key, BROKER_CERTIFICATE: broker.certificate}
     else:
         made = {BROKER_CERTIFICATE: authority.renewed(certificate, invitation.expires)}
@@ -133,6 +142,12 @@ def for_broker(invitation: Invitation, authority: Authority, certificate: bytes 
         f"{BROKER}/ca.crt": authority.certificate,
         f"{BROKER}/acl": access_list(invitation.run, [m.name for m in invitation.members]).encode(),
     }
+
+
+def for_party(member: Member, authority: Authority, until: datetime, place: str, run: str | None = None) -> Files:
+    """Certificates for one party, by their places in a folder ``place``; a shared broker's name the run too."""
+    certificate = authority.client_of(member.name, member.key, until, run)
+    return {f"{place}/{AUTHORITY}": authority.certificate, f"{place}/{CERTIFICATE}": certificate}
 
 
 def has_tls(broker: str) -> bool:
@@ -150,7 +165,7 @@ def is_loopback(host: str) -> bool:
 
 def check_secrecy(broker: str, insecure: bool) -> None:
     """Raise SpecError if a broker on another machine is to be used without TLS, and nobody said so."""
-    host, _ = host_and_port(urlsplit(broker))
+    host, _ = host_and_port(broker)
     if not has_tls(broker) and not is_loopback(host) and not insecure:
         raise SpecError(
             f"{broker} is another machine and has no TLS, so anybody on the way may cut parties off and see who talks "
@@ -158,8 +173,9 @@ def check_secrecy(broker: str, insecure: bool) -> None:
         )
 
 
-def host_and_port(parts: SplitResult) -> tuple[str, int]:
+def host_and_port(broker: str) -> tuple[str, int]:
     """Host and port of a broker, from an invitation's URL."""
+    parts = urlsplit(broker)
     assert parts.hostname is not None  # an invitation has been checked
     assert parts.port is not None
     return parts.hostname, parts.port

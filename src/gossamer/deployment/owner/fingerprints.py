@@ -12,6 +12,7 @@ import hashlib
 import io
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -83,7 +84,7 @@ def _rows(path: Path) -> Iterator[bytes]:
     try:
         form = infer_format(path)
     except DataError:  # a spec may know what the file's name does not say
-        return _lines(path)
+        return (line.strip() for line in read_bytes(path).splitlines() if line.strip())
     return _ROWS[form](path)
 
 
@@ -133,15 +134,14 @@ def _is_utf8(path: Path) -> bool:
 
 def _are_names(row: list[str]) -> bool:
     """Whether a first row is no example: examples that are read without a header have some number."""
-    return not any(map(_is_number, row)) or row == [str(number) for number in range(len(row))]
+    return all(_number(text) is None for text in row) or row == [str(number) for number in range(len(row))]
 
 
-def _is_number(text: str) -> bool:
+def _number(text: str) -> float | None:
     try:
-        float(text)
+        return float(text) + 0.0
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _parquet(path: Path) -> Iterator[bytes]:
@@ -152,22 +152,13 @@ def _parquet(path: Path) -> Iterator[bytes]:
 
 
 def _cell(text: str) -> str:
-    try:
-        return repr(float(text) + 0.0)
-    except ValueError:
-        return text.strip()
+    number = _number(text)
+    return text.strip() if number is None else repr(number)
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    return (line.strip() for line in read_bytes(path).splitlines() if line.strip())
-
-
-def _read(form: Format) -> Callable[[Path], Iterator[bytes]]:
-    def rows(path: Path) -> Iterator[bytes]:
-        both = read_files(form, path, None, DatasetSettings(name="an owner's", path=path))
-        return chain.from_iterable(_of_examples(examples) for examples in both if examples is not None)
-
-    return rows
+def _read(form: Format, path: Path) -> Iterator[bytes]:
+    both = read_files(form, path, None, DatasetSettings(name="an owner's", path=path))
+    return chain.from_iterable(_of_examples(examples) for examples in both if examples is not None)
 
 
 def _libsvm(path: Path) -> Iterator[bytes]:
@@ -210,7 +201,5 @@ _ROWS: dict[Format, Callable[[Path], Iterator[bytes]]] = {
     "parquet": _parquet,
     "images": _pictures,
     "libsvm": _libsvm,
-    "npz": _read("npz"),
-    "idx": _read("idx"),
-    "cifar10": _read("cifar10"),
+    **{form: partial(_read, form) for form in ("npz", "idx", "cifar10")},
 }

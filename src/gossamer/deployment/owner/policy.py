@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     BaseModel,
@@ -30,17 +31,25 @@ from pydantic import (
     model_validator,
 )
 
+from gossamer.algorithms.problem import EXAMPLE as EXAMPLE
 from gossamer.algorithms.table import ALGORITHMS, known_names
 from gossamer.bounded import real_path
-from gossamer.deployment.founding.roster import ROLES, roles_of
-from gossamer.errors import CallerError, SpecError, did_you_mean
+from gossamer.deployment.founding.federation_spec import ROLES, roles_of
+from gossamer.errors import AccountingError, CallerError, SpecError, counted, did_you_mean
+from gossamer.privacy.accounting import accountants
+from gossamer.privacy.accounting.accountant_table import row_of
 from gossamer.privacy.accounting.filters import MOST_RELEASES, RunSeries, SeriesPlan, check_parts
 from gossamer.privacy.accounting.renyi import renyi_level
 from gossamer.privacy.guarantees import refused_delta
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.releases import Counts
 from gossamer.privacy.sampling import LEAST, without_late
 from gossamer.section import Section, place, said
 from gossamer.strict_yaml import Key, Lines, read_located
+
+if TYPE_CHECKING:
+    from gossamer.keys.identity import PublicKey
+    from gossamer.keys.invitations import Member
 
 # Series in a policy: runs that an owner fixes beforehand, and the part of the budget that is set aside for them.
 
@@ -346,10 +355,243 @@ def _describe(problem: Any, lines: Lines) -> str:
     if problem["type"] == "missing":
         return f"{where}: {name} is missing"
     found = problem["input"]
-    shown = f", found {found!r}" if isinstance(found, (str, int, float)) and not _is_odd(found) else ""
+    odd = isinstance(found, float) and not math.isfinite(found)  # which the message itself names
+    shown = f", found {found!r}" if isinstance(found, (str, int, float)) and not odd else ""
     return f"{where}: {name + ': ' if name else ''}{said(problem)}{shown}"
 
 
-def _is_odd(found: Any) -> bool:
-    """Numbers that the message itself names."""
-    return isinstance(found, float) and not math.isfinite(found)
+# Rules of a policy that an invitation may break by what it asks for: one line a rule.
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Requests of a run to one party's data.
+
+    Attributes
+    ----------
+    algorithm, role, name : str
+        Names of the run's algorithm, and of this party and its role.
+    peers : tuple of Member
+        The others.
+    organiser : PublicKey
+        Party who signed the invitation.
+    private : bool
+        Whether the spec adds noise at all.
+    clip : float or None
+        C, the largest of the run; None if there is none, or if it changes while the run goes on.
+    noise_multiplier : float or None
+        The smallest of the plan's Gaussian noise, standard deviation over C; None for other laws.
+    epsilon, delta : float
+        Guarantee that is proved for this party's whole plan, of one `unit`, by the run's own accountant; an infinite
+        epsilon proves nothing.
+    relation : NeighboringRelation
+        Relation under which that epsilon is proved.
+    unit : str
+        Unit that it protects: ``example``, or more.
+    smallest_sum : int or None
+        Number of agents' updates that the sums are that its server sees; None if it sees single
+        updates.
+    agent_noise : float or None
+        Noise that an agent adds itself, against its own server.
+    shown_to : tuple of Member
+        Members that see its updates, if it is no agent, without noise.
+    counted_on : tuple of tuple of Member
+        Others in a sum with this party whose noise is counted on to hide its update, of each sum with other members
+        once; empty where its own noise alone is counted.
+    dishonest : int
+        Number of those in a sum who may leave their noise out, or tell it.
+    data : str or None
+        Name of the data set; None if the policy has one only.
+    planned : mapping of ReleaseKind to int, or None
+        The releases of this party's whole plan, where the ledger counts them by kind: what they reveal is then known
+        under every relation that has a proof.
+    """
+
+    algorithm: str
+    role: str
+    name: str
+    peers: tuple[Member, ...]
+    organiser: PublicKey
+    private: bool
+    clip: float | None
+    noise_multiplier: float | None
+    epsilon: float
+    delta: float
+    relation: NeighboringRelation
+    unit: str = EXAMPLE
+    smallest_sum: int | None = None
+    agent_noise: float | None = None
+    shown_to: tuple[Member, ...] = ()
+    counted_on: tuple[tuple[Member, ...], ...] = ()
+    dishonest: int = 0
+    data: str | None = None
+    planned: Counts | None = None
+
+    @property
+    def proved(self) -> bool:
+        """Whether there is an epsilon."""
+        return self.private and math.isfinite(self.epsilon)
+
+
+class Refusal(NamedTuple):
+    """A broken rule: its key, what a run asked for, and what the policy allows."""
+
+    key: str
+    asked: str
+    allowed: str
+
+
+def _of_parties(policy: OwnerPolicy, asked: Asked) -> Iterator[Refusal]:
+    signer = asked.organiser.fingerprint
+    if signer not in policy.organisers:
+        yield Refusal(
+            "organisers",
+            f"an invitation by {signer} to be accepted",
+            f"invitations by {_listed(policy.organisers, 'nobody')} (list a fingerprint that the organiser told you by "
+            "another way than the file came)",
+        )
+    named = (("algorithms", asked.algorithm, policy.algorithms), ("roles", asked.role, policy.roles))
+    for key, found, allowed in named:
+        if allowed is not None and found not in allowed:
+            yield Refusal(key, found, _listed(allowed))
+    if policy.peers is not None:
+        others = [peer for peer in asked.peers if not _is_listed(peer, policy.peers)]
+        if others:
+            yield Refusal("peers", f"{_with_keys(others)} as peers", _listed(policy.peers))
+
+
+def _of_noise(policy: OwnerPolicy, asked: Asked) -> Iterator[Refusal]:
+    if not (policy.without_privacy or asked.proved):
+        what = "noise for which no epsilon is proved" if asked.private else "no noise at all (privacy: none)"
+        yield Refusal("without_privacy", what, "runs with a proved epsilon")
+    least, noise = policy.smallest_noise_multiplier, asked.noise_multiplier
+    if asked.private and not (noise is None or noise >= least):
+        yield Refusal("smallest_noise_multiplier", f"a noise multiplier of {noise:g}", f"{least:g} and more")
+    most, clip = policy.largest_clip, asked.clip
+    if asked.private and most is not None and not (clip is not None and clip <= most):
+        found = "no fixed clip" if clip is None else f"a clip of {clip:g}"
+        yield Refusal("largest_clip", found, f"up to {most:g}")
+
+
+def _of_trust(policy: OwnerPolicy, asked: Asked) -> Iterator[Refusal]:
+    size = asked.smallest_sum or 1
+    if asked.role == "agent" and not (policy.trust_own_server or asked.agent_noise):
+        updates = f"{'sums of' if asked.smallest_sum else 'single'} updates"
+        yield Refusal(
+            "trust_own_server",
+            f"{updates} to be shown to the own server without agents' noise",
+            "agents' own noise (privacy.agent_noise), or trust_own_server: yes",
+        )
+    if asked.role == "agent" and size < policy.smallest_sum:
+        what = "single updates" if size == 1 else f"sums of {size} agents' updates"
+        yield Refusal(
+            "smallest_sum", f"{what} to be shown to the own server", f"sums of {policy.smallest_sum} and more"
+        )
+    others = [peer for peer in asked.shown_to if peer.key.fingerprint not in policy.trusted_servers]
+    if others:
+        yield Refusal(
+            "trusted_servers",
+            f"single updates without noise to be shown to {_with_keys(others)}",
+            f"them to be shown to {_listed(policy.trusted_servers, 'nobody')} (list a fingerprint that the server's "
+            "operator told you, or ask for noise_by: client)",
+        )
+
+
+def _of_clients(policy: OwnerPolicy, asked: Asked) -> Iterator[Refusal]:
+    """Clients that the owner does not know may all be the server's; of those that it trusts so many as it says."""
+    worst = max(asked.counted_on, key=lambda others: _dishonest(policy, others), default=())
+    found = _dishonest(policy, worst)
+    if worst and found > asked.dishonest:
+        unknown = _unknown(policy, worst)
+        rest = f" and {len(unknown) - 3} more" if unknown[3:] else ""
+        more = f", {_with_keys(unknown[:3])}{rest} among them" if unknown else ""
+        yield Refusal(
+            "trusted_clients",
+            f"noise of others to be counted on in sums with {counted(len(worst), 'other client')}, of whom at most "
+            f"{asked.dishonest} may be dishonest",
+            f"that where it is true as far as this policy knows, and here {found} may be{more} (list fingerprints that "
+            "clients' operators told you, or ask for masking without honest, where your own noise alone counts)",
+        )
+
+
+def relies(policy: OwnerPolicy, asked: Asked) -> bool:
+    """Whether the policy lets others' noise be counted on, wherever it is; if it is not counted on anywhere, it does.
+
+    A sum of which more may be dishonest than the run counts with has less noise for certain than is planned.
+    """
+    return not any(_of_clients(policy, asked))
+
+
+def _dishonest(policy: OwnerPolicy, others: Collection[Member]) -> int:
+    """The most clients of a sum that may be dishonest, as far as the policy knows."""
+    unknown = len(_unknown(policy, others))
+    return unknown + min(policy.dishonest_clients, len(others) - unknown)
+
+
+def _unknown(policy: OwnerPolicy, others: Collection[Member]) -> list[Member]:
+    return [other for other in others if other.key.fingerprint not in policy.trusted_clients]
+
+
+def _of_data(policy: OwnerPolicy, asked: Asked) -> Iterator[Refusal]:
+    """Rules of the data set that is asked for."""
+    rule = policy.data[policy.data_set(asked.data)]
+    if not asked.proved:
+        return
+    # What protects all that a party has protects one example more or less, and one replaced.
+    if asked.unit == EXAMPLE and asked.relation != rule.relation:
+        unproved = _unproved(asked.planned, rule.relation)
+        if unproved is not None:
+            allowed = f"{rule.relation}, under which this data is accounted for{unproved}"
+            yield Refusal("relation", f"a guarantee under {asked.relation}", allowed)
+            return
+    # An epsilon at a smaller delta is larger than the one that counts; then only the ledger can tell.
+    if asked.delta < rule.delta:
+        return
+    # An example that comes or goes moves a whole update as far as one that is replaced.
+    relation = rule.relation if asked.unit == EXAMPLE else NeighboringRelation.REPLACE_ONE
+    found, under = asked.epsilon, ""
+    if asked.relation != relation:
+        if asked.planned is None:
+            return
+        found, under = accountants.epsilon(asked.planned, asked.delta, relation).epsilon, f" under {relation}"
+    if not found <= rule.epsilon:
+        most = f"{rule.epsilon:g} at {rule.delta:g}, over all runs"
+        yield Refusal("epsilon", f"epsilon {found:.4g} at delta {asked.delta:g}{under}", most)
+
+
+def _unproved(planned: Counts | None, relation: NeighboringRelation) -> str | None:
+    """Why nothing is proved of what is planned under a relation, in brackets if that is known; None if it is proved."""
+    try:
+        for kind in planned or ():
+            row_of(kind, relation)
+    except AccountingError as error:
+        return f" ({error})"
+    return "" if planned is None else None
+
+
+def refusals(policy: OwnerPolicy, asked: Asked) -> list[str]:
+    """Every rule that a run breaks, one line each; an empty list allows it.
+
+    The budget of the data is the ledger's to keep: a run that breaks no rule is refused still if its plan does not fit
+    into what is left.
+    """
+    name = policy.data_set(asked.data)
+    broken: list[tuple[Key, Refusal]] = []
+    for rules in (_of_parties, _of_noise, _of_trust, _of_clients):
+        broken += [((found.key,), found) for found in rules(policy, asked)]
+    broken += [(("data", name, found.key), found) for found in _of_data(policy, asked)]
+    return [f"{policy.place(key)}: the run asks for {found.asked}; allowed: {found.allowed}" for key, found in broken]
+
+
+def _is_listed(peer: Member, allowed: tuple[str, ...]) -> bool:
+    """By fingerprint, or by a name; a name that looks like a fingerprint is nobody's."""
+    key = peer.key.fingerprint
+    return key in allowed or (peer.name in allowed and not FINGERPRINT.fullmatch(peer.name))
+
+
+def _with_keys(members: Iterable[Member]) -> str:
+    return ", ".join(f"{member.name} ({member.key.fingerprint})" for member in members)
+
+
+def _listed(names: tuple[str, ...], nobody: str = "none") -> str:
+    return ", ".join(names) or nobody

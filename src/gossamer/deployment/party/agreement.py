@@ -1,36 +1,45 @@
-"""Terms that an invitation settles: public facts that every party derives alike, before it opens its own data."""
+"""What an invitation settles, alike at every party, and whether a party may join: its options, identity and policy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import allowing
+from gossamer.bounded import real_path
 from gossamer.data.datasets import blank_dataset
 from gossamer.data.examples import Split
-from gossamer.deployment.founding.federation_spec import check_deployed, check_no_files, with_start
-from gossamer.deployment.founding.roster import roster
-from gossamer.errors import SpecError
+from gossamer.deployment.founding.federation_spec import check_deployed, check_no_files, roster, with_start
+from gossamer.deployment.owner.policy import Asked, OwnerPolicy, read_policy, refusals
+from gossamer.errors import CallerError, SpecError, counted
 from gossamer.experiment.preparation.objective import estimates_on, needs_estimates
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, assemble, nodes_of, servers
 from gossamer.experiment.specs.reading import read_text
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.keys.errors import InvitationError
-from gossamer.keys.membership import Invitation, Member
+from gossamer.keys.identity import Identity
+from gossamer.keys.invitations import AGENT, Invitation, Member, content_of, parse_invitation
+from gossamer.privacy.accounting import accountants
+from gossamer.privacy.clipping import FixedClip
 from gossamer.protocol.messages import may_hear
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import SessionSettings
 from gossamer.protocol.trace import Step
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage.store import SqliteStore
+from gossamer.sides.ledger import Charges
+from gossamer.sides.plan import CountedOn, counts_of, smallest_sum
+
+# Terms that an invitation settles: public facts that every party derives alike, before it opens its own data.
 
 LARGEST_FRAME = 512 << 10
 """Most bytes of a frame; longer messages travel in chunks."""
@@ -48,16 +57,10 @@ class RunTerms:
         Verified.
     experiment : Experiment
         The spec.
-    sizes : mapping of str to int
-        Declared training examples of each party with data, in the order of the invitation.
-    servers : tuple of str
-        The parties without data.
     """
 
     invitation: Invitation
     experiment: Experiment
-    sizes: Mapping[str, int]
-    servers: tuple[str, ...]
 
     @classmethod
     def of(cls, invitation: Invitation, modules: Collection[str] = (), start: Path | None = None) -> RunTerms:
@@ -91,20 +94,23 @@ class RunTerms:
         check_no_files(experiment)
         check_deployed(experiment)
         experiment = with_start(experiment, path=start)
-        sizes = {m.name: m.examples for m in invitation.members if m.examples is not None}
-        named = servers(experiment)
-        _check_members(invitation, experiment, sizes, named)
+        _check_members(invitation, experiment)
         if needs_estimates(experiment) and estimates_on(experiment) != SYNTHETIC:
             raise InvitationError(
                 "the spec of the invitation has constants to be estimated on public examples, which parties may not "
                 "have; the organiser writes them out (`gossamer plan`)"
             )
-        return cls(invitation, experiment, sizes, named)
+        return cls(invitation, experiment)
 
     @property
     def me(self) -> Member:
         """The party itself."""
         return self.invitation.me
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Declared training examples of each party with data."""
+        return self.invitation.sizes
 
     @property
     def start(self) -> Path | None:
@@ -125,7 +131,9 @@ class RunTerms:
     def prepared(self) -> Prepared:
         """Prepare the run but for all examples: of each shard there is the length alone."""
         blank = blank_dataset(self.experiment.dataset)
-        prepared = assemble(self.experiment, self.names, blank, tuple(map(_placeholder, self.sizes.values())))
+        # Rows as many as those of another party's shard, with nothing in them.
+        shards = tuple(np.broadcast_to(np.int64(0), size) for size in self.sizes.values())
+        prepared = assemble(self.experiment, self.names, blank, shards)
         return replace(prepared, run=self.invitation.run)
 
 
@@ -201,15 +209,9 @@ class Agreed:
         return may_hear(self.prepared.units, self.terms.me.name, to)
 
 
-def _placeholder(size: int) -> npt.NDArray[np.int64]:
-    """Rows as many as those of another party's shard, with nothing in them."""
-    return np.broadcast_to(np.int64(0), size)
-
-
-def _check_members(
-    invitation: Invitation, experiment: Experiment, sizes: Mapping[str, int], named: tuple[str, ...]
-) -> None:
+def _check_members(invitation: Invitation, experiment: Experiment) -> None:
     """The members with examples are as many as the spec wants, and the others are the algorithm's servers."""
+    sizes, named = invitation.sizes, servers(experiment)
     wanted, others = experiment.algorithm.nodes, {m.name for m in invitation.members} - set(sizes)
     if len(sizes) != wanted:
         raise InvitationError(
@@ -234,3 +236,278 @@ def _check_members(
 
 def _part(member: Member) -> str:
     return member.role if member.unit is None else f"{member.role} of {member.unit}"
+
+
+def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None = None) -> None:
+    """Whether parties that are in a run by one invitation may go on by another; by default the one it is for.
+
+    Raises
+    ------
+    InvitationError
+        If that one is to another run, is older, or differs in more than who joins.
+    """
+    old, new = earlier.terms.invitation, agreed.terms.invitation
+    if (old.run, old.organiser) != (new.run, new.organiser):
+        raise InvitationError("the invitation is to another run than the one in the store; give another --store")
+    if new.issued < old.issued:
+        raise InvitationError(
+            f"the store was written by an invitation issued at {old.issued.isoformat()}, and this one is older; "
+            "take the newest"
+        )
+    if _without_nodes(earlier.terms.experiment) != _without_nodes(agreed.terms.experiment):
+        raise InvitationError("the spec of a run never changes, but for its parties; found a new federation")
+    kept = {member.name: member for member in new.members}
+    changed = [member.name for member in old.members if kept.get(member.name) != member]
+    if changed:
+        raise InvitationError(
+            f"who is in a run stays what they were, and {', '.join(changed)} left, or got another key, role, unit or "
+            "number of examples; found a new federation"
+        )
+    if earlier.terms.names == agreed.terms.names:
+        return
+    name = agreed.terms.experiment.algorithm.name
+    # Who masks with whom is drawn from all parties before the run, and the owners' trust is in those.
+    if agreed.terms.experiment.terms.hiding or not agreed.prepared.algorithm.grows:
+        raise InvitationError(f"nobody can join a run of {name} that has begun; found a new federation")
+    if agreed.terms.names[: len(earlier.terms.names)] != earlier.terms.names:
+        raise InvitationError("who joins comes after those who were there")
+    for party in parties or [agreed.terms.me.name]:
+        if _planned(earlier, party) != _planned(agreed, party):
+            raise InvitationError(
+                f"with the parties that join, {party} would release something else than was planned, and the plan of a "
+                "run is fixed. Noise that is calibrated to a budget depends on the party with fewest examples, and "
+                "stop.updates is shared by all: let somebody join with as many examples, or found a new federation "
+                "(there with privacy.noise_multiplier in the place of a budget, and updates_per_node)"
+            )
+
+
+def _planned(agreed: Agreed, name: str) -> Charges | None:
+    """Charges that the ledger is opened for."""
+    return agreed.plan.side(name).charges()
+
+
+def _without_nodes(experiment: Experiment) -> dict[str, object]:
+    document = experiment.model_dump(mode="json")
+    document["algorithm"].pop("nodes", None)
+    return document
+
+
+# Whether a party may join: its options, its identity, the invitation, and what the data's owner has ruled.
+
+
+@dataclass(frozen=True)
+class PartyOptions:
+    """Options for running a party.
+
+    Attributes
+    ----------
+    invitation : Path
+        The file. What else belongs to it lies in the same folder: ``identity.key``, and for a broker with TLS
+        ``ca.crt`` and ``tls.crt``.
+    organiser : str, optional
+        The organiser's fingerprint, known by another way than the file came; by default those in the policy.
+    identity : Path, optional
+        The party's private key.
+    data, test : Path, optional
+        The training examples (by default where the policy says), and examples to test on.
+    data_name : str, optional
+        Name that the policy has for the data; needed where it knows several.
+    policy : Path, optional
+        The data owner's; needed with data.
+    modules : sequence of str
+        Code that a spec may have run, beside what the policy allows; see `OwnerPolicy.modules`.
+    pretrained : Path, optional
+        The model that all parties start from, where there is one; by default ``start.safetensors`` beside the
+        invitation.
+    store : Path, optional
+        The state folder; by default ``state`` beside the invitation.
+    resume : bool
+        Whether to go on where an earlier process of this node ended.
+    believe_store : bool
+        Whether to go on even where peers know of more messages than the store.
+    connect_timeout : float
+        Seconds for which a broker that was never reached is tried.
+    wait : float
+        Seconds for which a new node waits for its neighbours before it starts.
+    gone_after : float
+        Seconds of silence after which a peer counts as gone, and is not waited for at the end.
+    trace : Path, optional
+        File for every event and effect.
+    quiet : bool
+        Whether the log alone is told what happens.
+    """
+
+    invitation: Path
+    organiser: str | None = None
+    identity: Path | None = None
+    data: Path | None = None
+    test: Path | None = None
+    data_name: str | None = None
+    policy: Path | None = None
+    modules: Sequence[str] = ()
+    pretrained: Path | None = None
+    store: Path | None = None
+    resume: bool = True
+    believe_store: bool = False
+    connect_timeout: float = 60.0
+    wait: float = 60.0
+    gone_after: float = 300.0
+    trace: Path | None = None
+    quiet: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Folder in which the invitation lies."""
+        return real_path(self.invitation).parent
+
+    @property
+    def state(self) -> Path:
+        """The state folder."""
+        return self.store or self.folder / "state"
+
+    @property
+    def start(self) -> Path:
+        """The model that all parties start from, where there is one."""
+        return self.pretrained or self.folder / "start.safetensors"
+
+    @property
+    def key(self) -> Path:
+        """The party's private key."""
+        return self.identity or self.folder / "identity.key"
+
+
+class PolicyBroken(CallerError):
+    """The data's owner does not allow what an invitation asks for."""
+
+
+@dataclass(frozen=True)
+class Invited:
+    """A party that may join.
+
+    Attributes
+    ----------
+    identity : Identity
+        The key.
+    agreed : Agreed
+        Terms that its invitation comes to; without data.
+    policy : OwnerPolicy or None
+        Policy of its data, if it has any.
+    text : bytes
+        The invitation.
+    data : Path or None
+        The party's examples, if it has any.
+    """
+
+    text: bytes
+    identity: Identity
+    agreed: Agreed
+    policy: OwnerPolicy | None
+    data: Path | None
+
+    @property
+    def state_key(self) -> bytes:
+        """The secret that the files of the party's state are sealed with."""
+        return self.identity.secret("state")
+
+
+def accept(options: PartyOptions, text: bytes | None = None) -> Invited:
+    """Read a party's invitation, or one that it accepted before, and see whether its policy lets it pass.
+
+    Raises
+    ------
+    CallerError
+        With one line: what cannot be read, is not genuine, does not fit, or is not allowed.
+    """
+    text = content_of(options.invitation) if text is None else text  # first, as the key is looked for beside it
+    identity = Identity.load(options.key)
+    policy = None if options.policy is None else read_policy(options.policy)
+    try:
+        modules = (*options.modules, *(() if policy is None else policy.modules))
+        terms = RunTerms.of(_read(text, options, identity, policy), modules, options.start)
+    except InvitationError as error:
+        raise InvitationError(f"{options.invitation}: {error}") from None
+    if options.pretrained is not None and terms.start is None:
+        raise CallerError("all parties of this run start from a model that is drawn; leave out --pretrained")
+    me = terms.me.name
+    data = _data(options, policy) if terms.holds_data else None
+    if terms.holds_data and (policy is None or data is None):
+        missing = "--policy FILE" if policy is None else "--data PATH, or a path in its policy"
+        raise CallerError(f"{me} has {counted(terms.sizes[me], 'example')} in this run, so it needs {missing}")
+    if not terms.holds_data and options.data is not None:
+        raise CallerError(f"{me} is the {terms.me.role} of this run and has no examples; leave out --data")
+    agreed = Agreed.on(terms)
+    broken = []
+    if policy is not None and terms.holds_data:
+        broken = refusals(policy, asked(agreed, policy.data_set(options.data_name, data)))
+    if broken:
+        raise PolicyBroken(f"{options.policy} does not allow this run, and nothing was joined: {'; '.join(broken)}")
+    return Invited(text, identity, agreed, policy, data)
+
+
+def _data(options: PartyOptions, policy: OwnerPolicy | None) -> Path | None:
+    """File of the examples: the one that the caller names, or that of the policy."""
+    if options.data is not None or policy is None:
+        return options.data
+    return policy.data_path(policy.data_set(options.data_name))
+
+
+def _read(text: bytes, options: PartyOptions, identity: Identity, policy: OwnerPolicy | None) -> Invitation:
+    """The invitation, of an organiser that the caller or the policy names."""
+    known = [options.organiser] if options.organiser else list(policy.organisers if policy is not None else ())
+    if not known:
+        raise InvitationError(
+            "whose invitation is it? give --organiser FINGERPRINT, as the organiser told you by "
+            "another way than the file came, or list it under organisers: in the policy"
+        )
+    now = datetime.now(UTC)
+    for fingerprint in known[:-1]:
+        try:
+            return parse_invitation(text, identity, fingerprint, now)
+        except InvitationError:
+            continue
+    return parse_invitation(text, identity, known[-1], now)
+
+
+def asked(agreed: Agreed, data: str | None = None) -> Asked:
+    """Return what an invitation asks of the data's owner; ``data`` is the data set's name in the policy."""
+    terms, plan, spec = agreed.terms, agreed.plan, agreed.prepared.experiment
+    me, law = terms.me, plan.mechanisms[terms.me.name]
+    clip, side, peers = spec.privacy.clip, plan.side(me.name), terms.invitation.peers
+    counted_on = side.trusted.counts_on(me.name)
+    return Asked(
+        algorithm=spec.algorithm.name,
+        role=me.role,
+        name=me.name,
+        peers=peers,
+        organiser=terms.invitation.organiser,
+        private=spec.private,
+        clip=clip.bound if isinstance(clip, FixedClip) else None,
+        noise_multiplier=None if law.normal is None else law.normal.noise_multiplier,
+        epsilon=_epsilon(agreed),
+        delta=spec.delta,
+        relation=spec.privacy.relation,
+        unit=spec.terms.unit,
+        smallest_sum=smallest_sum(side),
+        agent_noise=spec.privacy.agent_noise,
+        # Those that see what is raw of this party; of agents there are rules of their own.
+        shown_to=tuple(peer for peer in peers if peer.name in side.trusted.scope and me.role != AGENT),
+        counted_on=() if counted_on is None else _others(agreed, counted_on),
+        dishonest=0 if counted_on is None else counted_on.dishonest,
+        data=data,
+        planned=counts_of(side),
+    )
+
+
+def _others(agreed: Agreed, counted_on: CountedOn) -> tuple[tuple[Member, ...], ...]:
+    """The others of each group that shares its noise with this party."""
+    peers = {peer.name: peer for peer in agreed.terms.invitation.peers}
+    return tuple(tuple(peers[name] for name in group if name in peers) for group in sorted(counted_on.groups))
+
+
+def _epsilon(agreed: Agreed) -> float:
+    """Epsilon proved for this party's whole plan, of one example: policies and ledgers know no persons."""
+    plan, me, spec = agreed.plan, agreed.terms.me.name, agreed.prepared.experiment
+    found, planned = plan.epsilons[me], counts_of(plan.side(me))
+    if planned is None or spec.rows_per_person == 1 or not math.isfinite(found):
+        return found
+    return accountants.epsilon(planned, spec.delta, spec.privacy.relation).epsilon

@@ -3,39 +3,306 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gossamer.algorithms.plan import Plan
-from gossamer.data.examples import Split
-from gossamer.deployment.owner.owned_data import OwnedData
-from gossamer.deployment.owner.policy_rules import relies
-from gossamer.deployment.owner.spending import Spending, spending_of
-from gossamer.deployment.party.agreement import Agreed
-from gossamer.deployment.party.computing import deployed_computer, deployed_epsilon, deployed_guarantees, paced
+from gossamer.algorithms.plan import Plan, differing
+from gossamer.deployment.owner.owned_data import OwnedData, Spending, spending_of
+from gossamer.deployment.owner.policy import relies
+from gossamer.deployment.party.agreement import Agreed, Invited, PartyOptions, asked
 from gossamer.deployment.party.data import load_party_split
-from gossamer.deployment.party.joining import Invited, PartyOptions, asked
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import DataError
 from gossamer.experiment.preparation.prepare import Prepared
-from gossamer.keys.membership import AGENT
+from gossamer.keys.invitations import AGENT
+from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.sampling import OPEN_TIMES, PUBLIC_TIMES, Poisson
 from gossamer.privacy.streams.correlated_noise import StreamRecord
+from gossamer.privacy.tasks import Query
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.storage.file import LOST, File, Format
 from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile, admits_all, stored_ledger
 from gossamer.runtimes.storage.receipts import StoredReceipts
-from gossamer.sides.filled import nobody_like
+from gossamer.sides.deployed import Deployed, Receipts
+from gossamer.sides.filled import Filled, TimedPool, nobody_like
+from gossamer.sides.guarantees import deployed_bound, deployed_guarantee
+from gossamer.sides.home import Kept
 from gossamer.sides.ledger import NO_CHARGES, Account, Ledger, MemoryLedger
+from gossamer.sides.machine import Answer, Computer
 from gossamer.sides.masked_side import Signing
-from gossamer.sides.plan import SidePlan, Trust, counts_of, most_of
+from gossamer.sides.plan import Drawn, Samples, SidePlan, Times, Trust, counts_of, most_of, smallest_sum
+from gossamer.sides.pool import Pool, open_pool
 from gossamer.sides.receipts import PURPOSE as RECEIPTS
+from gossamer.sides.samples import Shard
+from gossamer.sides.sums import InPieces
+
+if TYPE_CHECKING:
+    from gossamer.sides.masked_side import Signing
+
+
+# The data side of one deployed party, whatever its algorithm and its part in it, and what is then guaranteed.
+#
+# | party | asked for | charged for |
+# |---|---|---|
+# | node with examples of its own | noisy sums on samples of them | each, by its kind |
+# | server of a federated unit | the next record of the unit's stream | each, with a line for each agent |
+# | agent of a unit | its update, or messages of a masked sum | each sum, if agents add noise |
+# | client that masks | messages of a masked sum | each sum, if clients add noise |
+# | server without data | nothing | - |
+
+# Times at which a node gets its data side's answers: multiples of a deadline, not when they were computed.
+#
+# All that a node sends, stores and asks for next follows from its answers, so nothing that it does shows how long one
+# took. `privacy.sampling` has what is proved of that, and `sides.filled` the data side, which computes
+# on as many examples for every answer. The deadline of an answer is public:
+#
+#     1.25 (seconds without examples + examples provided for * seconds an example),
+#
+# measured by this node, at its first task of a kind, on examples that nobody has: the least of some runs, which load
+# from elsewhere has disturbed least. Where the spec gives seconds it is the least multiple of these that is as long:
+# with fewer every answer would be late, and go when it is computed. An answer that misses its deadline, on a machine
+# that is busy, goes at the next multiple.
+
+MARGIN = 1.25
+"""How many times what was measured a deadline is."""
+LEAST = 1e-3
+"""Seconds of the shortest deadline: of less a machine's clock and scheduler know little."""
+_FEW = 32  # examples to measure on, or more, if they take less than
+_LONG = 0.05  # seconds
+_RUNS = 5
+
+
+def of_samples(plan: Plan) -> bool:
+    """Whether nodes release sums over samples of their examples: an answer takes as long as its sample is large."""
+    return any(isinstance(side, Samples) for side in plan.sides.values())
+
+
+def has_deadline(prepared: Prepared, plan: Plan) -> bool:
+    """Whether the answers of a deployed data side go at multiples of a deadline.
+
+    Only noisy sums over samples do: what agents of units hand over is computed on batches of a fixed size.
+    """
+    wanted = prepared.experiment.deployment.release_deadline
+    if not (of_samples(plan) and prepared.experiment.private) or wanted == "off":
+        return False
+    return wanted != "auto" or not isinstance(prepared.objective, LinearModel)
+
+
+class Paced:
+    """A data side, from which answers come at multiples of a deadline.
+
+    Parameters
+    ----------
+    side : TimedPool
+        The data side itself.
+    seconds : float, optional
+        Unit of which each deadline is a multiple, the least that the node can keep; by default the deadline is as
+        measured.
+    say : callable, optional
+        Told the deadline, and of answers that missed it: for the node's own log.
+    clock, wait : callable, optional
+        Seconds on a steady clock, and what lets so many pass.
+    """
+
+    def __init__(
+        self,
+        side: TimedPool,
+        seconds: float | None = None,
+        *,
+        say: Callable[[str], object] = lambda line: None,
+        clock: Callable[[], float] = time.perf_counter,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._side, self._given, self._say, self._clock, self._wait = side, seconds, say, clock, wait
+        self._measured: dict[Any, tuple[float, float]] = {}
+        self._late = 0
+
+    def admit(self, node: str, task: Any) -> Any:
+        return self._side.admit(node, task)
+
+    def amended(self, ticket: Any, task: Any) -> Any:
+        return self._side.amended(ticket, task)
+
+    def releases(self, node: str) -> int:
+        return self._side.releases(node)
+
+    def compute(self, tickets: Sequence[Any]) -> list[Answer]:
+        """The answers to ``tickets``, each at its time."""
+        return [self._in_time(ticket) for ticket in tickets]
+
+    def deadline(self, ticket: Any) -> float:
+        """Seconds after which the answer to ``ticket`` is given, or twice, three times as many if it is not there."""
+        kind = ticket.task.work
+        if kind not in self._measured:
+            self._measured[kind] = before, each = self._measure(ticket)
+            what = "a deadline" if self._given is None else f"{self._given:g} s, and not before"
+            self._say(f"answers go at multiples of {what}: {MARGIN:g} times {before:.3g} s and {each:.3g} s an example")
+        before, each = self._measured[kind]
+        needed = max(LEAST, MARGIN * (before + each * self._side.provided_for(ticket)))
+        if self._given is None:
+            return needed
+        unit = max(LEAST, self._given)
+        return unit * math.ceil(needed / unit)
+
+    def _in_time(self, ticket: Any) -> Answer:
+        deadline = self.deadline(ticket)
+        begun = self._clock()
+        (answer,) = self._side.compute([ticket])
+        missed = math.floor((self._clock() - begun) / deadline)
+        due = begun + (missed + 1) * deadline
+        while (left := due - self._clock()) > 0:
+            self._wait(left)
+        if missed:
+            self._late += 1
+            if math.log10(self._late).is_integer():
+                self._say(f"answers that missed their deadline so far: {self._late}; this one by {missed}")
+        return answer
+
+    def _measure(self, ticket: Any) -> tuple[float, float]:
+        """Seconds without examples, and for each."""
+        most, count = self._side.provided_for(ticket), _FEW
+        self._side.rehearse(ticket, 1)  # the first call prepares
+        before = self._least(ticket, 0)
+        while self._seconds(ticket, count) < _LONG and count < most:
+            count = min(most, 2 * count)
+        return before, max(0.0, self._least(ticket, count) - before) / count
+
+    def _least(self, ticket: Any, count: int) -> float:
+        return min(self._seconds(ticket, count) for _ in range(_RUNS))
+
+    def _seconds(self, ticket: Any, count: int) -> float:
+        begun = self._clock()
+        self._side.rehearse(ticket, count)
+        return self._clock() - begun
+
+
+def deployed_computer(
+    prepared: Prepared,
+    plan: Plan,
+    name: str,
+    ledger: Ledger | None,
+    *,
+    kept: Kept | None = None,
+    signing: Signing | None = None,
+    receipts: Receipts | None = None,
+) -> Pool | TimedPool:
+    """The data side of party ``name``, in a process of its own.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        Run whose training examples are this party's, all of its shard.
+    plan : Plan
+        Plan of the run.
+    name : str
+        The party.
+    ledger : Ledger or None
+        Opened for what the party's plan is charged, and durable; None if it is charged nothing.
+    kept : Kept, optional
+        State of a server or an agent of a unit; durable. Agents of masked sums need it, and without it correlated noise
+        cannot go on after a restart, and is refused.
+    signing : Signing, optional
+        Needed by agents of masked sums, in a run that has a name.
+    receipts : Receipts, optional
+        Book in which receipts of the releases are noted.
+
+    Raises
+    ------
+    CallerError
+        If something is missing, or the planned noise cannot be drawn.
+    """
+    rows = dict(zip(prepared.names, prepared.shards, strict=True)).get(name)
+    objective, data = prepared.objective, prepared.dataset.train
+    filled = Filled(objective, data, len(rows)) if rows is not None and has_deadline(prepared, plan) else None
+
+    def opened(name: str, plan: SidePlan) -> Ledger:
+        if ledger is None:
+            raise DataError(f"{name} needs a ledger to charge what it releases to")
+        return ledger
+
+    sums = InPieces if filled is None else lambda objective, data: filled
+    home = Deployed(opened, kept, signing, sums, receipts)
+    shards = {} if rows is None else {name: Shard(rows)}
+    pool = open_pool(
+        {name: side_with_queries(prepared, plan, name)}, shards, objective, data, home, trust=prepared.cast.trust
+    )
+    return pool if filled is None else TimedPool(pool, filled, home)
+
+
+def side_with_queries(prepared: Prepared, plan: Plan, name: str) -> SidePlan:
+    """Plan of what leaves party ``name``, with the queries that its node will ask at the first clip."""
+    side = plan.side(name)
+    if not isinstance(side, Samples):
+        return side
+    clipping, law = prepared.clipping, plan.mechanisms[name]
+
+    def queries() -> tuple[Query, ...]:
+        # Drawn anew: a generator takes bytes of the operating system's, and what a party takes has to stay as it is.
+        first = clipping.initial(prepared.drawn_initial())
+        return tuple(clipping.query(Query(kind.sampling, law, 1.0), first) for kind in side.kinds)
+
+    return replace(side, queries=queries)
+
+
+def paced(computer: Pool | TimedPool, prepared: Prepared, say: Callable[[str], object]) -> Computer:
+    """The data side of a party as its node has it: with a deadline, if it has one; ``say`` is told of it."""
+    if isinstance(computer, Pool):
+        return computer
+    wanted = prepared.experiment.deployment.release_deadline
+    return Paced(computer, wanted if isinstance(wanted, float) else None, say=say)
+
+
+# What is guaranteed
+
+
+def deployed_guarantees(prepared: Prepared, plan: Plan) -> tuple[Guarantee, Mapping[str, Guarantee]]:
+    """The plan's guarantee in a deployment, and those by observer where they differ."""
+    drawn = _drawn(prepared, plan)
+    by_observer = {o: deployed_guarantee(guarantee, drawn[o]) for o, guarantee in plan.guarantees.items()}
+    return next(iter(by_observer.values())), differing(by_observer)
+
+
+def deployed_epsilon(prepared: Prepared, plan: Plan, name: str) -> float:
+    """Return the epsilon proved for party ``name``, at the delta of `deployed_guarantees`; infinite where none is."""
+    epsilon = plan.epsilons[name]
+    if not math.isfinite(epsilon):
+        return epsilon
+    return deployed_bound(epsilon, prepared.experiment.delta, drawn_by(prepared, plan))[0]
+
+
+def drawn_by(prepared: Prepared, plan: Plan) -> Drawn:
+    """Numbers of the party that draws most for its plan, against whom the noise is planned."""
+    return next(iter(_drawn(prepared, plan).values()))
+
+
+def _drawn(prepared: Prepared, plan: Plan) -> Mapping[str, Drawn]:
+    """The same by observer."""
+    sides = plan.sides.values()
+    most = max(
+        (side.drawn() for side in sides), key=lambda drawn: (drawn.floating_point, drawn.numbers), default=Drawn()
+    )
+    if of_samples(plan):
+        # Updates of clients and units are shortened as a whole, whosever gradients they are made of.
+        network = not isinstance(prepared.objective, LinearModel)
+        counts = [(counts_of(side) or {}).items() for side in sides]
+        late = max(sum(n for kind, n in found if isinstance(kind.sampling, Poisson)) for found in counts)
+        times = Times(PUBLIC_TIMES, late) if has_deadline(prepared, plan) else Times(OPEN_TIMES)
+        most = replace(most, network=network, times=times)
+    # Against other observers nothing is proved, or by what members of masked sums draw.
+    masked = [side.drawn() for side in sides if smallest_sum(side) is not None]
+    others = max(masked, key=lambda drawn: drawn.numbers, default=Drawn())
+    observer = plan.guarantee.observer
+    return {who: most if found.observer == observer else others for who, found in plan.guarantees.items()}
+
 
 # State that data sides keep over restarts, in one SQLite file: the mark of who masks, the records of a unit's server.
 #
@@ -159,7 +426,9 @@ class DataHeld:
     """
 
     def __init__(self, options: PartyOptions, invited: Invited, folder: StateFolder) -> None:
-        self._invited, self._folder = invited, folder
+        self._invited, self._folder, terms = invited, folder, invited.agreed.terms
+        self._name, self._run = terms.me.name, terms.invitation.run
+        self._side = invited.agreed.plan.side(self._name)
         self._owned: OwnedData | None = None
         self._kept: SideFile | None = None
         self._unit: LedgerFile | None = None
@@ -167,25 +436,31 @@ class DataHeld:
         self.charged = 0
         self.agreed, self.test = invited.agreed, None
         if invited.data is not None:
-            train, test = self._load(options, invited)
+            settings, budget = terms.experiment.dataset, terms.experiment.budget
+            train, test = load_party_split(
+                settings,
+                invited.data,
+                options.test,
+                examples=terms.sizes[self._name],
+                rows_per_person=None if budget is None else budget.rows_per_person,
+                say=folder.tell_owner,
+            )
             self.agreed = invited.agreed.with_data(train, test)
             # What a module cannot do in a deployment shows at its first gradient, and nothing may be charged by then.
             prepared, nobody = self.agreed.prepared, nobody_like(train)
             start = prepared.objective.initial(np.random.default_rng(0))
             prepared.objective.steady().clipped_gradients(start[None], nobody, [np.arange(1)], 1.0)
             self.test = None if test is None else self.agreed.prepared.dataset.test
-            self._open(options, invited, train, folder)
-            self._rehearse()
-        elif (charges := self.agreed.plan.side(self._name).charges()) is not None and charges.owners:
+            assert invited.policy is not None  # or it would not have been accepted
+            self._owned = OwnedData.open(invited.policy, options.data_name, invited.data)
+            for line in self._owned.check(train, used=len(train.targets)):
+                folder.tell_owner(line)
+            with self._owned.file.rehearsal():  # whether the ledger would refuse the plan; nothing is entered
+                found = self._ledger()
+                self.charged = 0 if found is None else found.releases
+        elif (charges := self._side.charges()) is not None and charges.owners:
             self._unit = LedgerFile(folder.path / UNIT_LEDGER, invited.state_key)
         self.receipts = self._receipts()
-
-    def _rehearse(self) -> None:
-        """See whether the ledger would refuse the plan; nothing is entered."""
-        assert self._owned is not None
-        with self._owned.file.rehearsal():
-            found = self._ledger()
-            self.charged = 0 if found is None else found.releases
 
     def charge(self) -> None:
         """Enter the plan of the whole run in the ledger.
@@ -197,15 +472,15 @@ class DataHeld:
         """
         self.ledger = self._ledger()
         if self.receipts is not None and self.ledger is not None:
-            self.receipts.begin(self.agreed.plan.side(self._name), self._invited.identity.public_key.raw.hex())
+            self.receipts.begin(self._side, self._invited.identity.public_key.raw.hex())
 
     def _receipts(self) -> StoredReceipts | None:
         """Receipts beside the charges; none where nothing is charged, or nothing holds what is released to a plan."""
-        charges = self.agreed.plan.side(self._name).charges()
+        charges = self._side.charges()
         file = self._unit if self._owned is None else self._owned.file
         if charges is None or charges.most is None or file is None:
             return None
-        return file.receipts(self.agreed.terms.invitation.run, self._name)
+        return file.receipts(self._run, self._name)
 
     def _ledger(self) -> Ledger | None:
         """The ledger that the data side of this party charges, with the whole plan in it."""
@@ -213,51 +488,32 @@ class DataHeld:
             return _owners_ledger(self.agreed, self._owned, self._folder)
         if self._unit is None:
             return None
-        side, run = self.agreed.plan.side(self._name), self.agreed.terms.invitation.run
-        return _server_ledger(side, self._name, run, self._unit)
+        # How much a server releases of others' data. What that reveals is in the ledgers of the owners.
+        anything = admits_all(NeighboringRelation.REPLACE_ONE)
+        return stored_ledger(self._unit, self._name, "unit", self._run, anything, self._side, Trust.SCOPE)
 
     def open(self) -> None:
         """Make the data side, which charges each release to the ledger."""
-        side = self.agreed.plan.side(self._name)
-        kept = self._kept = _side_file(self.agreed, side, self._folder, self._invited.state_key)
+        trusted = self._side.trusted
+        # What data sides that mask, hand over or sum what is raw keep must outlive a crash.
+        if trusted.scope or trusted.marked:
+            self._kept = SideFile(self._folder.path / "side.sqlite", self._run, self._name, self._invited.state_key)
         computer = deployed_computer(
             self.agreed.prepared,
             self.agreed.plan,
             self._name,
-            None if side.charges() is None else self.ledger,
-            kept=kept,
-            signing=_signing(self._invited),
+            None if self._side.charges() is None else self.ledger,
+            kept=self._kept,
+            # Keys of masked sums are signed by the members, as the invitation names them.
+            signing=Signing(self._invited.identity, {m.name: m.key for m in self.agreed.terms.invitation.members}),
             receipts=self.receipts,
         )
         self.computer = paced(computer, self.agreed.prepared, self._folder.tell_owner)
 
     @property
-    def _name(self) -> str:
-        return self.agreed.terms.me.name
-
-    def _load(self, options: PartyOptions, invited: Invited) -> tuple[Split, Split | None]:
-        assert invited.data is not None
-        terms = invited.agreed.terms
-        settings, budget = terms.experiment.dataset, terms.experiment.budget
-        return load_party_split(
-            settings,
-            invited.data,
-            options.test,
-            examples=terms.sizes[self._name],
-            rows_per_person=None if budget is None else budget.rows_per_person,
-            say=self._folder.tell_owner,
-        )
-
-    def _open(self, options: PartyOptions, invited: Invited, train: Split, folder: StateFolder) -> None:
-        assert invited.policy is not None  # or it would not have been accepted
-        self._owned = OwnedData.open(invited.policy, options.data_name, invited.data)
-        for line in self._owned.check(train, used=len(train.targets)):
-            folder.tell_owner(line)
-
-    @property
     def planned_releases(self) -> int | None:
         """Most releases that this party's ledger is opened for; None for one that is charged nothing."""
-        return most_of(self.agreed.plan.side(self._name))
+        return most_of(self._side)
 
     @property
     def computations_per_update(self) -> int:
@@ -289,19 +545,21 @@ class DataHeld:
 
     def describe(self) -> dict[str, Any]:
         """Describe what is proved of this party's data, and what was released, as plain data."""
-        plan, prepared, ledger = self.agreed.plan, self.agreed.prepared, self.ledger
+        ledger, epsilon = self.ledger, deployed_epsilon(self.agreed.prepared, self.agreed.plan, self._name)
         releases = 0 if ledger is None else ledger.releases
         if not self.agreed.terms.holds_data:
             return {"releases": releases}
         guarantee, by_observer = self.guarantees
         others = {observer: found.as_dict() for observer, found in by_observer.items()}
+        # Guarantees in words, each observer's once.
+        said = {one.observer: one.beside for one in by_observer.values() if one.observer != guarantee.observer}
         return {
-            "epsilon": _finite(deployed_epsilon(prepared, plan, self._name)),
+            "epsilon": epsilon if math.isfinite(epsilon) else None,
             "releases": releases,
             "planned_releases": self.planned_releases,
             "guarantee": guarantee.as_dict(),
             **({"guarantees": others} if others else {}),
-            "said": _said(guarantee, by_observer),
+            "said": [str(guarantee), *said.values()],
             "ledger": [] if ledger is None else ledger.lines(),
         }
 
@@ -314,28 +572,6 @@ class DataHeld:
         for held in (self._owned, self._kept, self._unit):
             if held is not None:
                 held.close()
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _said(guarantee: Guarantee, others: Mapping[str, Guarantee]) -> list[str]:
-    """Guarantees in words, each observer's once."""
-    by_name = {other.observer: other for other in others.values() if other.observer != guarantee.observer}
-    return [str(guarantee), *(other.beside for other in by_name.values())]
-
-
-def _side_file(agreed: Agreed, side: SidePlan, folder: StateFolder, key: bytes) -> SideFile | None:
-    """File in which data sides that mask, hand over or sum what is raw keep what must outlive a crash."""
-    if not (side.trusted.scope or side.trusted.marked):
-        return None
-    return SideFile(folder.path / "side.sqlite", agreed.terms.invitation.run, agreed.terms.me.name, key)
-
-
-def _signing(invited: Invited) -> Signing:
-    """Signing of the keys of masked sums by the members, as the invitation names them."""
-    return Signing(invited.identity, {m.name: m.key for m in invited.agreed.terms.invitation.members})
 
 
 def _owners_ledger(agreed: Agreed, owned: OwnedData, folder: StateFolder) -> Ledger:
@@ -378,11 +614,6 @@ def _once_where_shared(agreed: Agreed, side: SidePlan, owned: OwnedData) -> Abst
     return owned.once_in(agreed.terms.invitation.run, me.name)
 
 
-def _server_ledger(side: SidePlan, name: str, run: str, file: LedgerFile) -> Ledger:
-    """Ledger of how much a server releases of others' data. What that reveals is in the ledgers of the owners."""
-    return stored_ledger(file, name, "unit", run, admits_all(NeighboringRelation.REPLACE_ONE), side, Trust.SCOPE)
-
-
 def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:
     """Terms of an agent's unit with its data: the spec, whom it trusts with that, and from which folder.
 
@@ -393,7 +624,7 @@ def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:
     return encode((terms.invitation.spec_sha256, terms.me.name, unit, folder.instance))
 
 
-def planned_divergence(prepared: Prepared, plan: Plan, name: str, order: float, relation: NeighboringRelation) -> float:
+def planned_divergence(plan: Plan, name: str, order: float, relation: NeighboringRelation) -> float:
     """The Renyi divergence of all that a run's plan releases of a party's data; infinite where nothing is proved."""
     if not math.isfinite(plan.epsilons[name]):
         return math.inf

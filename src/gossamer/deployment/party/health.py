@@ -17,13 +17,17 @@ Nothing heavy is imported here: monitoring asks every minute.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
-from gossamer.errors import counted
+from gossamer.errors import CallerError, counted
+from gossamer.files import replaced
 
 _DAY = 86400.0
 LOST = ("gone", "quarantined")
@@ -58,6 +62,10 @@ class Severity(IntEnum):
     CRITICAL = 2
 
 
+WARNING, CRITICAL = Severity.WARNING, Severity.CRITICAL
+Alerts = Iterator[tuple[Severity, str]]
+
+
 @dataclass(frozen=True)
 class Alert:
     """One thing that somebody should look at.
@@ -74,7 +82,7 @@ class Alert:
 
     level: Severity
     text: str
-    kind: str = ""
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -109,9 +117,9 @@ def problems(status: Mapping[str, Any], now: float, limits: HealthLimits = Healt
         Limits from which something is a problem.
     """
     state, runs = status["state"], status.get("process") is not None
-    found: dict[str, Iterable[Alert]] = {"ledger": _of_ledger(status)}
+    found: dict[str, Iterable[tuple[Severity, str]]] = {"ledger": _of_ledger(status)}
     if state == "finished":
-        found["end"] = [Alert(Severity.CRITICAL, status["why"])] if status.get("why") else []
+        found["end"] = [(CRITICAL, status["why"])] if status.get("why") else []
     else:
         found["process"], found["papers"] = _of_process(status), _of_papers(status, now, limits)
         found["budget"], found["receipts"] = _of_budget(status, limits), _of_receipts(status)
@@ -120,7 +128,7 @@ def problems(status: Mapping[str, Any], now: float, limits: HealthLimits = Healt
         found["silence"], found["broker"] = _of_silence(status, now, limits), _of_broker(status)
         found["peers"], found["versions"] = _of_peers(status), _of_versions(status)
         found["progress"] = _of_progress(status)
-    every = [replace(problem, kind=kind) for kind in KINDS for problem in found.get(kind, ())]
+    every = [Alert(level, text, kind) for kind in KINDS for level, text in found.get(kind, ())]
     return sorted(every, key=lambda problem: -problem.level)
 
 
@@ -129,62 +137,59 @@ def level_of(found: list[Alert]) -> Severity:
     return max((problem.level for problem in found), default=Severity.OK)
 
 
-def _of_process(status: Mapping[str, Any]) -> Iterator[Alert]:
+def _of_process(status: Mapping[str, Any]) -> Alerts:
     state, why = status["state"], status.get("why")
     if state == "killed":
         cause = f"ended, since {why}" if why else "was killed"
-        yield Alert(Severity.CRITICAL, f"{cause}; start it again with the same command, and it goes on")
+        yield CRITICAL, f"{cause}; start it again with the same command, and it goes on"
     elif state not in ("running", "lingering", "stopped", *_STARTING):
-        yield Alert(Severity.CRITICAL, f"{state}{f': {why}' if why else ''}")
+        yield CRITICAL, f"{state}{f': {why}' if why else ''}"
     elif state == "stopped":
-        yield Alert(Severity.WARNING, "was stopped before its part in the run was over; start it again to go on")
+        yield WARNING, "was stopped before its part in the run was over; start it again to go on"
     elif state in _STARTING:
-        yield Alert(Severity.WARNING, f"has not begun yet: it is {state}")
+        yield WARNING, f"has not begun yet: it is {state}"
 
 
-def _of_papers(status: Mapping[str, Any], now: float, limits: HealthLimits) -> Iterator[Alert]:
+def _of_papers(status: Mapping[str, Any], now: float, limits: HealthLimits) -> Alerts:
     for what, text in status.get("expires", {}).items():
         left = (datetime.fromisoformat(text).timestamp() - now) / _DAY
         day = datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
         if left <= 0:
-            yield Alert(
-                Severity.CRITICAL,
-                f"its {what} expired at {day}, and it cannot start or connect again; get a new one",
-            )
+            yield CRITICAL, f"its {what} expired at {day}, and it cannot start or connect again; get a new one"
         elif left <= limits.days:
             days = counted(int(left), "day")
-            yield Alert(Severity.WARNING, f"its {what} expires in {days}, at {day}; ask the organiser to renew it")
+            yield WARNING, f"its {what} expires in {days}, at {day}; ask the organiser to renew it"
 
 
-def _of_budget(status: Mapping[str, Any], limits: HealthLimits) -> Iterator[Alert]:
+def _of_budget(status: Mapping[str, Any], limits: HealthLimits) -> Alerts:
     policy = status.get("policy")
     if status.get("finished"):  # nothing more is charged to it, and the end of what was planned is no fault
         return
     if policy and limits.share <= (share := policy["share_charged"]) and limits.share < 1:
-        yield Alert(
-            Severity.WARNING,
+        yield (
+            WARNING,
             f"has epsilon {policy['epsilon_charged']:.4g} charged to the policy, of {policy['epsilon']:.4g} that it "
             f"allows ({share:.0%} of its budget), so hardly another run will be let in",
         )
 
 
-def _of_ledger(status: Mapping[str, Any]) -> Iterator[Alert]:
+def _of_ledger(status: Mapping[str, Any]) -> Alerts:
     said = status.get("why") or ""  # of a start that was refused for it
     if forgotten := [line for line in status.get("forgotten", ()) if line not in said]:
-        yield Alert(
-            Severity.CRITICAL,
+        yield (
+            CRITICAL,
             f"this is not its newest ledger: {'; '.join(forgotten)}; stop the node and put its newest ledger back; if "
             "that is lost, take part in no run with these data until their owner has lowered the policy's epsilon",
         )
 
 
-def _of_receipts(status: Mapping[str, Any]) -> Iterator[Alert]:
+def _of_receipts(status: Mapping[str, Any]) -> Alerts:
     for name, peer in status.get("peers", {}).items():
         if why := peer.get("receipts"):
-            yield Alert(Severity.WARNING, f"takes nothing of {name}: {why}")
+            yield WARNING, f"takes nothing of {name}: {why}"
 
 
-def _of_reach(status: Mapping[str, Any]) -> Iterator[Alert]:
+def _of_reach(status: Mapping[str, Any]) -> Alerts:
     peers, late = status.get("peers", {}), status.get("unacknowledged", {})
     if status.get("alone") is not None:
         spends = not (status["state"] in _STARTING or status.get("holds"))
@@ -192,69 +197,245 @@ def _of_reach(status: Mapping[str, Any]) -> Iterator[Alert]:
         if status.get("finished"):
             then = "its part is over, and it waits for them"
         who = "; ".join(f"{name} ({peer['why']})" for name, peer in late.items())
-        yield Alert(Severity.CRITICAL, f"no peer has acknowledged anything for {status['alone']:.0f} s: {who}; {then}")
+        yield CRITICAL, f"no peer has acknowledged anything for {status['alone']:.0f} s: {who}; {then}"
         return
     for name, peer in late.items():
         if peers.get(name, {}).get("state") == "up":
-            yield Alert(
-                Severity.WARNING,
-                f"{name} is heard, and has acknowledged nothing for {peer['seconds']:.0f} s: {peer['why']}",
-            )
+            yield WARNING, f"{name} is heard, and has acknowledged nothing for {peer['seconds']:.0f} s: {peer['why']}"
 
 
-def _of_progress(status: Mapping[str, Any]) -> Iterator[Alert]:
+def _of_progress(status: Mapping[str, Any]) -> Alerts:
     if stalled := status.get("stalled"):
         lost = any(status["peers"].get(name, {}).get("state") in LOST for name in stalled["waits_for"])
         since = datetime.fromtimestamp(stalled["since"], UTC).strftime("%H:%M:%S UTC")
-        yield Alert(
-            Severity.CRITICAL if lost else Severity.WARNING,
+        yield (
+            CRITICAL if lost else WARNING,
             f"no progress since {since} ({stalled['seconds']:.0f} s): waits for {', '.join(stalled['waits_for'])}",
         )
     rounds = status.get("rounds") or {}
     if lately := rounds.get("lately"):
-        yield Alert(
-            Severity.CRITICAL if lately >= _EMPTY else Severity.WARNING,
+        yield (
+            CRITICAL if lately >= _EMPTY else WARNING,
             f"the last {counted(lately, 'round')} came to nothing, and {rounds['made']} of {rounds['planned']} are "
             "made: nobody answered, or there was no sum that could be used",
         )
 
 
-def _of_silence(status: Mapping[str, Any], now: float, limits: HealthLimits) -> Iterator[Alert]:
+def _of_silence(status: Mapping[str, Any], now: float, limits: HealthLimits) -> Alerts:
     if (silent := now - status.get("written", now)) > limits.silence:
-        yield Alert(Severity.WARNING, f"has written no status for {silent:.0f} s; its machine may be too busy")
+        yield WARNING, f"has written no status for {silent:.0f} s; its machine may be too busy"
 
 
-def _of_broker(status: Mapping[str, Any]) -> Iterator[Alert]:
+def _of_broker(status: Mapping[str, Any]) -> Alerts:
     if not status.get("connected"):
-        yield Alert(Severity.WARNING, f"has no broker, and goes on trying: {status.get('broker_says') or 'no answer'}")
+        yield WARNING, f"has no broker, and goes on trying: {status.get('broker_says') or 'no answer'}"
 
 
-def _of_peers(status: Mapping[str, Any]) -> Iterator[Alert]:
+def _of_peers(status: Mapping[str, Any]) -> Alerts:
     peers = status.get("peers", {})
     lost = {name for name, peer in peers.items() if peer["state"] in LOST and not peer.get("finished")}
     left = {name for name, peer in peers.items() if not peer.get("finished")} - lost
     ended = bool(status.get("finished"))
     stuck = lost and not ended and (bool(lost & set(status.get("needs", ()))) or not left)
     if stuck:
-        yield Alert(
-            Severity.CRITICAL,
+        yield (
+            CRITICAL,
             f"lost {', '.join(sorted(lost))}, and its part in the run cannot end without; it goes on if they come "
             "back, and `gossamer stop --leave` ends it for good",
         )
     for name, peer in peers.items():
         about = f"{name} is {peer['state']} ({peer['seconds']:.0f} s)"
         if name in lost and not stuck:
-            yield Alert(Severity.WARNING, f"{about}; the run goes on without it as long as it is away")
+            yield WARNING, f"{about}; the run goes on without it as long as it is away"
         elif peer["state"] in ("silent", "never heard") and not peer.get("finished"):
-            yield Alert(Severity.WARNING, about)
+            yield Alert(WARNING, about)
 
 
-def _of_versions(status: Mapping[str, Any]) -> Iterator[Alert]:
+def _of_versions(status: Mapping[str, Any]) -> Alerts:
     mine = status.get("version")
     for name, peer in status.get("peers", {}).items():
         if mine and peer.get("version") not in (None, mine):
-            yield Alert(
-                Severity.WARNING,
+            yield (
+                WARNING,
                 f"runs gossamer {mine}, and {name} {peer['version']}; parties of a run need one version, so agree "
                 "on one before the next run",
             )
+
+
+# Statuses of nodes as a text file for the textfile collector of Prometheus' node exporter.
+#
+# The file is replaced whole, and others may read it: the collector is another user of the machine. It holds what
+# `gossamer status` prints, and nothing of the data.
+#
+# References
+# ----------
+# Prometheus, "Exposition formats", text-based format, version 0.0.4.
+
+SUFFIX = ".prom"
+"""The collector reads no other files."""
+STATES = ("starting", "connecting", "waiting", "running", "lingering", "finished", "stopped", "failed", "killed")
+
+Status = Mapping[str, Any]
+Labels = Mapping[str, str]
+Samples = Iterable[tuple[Labels, float]]
+
+
+def _number(status: Status, key: str) -> Samples:
+    """The number, or truth value, below a key such as ``policy.share_charged``, if it is there."""
+    found: Any = status
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return [({}, float(found))] if isinstance(found, int | float) else []
+
+
+def _of_running(status: Status, key: str, value: Callable[[Any], float]) -> Samples:
+    """A number of a node that a process runs, if the key is there."""
+    return [({}, value(status[key]))] if key in status and status["process"] is not None else []
+
+
+def _expiries(status: Status) -> Samples:
+    """Unix times at which papers expire, of those that are times."""
+    for what, text in status.get("expires", {}).items():
+        with suppress(ValueError):
+            yield {"paper": what}, datetime.fromisoformat(text).timestamp()
+
+
+def _peers(status: Status, key: str = "peers") -> Iterator[tuple[str, Status]]:
+    """Statuses of a node's peers, if a process runs it: what a dead one said last is not so any longer."""
+    if status["process"] is not None:
+        yield from status.get(key, {}).items()
+
+
+def _levels(status: Status) -> Samples:
+    """Level of the problems of each kind; 0 for none."""
+    for kind in KINDS if "problems" in status else ():
+        ones = [Severity[one["level"].upper()] for one in status["problems"] if one["kind"] == kind]
+        yield {"problem": kind}, max(ones, default=Severity.OK)
+
+
+METRICS: Mapping[str, tuple[str, str | Callable[[Status], Samples]]] = {
+    "node_level": (
+        "Level of the node as gossamer status has it: 0 ok, 1 warning, 2 critical.",
+        lambda s: [({}, Severity[s["level"].upper()])] if "level" in s else [],
+    ),
+    "node_problem_level": ("Level of the problems of each kind; 0 if there is none.", _levels),
+    "node_process_running": ("Whether a process runs the node.", lambda s: [({}, s["process"] is not None)]),
+    "node_state": (
+        "Whether the node is in this state: 1 for one of them.",
+        lambda s: [({"state": state}, s["state"] == state) for state in STATES],
+    ),
+    "node_part_over": ("Whether the node makes no more updates.", lambda s: [({}, bool(s.get("finished")))]),
+    "node_broker_connected": ("Whether the node is connected to the broker.", "connected"),
+    "node_running_seconds": ("Seconds since the process began its part.", "seconds"),
+    "node_updates_total": ("Whole updates since the process began.", "updates"),
+    "node_releases": ("Releases charged to the ledger since the run began.", "releases"),
+    "node_planned_releases": ("Releases that the plan of the run has.", "planned_releases"),
+    "node_datagrams_sent_total": ("Datagrams sent since the process began.", "datagrams.sent"),
+    "node_datagrams_received_total": ("Datagrams received since the process began.", "datagrams.received"),
+    "node_messages_rejected_total": ("Messages refused since the process began.", "messages_rejected"),
+    "node_status_written_timestamp_seconds": ("When the node last wrote its status (Unix time).", "written"),
+    "node_alone_seconds": (
+        "Seconds for which no peer has acknowledged anything, from 30 on.",
+        lambda s: _of_running(s, "alone", lambda alone: alone or 0.0),
+    ),
+    "node_stalled_seconds": (
+        "Seconds without progress, once that is longer than usual; 0 while it gets on.",
+        lambda s: _of_running(s, "stalled", lambda stalled: stalled["seconds"] if stalled else 0.0),
+    ),
+    "node_rounds_made": ("Rounds of the plan that were made.", "rounds.made"),
+    "node_rounds_empty": ("Rounds of the plan that came to nothing.", "rounds.empty"),
+    "peer_unacknowledged_seconds": (
+        "Seconds for which a peer has acknowledged nothing, from 15 on.",
+        lambda s: [({"peer": name}, peer["seconds"]) for name, peer in _peers(s, "unacknowledged")],
+    ),
+    "node_receipts_forgotten": (
+        "Peers that have countersigned receipts which the ledger of the node has not.",
+        lambda s: [({}, len(s["forgotten"]))] if "forgotten" in s else [],
+    ),
+    "node_paper_expires_timestamp_seconds": (
+        "When the invitation and the certificate expire (Unix time).",
+        _expiries,
+    ),
+    "node_policy_epsilon_ratio": (
+        "Share of the policy's budget that is charged, by all runs together.",
+        "policy.share_charged",
+    ),
+    "peer_up": (
+        "Whether a peer of the node is up.",
+        lambda s: [({"peer": name}, peer["state"] == "up") for name, peer in _peers(s)],
+    ),
+    "peer_state_seconds": (
+        "Seconds for which a peer has been in its state.",
+        lambda s: [({"peer": name, "state": peer["state"]}, peer["seconds"]) for name, peer in _peers(s)],
+    ),
+    "peer_dropped_total": (
+        "Datagrams of a peer dropped since the process began, by reason.",
+        lambda s: [({"peer": n, "reason": why}, count) for n, p in _peers(s) for why, count in p["dropped"].items()],
+    ),
+}
+"""Metrics of nodes by their names after ``gossamer_``: a line on each, and its key in a status, or its samples.
+
+What ends with ``_total`` is a counter, which begins again at 0 when a node's process is started; others are gauges.
+"""
+
+
+def write_metrics(path: Path, statuses: Mapping[str, Status | None]) -> None:
+    """Write the metrics of nodes.
+
+    Parameters
+    ----------
+    path : Path
+        The file, which ends with ``.prom``; replaced whole or not at all, and readable as the umask has it.
+    statuses : mapping of str to dict or None
+        Statuses by state folder, as `StateFolder.status` gives them; None where there is none to be read.
+
+    Raises
+    ------
+    CallerError
+        If the name is not one that the collector reads, or the file cannot be written.
+    """
+    if path.suffix != SUFFIX:
+        raise CallerError(
+            f"--prometheus: expected a name that ends with {SUFFIX}, since the textfile collector reads no other, "
+            f"found {path.name!r}; rename it"
+        )
+    try:
+        with replaced(path, opener=lambda name, flags: os.open(name, flags, 0o666)) as file:
+            file.write(exposition(statuses).encode())
+    except OSError as error:
+        raise CallerError(f"{path}: cannot write the metrics: {error.strerror}; choose another file") from None
+
+
+def exposition(statuses: Mapping[str, Status | None]) -> str:
+    """Metrics of nodes in Prometheus' text format; see `write_metrics`."""
+    known = {store: status for store, status in statuses.items() if status is not None}
+    readable: list[tuple[Labels, float]] = [
+        ({"store": store}, float(status is not None)) for store, status in statuses.items()
+    ]
+    lines = _family("node_status_readable", "Whether the state folder has a status of a node.", readable)
+    for name, (text, source) in METRICS.items():
+        samples: list[tuple[Labels, float]] = [
+            # The store alone tells any two nodes apart.
+            ({"store": store, **{key: str(status.get(key, "")) for key in ("node", "run")}, **labels}, float(value))
+            for store, status in known.items()
+            for labels, value in (_number(status, source) if isinstance(source, str) else source(status))
+        ]
+        lines += _family(name, text, samples)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _family(name: str, text: str, samples: list[tuple[Labels, float]]) -> list[str]:
+    """Lines of one metric; none if it has no samples."""
+    full, kind = f"gossamer_{name}", "counter" if name.endswith("_total") else "gauge"
+    head = [f"# HELP {full} {text}", f"# TYPE {full} {kind}"] if samples else []
+    return [*head, *(f"{full}{{{_labels(labels)}}} {value!r}" for labels, value in samples)]
+
+
+def _labels(labels: Labels) -> str:
+    return ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items())
+
+
+def _escaped(value: str) -> str:
+    """The value of a label, in which the format gives a backslash, a quote and a new line a meaning."""
+    printable = value.encode(errors="replace").decode()
+    return printable.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -8,19 +8,167 @@ network has one of its own, so a node that computes for minutes answers its peer
 from __future__ import annotations
 
 import math
+import queue
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.deployment.party.reach import ALONE, PeerReach, short
-from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.party.tasks import Worker
-from gossamer.deployment.peers.peers import Peers, PeerState
-from gossamer.protocol.effects import Finish, Record, Reject, Request
+from gossamer.deployment.party.reach import ALONE, Wire, short
+from gossamer.deployment.peers.peers import PeerState
+from gossamer.errors import BudgetSpent
+from gossamer.privacy.tasks import Round
+from gossamer.protocol.effects import Compute, Finish, Interrupt, Record, Reject, Release, Request, Update
+from gossamer.protocol.events import Answered, Completed, Refused
 from gossamer.protocol.session import Transmit
-from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Wake
-from gossamer.runtimes.mqtt.transport import Datagram, MqttTransport
+from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Outcome, Wake
+from gossamer.runtimes.mqtt.transport import Datagram
+from gossamer.sides.machine import Answer as Computed
+from gossamer.sides.machine import Computer
+from gossamer.vectors import Released
+
+# Tasks that a node has given its data side, carried out as soon as they can be.
+#
+# A round of local steps is computed when all of its steps may be taken: at once, or when the newer model has come that
+# it waits for. What comes later than that comes too late for it, as it does in a simulation.
+
+
+@dataclass(frozen=True)
+class TaskDone:
+    """The data side's answer, what is for the node's private log, and whether it is an update."""
+
+    event: Answer
+    records: tuple[Record, ...] = ()
+    update: bool = False
+
+
+class Tasks:
+    """The tasks of one node.
+
+    Parameters
+    ----------
+    node : str
+        The name.
+    computer : Computer
+        The data side.
+    """
+
+    def __init__(self, node: str, computer: Computer) -> None:
+        self._node, self._computer = node, computer
+        self._rounds: dict[int, tuple[Any, Round]] = {}  # charged, and waiting for a newer model, with their tickets
+
+    def ask(self, request: Request) -> list[TaskDone]:
+        """Do what is asked, and what that completes.
+
+        Raises
+        ------
+        StorageError
+            If a charge could not be written. Nothing was drawn.
+        """
+        match request:
+            case Compute(task):
+                return self._admitted(task.id, task)
+            case Release():
+                return self._admitted(request.id, request)
+            case Update() if request.task in self._rounds:
+                ticket, task = self._rounds[request.task]
+                until = max(task.until, request.until)  # all steps before count as done
+                return self._go_on(ticket, task.swapped(task.until, request.model, until))
+            case Interrupt(number) if number in self._rounds:
+                ticket, task = self._rounds[number]
+                return self._complete(ticket, task.cut(task.until))
+        return []
+
+    def _admitted(self, number: int, task: Any) -> list[TaskDone]:
+        try:
+            ticket = self._computer.admit(self._node, task)
+        except BudgetSpent:
+            return [TaskDone(Refused(number, self._computer.releases(self._node)))]
+        if task.amendable:
+            return self._go_on(ticket, task)
+        (computed,) = self._computer.compute([ticket])
+        return [_outcome(number, computed, 1, update=bool(task.steps))]
+
+    def _go_on(self, ticket: Any, task: Round) -> list[TaskDone]:
+        """Compute a round, once all of its steps may be taken."""
+        if task.until < task.steps:
+            self._rounds[task.id] = ticket, task
+            return []
+        return self._complete(ticket, task)
+
+    def _complete(self, ticket: Any, task: Round) -> list[TaskDone]:
+        self._rounds.pop(task.id, None)
+        (computed,) = self._computer.compute([self._computer.amended(ticket, task)])
+        return [_outcome(task.id, computed, task.until, update=True)]
+
+
+def _outcome(number: int, computed: Computed, steps: int, *, update: bool) -> TaskDone:
+    """Outcome that a node is told: `Answered` where there is no receipt. What takes no steps is no update."""
+    vector = computed.released
+    event = Completed(number, vector, steps) if isinstance(vector, Released) else Answered(number, vector)
+    return TaskDone(event, computed.notes, update)
+
+
+class Worker:
+    """A thread that computes, so that the node answers its peers meanwhile.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        Used by this thread alone.
+    wake : callable
+        Called when something is done.
+    """
+
+    def __init__(self, tasks: Tasks, wake: Callable[[], None]) -> None:
+        self._tasks, self._wake = tasks, wake
+        self._asked: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[TaskDone | BaseException] = queue.SimpleQueue()
+        self._stopping = False
+        self.busy = False  # with a task, for however long that takes
+        self._thread = threading.Thread(target=self._run, name="data side", daemon=True)
+        self._thread.start()
+
+    def ask(self, request: Request) -> None:
+        """Have ``request`` done."""
+        self._asked.put(request)
+
+    def done(self) -> list[TaskDone]:
+        """Return what was done since the last time.
+
+        Raises
+        ------
+        Exception
+            What the data side raised, such as `StorageError`.
+        """
+        found = []
+        while not self._done.empty():
+            outcome = self._done.get()
+            if isinstance(outcome, BaseException):
+                raise outcome
+            found.append(outcome)
+        return found
+
+    def stop(self, patience: float = 5.0) -> None:
+        """End the thread after what it is at; what was not begun is lost, as in a crash."""
+        self._stopping = True
+        self._asked.put(None)
+        self._thread.join(patience)
+
+    def _run(self) -> None:
+        while (request := self._asked.get()) is not None and not self._stopping:
+            self.busy = True
+            try:
+                for outcome in self._tasks.ask(request):
+                    self._done.put(outcome)
+            except BaseException as error:  # for the node's own thread to raise
+                self._done.put(error)
+                self._wake()
+                return
+            self.busy = False
+            self._wake()
+
 
 MOST_BYTES = 8 << 20
 """Of datagrams in a turn."""
@@ -43,43 +191,16 @@ class Clock:
 
 
 @dataclass
-class LoopCounts:
-    """Counts of what a node has done since its process began.
-
-    Attributes
-    ----------
-    computations : int
-        Answers of its data side that are updates, or steps of one.
-    sent, received : int
-        Datagrams.
-    rejected : int
-        Messages.
-    """
-
-    computations: int = 0
-    sent: int = 0
-    received: int = 0
-    rejected: int = 0
-
-
-@dataclass
-class NodeLoop:
-    """The turns of one node.
+class NodeLoop(Wire):
+    """The turns of one node, whose counts are ``computations`` (answers of the data side that are updates, or steps of
+    one), datagrams ``sent`` and ``received``, and messages ``rejected``.
 
     Attributes
     ----------
     host : Host
         The node, with its session.
-    peers : Peers
-        Sealed channels to the other parties.
     worker : Worker
         The data side.
-    transport : MqttTransport
-        Open.
-    folder : StateFolder
-        Folder of the log.
-    clock : callable
-        Seconds.
     linger : float
         Seconds for which a node that has finished stays for peers that it has never heard, and for those that have
         not said that they know.
@@ -90,27 +211,16 @@ class NodeLoop:
         Whether the node has no data, and so nothing to do where those who are left have finished.
     look : callable
         Called after each turn, and once a second or more often.
-    reach : PeerReach, optional
-        Peers that take what the node sends; its data side is asked nothing while nobody does.
-    stopping : str
-        Reason why the loop is to end before the node's part in the run is over.
     """
 
     host: Host
-    peers: Peers
     worker: Worker
-    transport: MqttTransport
-    folder: StateFolder
-    clock: Callable[[], float]
     linger: float = 60.0
     gone_after: float = 300.0
     serves: bool = False
     look: Callable[[], object] = lambda: None
-    reach: PeerReach | None = None
-    counts: LoopCounts = field(default_factory=LoopCounts)
     began: float = 0.0
     ended: float | None = None
-    stopping: str = ""
     _reason: str = ""
     _notes: list[tuple[float, Record]] = field(default_factory=list)
     _held: list[Request] = field(default_factory=list)  # back from the data side, while nobody is reached
@@ -128,11 +238,6 @@ class NodeLoop:
         self._carry_out(self.host.start(self.clock()))
         while not self.stopping and not self._over():
             self.turn()
-
-    def stop(self, why: str) -> None:
-        """Have the loop end after its turn; also from a signal handler."""
-        self.stopping = self.stopping or why
-        self.transport.wake()
 
     def settle(self) -> None:
         """Take what the data side was at, which is charged, before the process ends; it is asked for nothing more.
@@ -159,13 +264,11 @@ class NodeLoop:
 
     def turn(self) -> None:
         """Wait for something to happen, and do what comes of it."""
-        arrived = self._open(self._receive(self._patience()))
+        inputs = self._open(self._receive(self._patience()))
         self.peers.keep(self.clock())
-        inputs: list[tuple[Input, float]] = [(Arrived(*item), now) for item, now in arrived]
         inputs += self._answers()
         now = self.clock()
-        due = self.host.deadline()
-        if due is not None and due <= now:
+        if (due := self.host.deadline()) is not None and due <= now:
             inputs.append((Wake(), now))
         if inputs:
             self._carry_out(self.host.turn(inputs))
@@ -179,20 +282,10 @@ class NodeLoop:
 
     def _look_for_peers(self, now: float) -> None:
         """Ask the data side what was held back, once a peer is reached."""
-        if self.reach is None:
-            return
         self._publish(self.reach.look(self.host.session.links, now))
-        if self._held and not self.reach.holds(now):
-            held, self._held = self._held, []
-            for effect in held:
-                self.worker.ask(effect)
-
-    def _ask(self, effect: Request, now: float) -> None:
-        """Ask the data side, unless nobody would have what comes of it; what is held back is asked for again later."""
-        if self._held or (self.reach is not None and self.reach.holds(now)):
-            self._held.append(effect)
-        else:
-            self.worker.ask(effect)
+        if not self.reach.holds(now):
+            while self._held:
+                self.worker.ask(self._held.pop(0))
 
     @property
     def busy(self) -> bool:
@@ -206,7 +299,7 @@ class NodeLoop:
         for done in self.worker.done():
             found.append((DataSideAnswer(done.event), now))
             self._notes += [(now - self.began, record) for record in done.records]
-            self.counts.computations += done.update
+            self.counts["computations"] += done.update
         return found
 
     def _note(self) -> None:
@@ -232,21 +325,16 @@ class NodeLoop:
             size += len(datagram.payload)
         return found
 
-    def _open(self, datagrams: Iterable[Datagram]) -> list[tuple[tuple[str, Any], float]]:
-        """The frames in datagrams, with their senders and times."""
-        found = []
+    def _open(self, datagrams: Iterable[Datagram]) -> list[tuple[Input, float]]:
+        """The frames in datagrams, with their senders, and times."""
+        found: list[tuple[Input, float]] = []
         for datagram in datagrams:
             now = self.clock()
             frames, answers = self.peers.open(datagram.sender, datagram.payload, now)
             self._publish(answers)
-            found += [(frame, now) for frame in frames]
-            self.counts.received += 1
+            found += [(Arrived(*frame), now) for frame in frames]
+            self.counts["received"] += 1
         return found
-
-    def _publish(self, datagrams: Iterable[tuple[str, bytes]]) -> None:
-        for to, datagram in datagrams:
-            self.transport.send(to, datagram)
-            self.counts.sent += 1
 
     def _carry_out(self, outcomes: Iterable[Outcome]) -> None:
         now = self.clock()
@@ -257,16 +345,17 @@ class NodeLoop:
                 case Record(name, value):
                     self.folder.record(now - self.began, name, value)
                 case Reject(sender, reason):
-                    self.counts.rejected += 1
+                    self.counts["rejected"] += 1
                     self.peers.rejected(sender, reason, now)
                 case Finish(reason):
                     self._end(reason)
+                case _ if self._held or self.reach.holds(now):
+                    self._held.append(outcome)  # which is asked for again later
                 case _:
-                    self._ask(outcome, now)
+                    self.worker.ask(outcome)
 
     def _end(self, reason: str) -> None:
-        lacking = short(self.host.node)
-        self.ended, self._reason = self.clock(), f"{reason}; {lacking}" if lacking else reason
+        self.ended, self._reason = self.clock(), "; ".join(filter(None, [reason, short(self.host.node)]))
         self._tell_end()
         self.folder.say(f"makes no more updates: {self._reason}")
 
@@ -311,7 +400,7 @@ class NodeLoop:
         lost = {name for name, peer in states.items() if peer.state == "quarantined"}
         if now - self._changed_at > self.gone_after:
             lost |= {name for name, peer in states.items() if peer.state == "gone"}
-        if self.reach is not None and self.ended is not None:
+        if self.ended is not None:
             since = max(self.ended, self._changed_at) + max(self.gone_after, ALONE)
             lost |= {name for name, owed in self.reach.owed.items() if now > since and now - owed > ALONE}
         return lost

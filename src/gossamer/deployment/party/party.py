@@ -7,32 +7,36 @@ the plan of the whole run is in the ledger of the data.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
 from typing import Any
-from urllib.parse import urlsplit
 
 from threadpoolctl import threadpool_limits
 
-from gossamer.deployment.founding.invitations import Invitation
-from gossamer.deployment.founding.layout import AUTHORITY, CERTIFICATE
-from gossamer.deployment.party.agreement import LARGEST_FRAME, Agreed
+from gossamer.deployment.founding.layout import AUTHORITY, CERTIFICATE, has_tls, host_and_port
+from gossamer.deployment.party.agreement import LARGEST_FRAME, Invited, PartyOptions, accept
 from gossamer.deployment.party.data_side import DataHeld
-from gossamer.deployment.party.gathering import RECALL, Gathering, check_memory, check_receipts, witnesses_of
-from gossamer.deployment.party.joining import Invited, PartyOptions, accept
-from gossamer.deployment.party.loop import Clock, NodeLoop
-from gossamer.deployment.party.reach import PeerReach, short
-from gossamer.deployment.party.reporting import Reporter
-from gossamer.deployment.party.results import write_results
+from gossamer.deployment.party.loop import Clock, NodeLoop, Tasks, Worker
+from gossamer.deployment.party.reach import (
+    RECALL,
+    Gathering,
+    PeerReach,
+    Wire,
+    check_memory,
+    check_receipts,
+    short,
+    witnesses_of,
+)
+from gossamer.deployment.party.reporting import Reporter, write_results
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.party.stored import InvitationWatch, StoredNode, check_newer, fitting
-from gossamer.deployment.party.tasks import Tasks, Worker
+from gossamer.deployment.party.stored import InvitationWatch, fitting, is_stored, stored_node
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import CallerError, GossamerError
-from gossamer.protocol.link import counters_of
-from gossamer.protocol.witnesses import Witnesses
-from gossamer.runtimes.mqtt.addresses import BrokerAddress, Tls, TransportSettings
+from gossamer.keys.invitations import Invitation
+from gossamer.protocol.link import Link, counters_of
+from gossamer.runtimes.host import Host
+from gossamer.runtimes.mqtt.broker import BrokerAddress, Tls, TransportSettings
 from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
 
 # The way to the broker: its address, the files for TLS, and a connection before anything is charged.
@@ -75,11 +79,9 @@ def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddre
     CallerError
         If a file is missing.
     """
-    parts = urlsplit(invitation.broker)
-    assert parts.hostname is not None  # an invitation has been checked
-    assert parts.port is not None
-    if parts.scheme == "mqtt":
-        return BrokerAddress(parts.hostname, parts.port)
+    host, port = host_and_port(invitation.broker)
+    if not has_tls(invitation.broker):
+        return BrokerAddress(host, port)
     authority, certificate = options.folder / AUTHORITY, options.folder / CERTIFICATE
     missing = [str(file) for file in (authority, certificate) if not file.is_file()]
     if missing:
@@ -88,7 +90,7 @@ def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddre
             "organiser handed over beside the invitation"
         )
     # The certificate is for the party's identity.
-    return BrokerAddress(parts.hostname, parts.port, Tls(authority, certificate, options.key))
+    return BrokerAddress(host, port, Tls(authority, certificate, options.key))
 
 
 _STOPPED, _RENEWED, _LEFT, _SHORT = "stopped", "renewed", "left", "short"
@@ -135,9 +137,7 @@ def run_party(options: PartyOptions, beside: Beside | None = None) -> str:
         invited = fitting(options, invited, folder)
         while (state := _take_part(options, invited, folder)) == _RENEWED:
             try:
-                newer = accept(options)
-                check_newer(invited.agreed, newer.agreed)
-                invited = newer
+                invited = fitting(options, accept(options), folder)
             except CallerError as error:
                 folder.warn(f"does not accept the newer invitation, and goes on by the old one: {error}")
         return state
@@ -158,41 +158,46 @@ def _take_part(options: PartyOptions, invited: Invited, folder: StateFolder) -> 
 def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter: Reporter, stack: ExitStack) -> str:
     """All that may refuse the start comes first, then the broker and the neighbours; and only then the ledger."""
     agreed, invitation = invited.agreed, invited.agreed.terms.invitation
-    stored = StoredNode(options, invited, folder, stack)
+    there = is_stored(options, folder)
+    # What is wrong with a store is known before anything is joined or charged, and no start that fails leaves one.
+    host = stored_node(options, invited, folder, stack) if there else None
     held = DataHeld(options, invited, folder)
     stack.callback(held.close)
     reporter.connects()
     transport = stack.enter_context(connected(options, invitation, folder))
     clock, near = Clock(), agreed.prepared.contacts(invitation.me.name)
     witnesses = witnesses_of(invited, folder, held, stack)
-    peers = _peers(options, invited, near, clock(), folder, stored, witnesses)
-    reach = _reach(peers, transport, folder, agreed, clock())
-    stopping = _meet(options, Gathering(peers, transport, folder, clock, reach), near, stored, reporter)
+    peers = Peers(
+        invited.identity,
+        invitation.run,
+        invitation.me.name,
+        invitation.members,
+        PeerSettings(options.gone_after / 20, options.gone_after / 6, options.gone_after),
+        clock(),
+        contacts=near,
+        counters=lambda name: counters_of(_links(host).get(name)),
+        witnesses=witnesses,
+        log=folder.say,
+        warn=folder.warn,
+    )
+    objective, limit = agreed.prepared.objective, agreed.prepared.experiment.deployment.alone_seconds
+    size = min(objective.size * objective.dtype.itemsize + _BESIDE, LARGEST_FRAME)
+    reach = PeerReach(peers, size, limit, transport.refusal, transport.reconnect, folder.warn, folder.say, clock())
+    stopping = _meet(options, Gathering(peers, transport, folder, clock, reach), near, host, reporter)
     check_receipts(witnesses, invitation.me.name)
-    if stopping and not stored.there:
+    if stopping and not there:
         return _STOPPED  # before it began: nothing is left of that
-    host = stored.host()
-    over = stored.finished  # an earlier process has said how its part ended
+    host = host or stored_node(options, invited, folder, stack)
+    over = bool(host.finished)  # an earlier process has said how its part ended
     held.charge()
-    folder.keep()
+    folder.kept = True
     held.open()
     reporter.begins(host, held)
     worker = Worker(Tasks(invitation.me.name, held.computer), transport.wake)
     stack.callback(worker.stop)
     newer = InvitationWatch(options.invitation, invitation, folder.warn)
-    loop = NodeLoop(
-        host,
-        peers,
-        worker,
-        transport,
-        folder,
-        clock,
-        linger=options.wait,
-        gone_after=options.gone_after,
-        serves=not agreed.terms.holds_data,
-        reach=reach,
-        stopping=stopping,
-    )
+    loop = NodeLoop(peers, transport, folder, clock, reach, host, worker, options.wait, options.gone_after)
+    loop.serves, loop.stopping = not agreed.terms.holds_data, stopping
 
     def look() -> None:
         reporter.look(loop)
@@ -221,57 +226,28 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     return _SHORT if why else state
 
 
+def _links(host: Host | None) -> Mapping[str, Link]:
+    return {} if host is None else host.session.links
+
+
 def _meet(
-    options: PartyOptions, gathering: Gathering, near: tuple[str, ...], stored: StoredNode, reporter: Reporter
+    options: PartyOptions, gathering: Gathering, near: tuple[str, ...], host: Host | None, reporter: Reporter
 ) -> str:
     """Meet the neighbours, and hear what they know of this node; why the node is to stop, if it is."""
-    links = stored.links
-    gathering.look = lambda now: reporter.waits(gathering.peers, gathering.transport, gathering.reach, now)
+    links = _links(host)
+    gathering.look = lambda now: reporter.waits(gathering, now)
     with _stopped_by_signals(gathering):
-        if not stored.begun:
+        if host is None or not host.begun:
             gathering.gather(near, options.wait)
-        elif not stored.finished:
+        elif not host.finished:
             gathering.gather([name for name in near if name in links], min(RECALL, options.wait), recalls=True)
     if not options.believe_store:
         check_memory(links, gathering.peers, options.state)
     return gathering.stopping
 
 
-def _reach(peers: Peers, transport: MqttTransport, folder: StateFolder, agreed: Agreed, now: float) -> PeerReach:
-    objective = agreed.prepared.objective
-    size = min(objective.size * objective.dtype.itemsize + _BESIDE, LARGEST_FRAME)
-    limit = agreed.prepared.experiment.deployment.alone_seconds
-    return PeerReach(peers, size, limit, transport.refusal, transport.reconnect, folder.warn, folder.say, now)
-
-
-def _peers(
-    options: PartyOptions,
-    invited: Invited,
-    near: tuple[str, ...],
-    now: float,
-    folder: StateFolder,
-    stored: StoredNode,
-    witnesses: Witnesses | None,
-) -> Peers:
-    invitation, gone = invited.agreed.terms.invitation, options.gone_after
-    settings = PeerSettings(heartbeat=gone / 20, silence=gone / 6, gone_after=gone)
-    return Peers(
-        invited.identity,
-        invitation.run,
-        invitation.me.name,
-        invitation.members,
-        settings,
-        now,
-        contacts=near,
-        counters=lambda name: counters_of(stored.links.get(name)),
-        witnesses=witnesses,
-        log=folder.say,
-        warn=folder.warn,
-    )
-
-
 @contextmanager
-def _stopped_by_signals(loop: NodeLoop | Gathering) -> Iterator[None]:
+def _stopped_by_signals(loop: Wire) -> Iterator[None]:
     """The first interrupt ends the loop, or the waiting, after its turn; the second one is the usual."""
     before: dict[signal.Signals, Any] = {}
 

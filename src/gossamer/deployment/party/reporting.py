@@ -1,8 +1,9 @@
-"""Reports of a node on itself while it runs: the status file, and lines in the log when something changes."""
+"""Reports of a node on itself: status file and log while it runs, and at the end its results."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -10,19 +11,117 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gossamer.deployment.founding.invitations import Invitation
+import numpy as np
+
+from gossamer.arrays import FloatArray
+from gossamer.data.examples import Split
+from gossamer.deployment.party.agreement import Agreed, Invited
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.health import LOST
-from gossamer.deployment.party.joining import Invited
 from gossamer.deployment.party.loop import NodeLoop
-from gossamer.deployment.party.reach import NodeProgress, PeerReach
+from gossamer.deployment.party.reach import NodeProgress, Wire
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.peers.peers import Peers, PeerState
+from gossamer.deployment.peers.peers import PeerState
 from gossamer.errors import SpecError, counted
+from gossamer.experiment.preparation.prepare import Prepared
+from gossamer.experiment.results.observing import fit_figures
+from gossamer.experiment.results.results_folder import to_json
+from gossamer.experiment.results.summarising import NOTE, algorithm_of, card_of, personal_models
+from gossamer.keys.invitations import Invitation
+from gossamer.privacy import guarantee_card
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.mqtt.certificates import expiry
-from gossamer.runtimes.mqtt.transport import MqttTransport
-from gossamer.version import __version__
+from gossamer.sides.receipts import FILE as RECEIPTS
+from gossamer.trained.card import ARRAYS, saved
+from gossamer.trained.card import FILE as CARD
+from gossamer.version import __version__, source_hash
+
+# Results of a party at the end of its part in a run: the model that it would deploy, a personal one, and a summary.
+
+PERSONAL = "personal.safetensors"
+"""File of a party's personal model."""
+SPENDING = "spending.json"
+"""File with what all runs have taken of the budget of a party's data, as they were at the end of this one."""
+
+
+def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHeld, alone: str) -> dict[str, Any]:
+    """Write model and summary as they are now; what the summary says. ``alone`` says why it was, if it was."""
+    prepared, rounds = agreed.prepared, host.node.rounds_made
+    model = np.asarray(prepared.algorithm.model_of(host.node).values)
+    card = card_of(prepared, owners=agreed.terms.names)
+    folder.write(CARD, card.to_json(indent=2) + "\n")
+    folder.write(ARRAYS, saved(model, card))
+    summary = {
+        "gossamer": __version__,
+        "run": agreed.terms.invitation.run,
+        "node": agreed.terms.me.name,
+        "role": agreed.terms.me.role,
+        **algorithm_of(prepared),
+        "finished": host.finished or None,
+        "alone": alone or None,
+        **({} if rounds is None else {"rounds": rounds._asdict()}),
+        "parameters": prepared.objective.size,
+        "privacy": held.describe(),
+        "metrics": _tested(held, model),
+        **(_personalised(folder, held, model) if host.finished else {}),
+    }
+    folder.write("summary.json", to_json(summary, indent=2) + "\n")
+    _write_proved(folder, held)
+    return summary
+
+
+def _write_proved(folder: StateFolder, held: DataHeld) -> None:
+    """Write receipts, the card of what is proved of what they are of, and what all runs have taken of a budget."""
+    terms, plan = held.agreed.terms, held.agreed.plan
+    if not terms.holds_data and held.receipts is None:
+        return
+    guarantee, others = held.guarantees
+    software = guarantee_card.Software(name="gossamer", version=__version__, source=f"sha256:{source_hash()}")
+    card = guarantee_card.GuaranteeCard.of(
+        [guarantee, *others.values()],
+        plan.describe(),
+        __version__,
+        software,
+        run=terms.invitation.run,
+        party=terms.me.name,
+    )
+    if held.receipts is not None:
+        text, head, signature = held.receipts.ended(held.sign_receipts, card.digest)
+        folder.write(RECEIPTS, text)
+        card = card.ended(guarantee_card.ReceiptsHead(releases=head.releases, head=head.head, signature=signature))
+    folder.write(guarantee_card.FILE, card.to_json())
+    if (spending := held.spending) is not None and spending.budget is not None:
+        bar = spending.bar(f"{terms.invitation.run}/{terms.me.name}")
+        folder.write(SPENDING, to_json(bar, indent=2) + "\n")
+
+
+def _personalised(folder: StateFolder, held: DataHeld, model: FloatArray) -> dict[str, Any]:
+    """Write this party's personal model, if the spec asks for one and there are data to make it of, and describe it."""
+    agreed = held.agreed
+    settings = agreed.prepared.experiment.personalisation
+    if settings is None or not agreed.terms.holds_data:
+        return {}
+    (personal,) = personal_models(agreed.prepared, settings, [agreed.terms.me.name], model[None])
+    folder.write(PERSONAL, saved(personal, card_of(agreed.prepared, owners=agreed.terms.names, note=NOTE)))
+    folder.say(f"wrote {PERSONAL}. {NOTE}")
+    return {"personalisation": {"personal": _tested(held, personal), "final_model": _tested(held, model), "note": NOTE}}
+
+
+def _tested(held: DataHeld, model: FloatArray) -> dict[str, float]:
+    """Test the model on this party's own test examples, if it has any: for itself alone."""
+    found = {} if held.test is None else tested(held.agreed.prepared, model, held.test)
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def tested(prepared: Prepared, model: FloatArray, test: Split) -> dict[str, float]:
+    """Metrics of a model on test examples."""
+    found = prepared.objective.evaluate(model[None], test)
+    metrics = {"test_loss": float(found.loss[0])}
+    if prepared.dataset.classes is not None:
+        metrics["test_accuracy"] = float(found.accuracy[0])
+    further = fit_figures(prepared.objective, model, prepared.dataset, test)
+    return metrics | {name: value for name, value in further.items() if value is not None}
+
 
 _EVERY = 1.0  # seconds between two statuses
 _LINE_EVERY = 60.0  # and between two lines about progress
@@ -68,27 +167,21 @@ class Reporter:
 
     def connects(self) -> None:
         """The start was let in, and the broker is called."""
-        self._status["state"] = "connecting"
-        self._folder.publish(self._status)
+        self._publish({"state": "connecting"})
 
-    def waits(self, peers: Peers, transport: MqttTransport, reach: PeerReach, now: float) -> None:
+    def waits(self, wire: Wire, now: float) -> None:
         """Neighbours are waited for; write the status if it is time."""
         if now >= self._next:
             self._next = now + _EVERY
-            self._status |= {
-                "state": "waiting",
-                **_surroundings(peers, peers.states(now), transport),
-            } | reach.described(now)
-            self._folder.publish(self._status)
+            self._publish({"state": "waiting", **_surroundings(wire, wire.peers.states(now), now)})
 
     def begins(self, host: Host, held: DataHeld) -> None:
         """The node is made, or made again."""
         self._ledger, self._planned = held.ledger, held.planned_releases
         self._per_update = held.computations_per_update
-        self._status |= {"state": "waiting", "policy": held.policy_charged}
         self._before = self._made(host)
         self._folder.say(f"{self._status['node']} {'goes on' if host.begun else 'begins'} in run {self._status['run']}")
-        self._folder.publish(self._status)
+        self._publish({"state": "waiting", "policy": held.policy_charged})
 
     def look(self, loop: NodeLoop) -> None:
         """Say what has changed, and write the status if it is time."""
@@ -100,29 +193,40 @@ class Reporter:
     def write(self, loop: NodeLoop, now: float) -> None:
         """Write the status."""
         states = loop.peers.states(now)
-        for name, peer in states.items():
-            self._changed(name, peer)
-        self._status |= {
+        self._hear(states)
+        updates = self._updates(loop)
+        found = {
             "state": "running" if loop.ended is None else "lingering",
             "finished": loop.host.finished or None,
             "seconds": round(now - loop.began, 1) if loop.began else 0.0,
-            "updates": self._updates(loop),
+            "updates": updates,
             "releases": 0 if self._ledger is None else self._ledger.releases,
             "planned_releases": self._planned,
-            "datagrams": {"sent": loop.counts.sent, "received": loop.counts.received},
-            "messages_rejected": loop.counts.rejected,
-            **_surroundings(loop.peers, states, loop.transport),
-            **({} if loop.reach is None else loop.reach.described(now)),
-            **self._progress.look(loop.host.node, self._updates(loop), loop.busy, states, now),
+            "datagrams": {"sent": loop.counts["sent"], "received": loop.counts["received"]},
+            "messages_rejected": loop.counts["rejected"],
+            **_surroundings(loop, states, now),
+            **self._progress.look(loop.host.node, updates, loop.busy, states, now),
         }
+        self._publish(found)
+        if now >= self._next_line and updates > self._told and loop.ended is None:  # a line a minute
+            self._folder.say(f"{counted(updates, 'update')} since this process began")
+            self._told, self._next_line = updates, now + _LINE_EVERY
+        self._folder.log(f"{found['state']}: {updates} updates, {found['releases']} releases", logging.DEBUG)
+
+    def _hear(self, states: Mapping[str, PeerState]) -> None:
+        """A line when a peer has finished, or goes on after all; of all else the peers' own log tells."""
+        for name, peer in states.items():
+            if peer.finished and self._finished.get(name) != peer.finished:
+                self._folder.say(f"{name} makes no more updates: {peer.finished}")
+            self._finished[name] = peer.finished
+
+    def _publish(self, changed: Mapping[str, Any]) -> None:
+        self._status |= changed
         self._folder.publish(self._status)
-        self._tell_progress(loop, now)
-        counts = f"{self._status['updates']} updates, {self._status['releases']} releases"
-        self._folder.log(f"{self._status['state']}: {counts}", logging.DEBUG)
 
     def _updates(self, loop: NodeLoop) -> int:
         """Whole updates since the process began: those that a server made, or by what was computed for them."""
-        return self._made(loop.host) - self._before or loop.counts.computations // self._per_update
+        return self._made(loop.host) - self._before or loop.counts["computations"] // self._per_update
 
     def _made(self, host: Host) -> int:
         """Updates that the node has made as a server, where its algorithm counts them there."""
@@ -132,13 +236,6 @@ class Reporter:
             return self._count({host.node.name: host.node})
         except LookupError:  # one between the parties and the server that counts
             return 0
-
-    def _tell_progress(self, loop: NodeLoop, now: float) -> None:
-        """A line a minute as long as there are updates."""
-        updates = self._updates(loop)
-        if now >= self._next_line and updates > self._told and loop.ended is None:
-            self._folder.say(f"{counted(updates, 'update')} since this process began")
-            self._told, self._next_line = updates, now + _LINE_EVERY
 
     def short_above(self) -> str:
         """Return why the node above did not come to the end of its plan, as it has told; empty if it did."""
@@ -175,12 +272,6 @@ class Reporter:
     def _publish_end(self, state: str, why: str = "") -> None:
         self._folder.publish({**self._status, "state": state, "why": why or None, "written": time.time()})
 
-    def _changed(self, name: str, peer: PeerState) -> None:
-        """A line when a peer has finished, or goes on after all; of all else the peers' own log tells."""
-        if peer.finished and self._finished.get(name) != peer.finished:
-            self._folder.say(f"{name} makes no more updates: {peer.finished}")
-        self._finished[name] = peer.finished
-
 
 def _expiries(invitation: Invitation, certificate: Path | None) -> dict[str, str]:
     """Expiries of the papers; a certificate that cannot be read is for the broker to refuse."""
@@ -191,14 +282,16 @@ def _expiries(invitation: Invitation, certificate: Path | None) -> dict[str, str
     return {what: when.isoformat(timespec="seconds") for what, when in found.items()}
 
 
-def _surroundings(peers: Peers, states: Mapping[str, PeerState], transport: MqttTransport) -> dict[str, Any]:
+def _surroundings(wire: Wire, states: Mapping[str, PeerState], now: float) -> dict[str, Any]:
     """Reach of the node, and what its peers say of its ledger, with the time of that."""
+    transport = wire.transport
     return {
         "connected": transport.connected,
         "broker_says": None if transport.connected else transport.reason,
         "peers": {name: _described(peer) for name, peer in states.items() if peer.contact or peer.dropped},
-        "forgotten": peers.forgotten(),
+        "forgotten": wire.peers.forgotten(),
         "written": time.time(),
+        **wire.reach.described(now),
     }
 
 

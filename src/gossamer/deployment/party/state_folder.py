@@ -64,7 +64,7 @@ class StateFolder:
     Attributes
     ----------
     kept : bool
-        Whether a node has begun there, so that `forget` leaves what is in it.
+        Whether a node has begun there, or begins, so that `forget` leaves what is in it.
     """
 
     def __init__(self, path: Path, *, echo: bool = False) -> None:
@@ -107,10 +107,6 @@ class StateFolder:
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n".encode())
         opened(self.path / "node.log").close()
-
-    def keep(self) -> None:
-        """Have what is in the folder stay: the node begins."""
-        self.kept = True
 
     def say(self, line: str, level: int = logging.INFO) -> None:
         """Write a line to `node.log`, to standard error, and to the program's log, which others may read."""

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 from gossamer.deployment.founding.federation_spec import own_code
-from gossamer.deployment.founding.invitations import Invitation, content_of, parse_signed
-from gossamer.deployment.party.agreement import Agreed, RunTerms
+from gossamer.deployment.party.agreement import Agreed, Invited, PartyOptions, RunTerms, accept, check_newer
 from gossamer.deployment.party.data_side import FORMAT as SIDE
 from gossamer.deployment.party.data_side import UNIT_LEDGER
-from gossamer.deployment.party.gathering import MEMORY
-from gossamer.deployment.party.joining import Invited, PartyOptions, accept
+from gossamer.deployment.party.reach import MEMORY
 from gossamer.deployment.party.state_folder import STORE, StateFolder, opened
 from gossamer.errors import CallerError, GossamerError
-from gossamer.experiment.specs.spec import Experiment
 from gossamer.files import make_own_folder, named
 from gossamer.keys.errors import InvitationError
-from gossamer.protocol.link import Link
+from gossamer.keys.invitations import Invitation, content_of, parse_signed
 from gossamer.protocol.trace import Step, check_is_trace, whole_steps, write_step
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage.file import File
 from gossamer.runtimes.storage.ledger import FORMAT as LEDGER
 from gossamer.runtimes.storage.store import FORMAT as NODE
 from gossamer.runtimes.storage.store import WITNESS_FORMAT, SqliteStore
-from gossamer.sides.ledger import Charges
 
 # Copies of a node's state folder, such as to move it to another machine: whole, with what is in logs only.
 
@@ -158,60 +154,6 @@ def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Inv
     return invited
 
 
-def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None = None) -> None:
-    """Whether parties that are in a run by one invitation may go on by another; by default the one it is for.
-
-    Raises
-    ------
-    InvitationError
-        If that one is to another run, is older, or differs in more than who joins.
-    """
-    old, new = earlier.terms.invitation, agreed.terms.invitation
-    if (old.run, old.organiser) != (new.run, new.organiser):
-        raise InvitationError("the invitation is to another run than the one in the store; give another --store")
-    if new.issued < old.issued:
-        raise InvitationError(
-            f"the store was written by an invitation issued at {old.issued.isoformat()}, and this one is older; "
-            "take the newest"
-        )
-    if _without_nodes(earlier.terms.experiment) != _without_nodes(agreed.terms.experiment):
-        raise InvitationError("the spec of a run never changes, but for its parties; found a new federation")
-    kept = {member.name: member for member in new.members}
-    changed = [member.name for member in old.members if kept.get(member.name) != member]
-    if changed:
-        raise InvitationError(
-            f"who is in a run stays what they were, and {', '.join(changed)} left, or got another key, role, unit or "
-            "number of examples; found a new federation"
-        )
-    if earlier.terms.names == agreed.terms.names:
-        return
-    name = agreed.terms.experiment.algorithm.name
-    # Who masks with whom is drawn from all parties before the run, and the owners' trust is in those.
-    if agreed.terms.experiment.terms.hiding or not agreed.prepared.algorithm.grows:
-        raise InvitationError(f"nobody can join a run of {name} that has begun; found a new federation")
-    if agreed.terms.names[: len(earlier.terms.names)] != earlier.terms.names:
-        raise InvitationError("who joins comes after those who were there")
-    for party in parties or [agreed.terms.me.name]:
-        if _planned(earlier, party) != _planned(agreed, party):
-            raise InvitationError(
-                f"with the parties that join, {party} would release something else than was planned, and the plan of a "
-                "run is fixed. Noise that is calibrated to a budget depends on the party with fewest examples, and "
-                "stop.updates is shared by all: let somebody join with as many examples, or found a new federation "
-                "(there with privacy.noise_multiplier in the place of a budget, and updates_per_node)"
-            )
-
-
-def _planned(agreed: Agreed, name: str) -> Charges | None:
-    """Charges that the ledger is opened for."""
-    return agreed.plan.side(name).charges()
-
-
-def _without_nodes(experiment: Experiment) -> dict[str, object]:
-    document = experiment.model_dump(mode="json")
-    document["algorithm"].pop("nodes", None)
-    return document
-
-
 class InvitationWatch:
     """Looks for a newer invitation in the place of the one that a node runs by.
 
@@ -252,47 +194,17 @@ class InvitationWatch:
         return status.st_mtime, status.st_size
 
 
-class StoredNode:
-    """The node as its store has it, if there is one; made when the node begins, so that no start that fails leaves one.
+def is_stored(options: PartyOptions, folder: StateFolder) -> bool:
+    """Whether there is a store of the node."""
+    return _store_file(options).exists() or (folder.path / RECORD).exists()
 
-    Parameters
-    ----------
-    options, invited, folder
-        Facts about the party.
-    stack : ExitStack
-        Closes what is opened.
-    """
 
-    def __init__(self, options: PartyOptions, invited: Invited, folder: StateFolder, stack: ExitStack) -> None:
-        self._options, self._invited, self._folder, self._stack = options, invited, folder, stack
-        self._host: Host | None = None
-        self.there = _store_file(options).exists() or (folder.path / RECORD).exists()
-        if self.there:  # what is wrong with it is known before anything is joined or charged
-            self.host()
-
-    def host(self) -> Host:
-        """The node; from now on there is a store."""
-        if self._host is None:
-            invitation = self._invited.agreed.terms.invitation
-            store = SqliteStore(_store_file(self._options), invitation.run, invitation.me.name, self._invited.state_key)
-            self._stack.callback(store.close)
-            self._host = open_host(self._invited, self._folder, store, _watch(self._options.trace, self._stack))
-        return self._host
-
-    @property
-    def begun(self) -> bool:
-        """Whether the node has begun in an earlier process."""
-        return self._host is not None and self._host.begun
-
-    @property
-    def finished(self) -> bool:
-        """Whether it makes no more updates."""
-        return self._host is not None and bool(self._host.finished)
-
-    @property
-    def links(self) -> Mapping[str, Link]:
-        """Session of the node, by peer."""
-        return {} if self._host is None else self._host.session.links
+def stored_node(options: PartyOptions, invited: Invited, folder: StateFolder, stack: ExitStack) -> Host:
+    """The node as its store has it, which is made if there is none; ``stack`` closes what is opened."""
+    invitation = invited.agreed.terms.invitation
+    store = SqliteStore(_store_file(options), invitation.run, invitation.me.name, invited.state_key)
+    stack.callback(store.close)
+    return open_host(invited, folder, store, _watch(options.trace, stack))
 
 
 def _store_file(options: PartyOptions) -> Path:

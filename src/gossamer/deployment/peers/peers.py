@@ -37,32 +37,159 @@ from __future__ import annotations
 
 import math
 import os
+import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from gossamer.deployment.channel.secure_channel import SecureChannel
-from gossamer.deployment.peers.payloads import (
-    LARGEST_NOTE,
-    LONGEST_REASON,
-    Counters,
-    Heartbeat,
-    Passed,
-    PeerProbe,
-    Word,
-    decode_noted,
-    encode_content,
-    noted,
-)
 from gossamer.deployment.peers.record import Peer, SparseLog, printable
 from gossamer.deployment.peers.record import PeerSettings as PeerSettings
 from gossamer.deployment.peers.record import PeerState as PeerState
-from gossamer.errors import CallerError, PeerError, SpecError
+from gossamer.errors import CallerError, MalformedMessage, PeerError, SpecError
 from gossamer.keys.errors import Reason, RefusedDatagram
 from gossamer.keys.identity import Identity
-from gossamer.keys.membership import Member
-from gossamer.protocol.frames import Chunk, Data, Frame
-from gossamer.protocol.witnesses import Note, Witnesses
+from gossamer.keys.invitations import Member
+from gossamer.protocol import encoding
+from gossamer.protocol.frames import Chunk, Data, Frame, decode_frame, encode_frame
+from gossamer.protocol.link import Counters
+from gossamer.protocol.messages import HEADER, without_header
+from gossamer.protocol.witnesses import MOST_LINKS, Note, Witnesses
 from gossamer.version import __version__
+
+# Payload of a sealed datagram: a frame of the session, a word from party to party, or a probe.
+#
+# The first byte says which; it may say that a note about receipts comes first (`protocol.witnesses`), which rides on
+# whatever is sent anyhow. A frame is for the node's session (`gossamer.protocol.frames`). A *word* is for whoever looks
+# after the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There are
+# three, the heartbeat, the counters of the messages between the two, and the answer to a *probe*: as many zeros as a
+# message of the run is long, which show whether such a message gets through before anything is charged.
+
+FRAME, WORD, NOTED, PROBE = 0, 1, 2, 3
+LONGEST_REASON = 80
+"""Most characters of the reason that a heartbeat gives."""
+LARGEST_NOTE = 3 + 32 * MOST_LINKS + 256
+"""Most bytes by which a note makes a payload longer."""
+_LARGEST_WORD = 1024
+_LENGTH = struct.Struct("<H")
+
+
+@encoding.register("peer.heartbeat")
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The sender is there.
+
+    Attributes
+    ----------
+    seconds : float
+        Seconds since its process began.
+    finished : str
+        Reason why its node makes no more updates; empty while it does.
+    knows : bool
+        Whether it has heard that the node of the party this is for makes no more either.
+    version : str
+        Version of the software that it runs.
+    """
+
+    seconds: float
+    finished: str = ""
+    knows: bool = False
+    version: str = ""
+
+    def __post_init__(self) -> None:
+        if type(self.seconds) is not float or not 0 <= self.seconds < math.inf:
+            raise ValueError(f"expected seconds of 0 or more, found {self.seconds!r}")
+        for what, text in (("reason", self.finished), ("version", self.version)):
+            if type(text) is not str or len(text) > LONGEST_REASON:
+                raise ValueError(f"expected a {what} of at most {LONGEST_REASON} characters")
+        if type(self.knows) is not bool:
+            raise ValueError(f"expected true or false, found {self.knows!r}")
+
+
+@encoding.register("peer.passed")
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A probe has come.
+
+    Attributes
+    ----------
+    size : int
+        Number of bytes that it had.
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if type(self.size) is not int or self.size < 0:
+            raise ValueError(f"expected a number of bytes, 0 or more, found {self.size!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class PeerProbe:
+    """So many zeros, for which the peer has no other use than to say that they came."""
+
+    size: int
+
+
+Word = Heartbeat | Counters | Passed
+Content = Frame | Word | PeerProbe
+
+
+def noted(content: bytes, note: Note | None) -> bytes:
+    """Put a note before what is sealed, if there is one."""
+    if note is None:
+        return content
+    first = HEADER + encoding.encode(note)
+    return b"".join((bytes([NOTED]), _LENGTH.pack(len(first)), first, content))
+
+
+def encode_content(content: Content) -> bytes:
+    """Encode what is sealed, without a note."""
+    if isinstance(content, PeerProbe):
+        return bytes([PROBE]) + bytes(content.size)
+    if isinstance(content, Word):
+        return bytes([WORD]) + HEADER + encoding.encode(content)
+    return bytes([FRAME]) + encode_frame(content)
+
+
+def decode_noted(sealed: bytes, largest: int) -> tuple[Content, Note | None]:
+    """Decode what was sealed, of at most ``largest`` bytes without its note, and the note.
+
+    Raises
+    ------
+    MalformedMessage
+        With the reason.
+    """
+    if sealed[:1] != bytes([NOTED]):
+        return decode_content(sealed, largest), None
+    end = 1 + _LENGTH.size
+    end += int.from_bytes(sealed[1:end], "little")
+    note = encoding.decode(without_header(memoryview(sealed)[1 + _LENGTH.size : end], LARGEST_NOTE), most_values=7)
+    if not isinstance(note, Note):
+        raise MalformedMessage(f"expected a note about receipts, found {type(note).__name__}")
+    return decode_content(sealed[end:], largest), note
+
+
+def decode_content(sealed: bytes, largest: int) -> Content:
+    """Decode what was sealed without a note, of at most ``largest`` bytes.
+
+    Raises
+    ------
+    MalformedMessage
+        With the reason.
+    """
+    kind, rest = sealed[:1], memoryview(sealed)[1:]
+    if kind == bytes([FRAME]):
+        return decode_frame(rest, largest)
+    if kind == bytes([PROBE]) and len(rest) <= largest:
+        return PeerProbe(len(rest))
+    if kind != bytes([WORD]):
+        raise MalformedMessage(f"expected a frame (0), a word (1) or a probe (3), found kind {kind.hex() or 'nothing'}")
+    word = encoding.decode(without_header(rest, _LARGEST_WORD), most_values=5)
+    if not isinstance(word, Word):
+        raise MalformedMessage(f"expected a word, found {type(word).__name__}")
+    return word
+
 
 Outgoing = list[tuple[str, bytes]]
 """Datagrams, each with whom it is for."""
@@ -191,7 +318,8 @@ class Peers:
         """
         peer = self._peers.get(sender)
         if peer is None:
-            self._drop_stranger(sender, now)
+            self.strangers[STRANGER] += 1
+            self._log(("", STRANGER), f"dropped from a stranger, who calls itself {sender[:64]!r}", now)
             return [], []
         standing = peer.standing
         if standing.quarantined(now):
@@ -308,11 +436,11 @@ class Peers:
         if peer.probe_came is not None:
             words.append(Passed(peer.probe_came))
             peer.probe_came = None
-        return [sealed for word in words for sealed in _addressed(peer.name, self._sealed(peer, word))]
-
-    def _sealed(self, peer: Peer, word: Word) -> Iterable[bytes]:
-        note = self._note(peer.name, tells=True) if isinstance(word, Counters) else None
-        return self._channel(peer).seal(noted(encode_content(word), note))
+        outgoing: Outgoing = []
+        for word in words:
+            note = self._note(peer.name, tells=True) if isinstance(word, Counters) else None
+            outgoing += _addressed(peer.name, self._channel(peer).seal(noted(encode_content(word), note)))
+        return outgoing
 
     def _note(self, to: str, *, claims: bool = False, tells: bool = False) -> Note | None:
         return None if self._witnesses is None else self._witnesses.note(to, claims=claims, tells=tells)
@@ -328,24 +456,23 @@ class Peers:
             return []
         if note is not None and not self._believes(peer, note, isinstance(content, Counters), now):
             return []
-        if isinstance(content, Counters):
-            peer.counters = content
-            return []
-        if isinstance(content, PeerProbe):
-            peer.probe_came, peer.heartbeat_at = content.size, -math.inf  # which has the answer, at once
-            return []
-        if isinstance(content, Passed):
-            peer.passed, peer.probed_at = True, None
-            return []
-        if isinstance(content, Heartbeat):
-            if bool(content.finished) != bool(peer.finished) or (peer.told and not content.knows):
-                peer.heartbeat_at = -math.inf  # it waits to hear that this is known, or does not know yet
-            peer.finished, peer.age, peer.knows = printable(content.finished), content.seconds, content.knows
-            self._note_version(peer, printable(content.version))
-            return []
-        if isinstance(content, Data | Chunk):
-            peer.standing.believe()
-        return [(peer.name, content)]
+        match content:
+            case Counters():
+                peer.counters = content
+            case PeerProbe(size):
+                peer.probe_came, peer.heartbeat_at = size, -math.inf  # which has the answer, at once
+            case Passed():
+                peer.passed, peer.probed_at = True, None
+            case Heartbeat(seconds, finished, knows, version):
+                if bool(finished) != bool(peer.finished) or (peer.told and not knows):
+                    peer.heartbeat_at = -math.inf  # it waits to hear that this is known, or does not know yet
+                peer.finished, peer.age, peer.knows = printable(finished), seconds, knows
+                self._note_version(peer, printable(version))
+            case _:
+                if isinstance(content, Data | Chunk):
+                    peer.standing.believe()
+                return [(peer.name, content)]
+        return []
 
     def _believes(self, peer: Peer, note: Note, told: bool, now: float) -> bool:
         """Whether what came with a note may be taken."""
@@ -371,10 +498,6 @@ class Peers:
     def _drop(self, peer: Peer, reason: str, line: str, now: float) -> None:
         peer.standing.dropped[reason] += 1
         self._log((peer.name, reason), f"dropped from {peer.name}, {reason}: {line}", now)
-
-    def _drop_stranger(self, sender: str, now: float) -> None:
-        self.strangers[STRANGER] += 1
-        self._log(("", STRANGER), f"dropped from a stranger, who calls itself {sender[:64]!r}", now)
 
     # Who is there
 

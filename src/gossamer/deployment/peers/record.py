@@ -10,7 +10,7 @@ from typing import Literal
 
 from gossamer.deployment.channel.secure_channel import SecureChannel
 from gossamer.errors import SpecError
-from gossamer.keys.membership import Member
+from gossamer.keys.invitations import Member
 from gossamer.protocol.link import Counters
 
 # Behaviour of a peer: what of it was dropped, whether it is in quarantine, and how much time it may still cost.
@@ -127,13 +127,6 @@ class Standing:
         return True
 
 
-@dataclass
-class _Topic:
-    wait: float
-    until: float
-    left_out: int = 0
-
-
 class SparseLog:
     """A log that nobody can fill: lines about one topic come at growing intervals.
 
@@ -145,17 +138,17 @@ class SparseLog:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
-        self._topics: dict[tuple[str, str], _Topic] = {}
+        self._topics: dict[tuple[str, str], tuple[float, float, int]] = {}  # silence, until when, and lines left out
 
     def __call__(self, topic: tuple[str, str], line: str, now: float) -> None:
         """Say ``line``, unless there was one about ``topic`` not long ago. Topics must be limited in number."""
-        known = self._topics.get(topic)
-        if known is not None and now < known.until:
-            known.left_out += 1
+        silence, until, left_out = self._topics.get(topic, (_FIRST_SILENCE / 2, -math.inf, 0))
+        if now < until:
+            self._topics[topic] = silence, until, left_out + 1
             return
-        since = f" ({known.left_out} more since the last such line)" if known is not None and known.left_out else ""
-        wait = _FIRST_SILENCE if known is None else min(2 * known.wait, _LONGEST_SILENCE)
-        self._topics[topic] = _Topic(wait, now + wait)
+        since = f" ({left_out} more since the last such line)" if left_out else ""
+        wait = min(2 * silence, _LONGEST_SILENCE)
+        self._topics[topic] = wait, now + wait, 0
         self.say(printable(line) + since)
 
 
@@ -360,16 +353,7 @@ class Peer:
         seconds = now - (self.began if self.heard is None else self.heard)
         if self.standing.quarantined(now):
             seconds = self.standing.until - now
-        return PeerState(
-            self.called(now),
-            seconds,
-            self.contact,
-            self.finished,
-            dict(self.standing.dropped),
-            self.age,
-            self.knows,
-            self.standing.disbelieved,
-            self.passed,
-            None if self.probed_at is None else now - self.probed_at,
-            self.version,
-        )
+        same = {key: getattr(self, key) for key in ("contact", "finished", "age", "knows", "passed", "version")}
+        dropped, receipts = dict(self.standing.dropped), self.standing.disbelieved
+        owes = None if self.probed_at is None else now - self.probed_at
+        return PeerState(self.called(now), seconds, dropped=dropped, receipts=receipts, owes=owes, **same)

@@ -1,4 +1,4 @@
-"""Brokers on this machine, each a process of its own on a free loopback port, for trying out and for tests.
+"""A broker: its address and topics, its configuration, and processes on this machine for trying out and for tests.
 
 with EmbeddedBroker() as broker:
     transport = MqttTransport("run", "a", BrokerAddress(HOST, broker.port))
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -19,27 +20,92 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from gossamer.errors import GossamerError
+from gossamer.errors import GossamerError, SpecError
 from gossamer.extras import install_line
-from gossamer.runtimes.mqtt.addresses import topic
 
-# Configuration of a Mosquitto: its listener, who may connect, and who may publish and read what.
+# Addresses on a broker: where it is, how long it is waited for, and the topics of a run.
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True)
-class ServerTls:
-    """Files in PEM format: who signs the certificates of clients, and the broker's own certificate and key.
+class Tls:
+    """Files in PEM format: whom the other end's certificate has to be signed by, and who this end is.
 
-    With ``whole_subject`` the broker knows clients by all that a certificate's subject says, not by its common name.
+    With ``whole_subject`` a broker knows clients by all that a certificate's subject says, not by its common name.
     """
 
     authority: Path
-    certificate: Path
-    key: Path
+    certificate: Path | None = None
+    key: Path | None = None
     whole_subject: bool = False
+
+
+@dataclass(frozen=True)
+class BrokerAddress:
+    """Address of the broker; ``tls`` is None only where nobody else can listen."""
+
+    host: str
+    port: int
+    tls: Tls | None = None
+
+    def __str__(self) -> str:
+        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class TransportSettings:
+    """Limits of a transport.
+
+    Attributes
+    ----------
+    connect_timeout : float
+        Seconds without a first connection after which the transport gives up; ``math.inf`` for never. A connection that
+        is lost is waited for without end: brokers are restarted, and networks fail for long.
+    longest_retry : int
+        Most seconds between two attempts to connect. The first come after 1, 2, 4, ...
+    keepalive : int
+        Seconds of silence after which the broker takes a node to be gone, and a node the broker.
+    largest_datagram : int
+        Most bytes of one payload, either way.
+    most_incoming, most_outgoing : int
+        Most bytes that wait for the node, and for the broker.
+    """
+
+    connect_timeout: float = 30.0
+    longest_retry: int = 30
+    keepalive: int = 20
+    largest_datagram: int = 1 << 20
+    most_incoming: int = 64 << 20
+    most_outgoing: int = 64 << 20
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can stand in a topic and an access list."""
+    return _NAME.fullmatch(text) is not None
+
+
+def check_name(name: str, what: str) -> str:
+    """``name``, if it can stand in a topic and an access list.
+
+    Raises
+    ------
+    SpecError
+        If not.
+    """
+    if not is_name(name):
+        raise SpecError(f"{what}: expected 1 to 64 of A-Z a-z 0-9 _ . - that begin with none of _ . -, found {name!r}")
+    return name
+
+
+def topic(run: str, to: str, sender: str) -> str:
+    """Return the topic on which ``sender`` publishes what is for ``to``; either may be ``+``, for all."""
+    return f"gossamer/{run}/to/{to}/from/{sender}"
+
+
+# Configuration of a Mosquitto: its listener, who may connect, and who may publish and read what.
 
 
 _AROUND = 1 << 12
@@ -72,7 +138,7 @@ def access_list(run: str, nodes: Iterable[str], user: Callable[[str], str] = str
 def mosquitto_config(
     port: int,
     host: str = "",
-    tls: ServerTls | None = None,
+    tls: Tls | None = None,
     access: Path | None = None,
     largest_payload: int = 1 << 20,
     user: str | None = None,
@@ -87,7 +153,7 @@ def mosquitto_config(
     ----------
     port, host : int, str
         Address to listen at; no host for everywhere.
-    tls : ServerTls, optional
+    tls : Tls, optional
         Refuse clients without a certificate of that authority, and know the others by the name in it.
     access : Path, optional
         The ACL file.
@@ -190,12 +256,21 @@ class LocalBroker(ABC):
         for _ in range(_ATTEMPTS):
             self.port = _free_port() if port is None else port
             self._folder = tempfile.TemporaryDirectory(prefix="gossamer-broker-")
-            self._launch(Path(self._folder.name))
+            folder = Path(self._folder.name)
+            with (folder / "log").open("wb") as log:
+                self.process = subprocess.Popen(
+                    self._command(self.port, folder),
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                )
             if self._runs():
                 return
             said = self.log()
             self.stop()
-        raise BrokerFailed(f"{type(self).__name__} does not start on port {self.port}: {_last_line(said)}")
+        (last,) = said.strip().splitlines()[-1:] or ("it says nothing",)
+        raise BrokerFailed(f"{type(self).__name__} does not start on port {self.port}: {last}")
 
     def stop(self, patience: float = 5.0) -> None:
         """End the process, if there is one."""
@@ -225,20 +300,8 @@ class LocalBroker(ABC):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _launch(self, folder: Path) -> None:
-        with (folder / "log").open("wb") as log:
-            self.process = subprocess.Popen(
-                self._command(self.port, folder),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )
 
     def _runs(self) -> bool:
         until = time.monotonic() + _PATIENCE
@@ -269,7 +332,7 @@ class Mosquitto(LocalBroker):
 
     Parameters
     ----------
-    tls : ServerTls, optional
+    tls : Tls, optional
         Files of TLS, with client certificates.
     access : str, optional
         Contents of an ACL file.
@@ -277,7 +340,7 @@ class Mosquitto(LocalBroker):
         Most bytes of a payload.
     """
 
-    def __init__(self, tls: ServerTls | None = None, access: str | None = None, largest_payload: int = 1 << 20) -> None:
+    def __init__(self, tls: Tls | None = None, access: str | None = None, largest_payload: int = 1 << 20) -> None:
         super().__init__()
         self._tls, self._access, self._largest_payload = tls, access, largest_payload
 
@@ -306,8 +369,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
-
-
-def _last_line(said: str) -> str:
-    lines = said.strip().splitlines()
-    return lines[-1] if lines else "it says nothing"

@@ -10,9 +10,8 @@ from __future__ import annotations
 import datetime
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -28,8 +27,11 @@ DAYS = 3650
 _PublicKey = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 
 
-@dataclass(frozen=True)
-class Certificate:
+_OTHER_USES = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+_NO_USE = dict.fromkeys((*_OTHER_USES, "encipher_only", "decipher_only"), False)
+
+
+class Certificate(NamedTuple):
     """A certificate and its key, both in PEM format."""
 
     certificate: bytes
@@ -69,13 +71,8 @@ class Authority:
     def __init__(self, name: str, days: int = DAYS) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
-        own = (
-            _builder(_subject(name), _subject(name), key.public_key(), now + datetime.timedelta(days=days))
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage(signs_certificates=True), critical=True)
-            .sign(key, hashes.SHA256())
-        )
-        self._take(own, key)
+        until, subject = now + datetime.timedelta(days=days), _subject(name)
+        self._take(_builder(subject, subject, key.public_key(), until, signs=True).sign(key, hashes.SHA256()), key)
 
     @classmethod
     def load(cls, certificate: bytes, key: bytes) -> Self:
@@ -171,9 +168,7 @@ class Authority:
                 "choose an earlier end, or found a new federation"
             )
         builder = (
-            _builder(name, self._own.subject, key, until or self.until)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(signs_certificates=False), critical=True)
+            _builder(name, self._own.subject, key, until or self.until, signs=False)
             .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
@@ -187,7 +182,11 @@ def user_name(name: str, run: str) -> str:
     return _subject(name, run).rfc4514_string()
 
 
-def _builder(name: x509.Name, issuer: x509.Name, key: _PublicKey, until: datetime.datetime) -> x509.CertificateBuilder:
+def _builder(
+    name: x509.Name, issuer: x509.Name, key: _PublicKey, until: datetime.datetime, *, signs: bool
+) -> x509.CertificateBuilder:
+    """A certificate to be signed, of an authority that ``signs`` others or of somebody else."""
+    usage = x509.KeyUsage(digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, **_NO_USE)
     return (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -197,6 +196,8 @@ def _builder(name: x509.Name, issuer: x509.Name, key: _PublicKey, until: datetim
         .not_valid_before(datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1))  # clocks differ
         .not_valid_after(until)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(usage, critical=True)
     )
 
 
@@ -210,20 +211,6 @@ def _host(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _usage(signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

@@ -33,7 +33,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from gossamer.extras import require
@@ -46,14 +45,7 @@ from paho.mqtt.enums import CallbackAPIVersion, LogLevel, MQTTProtocolVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
 from gossamer.errors import GossamerError, SpecError
-from gossamer.runtimes.mqtt.addresses import (
-    BrokerAddress,
-    Tls,
-    TransportSettings,
-    check_name,
-    is_name,
-    topic,
-)
+from gossamer.runtimes.mqtt.broker import BrokerAddress, Tls, TransportSettings, check_name, is_name, topic
 
 _REFUSALS = {  # by the reason codes of MQTT 5; others are of no help
     0x10: "{to} is not connected to the broker, or may receive nothing there",
@@ -152,6 +144,8 @@ class MqttTransport:
         ``sent``, ``received``, ``connected``, ``disconnected``, and what was dropped: ``dropped_unconnected`` and
         ``dropped_outgoing`` of our own for want of a connection or of room, ``dropped_incoming`` of others' for want of
         room, ``dropped_too_large``, ``dropped_stranger`` (a topic that names no node).
+    connected : bool
+        Whether there is a connection now.
     anew : bool
         Whether this node ended the connection, to make it anew.
 
@@ -184,7 +178,7 @@ class MqttTransport:
         self._cut = 0  # bytes of the largest message that was on its way when the broker last ended the connection
         # Changed by paho's thread, each in one assignment.
         self._connection = 0
-        self._connected = False
+        self.connected = False
         self._down_since = time.monotonic()
         self._reason = "no answer"
         self._said = ""  # why there is no connection, as somebody was told
@@ -200,7 +194,10 @@ class MqttTransport:
         BrokerUnreachable
             If there is no connection within ``connect_timeout``, or the broker refuses this node.
         """
-        _keep_memory()
+        # Have the C library keep freed memory of up to 16 MiB for what comes next. It gives buffers as large as
+        # datagrams back to the operating system and asks for them again, which takes more time than to fill them. From
+        # the size of what is freed it learns to stop that (mallopt(3), M_MMAP_THRESHOLD).
+        bytes(16 << 20)
         self._down_since = time.monotonic()
         clean = True if self.broker.tls else paho.MQTT_CLEAN_START_FIRST_ONLY
         self._client.connect_async(self.broker.host, self.broker.port, self.settings.keepalive, clean_start=clean)
@@ -209,23 +206,19 @@ class MqttTransport:
         try:
             self._settled.wait(None if math.isinf(timeout) else timeout)
         except BaseException:  # an interrupt
-            self._stop()
+            self.close()
             raise
-        if not self._connected:
-            self._stop()
+        if not self.connected:
+            self.close()
             raise BrokerUnreachable(self._complaint())
         return self
 
     def flush(self, timeout: float) -> None:
         """Wait until the broker has all that was sent, at most so many seconds."""
         until = time.monotonic() + timeout
-        while self._connected and self._outgoing and time.monotonic() < until:
+        while self.connected and self._outgoing and time.monotonic() < until:
             self._forget_published()
             time.sleep(0.01)
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._stop()
 
     def send(self, to: str, payload: bytes) -> bool:
         """Hand ``payload`` over for the node named ``to``, without waiting; whether it was not dropped at once.
@@ -241,7 +234,7 @@ class MqttTransport:
                 f"expected a datagram of at most {self.settings.largest_datagram} bytes, found {len(payload)}; "
                 f"raise largest_datagram at every node or lower the session's largest_frame"
             )
-        if not self._connected:
+        if not self.connected:
             self.counts["dropped_unconnected"] += 1
             return False
         self._forget_published()
@@ -267,7 +260,7 @@ class MqttTransport:
         Raises
         ------
         BrokerUnreachable
-            If there has been no connection for ``reconnect_timeout``, or the broker has refused this node.
+            If there was no connection within ``connect_timeout``, or the broker has refused this node.
         """
         datagram = self._inbox.get(min(timeout, self._patience()))
         if datagram is not None:
@@ -290,7 +283,7 @@ class MqttTransport:
         waits = time.monotonic() - self._confirmed if self._unpublished else 0.0
         if waits > _UNCONFIRMED and self._client.is_connected():
             return f"not acknowledged: the broker has confirmed nothing that was sent for {waits:.0f} s"
-        if not self._connected:
+        if not self.connected:
             return f"there is no connection to the broker ({self.reason})"
         return self._refusals.get(to, "")
 
@@ -308,11 +301,6 @@ class MqttTransport:
         self._inbox.wake()
 
     @property
-    def connected(self) -> bool:
-        """Whether there is a connection now."""
-        return self._connected
-
-    @property
     def reason(self) -> str:
         """The reason why there is no connection, as far as it is known."""
         return self._fatal or self._reason
@@ -320,9 +308,7 @@ class MqttTransport:
     def __enter__(self) -> Self:
         return self.open()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _make_client(self) -> paho.Client:
@@ -345,28 +331,24 @@ class MqttTransport:
         client.on_publish, client.on_socket_open = self._on_publish, _send_at_once
         return client
 
-    def _stop(self) -> None:
+    def close(self) -> None:
+        """Disconnect."""
         self._client.disconnect()
         self._client.loop_stop()
-        self._connected = False
+        self.connected = False
 
     def _patience(self) -> float:
-        """Seconds for which it makes sense to go on waiting."""
+        """Seconds for which it makes sense to go on waiting: for ever, once there was a connection."""
         if self._fatal is not None:
             return 0.0
-        return math.inf if self._connected else self._down_since + self._timeout - time.monotonic()
-
-    @property
-    def _timeout(self) -> float:
-        """Seconds for which to wait for a connection."""
-        settings = self.settings
-        return settings.reconnect_timeout if self.counts["connected"] else settings.connect_timeout
+        was = self.connected or self.counts["connected"]
+        return math.inf if was else self._down_since + self.settings.connect_timeout - time.monotonic()
 
     def _complaint(self) -> str:
         if self._fatal is not None:
             return f"{self.node} cannot use the broker {self.broker}: {self._fatal}"
         return (
-            f"{self.node} has had no connection to the broker {self.broker} for {self._timeout:g} s "
+            f"{self.node} has had no connection to the broker {self.broker} for {self.settings.connect_timeout:g} s "
             f"({self._reason}); is it running there, or is a longer --connect-timeout needed?"
         )
 
@@ -421,12 +403,12 @@ class MqttTransport:
             self._reason = line
 
     def _on_disconnect(self, client: paho.Client, _: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
-        if self._connected:
+        if self.connected:
             why = "it is connected to anew" if self.anew else f"it ended: {str(code).lower()}"
             self._reason, self._down_since = why, time.monotonic()
             if not self.anew and (self.broker.tls is None or str(code) in _OF_SIZE):
                 self._cut = max((size for _, size, _ in list(self._unpublished)), default=0)
-            self._connected = False
+            self.connected = False
             self.counts["disconnected"] += 1
             self._inbox.wake()  # the wait has an end now
         elif not self.counts["connected"] and "alert" in self._reason.lower():
@@ -453,19 +435,10 @@ class MqttTransport:
         return None if self._inbox.put(datagram) else "dropped_incoming"
 
     def _establish(self) -> None:
-        if not self._connected:
+        if not self.connected:
             self.counts["connected"] += 1
-            self._connected, self._said, self.anew = True, "", False
+            self.connected, self._said, self.anew = True, "", False
             self._settled.set()
-
-
-def _keep_memory() -> None:
-    """Have the C library keep freed memory of up to 16 MiB for what comes next.
-
-    It gives buffers as large as datagrams back to the operating system and asks for them again, which takes more time
-    than to fill them. From the size of what is freed it learns to stop that (mallopt(3), M_MMAP_THRESHOLD).
-    """
-    bytes(16 << 20)
 
 
 def _send_at_once(client: paho.Client, _: Any, connection: Any) -> None:

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from tests.reference.sealed_pairs import RUN, SEEDS, carry, channel, joined, state
 
-from gossamer.deployment.channel import secure_channel, session_keys
-from gossamer.deployment.channel.sealed_frames import TAG_BYTES
-from gossamer.deployment.channel.secure_channel import SecureChannel
-from gossamer.deployment.channel.session_keys import Ephemeral
+from gossamer.deployment.channel import secure_channel
+from gossamer.deployment.channel.secure_channel import TAG_BYTES, Ephemeral, SecureChannel
 from gossamer.keys.errors import Reason, RefusedDatagram
 from gossamer.keys.identity import Identity
 
@@ -110,7 +108,7 @@ def test_nobody_talks_to_itself(monkeypatch: pytest.MonkeyPatch, tags: str) -> N
 def test_keys_depend_on_all_that_was_said(part: str) -> None:
     """The transcript is the salt of all keys: two ends that differ in one part of it have no key in common."""
     key = Identity.of_seed(SEEDS["b"]).public_key
-    one = session_keys.SessionEnd("a", Identity.of_seed(SEEDS["a"]).public_key, bytes(16), bytes(32))
+    one = "a", Identity.of_seed(SEEDS["a"]).public_key.raw, bytes(16), bytes(32)
     parts: dict[str, Any] = {"run": RUN, "name": "b", "identity": key, "instance": bytes(16), "half": bytes(32)}
     other = {
         "run": "1" * 32,
@@ -121,8 +119,8 @@ def test_keys_depend_on_all_that_was_said(part: str) -> None:
     }
 
     def pieces(version: int, run: str, name: str, identity: Any, instance: bytes, half: bytes) -> list[bytes]:
-        end = session_keys.SessionEnd(name, identity, instance, half)
-        return list(vars(session_keys.derive(bytes(32), session_keys.transcript(version, run, one, end))).values())
+        end = name, identity.raw, instance, half
+        return list(vars(secure_channel.derive(bytes(32), secure_channel.transcript(version, run, one, end))).values())
 
     changed = {**parts, part: other[part]} if part in other else parts
     first, second = pieces(1, **parts), pieces(2 if part == "version" else 1, **changed)
@@ -136,6 +134,7 @@ def test_a_version_is_signed_and_not_only_written_in_front(monkeypatch: pytest.M
     monkeypatch.setattr(secure_channel, "VERSION", secure_channel.VERSION + 1)
     (newer,) = channel("a").hello()
     monkeypatch.undo()
+    newer = newer[:3] + older[3:4] + newer[4:]
     assert newer[:5] == older[:5]
     refused(channel("b"), newer, Reason.NOT_AUTHENTIC)
 
@@ -216,9 +215,10 @@ REVIEWED = {
         "instance != self._session.instance",
         "instance == former",
         "name == former",
-    },
-    "session_keys.py": {"behind < 0", "behind < WINDOW", "ahead > 0", "ahead < WINDOW"},
-    "sealed_frames.py": {
+        "behind < 0",
+        "behind < WINDOW",
+        "ahead > 0",
+        "ahead < WINDOW",
         "len(datagram) > max(largest + OVERHEAD, 256)",
         "datagram[:len(WORDS)] != WORDS",
         "len(datagram) < _PREFIX",

@@ -16,9 +16,16 @@ from tests.reference.masking_slow import hkdf
 from tests.reference.sealed_pairs import RUN, SEEDS, carry, channel, joined, state
 
 from gossamer.deployment.channel import secure_channel
-from gossamer.deployment.channel.sealed_frames import OVERHEAD
-from gossamer.deployment.channel.secure_channel import SecureChannel
-from gossamer.deployment.channel.session_keys import WINDOW, Ephemeral, FrameCipher, Window, derive, nonce
+from gossamer.deployment.channel.secure_channel import (
+    OVERHEAD,
+    WINDOW,
+    Ephemeral,
+    FrameCipher,
+    SecureChannel,
+    Window,
+    derive,
+    nonce,
+)
 from gossamer.errors import CallerError, PeerError
 from gossamer.keys.errors import IdentityError, Reason, RefusedDatagram
 from gossamer.keys.identity import Identity

@@ -17,16 +17,15 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from cryptography import x509
 
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.founding.federation_spec import federation_spec
+from gossamer.deployment.founding.federation_spec import ROLES, federation_spec, make_identity, read_keys
 from gossamer.deployment.founding.founding import VALID, draft, found
-from gossamer.deployment.founding.invitations import parse_invitation, parse_signed
 from gossamer.deployment.founding.layout import is_loopback
-from gossamer.deployment.founding.roster import ROLES, make_identity, read_keys
 from gossamer.deployment.party.agreement import RunTerms
 from gossamer.errors import CallerError
 from gossamer.experiment.specs.reading import read_spec, read_text, write_spec
 from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
+from gossamer.keys.invitations import parse_invitation, parse_signed
 from gossamer.runtimes.mqtt.broker import access_list
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -20,12 +20,12 @@ from tests.reference.reissued import reissue
 from gossamer.cli import main
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.founding import draft_again, found
-from gossamer.deployment.founding.invitations import Invitation, read_signed
 from gossamer.deployment.party.agreement import RunTerms
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.specs.reading import read_text
 from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
+from gossamer.keys.invitations import Invitation, read_signed
 from gossamer.runtimes.mqtt.broker import access_list
 
 BROKER = "mqtts://broker.example.org:8883"

@@ -16,11 +16,10 @@ from cryptography import x509
 from tests.reference.reissued import reissue
 
 from gossamer.cli import main
-from gossamer.deployment.founding.founding import Founded, found
-from gossamer.deployment.founding.invitations import invite, read_signed
-from gossamer.deployment.founding.shared_broker import SharedBroker, join, share
+from gossamer.deployment.founding.founding import Founded, SharedBroker, found, join, share
 from gossamer.errors import CallerError
 from gossamer.keys.identity import Identity
+from gossamer.keys.invitations import invite, read_signed
 
 BROKER = "mqtts://broker.example.org:8883"
 SPEC = "dataset: digits\nalgorithm: {name: audp, updates_per_node: 9, batch_size: 20}\nprivacy: {noise_multiplier: 1}\n"

@@ -19,12 +19,10 @@ import pytest
 import scipy.sparse as sp
 
 from gossamer.data.examples import Split
-from gossamer.deployment.owner import ledger_key
+from gossamer.deployment.owner import owned_data as spending
 from gossamer.deployment.owner.fingerprints import content_of, examples_at, examples_of
-from gossamer.deployment.owner.ledger_key import key_path, open_with_key
-from gossamer.deployment.owner.owned_data import OwnedData
+from gossamer.deployment.owner.owned_data import OwnedData, key_path, open_with_key, spendings
 from gossamer.deployment.owner.policy import read_policy
-from gossamer.deployment.owner.spending import spendings
 from gossamer.errors import BudgetSpent, CallerError, DataError, SpecError
 from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
 from gossamer.privacy.accounting.filters import FilterEntry
@@ -562,7 +560,7 @@ def test_who_is_killed_while_the_two_are_made_starts_again(
 
     for what, instead in (("_mark", killed), ("_write", killed), ("_write", half)):
         with monkeypatch.context() as patch:
-            patch.setattr(ledger_key, what, instead)
+            patch.setattr(spending, what, instead)
             with pytest.raises(Killed):
                 opened()
         assert not key_path(folder / "policy.ledger").exists()
@@ -602,7 +600,7 @@ def test_a_full_disk_stops_before_anything_is_spent(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("gossamer.deployment.owner.ledger_key.os.fsync", full)
+        patch.setattr("gossamer.deployment.owner.owned_data.os.fsync", full)
         with pytest.raises(StorageError, match=r"the key of the ledger cannot be written: No space left on device"):
             opened()
     data = opened()

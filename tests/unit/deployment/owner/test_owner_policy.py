@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 
 from gossamer.deployment.owner.owned_data import budget_of
-from gossamer.deployment.owner.policy import OwnerPolicy, read_policy
-from gossamer.deployment.owner.policy_rules import Asked, refusals, relies
+from gossamer.deployment.owner.policy import Asked, OwnerPolicy, read_policy, refusals, relies
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.keys.identity import PublicKey
-from gossamer.keys.membership import Member
+from gossamer.keys.invitations import Member
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.accounting.filters import EitherFilter, FilterTotal, widest_order_of
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family

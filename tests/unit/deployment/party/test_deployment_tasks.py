@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gossamer.deployment.party.tasks import Tasks, Worker
+from gossamer.deployment.party.loop import Tasks, Worker
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import FixedSize

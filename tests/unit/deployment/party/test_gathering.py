@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 from tests.reference.scripted_transport import Clock, Transport
 
-from gossamer.deployment.party.gathering import Gathering, OlderStore, check_memory
-from gossamer.deployment.party.reach import PeerReach
+from gossamer.deployment.party.reach import Gathering, OlderStore, PeerReach, check_memory
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.peers.payloads import Counters
-from gossamer.deployment.peers.peers import PeerState
+from gossamer.deployment.peers.peers import Counters, PeerState
 from gossamer.protocol.link import Link, counters_of, forgotten
 from gossamer.runtimes.mqtt.transport import Datagram
 
@@ -58,7 +56,7 @@ class Peers:
 def gathering(tmp_path: Path) -> Iterator[Any]:
     clock, folder = Clock(), StateFolder(tmp_path)
     folder.take()
-    folder.keep()
+    folder.kept = True
     peers: Any = Peers()
     reach = PeerReach(peers, 5000, 30.0, lambda name: "", lambda why: None, folder.warn, folder.say, clock())
     yield Gathering(peers, Transport(clock), folder, clock, reach)

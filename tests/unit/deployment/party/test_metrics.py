@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from gossamer.cli import main
-from gossamer.deployment.party.health import KINDS
-from gossamer.deployment.party.metrics import METRICS, STATES, exposition, write_metrics
+from gossamer.deployment.party.health import KINDS, METRICS, STATES, exposition, write_metrics
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
 
@@ -116,7 +115,7 @@ def test_what_a_dead_node_said_last_is_not_so_any_longer(tmp_path: Path, capsys:
 
 def test_the_page_has_every_metric_and_an_alarm_for_every_problem() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    names = {f"gossamer_{metric.name}" for metric in METRICS} | {"gossamer_node_status_readable"}
+    names = {f"gossamer_{name}" for name in METRICS} | {"gossamer_node_status_readable"}
     assert names == set(re.findall(r"^\| `(gossamer_\w+)`", text, re.MULTILINE)) | set(
         re.findall(r"^\| `gossamer_\w+`, `(gossamer_\w+)`", text, re.MULTILINE)
     )

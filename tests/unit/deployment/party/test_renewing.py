@@ -13,16 +13,15 @@ import numpy as np
 import pytest
 
 from gossamer.deployment.founding.founding import Founded, draft
-from gossamer.deployment.founding.invitations import Invitation, invite, parse_signed
-from gossamer.deployment.party.agreement import Agreed, RunTerms
+from gossamer.deployment.party.agreement import Agreed, Invited, PartyOptions, RunTerms, check_newer
 from gossamer.deployment.party.data import shard_settings
-from gossamer.deployment.party.joining import Invited, PartyOptions
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.party.stored import RECORD, InvitationWatch, check_newer, fitting, open_host
+from gossamer.deployment.party.stored import RECORD, InvitationWatch, fitting, open_host
 from gossamer.errors import CallerError
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.reading import parse_spec, write_spec
 from gossamer.keys.identity import Identity
+from gossamer.keys.invitations import Invitation, invite, parse_signed
 from gossamer.protocol.effects import Request
 from gossamer.protocol.session import Transmit
 from gossamer.runtimes.storage.store import SqliteStore

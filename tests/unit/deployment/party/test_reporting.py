@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,6 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.oracle.deployed import federation
 
-from gossamer.deployment.party.loop import LoopCounts
 from gossamer.deployment.party.reporting import Reporter
 from gossamer.deployment.peers.peers import PeerState
 
@@ -47,13 +47,13 @@ def test_steps_of_an_update_are_no_updates(
         host: Any = SimpleNamespace(begun=False, finished="", node=node)
         reporter.begins(host, held)
         loop: Any = SimpleNamespace(
-            counts=LoopCounts(computations=computed),
+            counts=Counter[str](computations=computed),
             peers=SimpleNamespace(states=lambda now: {}, forgotten=lambda: []),
             transport=SimpleNamespace(connected=True, reason=""),
             host=host,
             ended=None,
             began=0.0,
-            reach=None,
+            reach=SimpleNamespace(described=lambda now: {}),
             busy=False,
         )
         reporter.write(loop, 100.0)
@@ -89,7 +89,7 @@ def test_a_server_counts_the_updates_that_it_took(tmp_path: Path) -> None:
         node.state.taken = 5
         reporter.begins(host, found.held["server"])
         node.state.taken = 8
-        assert reporter._updates(SimpleNamespace(host=host, counts=LoopCounts())) == 3
+        assert reporter._updates(SimpleNamespace(host=host, counts=Counter[str]())) == 3
 
 
 def test_the_status_says_what_peers_receipts_and_its_own_contradict(tmp_path: Path) -> None:
@@ -97,10 +97,12 @@ def test_the_status_says_what_peers_receipts_and_its_own_contradict(tmp_path: Pa
         folder = found.folders["node-0"]
         reporter = Reporter(found.invited["node-0"], folder)
         forked = PeerState("up", 1.0, True, "", {}, receipts="node-1 shows others")
-        peers: Any = SimpleNamespace(states=lambda now: {"node-1": forked}, forgotten=lambda: ["has forgotten"])
-        transport: Any = SimpleNamespace(connected=True, reason="")
-        reach: Any = SimpleNamespace(described=lambda now: {"alone": None})
-        reporter.waits(peers, transport, reach, 100.0)
+        wire: Any = SimpleNamespace(
+            peers=SimpleNamespace(states=lambda now: {"node-1": forked}, forgotten=lambda: ["has forgotten"]),
+            transport=SimpleNamespace(connected=True, reason=""),
+            reach=SimpleNamespace(described=lambda now: {"alone": None}),
+        )
+        reporter.waits(wire, 100.0)
         status = folder.status()
         assert status["forgotten"] == ["has forgotten"]
         assert status["peers"]["node-1"]["receipts"] == "node-1 shows others"
@@ -120,6 +122,6 @@ def test_a_client_whose_server_made_too_few_rounds_knows_it(said: str, short: st
     with federation({**BASE, **CLIENT}, tmp_path / "f") as found:
         reporter = Reporter(found.invited["node-0"], found.folders["node-0"])
         assert reporter.short_above() == ""
-        reporter._changed("node-1", PeerState("up", 0.0, True, "left; of its own", {}))
-        reporter._changed("server", PeerState("up", 0.0, True, said, {}))
+        peers = {"node-1": "left; of its own", "server": said}
+        reporter._hear({name: PeerState("up", 0.0, True, why, {}) for name, why in peers.items()})
         assert reporter.short_above() == short

@@ -282,7 +282,7 @@ def test_what_a_node_goes_on_from_stays(folder: StateFolder, begins: bool) -> No
         (folder.path / STORE).write_bytes(b"from before")
     folder.take()
     if begins:
-        folder.keep()
+        folder.kept = True
     folder.publish({"state": "failed"})
     folder.forget()
     folder.give_back()

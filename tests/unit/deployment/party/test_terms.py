@@ -21,7 +21,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.specs.reading import parse_spec, write_spec
 from gossamer.keys.identity import Identity
-from gossamer.keys.membership import Invitation
+from gossamer.keys.invitations import Invitation
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.node import state_of
 

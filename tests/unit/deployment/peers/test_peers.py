@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 from tests.reference.linked_peers import RUN, SETTINGS, Linked, identity, member
 
-from gossamer.deployment.channel.sealed_frames import OVERHEAD
-from gossamer.deployment.channel.secure_channel import SecureChannel
-from gossamer.deployment.peers.payloads import LARGEST_NOTE, Counters, Heartbeat, decode_content, encode_content
-from gossamer.deployment.peers.peers import Peers, PeerSettings
+from gossamer.deployment.channel.secure_channel import OVERHEAD, SecureChannel
+from gossamer.deployment.peers.peers import (
+    LARGEST_NOTE,
+    Counters,
+    Heartbeat,
+    Peers,
+    PeerSettings,
+    decode_content,
+    encode_content,
+)
 from gossamer.deployment.peers.record import PeerLimits, SparseLog, Standing
 from gossamer.errors import CallerError, MalformedMessage, SpecError
 from gossamer.protocol.encoding import encode

@@ -11,8 +11,7 @@ from tests.reference.linked_peers import Linked
 from tests.reference.witnessed_hosts import Memory, witnesses
 
 from gossamer.algorithms.gossip.exchange import Offer
-from gossamer.deployment.peers.payloads import NOTED, Counters, decode_noted, encode_content, noted
-from gossamer.deployment.peers.peers import PeerSettings
+from gossamer.deployment.peers.peers import NOTED, Counters, PeerSettings, decode_noted, encode_content, noted
 from gossamer.errors import MalformedMessage
 from gossamer.protocol.frames import Acknowledge, Data
 from gossamer.protocol.witnesses import LATE, MORE, OTHER, Note

@@ -31,31 +31,174 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from gossamer.bounded import read_file
 from gossamer.errors import SpecError
 from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
-from gossamer.keys.membership import Invitation as Invitation
-from gossamer.keys.membership import Member as Member
 from gossamer.strict_yaml import canonical, dump_texts, load_texts
 
 FORMAT = 1
 LARGEST = 1 << 18
 """Most bytes of an invitation."""
+MOST_EXAMPLES = 10**12
+AGENT = "agent"
+"""Role of a party in a federated unit, whose server hears what is raw."""
 
 _PURPOSE = "invitation"
-_KEYS = frozenset(
-    ["format", "run", "broker", "invited", "members", "spec", "spec_sha256", "issued", "expires", "organiser"]
-) | {"signature"}
-
+_KEYS = {"format", "run", "broker", "invited", "members", "spec", "spec_sha256", "issued", "expires", "organiser"}
 _WHEEL = "wheel_sha256"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # a level of an MQTT topic, and a file's name
+_ROLE = r"[a-z][a-z_]{0,31}"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One party of a run.
+
+    Attributes
+    ----------
+    name : str
+        Name of its node; letters, digits, dots, hyphens and underscores.
+    role : str
+        Name that the algorithm has for it: ``worker``, ``server``, ``aggregator``, ``agent``, ...
+    key : PublicKey
+        Key whose signatures are this party's.
+    unit : str, optional
+        Unit of an agent, and of nobody else: the unit it belongs to.
+    examples : int, optional
+        Number of training examples the party has declared, which is public; None where it trains on none, as servers.
+    """
+
+    name: str
+    role: str
+    key: PublicKey
+    unit: str | None = None
+    examples: int | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        _check(self.role, _ROLE, f"a member's role to match {_ROLE}")
+        _check(self.unit, _NAME, f"{self.name} to have a unit to match {_NAME}")
+        if (self.role == AGENT) != (self.unit is not None):
+            raise InvitationError(f"{self.name}: an agent, and nobody else, has a unit; found {self.role}, {self.unit}")
+        if self.examples is not None and not 1 <= self.examples <= MOST_EXAMPLES:
+            raise InvitationError(f"{self.name}: expected 1 to {MOST_EXAMPLES} examples, found {self.examples}")
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """Contents of an invitation; one that was read has been verified.
+
+    Attributes
+    ----------
+    run : str
+        Random name of the run, 32 hexadecimal digits.
+    broker : str
+        ``mqtts://host:port`` or ``mqtt://host:port``.
+    invited : str
+        The name of the member it is for.
+    members : tuple of Member
+        All of the run, the invited one too, in the same order for everybody: that of the algorithm's nodes.
+    spec : str
+        The experiment's spec, letter by letter.
+    issued, expires : datetime
+        Times from which and until which it is valid, with time zones. An invitation from the future is accepted: clocks
+        differ.
+    organiser : PublicKey
+        Party who signed.
+    wheel : str, optional
+        SHA-256 of the file that the organiser has everybody install, in hexadecimal digits.
+    """
+
+    run: str
+    broker: str
+    invited: str
+    members: tuple[Member, ...]
+    spec: str
+    issued: datetime
+    expires: datetime
+    organiser: PublicKey
+    wheel: str | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.wheel, "[0-9a-f]{64}", "the wheel's hash in 64 hexadecimal digits")
+        _check(self.run, "[0-9a-f]{32}", "a run of 32 hexadecimal digits")
+        _check_broker(self.broker)
+        _check_members(self.members, self.invited)
+        if any(0xD800 <= ord(letter) < 0xE000 for letter in self.spec):
+            raise InvitationError("expected a spec of Unicode text, found half a surrogate pair")
+        if self.issued.tzinfo is None or self.expires.tzinfo is None:
+            raise InvitationError(f"expected times with a time zone, found {self.issued} and {self.expires}")
+        if not self.issued < self.expires:
+            raise InvitationError(f"expected it to expire after it is issued, found {self.issued} and {self.expires}")
+
+    @property
+    def me(self) -> Member:
+        """The member it is for."""
+        return next(member for member in self.members if member.name == self.invited)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Declared training examples of each party with data, in the order of the algorithm's nodes."""
+        return {member.name: member.examples for member in self.members if member.examples is not None}
+
+    @property
+    def peers(self) -> tuple[Member, ...]:
+        """The other members."""
+        return tuple(member for member in self.members if member.name != self.invited)
+
+    @property
+    def spec_sha256(self) -> str:
+        """SHA-256 of the spec in UTF-8, in hexadecimal digits."""
+        return hashlib.sha256(self.spec.encode()).hexdigest()
+
+
+def check_name(name: str) -> str:
+    """``name``, if a member may be called so.
+
+    Raises
+    ------
+    InvitationError
+        If not.
+    """
+    _check(name, _NAME, f"a member's name to match {_NAME}")
+    return name
+
+
+def _check(text: str | None, pattern: str, what: str) -> None:
+    """Raise InvitationError if a text is there, and not of a form."""
+    if text is not None and not re.fullmatch(pattern, text):
+        raise InvitationError(f"expected {what}, found {text[:80]!r}")
+
+
+def _check_broker(broker: str) -> None:
+    try:
+        parts = urlsplit(broker)
+        fits = parts.scheme in ("mqtt", "mqtts") and bool(parts.hostname) and bool(parts.port)
+    except ValueError:
+        fits = False
+    if not fits or parts.path or parts.query or parts.fragment or "@" in broker:
+        raise InvitationError(f"expected a broker such as mqtts://broker.example.org:8883, found {broker[:80]!r}")
+
+
+def _check_members(members: tuple[Member, ...], invited: str) -> None:
+    for what, values in (("name", [m.name for m in members]), ("key", [str(m.key) for m in members])):
+        twice = [value for value, count in Counter(values).items() if count > 1]
+        if twice:
+            raise InvitationError(f"expected each member to have a {what} of its own, found {twice[0]} twice")
+    if invited not in [member.name for member in members]:
+        raise InvitationError(f"expected the invited party to be a member, found {invited[:80]!r}")
 
 
 def invite(
@@ -82,21 +225,19 @@ def invite(
     InvitationError
         If something is not of its form.
     """
-    everyone = tuple(members)
-    run = run or secrets.token_hex(16)
-    issued = issued or datetime.now(UTC)
-    return {
-        member.name: _write(
-            Invitation(run, broker, member.name, everyone, spec, issued, expires, organiser.public_key, wheel),
-            organiser,
-        )
-        for member in everyone
-    }
+    everyone, run, issued = tuple(members), run or secrets.token_hex(16), issued or datetime.now(UTC)
+    key = organiser.public_key
+    invitations = [Invitation(run, broker, m.name, everyone, spec, issued, expires, key, wheel) for m in everyone]
+    return {invitation.invited: _write(invitation, organiser) for invitation in invitations}
 
 
 def read_signed(path: str | Path, organiser: str | None = None) -> Invitation:
     """The invitation in a file, whoever it is for; see `parse_signed`."""
-    return _read(Path(path), lambda content: parse_signed(content, organiser))
+    content = content_of(Path(path))
+    try:
+        return parse_signed(content, organiser)
+    except InvitationError as error:
+        raise InvitationError(f"{path}: {error}") from None
 
 
 def parse_invitation(content: bytes, identity: Identity, organiser: str, now: datetime) -> Invitation:
@@ -147,7 +288,7 @@ def parse_signed(content: bytes, organiser: str | None = None) -> Invitation:
         As `parse_invitation`, but for whose key it is for and when it expires.
     """
     document = _document(content)
-    signer = _checked(PublicKey.parse, _text(document, "organiser"))
+    signer = _key(document, "organiser")
     if organiser is not None and signer.fingerprint != _plain(organiser):
         raise InvitationError(
             f"expected the organiser with fingerprint {organiser}, found {signer.fingerprint}; "
@@ -174,21 +315,19 @@ def content_of(path: Path) -> bytes:
         ) from None
 
 
-def _read(path: Path, parse: Callable[[bytes], Invitation]) -> Invitation:
-    content = content_of(path)
-    try:
-        return parse(content)
-    except InvitationError as error:
-        raise InvitationError(f"{path}: {error}") from None
-
-
 def _write(invitation: Invitation, organiser: Identity) -> str:
     document: dict[str, Any] = {
         "format": str(FORMAT),
         "run": invitation.run,
         "broker": invitation.broker,
         "invited": invitation.invited,
-        "members": [_entry(member) for member in invitation.members],
+        "members": [
+            {"name": m.name, "role": m.role}
+            | ({} if m.unit is None else {"unit": m.unit})
+            | ({} if m.examples is None else {"examples": str(m.examples)})
+            | {"key": str(m.key)}
+            for m in invitation.members
+        ],
         "spec": invitation.spec,
         "spec_sha256": invitation.spec_sha256,
         "issued": invitation.issued.astimezone(UTC).isoformat(timespec="seconds"),
@@ -202,12 +341,6 @@ def _write(invitation: Invitation, organiser: Identity) -> str:
     if len(text.encode()) > LARGEST:
         raise InvitationError(f"expected an invitation of at most {LARGEST} bytes, found more; shorten the spec")
     return text
-
-
-def _entry(member: Member) -> dict[str, str]:
-    unit = {} if member.unit is None else {"unit": member.unit}
-    examples = {} if member.examples is None else {"examples": str(member.examples)}
-    return {"name": member.name, "role": member.role, **unit, **examples, "key": str(member.key)}
 
 
 def _content(document: Mapping[str, Any]) -> bytes:
@@ -230,8 +363,7 @@ def _document(content: bytes) -> dict[str, Any]:
         raise InvitationError(
             f"it is of format {found[:80]}, and this version of gossamer reads format {FORMAT}; update gossamer"
         )
-    if set(document) - {_WHEEL} != _KEYS:
-        different = ", ".join(sorted(map(str, (set(document) - {_WHEEL}) ^ _KEYS)))[:200]
+    if different := ", ".join(sorted((set(document) - {_WHEEL}) ^ (_KEYS | {"signature"})))[:200]:
         raise InvitationError(f"expected the keys of an invitation, and these are missing or too many: {different}")
     return document
 
@@ -260,18 +392,10 @@ def _member(entry: Any) -> Member:
     needed, more = {"name", "role", "key"}, {"unit", "examples"}
     if not isinstance(entry, dict) or not needed <= set(entry) <= needed | more:
         raise InvitationError("expected each member to have name, role and key, and an agent a unit")
-    unit = _text(entry, "unit") if "unit" in entry else None
-    key = _checked(PublicKey.parse, _text(entry, "key"))
-    return Member(_text(entry, "name"), _text(entry, "role"), key, unit, _examples(entry))
-
-
-def _examples(entry: Mapping[str, Any]) -> int | None:
-    if "examples" not in entry:
-        return None
-    found = _text(entry, "examples")
-    if not re.fullmatch("[1-9][0-9]{0,12}", found):
-        raise InvitationError(f"expected a member's examples to be a number from 1, found {found[:80]!r}")
-    return int(found)
+    unit, examples = (_text(entry, key) if key in entry else None for key in ("unit", "examples"))
+    _check(examples, "[1-9][0-9]{0,12}", "a member's examples to be a number from 1")
+    number = None if examples is None else int(examples)
+    return Member(_text(entry, "name"), _text(entry, "role"), _key(entry, "key"), unit, number)
 
 
 def _text(mapping: Mapping[str, Any], key: str) -> str:
@@ -298,9 +422,9 @@ def _signature(document: Mapping[str, Any]) -> bytes:
         return b""
 
 
-def _checked(parse: Any, text: str) -> Any:
+def _key(mapping: Mapping[str, Any], key: str) -> PublicKey:
     try:
-        return parse(text)
+        return PublicKey.parse(_text(mapping, key))
     except IdentityError as error:
         raise InvitationError(str(error)) from None
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from gossamer import strict_yaml
-from gossamer.deployment.founding import invitations
-from gossamer.deployment.founding.invitations import LARGEST, Member, invite, parse_invitation, read_signed
+from gossamer.keys import invitations
 from gossamer.keys.errors import InvitationError
 from gossamer.keys.identity import Identity
+from gossamer.keys.invitations import LARGEST, Member, invite, parse_invitation, read_signed
 
 ORGANISER = Identity.of_seed(bytes(32))
 PARTIES = {name: Identity.of_seed(bytes([i + 1]) * 32) for i, name in enumerate(["hospital-a", "no", "server", "u1-2"])}

@@ -1,0 +1,319 @@
+"""What ``gossamer federation`` does: keys, invitations and a broker's papers are made, and what they say is said."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from gossamer.bounded import read_file, real_path
+from gossamer.bounded import read_text as text_of
+from gossamer.cli.federation.federation import first_twice
+from gossamer.cli.printing import below, epsilon, guarantees, node_table, print_json, say, table, warn, wrapped
+from gossamer.data.datasets import declared
+from gossamer.data.unscaled import unscaled
+from gossamer.deployment.founding import layout as papers
+from gossamer.deployment.founding.federation_spec import left_out, make_identity, own_code, read_keys, start_of
+from gossamer.deployment.founding.founding import Founded, SharedBroker, draft, draft_again, join, papers_of, share
+from gossamer.deployment.founding.layout import has_tls
+from gossamer.deployment.party.agreement import Agreed, RunTerms, check_newer
+from gossamer.deployment.party.data_side import deployed_epsilon, deployed_guarantees
+from gossamer.errors import CallerError, counted
+from gossamer.experiment.specs.reading import read_text
+from gossamer.extras import installed_wheel
+from gossamer.keys.identity import Identity
+from gossamer.keys.invitations import Invitation, Member, read_signed
+
+_MOST_DAYS = 3650
+_LARGEST_WHEEL = 1 << 28
+"""Most bytes of a wheel."""
+
+
+def identity_command(options: argparse.Namespace) -> int:
+    """Make a key."""
+    folder = options.out or Path(options.name)
+    identity, public = make_identity(options.name, folder)
+    if options.json:
+        key = identity.public_key
+        print_json({"name": options.name, "key": str(key), "fingerprint": key.fingerprint, "public_file": str(public)})
+        return 0
+    print(f"{options.name}'s fingerprint: {identity.public_key.fingerprint}")
+    say(
+        f"Send {public} to the organiser, and compare the fingerprint by another way, such as the telephone.\n"
+        f"The private key stays in {folder}; put what the organiser sends into the same folder."
+    )
+    return 0
+
+
+def new_command(options: argparse.Namespace) -> int:
+    """Found a federation."""
+    papers.check_empty(options.folder)
+    issuing, spec = _issuing(options), _spec_text(options.spec)
+    beside = real_path(options.spec).parent
+    wheel = None if options.wheel is None else read_file(options.wheel, _LARGEST_WHEEL)
+    terms = {"broker": options.broker, "insecure": options.insecure, "wheel": wheel}
+    founded = draft(spec=spec, beside=beside, **terms, **issuing)
+    experiment = read_text(spec)
+    warn([*left_out(experiment), *unscaled(experiment.dataset, declared(experiment.dataset).format)])
+    start = start_of(experiment, beside)
+    return _write(options, founded, _agreed(founded.invitation, None if start is None else start.path))
+
+
+def add_command(options: argparse.Namespace) -> int:
+    """Let parties in."""
+    before = read_signed(options.folder / papers.RECORD)
+    again = draft_again(options.folder, **_issuing(options))
+    earlier, agreed = (_agreed(invitation, options.folder / papers.START) for invitation in (before, again.invitation))
+    check_newer(earlier, agreed, earlier.terms.names)
+    return _write(options, again, agreed)
+
+
+def renew_command(options: argparse.Namespace) -> int:
+    """Issue everything again."""
+    again = draft_again(options.folder, {}, **_signing(options))
+    return _write(options, again, _agreed(again.invitation, options.folder / papers.START))
+
+
+def show_command(options: argparse.Namespace) -> int:
+    """Say what an invitation says."""
+    invitation = read_signed(options.file, options.organiser)
+    beside = real_path(options.file).parent / papers.START
+    agreed = _agreed(invitation, options.pretrained or beside, options.modules)
+    if options.json:
+        print_json({"invited": invitation.invited, **document(agreed), "spec": invitation.spec})
+        return 0
+    print(f"For {invitation.me.name} ({invitation.me.role}). {describe(agreed)}")
+    print(f"\nIts spec:\n\n{invitation.spec}", end="")
+    if options.organiser is None:
+        say(f"Ask the organiser by another way whether the fingerprint is {invitation.organiser.fingerprint}.")
+    return 0
+
+
+def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed) -> int:
+    """Write it, if what it says can be run, and say what it says."""
+    founded.write(options.folder)
+    if options.json:
+        said = {"folder": str(options.folder), **document(agreed), "private_keys_made_for": list(founded.made)}
+        print_json(said)
+    else:
+        print(f"{describe(agreed)}\n")
+    say(next_steps(options.folder, founded, agreed))
+    return 0
+
+
+def _agreed(invitation: Invitation, start: Path | None, modules: Sequence[str] | None = None) -> Agreed:
+    """What all parties will derive from it: an error now rather than at each of them.
+
+    An organiser's own spec may have the code run that it names.
+    """
+    allowed = own_code(read_text(invitation.spec)) if modules is None else modules
+    return Agreed.on(RunTerms.of(invitation, allowed, start))
+
+
+def _parties(options: argparse.Namespace) -> dict[str, int]:
+    names, examples = options.nodes, options.examples
+    if twice := first_twice(names):
+        raise CallerError(f"--nodes: {twice} is named twice")
+    if unknown := [name for name in examples if name not in names]:
+        raise CallerError(f"--examples: {unknown[0]} is none of the nodes {', '.join(names)}")
+    if missing := [name for name in names if name not in examples]:
+        raise CallerError(
+            f"--examples: how many training examples {', '.join(missing)} will use is missing; all parties must know "
+            f"it, because noise is planned with it; say --examples {missing[0]}=N"
+        )
+    return {name: examples[name] for name in names}
+
+
+def _signing(options: argparse.Namespace) -> dict[str, Any]:
+    """For how long papers are good, and by whom they are signed."""
+    if not 1 <= options.expires <= _MOST_DAYS:
+        raise CallerError(f"--expires must be from 1 to {_MOST_DAYS} days, found {options.expires}")
+    organiser = None if options.organiser is None else Identity.load(options.organiser)
+    return {"valid": timedelta(days=options.expires), "organiser": organiser}
+
+
+def _issuing(options: argparse.Namespace) -> dict[str, Any]:
+    """The parties that get invitations, the keys that they have sent, and what is signed."""
+    parties, keys = _parties(options), {} if options.keys is None else read_keys(options.keys)
+    return {"parties": parties, "keys": keys, **_signing(options)}
+
+
+def _spec_text(path: Path) -> str:
+    try:
+        return text_of(path)
+    except OSError as error:
+        raise CallerError(f"{path}: cannot read the spec: {error.strerror}") from None
+
+
+def describe(agreed: Agreed) -> str:
+    """An invitation, and what the run will release, in words."""
+    spec, plan, invitation = agreed.prepared.experiment, agreed.plan, agreed.terms.invitation
+    rows = [_row(_entry(member, agreed)) for member in invitation.members]
+    return (
+        f"Run {invitation.run}\n"
+        f"  what       {spec.algorithm.name} on {spec.dataset.name}, "
+        f"{counted(agreed.prepared.objective.size, 'parameter')}\n"
+        f"  broker     {invitation.broker}{'' if has_tls(invitation.broker) else ' (no TLS)'}\n"
+        f"  valid      {invitation.issued:%Y-%m-%d} to {invitation.expires:%Y-%m-%d %H:%M} UTC\n"
+        f"  organiser  {invitation.organiser.fingerprint}\n"
+        f"{_wheel(invitation.wheel)}"
+        f"  plan       {plan}\n\n"
+        f"{node_table(('party', 'role', 'examples', 'releases', 'epsilon planned', 'fingerprint'), rows)}"
+        f"{below(plan.words)}\n\n"
+        f"{guarantees(*deployed_guarantees(agreed.prepared, plan))}"
+    )
+
+
+def _wheel(wanted: str | None) -> str:
+    """The file that everybody installs, and whether this installation is from it."""
+    if wanted is None:
+        return ""
+    here = installed_wheel()
+    known = f"not this installation's, which is {here}" if here else "this installation is from no such file"
+    return f"  wheel      sha256 {wanted} ({'as installed here' if here == wanted else known})\n"
+
+
+def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    role = entry["role"] if entry["unit"] is None else f"{entry['role']} of {entry['unit']}"
+    releases = ("", "", "")
+    if entry["examples"] is not None:
+        releases = str(entry["examples"]), str(entry["releases"]), epsilon(entry["epsilon"])
+    return entry["name"], role, *releases, entry["fingerprint"]
+
+
+def document(agreed: Agreed) -> dict[str, Any]:
+    """The same as data."""
+    invitation = agreed.terms.invitation
+    guarantee, by_observer = deployed_guarantees(agreed.prepared, agreed.plan)
+    others = {observer: found.as_dict() for observer, found in by_observer.items()}
+    return {
+        "run": invitation.run,
+        "algorithm": agreed.prepared.experiment.algorithm.name,
+        "dataset": agreed.prepared.experiment.dataset.name,
+        "parameters": agreed.prepared.objective.size,
+        "broker": invitation.broker,
+        "issued": invitation.issued.isoformat(),
+        "expires": invitation.expires.isoformat(),
+        "organiser": invitation.organiser.fingerprint,
+        **({} if invitation.wheel is None else {"wheel_sha256": invitation.wheel}),
+        "members": [_entry(member, agreed) for member in invitation.members],
+        "guarantee": guarantee.as_dict(),
+        **({"guarantees": others} if others else {}),
+    }
+
+
+def _entry(member: Member, agreed: Agreed) -> dict[str, Any]:
+    entry = {
+        "name": member.name,
+        "role": member.role,
+        "unit": member.unit,
+        "examples": member.examples,
+        "fingerprint": member.key.fingerprint,
+    }
+    if member.examples is None:
+        return entry
+    proved = deployed_epsilon(agreed.prepared, agreed.plan, member.name)
+    releases = agreed.plan.releases[member.name]
+    return {**entry, "releases": releases, "epsilon": proved if math.isfinite(proved) else None}
+
+
+def next_steps(folder: Path, founded: Founded, agreed: Agreed) -> str:
+    """Next steps of the organiser with the folder."""
+    invitation = founded.invitation
+    names = [member.name for member in invitation.members]
+    kept = [name for name in names if (folder / name / papers.IDENTITY).exists()]  # not handed over yet
+    keys = ", ".join(name for name in (papers.ORGANISER_KEY, papers.AUTHORITY_KEY) if (folder / name).exists())
+    steps = [
+        f"The organiser's fingerprint is {founded.organiser.fingerprint}. Tell it to every party by another way than "
+        "the invitations go, such as the telephone.",
+        f"{folder / papers.BROKER} goes to the broker's machine, and holds its private key: there, in that folder, "
+        "`mosquitto -c mosquitto.conf`."
+        if has_tls(invitation.broker)
+        else f"On the broker's machine: `mosquitto -c mosquitto.conf` in {folder / papers.BROKER}.",
+        *_handing_over(folder, kept, [name for name in names if name not in kept]),
+        *(
+            [f"{papers.START} goes to every party, beside its invitation: all start from it, and refuse another file."]
+            if (folder / papers.START).exists()
+            else []
+        ),
+        "Each party: `gossamer node --invitation FILE --organiser FINGERPRINT --policy FILE --data FILE` "
+        "(servers: without policy and data).",
+        *([f"Keep {keys} here, where nobody else can read: `add` and `renew` need it."] if keys else []),
+    ]
+    return "Next:\n" + "\n".join(wrapped(f"  - {step}") for step in steps)
+
+
+def _handing_over(folder: Path, made: list[str], others: list[str]) -> list[str]:
+    steps = []
+    if made:
+        steps.append(
+            f"The private keys of {', '.join(made)} were made here, in their folders under {folder}: hand these over "
+            "safely, to nobody else, and delete the keys here. Who has one can act as that party."
+        )
+    if others:
+        steps.append(
+            f"The folders of {', '.join(others)} hold no secret, and may be mailed; each party puts the files beside "
+            f"its own {papers.IDENTITY}."
+        )
+    return steps
+
+
+# One broker for several federations.
+
+
+def broker_command(options: argparse.Namespace) -> int:
+    """Write a shared broker's papers."""
+    if options.join is not None and options.place is not None:
+        raise CallerError("--place is for a new broker; change the paths in its mosquitto.conf to move one")
+    if options.place is not None and not options.place.is_absolute():
+        raise CallerError(f"--place: expected an absolute path, found {options.place}")
+    folder: Path = options.out or options.join
+    made = share(options.folders, folder, options.place) if options.join is None else join(options.folders, folder)
+    made.write(folder)
+    if options.json:
+        print_json({"folder": str(folder), "federations": _document(folder, made)})
+    else:
+        rows = [(one["run"], str(len(one["parties"])), one["papers"] or "as before") for one in _document(folder, made)]
+        print(table([("run", "parties", "certificates"), *rows]))
+    say(_next_steps(options, folder, made))
+    return 0
+
+
+def _document(folder: Path, made: SharedBroker) -> list[dict[str, Any]]:
+
+    issued = {invitation.run for invitation in made.issued}
+    return [
+        {
+            "run": one.run,
+            "organiser": one.organiser.fingerprint,
+            "broker": one.broker,
+            "expires": one.expires.isoformat(),
+            "parties": [member.name for member in one.members],
+            "papers": str(folder / papers_of(one.run)) if one.run in issued else None,
+        }
+        for one in made.federations
+    ]
+
+
+def _next_steps(options: argparse.Namespace, folder: Path, made: SharedBroker) -> str:
+    broker = folder / "broker"
+    at = options.place or broker.absolute()
+    start = (
+        f"{broker} goes to the broker's machine as {at}, and holds its private key. There:\n"
+        f"        mosquitto -c {at}/mosquitto.conf"
+    )
+    reload = f"{broker / 'acl'} goes to the broker, which reloads it (SIGHUP): connections go on."
+    handing = (
+        "Each party puts the ca.crt and tls.crt of its folder above in place of those that its federation came with. "
+        "They hold no secret."
+    )
+    steps = [
+        *([reload] if options.join is not None else []),
+        *([handing] if made.issued else []),
+        f"Keep {folder / 'authority.key'} where nobody else can read: --join needs it.",
+    ]
+    first = [f"  - {start}"] if options.join is None else []  # a command to copy is not wrapped
+    return "\n".join(["Next:", *first, *(wrapped(f"  - {step}") for step in steps)])
