@@ -89,8 +89,8 @@ COMMANDS: Mapping[str, Listed] = {
     "data": Listed("data.data", "data", "what a data owner's data have spent, over all runs"),
     "node": Listed("federation.node", "node", "run a party of a federation"),
     "status": Listed("federation.status", "status", "how a party's node is"),
-    "stop": Listed("federation.stop", "stop", "end a party's node"),
-    "up": Listed("federation.up", "up", "run a whole federation on this machine, a process for each party"),
+    "stop": Listed("federation.node", "stop", "end a party's node"),
+    "up": Listed("federation.node", "up", "run a whole federation on this machine, a process for each party"),
     "average": Listed("runs.models", "average", "average the models that parties of a run have saved"),
     "simulate-faults": Listed(
         "runs.simulate_faults", "simulate_faults", "drive an algorithm's nodes through generated faults"

@@ -34,7 +34,7 @@ from gossamer.protocol.encoding import encode, register
 #
 # A party's receipts are a chain (`sides.receipts`): the state after each follows from the one before and 32 bytes, its
 # link. A note says how far a chain goes, in states and links alone, and nothing of what the receipts say. It goes with
-# what is sent anyhow (`deployment.peers.payloads`).
+# what is sent anyhow (`deployment.peers.peers`).
 
 PURPOSE = "witness of receipts"
 """Purpose of a witness's signature."""

@@ -248,7 +248,7 @@ def _of_peers(status: Mapping[str, Any]) -> Alerts:
         if name in lost and not stuck:
             yield WARNING, f"{about}; the run goes on without it as long as it is away"
         elif peer["state"] in ("silent", "never heard") and not peer.get("finished"):
-            yield Alert(WARNING, about)
+            yield WARNING, about
 
 
 def _of_versions(status: Mapping[str, Any]) -> Alerts:
