@@ -21,62 +21,6 @@ if TYPE_CHECKING:
     from gossamer.deployment.party.state_folder import StateFolder
     from gossamer.report.serving import Door
 
-# ``gossamer up``: a whole federation on one machine.
-
-
-def up_options(command: argparse.ArgumentParser) -> None:
-    """Deal the data of a spec out to its nodes, found a federation of them, and run each on this machine.
-
-    Each is a process of its own, and they meet over a broker here. For trying out: parties of real federations hold
-    their own data.
-    """
-    add_spec(command)
-    command.add_argument(
-        "--out",
-        action=FileName,
-        help="folder of the federation (default: runs/<spec>-up-seed<seed>,<what --set says>)",
-    )
-    command.add_argument("--broker", choices=("embedded", "mosquitto"), default="embedded", help="default: embedded")
-    command.add_argument(
-        "--trace", action="store_true", help="each party also writes every event and effect to trace.bin"
-    )
-    add_live(command, "show the parties' report to a browser on this machine while they run")
-    add_log(command)
-    # Not offered: who knows it from other commands is told why a federation has none.
-    command.add_argument("--reproducible", action="store_true", help=argparse.SUPPRESS)
-    command.set_defaults(command=up_command)
-
-
-def up_command(options: argparse.Namespace) -> int:
-    """Run the federation, and say what came of it."""
-    experiment = read_experiment(options)
-    # It needs what is optional, so it is imported only here.
-    from gossamer.cli.federation.local_federation import up
-
-    out = options.out or default_folder(options.spec, "up", experiment.seed, settings_of(options))
-    with logged(options, out.name), door_for(options) as door:
-        return up(options, experiment, out, door)
-
-
-# ``gossamer stop``.
-
-
-def stop_options(command: argparse.ArgumentParser) -> None:
-    """End a node's process. It can be started again and goes on."""
-    command.add_argument("store", action=FileName, metavar="STORE", help="the state folder of the node")
-    command.add_argument("--leave", action="store_true", help="end the node's part in the run for good")
-    command.add_argument("--timeout", type=seconds, default=30.0, metavar="S", help="seconds to wait (default: 30)")
-    command.set_defaults(command=stop_command)
-
-
-def stop_command(options: argparse.Namespace) -> int:
-    """End the node's process."""
-    from gossamer.deployment.party.state_folder import StateFolder
-
-    StateFolder(options.store).stop(options.leave, options.timeout)
-    say(f"{options.store}: ended")
-    return 0
-
 
 def node_options(command: argparse.ArgumentParser) -> None:
     """Run a party's node until its part in the run is over.
@@ -167,3 +111,60 @@ def _tell(quiet: bool, folder: StateFolder, address: str) -> None:
 
 
 _ADDRESS = "live-address"
+
+
+# ``gossamer stop``.
+
+
+def stop_options(command: argparse.ArgumentParser) -> None:
+    """End a node's process. It can be started again and goes on."""
+    command.add_argument("store", action=FileName, metavar="STORE", help="the state folder of the node")
+    command.add_argument("--leave", action="store_true", help="end the node's part in the run for good")
+    command.add_argument("--timeout", type=seconds, default=30.0, metavar="S", help="seconds to wait (default: 30)")
+    command.set_defaults(command=stop_command)
+
+
+def stop_command(options: argparse.Namespace) -> int:
+    """End the node's process."""
+    from gossamer.deployment.party.state_folder import StateFolder
+
+    StateFolder(options.store).stop(options.leave, options.timeout)
+    say(f"{options.store}: ended")
+    return 0
+
+
+# ``gossamer up``: a whole federation on one machine.
+
+
+def up_options(command: argparse.ArgumentParser) -> None:
+    """Deal the data of a spec out to its nodes, found a federation of them, and run each on this machine.
+
+    Each is a process of its own, and they meet over a broker here. For trying out: parties of real federations hold
+    their own data.
+    """
+    add_spec(command)
+    command.add_argument(
+        "--out",
+        action=FileName,
+        help="folder of the federation (default: runs/<spec>-up-seed<seed>,<what --set says>)",
+    )
+    command.add_argument("--broker", choices=("embedded", "mosquitto"), default="embedded", help="default: embedded")
+    command.add_argument(
+        "--trace", action="store_true", help="each party also writes every event and effect to trace.bin"
+    )
+    add_live(command, "show the parties' report to a browser on this machine while they run")
+    add_log(command)
+    # Not offered: who knows it from other commands is told why a federation has none.
+    command.add_argument("--reproducible", action="store_true", help=argparse.SUPPRESS)
+    command.set_defaults(command=up_command)
+
+
+def up_command(options: argparse.Namespace) -> int:
+    """Run the federation, and say what came of it."""
+    experiment = read_experiment(options)
+    # It needs what is optional, so it is imported only here.
+    from gossamer.cli.federation.local_federation import up
+
+    out = options.out or default_folder(options.spec, "up", experiment.seed, settings_of(options))
+    with logged(options, out.name), door_for(options) as door:
+        return up(options, experiment, out, door)
