@@ -33,7 +33,6 @@ from gossamer.experiment.preparation.objective import pretrained_file
 from gossamer.experiment.preparation.prepare import servers
 from gossamer.experiment.specs.reading import read_text
 from gossamer.experiment.specs.spec import Experiment
-from gossamer.keys.errors import InvitationError
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import Invitation, content_of, invite, parse_signed, read_signed
 from gossamer.keys.private_files import read_private
@@ -406,7 +405,7 @@ def join(folders: Iterable[Path], folder: Path) -> SharedBroker:
         If the folder is no shared broker's, or as `share`.
     """
     authority, new = _authority(folder), _read_all(folders)
-    known = (_signed(path) for path in sorted((folder / FEDERATIONS).glob("*.yaml")))
+    known = (Served(read_signed(path), content_of(path)) for path in sorted((folder / FEDERATIONS).glob("*.yaml")))
     before = {one.invitation.run: one for one in known}
     for run in new.keys() & before.keys():
         _check_successor(before[run].invitation, new[run].invitation)
@@ -458,7 +457,7 @@ def _read(folder: Path) -> Served:
             f"{folder}: no federation, for it has no {papers.RECORD}; name a folder that `federation new` made, or an "
             "invitation"
         )
-    served = _signed(record)
+    served = Served(read_signed(record), content_of(record))
     invitation = served.invitation
     if not papers.has_tls(invitation.broker):
         raise CallerError(
@@ -468,14 +467,6 @@ def _read(folder: Path) -> Served:
     if invitation.expires <= datetime.now(UTC):
         raise CallerError(f"{folder}: it expired at {invitation.expires.isoformat()}; `federation renew` it first")
     return served
-
-
-def _signed(path: Path) -> Served:
-    content = content_of(path)
-    try:
-        return Served(parse_signed(content), content)
-    except InvitationError as error:
-        raise InvitationError(f"{path}: {error}") from None
 
 
 def _authority(folder: Path) -> Authority:

@@ -163,23 +163,19 @@ class DataRule(Section):
     accept_weak: StrictBool = False
     series: dict[str, SeriesRule] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _delta_says_something(self) -> DataRule:
-        if (problem := refused_delta(self.delta, self.accept_weak, "accept_weak: true")) is not None:
-            raise ValueError(problem)
-        if self.delta < LEAST:
-            raise ValueError(
-                f"a delta of {self.delta:g} is less than answers that are late may take; give {LEAST:.2g} or more"
-            )
-        return self
-
     @property
     def set_aside(self) -> tuple[RunSeries, ...]:
         """The series, by name."""
         return tuple(rule.named(name) for name, rule in sorted(self.series.items()))
 
     @model_validator(mode="after")
-    def _series_fit(self) -> DataRule:
+    def _proves_something(self) -> DataRule:
+        if (problem := refused_delta(self.delta, self.accept_weak, "accept_weak: true")) is not None:
+            raise ValueError(problem)
+        if self.delta < LEAST:
+            raise ValueError(
+                f"a delta of {self.delta:g} is less than answers that are late may take; give {LEAST:.2g} or more"
+            )
         try:
             check_parts(self.epsilon, self.delta, self.set_aside)
             for one in self.set_aside:
@@ -189,10 +185,6 @@ class DataRule(Section):
         if math.fsum(one.delta for one in self.set_aside) >= without_late(self.delta):
             late = self.delta - without_late(self.delta)
             raise ValueError(f"series leave no delta but the {late:.2g} that late answers may take; set less aside")
-        return self
-
-    @model_validator(mode="after")
-    def _order_proves_something(self) -> DataRule:
         if self.order is not None and renyi_level(self.order, self.epsilon, self.delta) == 0:
             raise ValueError(
                 f"order {self.order:g} proves no epsilon as small as {self.epsilon:g} at delta {self.delta:g}, "
