@@ -13,8 +13,7 @@ from gossamer.bounded import read_file, real_path
 from gossamer.bounded import read_text as text_of
 from gossamer.cli.federation.federation import first_twice
 from gossamer.cli.printing import below, epsilon, guarantees, node_table, print_json, say, table, warn, wrapped
-from gossamer.data.datasets import declared
-from gossamer.data.unscaled import unscaled
+from gossamer.data.datasets import declared, unscaled
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.federation_spec import left_out, make_identity, own_code, read_keys, start_of
 from gossamer.deployment.founding.founding import Founded, SharedBroker, draft, draft_again, join, papers_of, share
