@@ -30,8 +30,27 @@ def rounds_of(nodes: Collection[Node]) -> Rounds | None:
     return min(found, key=lambda rounds: rounds.made - rounds.planned, default=None)
 
 
-def status_of(simulator: Observed, workers: Collection[str], status: str) -> str:
-    """``status``, as `driving.drive` gives it, or what it is where the run did not come to the end of its plan."""
+def ending(
+    simulator: Observed, workers: Collection[str], parents: Mapping[str, str], status: str
+) -> tuple[str, dict[str, Any]]:
+    """How a run ended that `drive` says ended by ``status``, and of one short of the end of its plan by how much.
+
+    Parameters
+    ----------
+    simulator : Observed
+        Simulator of the run.
+    workers : collection of str
+        Nodes with data.
+    parents : mapping of str to str
+        Nodes above others.
+    status : str
+        Status as `drive` gives it.
+    """
+    found = _status(simulator, workers, status)
+    return found, _shortfall(simulator, parents) if found in (STALLED, INCOMPLETE) else {}
+
+
+def _status(simulator: Observed, workers: Collection[str], status: str) -> str:
     if status != "finished":
         return status
     rounds = rounds_of(simulator.present.values())
@@ -42,8 +61,7 @@ def status_of(simulator: Observed, workers: Collection[str], status: str) -> str
     return INCOMPLETE if rounds is not None and rounds.empty else status
 
 
-def shortfall(simulator: Observed, parents: Mapping[str, str]) -> dict[str, Any]:
-    """Describe a run that did not come to the end of its plan, for its summary; ``parents`` are above other nodes."""
+def _shortfall(simulator: Observed, parents: Mapping[str, str]) -> dict[str, Any]:
     rounds = rounds_of(simulator.present.values())
     left = {name: node for name, node in simulator.present.items() if name not in simulator.finished}
     awaited = set[str]().union(*(node.awaited or {parents.get(name, name)} - {name} for name, node in left.items()))

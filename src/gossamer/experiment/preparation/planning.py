@@ -27,10 +27,9 @@ from gossamer.experiment.preparation.driving import (
     NullObserver,
     Observer,
     drive,
+    ending,
     few_collections,
     in_words,
-    shortfall,
-    status_of,
 )
 from gossamer.experiment.preparation.objective import estimates_on
 from gossamer.experiment.preparation.prepare import Prepared, public_seed
@@ -190,9 +189,10 @@ def _meaning(guarantee: Guarantee) -> str:
     }[guarantee.neighboring_relation]
     right = guarantee.profile.accuracy
     often = "may be right nearly always" if right > _ALWAYS else f"is right at most {_percent(right)} times in 100"
+    verdict = " That promises little; a smaller epsilon promises more." if right > _LITTLE else ""
     return (
         f"somebody who has to guess {question}, knows everything else, and was right 50 times in 100 before, {often} "
-        f"after seeing it all.{_verdict(right)}"
+        f"after seeing it all.{verdict}"
     )
 
 
@@ -200,10 +200,6 @@ def _percent(share: float) -> str:
     """A bound as a percentage with a decimal, rounded up."""
     up = Decimal(repr(100 * share)).quantize(Decimal("0.1"), ROUND_CEILING)
     return f"{up.normalize():f}"
-
-
-def _verdict(right: float) -> str:
-    return " That promises little; a smaller epsilon promises more." if right > _LITTLE else ""
 
 
 _LITTLE, _ALWAYS = 0.9, 0.999
@@ -471,11 +467,10 @@ def forecast(prepared: Prepared, plan: Plan) -> Forecast:
     simulator = _without_data(prepared, DryRun(), plan)
     with few_collections():
         ended = drive(simulator, plan.stop, _Patience(simulator))
-    status, settings = status_of(simulator, prepared.names, ended), prepared.experiment.algorithm
+    status, found = ending(simulator, prepared.names, prepared.cast.parents, ended)
     remarks = prepared.algorithm.figures.remarks(simulator.nodes)
     if status in (STALLED, INCOMPLETE):
-        found = shortfall(simulator, prepared.cast.parents)
-        remarks = [in_words(found, status, simulator.elapsed, settings), *remarks]
+        remarks = [in_words(found, status, simulator.elapsed, prepared.experiment.algorithm), *remarks]
     examples = _bytes_of_examples(prepared)
     models = _COPIES * len(simulator.nodes) * prepared.objective.size * prepared.objective.dtype.itemsize
     return Forecast(

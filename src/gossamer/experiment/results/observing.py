@@ -249,9 +249,9 @@ class Evaluator:
         self.prepared, self.plan, self.simulator = prepared, plan, simulator
         self.spent, self.publish, self.updated, self.measure = spent, publish, updated, measure
         self.on = settings.name == "on"
-        self.every_seconds = settings.every_seconds
-        self.every_updates = settings.every_updates
-        if self.every_seconds is None and self.every_updates is None:
+        self.every_seconds = settings.every_seconds if self.on else None
+        self.every_updates = settings.every_updates if self.on else None
+        if self.on and self.every_seconds is None and self.every_updates is None:
             self.every_updates = max(1, plan.updates // LOOKS)
         self.seconds_looks, self.update_looks, self.seen = 0, 1, 0
         self.last: Row | None = None
@@ -283,29 +283,29 @@ class Evaluator:
     @property
     def timed(self) -> bool:
         """Whether it looks at moments of virtual time."""
-        return self.on and self.every_seconds is not None
+        return self.every_seconds is not None
 
     @property
     def next_update(self) -> int | None:
         """Number of the update after which it looks next; None if it does not go by them."""
-        return None if not self.on or self.every_updates is None else self.update_looks * self.every_updates
+        return None if self.every_updates is None else self.update_looks * self.every_updates
 
     @property
     def next_seconds(self) -> float | None:
         """Moment of virtual time at which it looks next; None if it does not go by it."""
-        return None if not self.on or self.every_seconds is None else self.seconds_looks * self.every_seconds
+        return None if self.every_seconds is None else self.seconds_looks * self.every_seconds
 
     def before(self, upcoming: float) -> None:
         """Look at what was so at the times up to ``upcoming``."""
-        while self.on and self.every_seconds is not None and self.seconds_looks * self.every_seconds < upcoming:
-            self.look(self.seconds_looks * self.every_seconds)
+        while (moment := self.next_seconds) is not None and moment < upcoming:
+            self.look(moment)
             self.seconds_looks += 1
 
     def after(self) -> None:
         """Look if enough updates have been made."""
         updates = self.simulator.counters.updates
         self.updated(updates)
-        if self.on and self.every_updates is not None and updates >= self.update_looks * self.every_updates:
+        if self.every_updates is not None and updates >= self.update_looks * self.every_updates:
             self.update_looks = updates // self.every_updates + 1
             self.look(self.simulator.elapsed)
 
@@ -344,7 +344,7 @@ class Evaluator:
         nodes, test = self.simulator.present, self.prepared.dataset.test
         model_of, output = self.prepared.algorithm.model_of, self.prepared.algorithm.output
         mean = np.asarray(output(nodes).values)
-        holders = [name for name in self._holders if name in nodes] or list(nodes)
+        holders = [name for name in self.prepared.cast.holders if name in nodes] or list(nodes)
         chosen = self._chosen(holders)
         own = np.stack([model_of(nodes[name]).values for name in chosen])
         scores = self.prepared.objective.evaluate(np.concatenate([own, mean[None]]), test)
@@ -383,11 +383,6 @@ class Evaluator:
             found, self._measured = self._measured, None
             return found
         return {} if self.measure is None else _figures(self.measure(self.prepared, mean))
-
-    @cached_property
-    def _holders(self) -> tuple[str, ...]:
-        """Nodes whose models are tested."""
-        return self.prepared.cast.holders
 
     def _of_units(self, nodes: Mapping[str, Node]) -> dict[str, float]:
         """Deviations of units' models from the best one and from each other, and how good their mean is."""

@@ -23,10 +23,9 @@ from gossamer.experiment.preparation.driving import (
     Keeper,
     Patience,
     drive,
+    ending,
     few_collections,
     in_words,
-    shortfall,
-    status_of,
 )
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import FromMemory, Prepared, Sources, nodes_of, prepare, sides_of
@@ -283,9 +282,8 @@ class Run:
     def end(self) -> None:
         """Stop the nodes, evaluate for the last time, and write down what became of the run."""
         records = self.records
-        records.status = status_of(self.simulator, self.prepared.names, records.status)
-        if records.status in (STALLED, INCOMPLETE):
-            records.shortfall = shortfall(self.simulator, self.prepared.cast.parents)
+        parents = self.prepared.cast.parents
+        records.status, records.shortfall = ending(self.simulator, self.prepared.names, parents, records.status)
         if records.status not in ("finished", INCOMPLETE):
             self.simulator.stop(records.status)
         self.remark()

@@ -165,7 +165,7 @@ class ComputeSettings(Section):
     precision: Literal["tf32", "bfloat16"] | None = None
 
     @model_validator(mode="after")
-    def _of_a_device(self) -> ComputeSettings:
+    def _ways_agree(self) -> ComputeSettings:
         if self.device is None and self.precision is not None:
             raise ValueError(f"precision: {self.precision} is for sums on a device; say which, such as device: auto")
         if self.device is not None and self.rounding == "exact":
@@ -177,10 +177,6 @@ class ComputeSettings(Section):
             raise ValueError(
                 f"strategy: {self.strategy} is for processors, and a device has auto, layers and vmap; choose auto"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _no_company(self) -> ComputeSettings:
         if self.rounding == "exact" and self.strategy == "vmap":
             raise ValueError(
                 "strategy: vmap rounds a gradient by what is computed beside it, which rounding: exact rules out; "
@@ -385,10 +381,6 @@ class Experiment(Section, Spec):
                 "stop.accuracy depends on data, so privacy needs another bound to be calibrated for: "
                 "give stop.updates, stop.epochs, stop.virtual_seconds or algorithm.updates_per_node as well"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _accuracy_is_looked_at(self) -> Experiment:
         if self.stop.accuracy is not None and self.evaluation.name == "off":
             raise ValueError("stop.accuracy needs evaluation, which is off")
         return self
