@@ -31,7 +31,7 @@ from gossamer.experiment.preparation.secrets import KeptSecret, NoiseSecret
 from gossamer.experiment.results.records import Result
 from gossamer.experiment.results.results_folder import ResultsFolder, read_summary, results_folder
 from gossamer.experiment.runs.running import Run
-from gossamer.experiment.runs.tracking import NullProgress, Progress
+from gossamer.experiment.runs.tracking import NullProgress, RunProgress
 from gossamer.experiment.specs.reading import read_spec
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.files import held
@@ -243,7 +243,7 @@ def audit_run(
     score: Score = "gradient",
     confidence: float = REPORTED,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: RunProgress | None = None,
     secret: NoiseSecret | None = None,
 ) -> Result:
     """Run an experiment with canaries included by coin flips, and bound its epsilon from below.

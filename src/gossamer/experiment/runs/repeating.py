@@ -36,7 +36,7 @@ from gossamer.experiment.results.results_folder import (
 )
 from gossamer.experiment.runs.checkpoints import EVERY, check_interval, read_checkpoint
 from gossamer.experiment.runs.running import Run
-from gossamer.experiment.runs.tracking import NullProgress, Progress, tracing
+from gossamer.experiment.runs.tracking import NullProgress, RunProgress, tracing
 from gossamer.experiment.specs.reading import read_spec
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.privacy import guarantee_card
@@ -91,7 +91,7 @@ def resume_run(
     *,
     data: Data | None = None,
     module: Given | None = None,
-    progress: Progress | None = None,
+    progress: RunProgress | None = None,
     trace: str | Path | None = None,
     measure: Measure | None = None,
     checkpoint: float | None = EVERY,
@@ -315,7 +315,7 @@ def repeat_run(
     data: Data | None = None,
     module: Given | None = None,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: RunProgress | None = None,
     trace: str | Path | None = None,
 ) -> Result:
     """Run again what lies in a results folder, with the same noise, and check that the same comes out.

@@ -57,7 +57,7 @@ from gossamer.experiment.runs.checkpoints import (
 from gossamer.experiment.runs.sharding import check_number, drive_shards, reason_against, sharded
 from gossamer.experiment.runs.tracking import (
     NullProgress,
-    Progress,
+    RunProgress,
     TraceFile,
     Tracking,
     Watched,
@@ -96,7 +96,7 @@ class Run:
         Run, from `prepare` and `plan_run`.
     folder : ResultsFolder or None
         Folder for the results; None writes nothing.
-    progress : Progress
+    progress : RunProgress
         Hearer of how the run goes.
     tracking : Tracking or None
         Trackers that are told of each evaluation.
@@ -117,7 +117,7 @@ class Run:
     prepared: Prepared
     plan: Plan
     folder: ResultsFolder | None = None
-    progress: Progress = field(default_factory=NullProgress)
+    progress: RunProgress = field(default_factory=NullProgress)
     tracking: Tracking | None = None
     watch: Callable[[Step], None] | None = None
     measure: Measure | None = None
@@ -323,7 +323,7 @@ def run(
     data: Data | None = None,
     module: Given | None = None,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: RunProgress | None = None,
     trace: str | Path | None = None,
     measure: Measure | None = None,
     secret: NoiseSecret | None = None,
@@ -348,7 +348,7 @@ def run(
         drawn with the spec's seed, and is called with ``input_shape`` and ``classes`` as far as it takes them.
     overwrite : bool
         Whether ``out`` may hold the results of an earlier run, which are then replaced.
-    progress : Progress, optional
+    progress : RunProgress, optional
         Is told how the run goes.
     trace : path, optional
         File for every event and effect, for `gossamer.protocol.trace.replay`.

@@ -104,7 +104,7 @@ class Watched:
         return None if found is None else float(found)
 
 
-class Progress(Protocol):
+class RunProgress(Protocol):
     """Is told how a run goes."""
 
     def planned(self, plan: Plan) -> None:
@@ -128,7 +128,7 @@ class Progress(Protocol):
         return None
 
 
-class NullProgress(Progress):
+class NullProgress(RunProgress):
     """Progress that nobody hears."""
 
 
