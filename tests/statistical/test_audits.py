@@ -14,9 +14,8 @@ import pytest
 from scipy.stats import binom
 from tests.reference.audited_releases import Statistic, audit_release
 
-from gossamer.attacks.audit import LowerBound, epsilon_from_runs
+from gossamer.attacks.audit import LowerBound, epsilon_from_runs, epsilon_one_run, rejects
 from gossamer.attacks.canaries import Sum
-from gossamer.attacks.one_run import epsilon_one_run, rejects
 from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
 from gossamer.privacy.accounting.accountants import profile as proved_profile
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation

@@ -15,7 +15,6 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from scipy.ndimage import gaussian_filter
@@ -23,8 +22,6 @@ from scipy.ndimage import gaussian_filter
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, ModelError
 from gossamer.parameters import Part, unpack
-
-Rule = Literal["least_squares", "largest"]
 
 _WINDOW, _SIGMA = 11, 1.5  # pixels, [2]
 _K1, _K2 = 0.01, 0.03
@@ -45,10 +42,10 @@ def is_linear(parts: Sequence[Part], features: int) -> bool:
     )
 
 
-def recover_input(
-    gradient: FloatArray, parts: Sequence[Part], features: int, rule: Rule = "least_squares"
-) -> FloatArray:
-    """The input of a linear first layer, read off a gradient.
+def recover_input(gradient: FloatArray, parts: Sequence[Part], features: int) -> FloatArray:
+    """The input of a linear first layer, read off a gradient: the x that minimises ``sum_c |grad w_c - grad b_c x|^2``.
+
+    It is ``sum_c grad b_c grad w_c / sum_c (grad b_c)^2``, which averages noise on the rows.
 
     Parameters
     ----------
@@ -58,10 +55,6 @@ def recover_input(
         The arrays that the gradient consists of; the first two must be the layer's weight and bias.
     features : int
         Numbers in one example.
-    rule : {"least_squares", "largest"}
-        ``least_squares`` is the x that minimises ``sum_c |grad w_c - grad b_c x|^2``, which is
-        ``sum_c grad b_c grad w_c / sum_c (grad b_c)^2``; ``largest`` uses only the output with the largest
-        ``|grad b_c|``. Without noise both are the input of one example; with noise on the rows the former averages it.
 
     Returns
     -------
@@ -80,9 +73,8 @@ def recover_input(
         )
     arrays = unpack(np.asarray(gradient, np.float64), parts)
     weight, bias = arrays[parts[0].name], arrays[parts[1].name]
-    used = np.abs(bias) == np.abs(bias).max() if rule == "largest" else np.ones(len(bias), bool)
-    scale = float(np.square(bias[used]).sum())
-    return bias[used] @ weight[used] / scale if scale > 0 else np.zeros(features)
+    scale = float(np.square(bias).sum())
+    return bias @ weight / scale if scale > 0 else np.zeros(features)
 
 
 def structural_similarity(a: FloatArray, b: FloatArray, data_range: float) -> float:

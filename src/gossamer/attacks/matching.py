@@ -14,7 +14,7 @@ References
 [1] Zhu, Liu and Han, "Deep leakage from gradients", NeurIPS 2019, algorithm 1.
 [2] Zhao, Mopuri and Bilen, "iDLG: improved deep leakage from gradients", 2020, equation (3).
 [3] Geiping, Bauermeister, Droege and Moeller, "Inverting gradients: how easy is it to break privacy in federated
-    learning?", NeurIPS 2020, equation (4) and section 5 (signed Adam, a box, total variation, restarts).
+    learning?", NeurIPS 2020, equation (4) and section 5 (signed Adam, a box, total variation).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -34,8 +33,6 @@ from gossamer.objectives.networks.batching import one_torch_thread
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import Network
 from gossamer.objectives.objective import Objective
-
-Matching = Literal["auto", "cosine", "euclidean"]
 
 _KINKED = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.Hardtanh, nn.Hardswish, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 _STEP = 0.05  # of Adam, in units of the data's range
@@ -87,10 +84,7 @@ def match_gradient(
     low: float = 0.0,
     high: float = 1.0,
     clip: float = math.inf,
-    matching: Matching = "auto",
     steps: int | None = None,
-    restarts: int = 1,
-    total_variation: float = _TV,
     seed: int = 0,
 ) -> Matched:
     """Recover one example from its gradient.
@@ -109,16 +103,10 @@ def match_gradient(
         Range of the data; the recovered input stays inside.
     clip : float
         Clip of the gradient; only `euclidean` needs it.
-    matching : {"auto", "cosine", "euclidean"}
-        ``auto`` is euclidean for networks of smooth layers, and cosine where there are ReLUs or max pooling.
     steps : int, optional
         Number of steps of the optimiser; by default 300 for L-BFGS, whose steps are larger, and 1,200 for Adam.
-    restarts : int
-        Number of random starts; the one with the least mismatch counts.
-    total_variation : float
-        Weight of the mean absolute difference of neighbouring pixels, over the data's range, for `cosine` on pictures.
     seed : int
-        Seed of the starts.
+        Seed of the start.
 
     Raises
     ------
@@ -129,22 +117,21 @@ def match_gradient(
     """
     if not isinstance(objective, TorchModule):
         raise ModelError(f"gradient matching is for networks, found {type(objective).__name__}; invert linear models")
-    if restarts < 1 or (steps is not None and steps < 1) or not high > low:
-        raise SpecError(f"expected restarts and steps of at least 1 and low < high, found {restarts}, {steps}")
+    if (steps is not None and steps < 1) or not high > low:
+        raise SpecError(f"expected steps of at least 1 and low < high, found {steps}, {low:g} and {high:g}")
     label = infer_label(objective, gradient)
     network = objective.network
-    kind = matching if matching != "auto" else ("cosine" if _has_kinks(network) else "euclidean")
     target = torch.tensor(np.asarray(gradient), dtype=torch.float32)
     dummy = _Dummy(network, torch.tensor(model), target, torch.tensor([label]), clip)
     generator = torch.Generator().manual_seed(seed % 2**63)
-    distance = dummy.cosine if kind == "cosine" else dummy.euclidean
-    search = _by_signs if kind == "cosine" else _by_lbfgs
-    starts = [low + (high - low) * torch.rand((1, *shape), generator=generator) for _ in range(restarts)]
+    start = low + (high - low) * torch.rand((1, *shape), generator=generator)
     with one_torch_thread():  # one example is too little work to share: more threads take up to ten times longer
-        found = [search(dummy, start, (low, high), steps, total_variation) for start in starts]
-        mismatches = [float(distance(x).detach()) for x in found]
-    best = int(np.argmin(mismatches))
-    return Matched(found[best][0].double().numpy(), label, mismatches[best])
+        if _has_kinks(network):
+            found, distance = _by_signs(dummy, start, (low, high), steps or 1200), dummy.cosine
+        else:
+            found, distance = _by_lbfgs(dummy, start, (low, high), steps or 300), dummy.euclidean
+        mismatch = float(distance(found).detach())
+    return Matched(found[0].double().numpy(), label, mismatch)
 
 
 def _has_kinks(network: Network) -> bool:
@@ -188,16 +175,13 @@ def _variation(x: Tensor) -> Tensor:
     return x.diff(dim=-1).abs().mean() + x.diff(dim=-2).abs().mean()
 
 
-def _by_signs(
-    dummy: _Dummy, start: Tensor, box: tuple[float, float], steps: int | None, total_variation: float
-) -> Tensor:
+def _by_signs(dummy: _Dummy, start: Tensor, box: tuple[float, float], count: int) -> Tensor:
     low, high = box
-    count = steps or 1200
     x = start.clone().requires_grad_()
     optimiser = torch.optim.Adam([x], lr=_STEP * (high - low))
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, [count * k // 8 for k in (3, 5, 7)], gamma=0.1)
     for _ in range(count):
-        loss = dummy.cosine(x) + total_variation * _variation(x) / (high - low)
+        loss = dummy.cosine(x) + _TV * _variation(x) / (high - low)
         (slope,) = torch.autograd.grad(loss, x)
         x.grad = slope.sign()
         optimiser.step()
@@ -207,11 +191,9 @@ def _by_signs(
     return x.detach()
 
 
-def _by_lbfgs(
-    dummy: _Dummy, start: Tensor, box: tuple[float, float], steps: int | None, total_variation: float
-) -> Tensor:
+def _by_lbfgs(dummy: _Dummy, start: Tensor, box: tuple[float, float], count: int) -> Tensor:
     x = start.clone().requires_grad_()
-    optimiser = torch.optim.LBFGS([x], max_iter=steps or 300, history_size=50, line_search_fn="strong_wolfe")
+    optimiser = torch.optim.LBFGS([x], max_iter=count, history_size=50, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         loss = dummy.euclidean(x)

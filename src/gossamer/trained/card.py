@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from gossamer.arrays import FloatArray
-from gossamer.bounded import elsewhere
+from gossamer.bounded import elsewhere, read_text
 from gossamer.data.declaration import Declaration
 from gossamer.errors import DataError
 from gossamer.parameters import Part, pack, unpack
@@ -29,7 +29,7 @@ _SUFFIX = ".safetensors"
 
 def saved(model: FloatArray, card: Card) -> bytes:
     """The content of a safetensors file with the vector ``model`` [size], and with the card in its metadata."""
-    arrays = unpack(np.asarray(model), card.arrays)
+    arrays = unpack(np.asarray(model), card.parts)
     return save({name: np.ascontiguousarray(part) for name, part in arrays.items()}, card.metadata)
 
 
@@ -53,12 +53,18 @@ def read_model(place: Path) -> tuple[Card, FloatArray]:
             f"{place}: expected the folder of a run, with {ARRAYS}{found}; give a run's results, or a party's --store, "
             "or such a file itself"
         )
-    if not folder and place.suffix != _SUFFIX and not _is_model(place):
+    try:
+        with safe_open(arrays, "np") as file:
+            text = (file.metadata() or {}).get(METADATA)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
+    except (OSError, ValueError, TypeError, SafetensorError) as error:
+        if folder or place.suffix == _SUFFIX:
+            raise damaged(arrays, str(error)) from None
         raise DataError(
             f"{place}: expected a run's results, a party's --store, or a file that ends in {_SUFFIX}, found a file of "
             "another kind; give the model there"
-        )
-    inside = _card_inside(arrays)
+        ) from None
+    inside = None if text is None else read_card(text, arrays)
     beside = _card_beside(place / FILE) if folder else None
     if inside is not None and beside is not None and inside != beside:
         raise damaged(place, f"{FILE} and {ARRAYS} are not of one run")
@@ -68,54 +74,26 @@ def read_model(place: Path) -> tuple[Card, FloatArray]:
             f"{place}: expected a model with its card, which says how rows are read, found arrays without one; give "
             "the results folder or file of a run of this Gossamer"
         )
-    return card, _vector(arrays, card)
-
-
-def _is_model(path: Path) -> bool:
-    """Whether a file has the form of safetensors, whatever its name."""
-    try:
-        with safe_open(path, "np"):
-            return True
-    except (OSError, ValueError, SafetensorError):
-        return False
+    return card, _vector(arrays, card, tensors)
 
 
 def _card_beside(path: Path) -> Card | None:
     if not path.exists():
         return None
-    if not path.is_file():
-        raise damaged(path, "it is no file")
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(LARGEST + 1)
-    except UnicodeDecodeError:
-        raise damaged(path, "it is not UTF-8 text") from None
+        return read_card(read_text(path, LARGEST), path)
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
-    return read_card(text, path)
+        raise damaged(path, str(error.strerror or error)) from None
 
 
-def _card_inside(path: Path) -> Card | None:
-    try:
-        with safe_open(path, "np") as file:
-            text = (file.metadata() or {}).get(METADATA)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise damaged(path, str(error)) from None
-    return None if text is None else read_card(text, path)
-
-
-def _vector(path: Path, card: Card) -> FloatArray:
+def _vector(path: Path, card: Card, found: dict[str, Any]) -> FloatArray:
     """The numbers, in the order of the card's parts."""
+    if found.keys() != (expected := {part.name for part in card.parts}):
+        raise damaged(path, f"arrays {sorted(found)[:5]} in the place of {sorted(expected)[:5]}")
     try:
-        with safe_open(path, "np") as file:
-            names = set(file.keys())
-            expected = {part.name for part in card.arrays}
-            if names != expected:
-                raise damaged(path, f"arrays {sorted(names)[:5]} in the place of {sorted(expected)[:5]}")
-            found = {name: file.get_tensor(name) for name in names}
-        vector = pack(found, card.arrays, card.objective.dtype)
-    except (OSError, ValueError, TypeError, SafetensorError) as error:
-        raise error if isinstance(error, DataError) else damaged(path, str(error)) from None
+        vector = pack(found, card.parts, card.objective.dtype)
+    except (ValueError, TypeError) as error:
+        raise damaged(path, str(error)) from None
     if not np.isfinite(vector).all():
         raise DataError(
             f"{path}: expected finite numbers, found others: the run diverged, and such a model predicts nothing; "
@@ -133,7 +111,6 @@ LARGEST = 32 << 20
 """Most characters of a card."""
 
 _MOST = 2**31
-Size = Annotated[int, Field(ge=1, le=_MOST)]
 
 
 class LossCard(Section):
@@ -201,21 +178,6 @@ class ObjectiveCard(Section):
         return self
 
 
-class PartCard(Section):
-    """An array of the model's.
-
-    Attributes
-    ----------
-    name : str
-        Name in the safetensors file.
-    shape : tuple of int
-        Shape of the array.
-    """
-
-    name: str = Field(min_length=1)
-    shape: tuple[Size, ...]
-
-
 class Card(Section):
     """A model without its numbers.
 
@@ -227,7 +189,7 @@ class Card(Section):
         Version that wrote it.
     objective : ObjectiveCard
         Function that the model is.
-    parts : tuple of PartCard
+    parts : tuple of Part
         Arrays of the model, in the order in which they make a vector.
     data : Declaration
         Declaration of how rows are read, scaled and ordered, and of what the classes are called.
@@ -240,7 +202,7 @@ class Card(Section):
     format: Literal[1] = 1
     gossamer: str = __version__
     objective: ObjectiveCard
-    parts: tuple[PartCard, ...] = Field(min_length=1)
+    parts: tuple[Part, ...] = Field(min_length=1)
     data: Declaration
     owners: tuple[str, ...] | None = None
     note: str | None = None
@@ -251,8 +213,9 @@ class Card(Section):
 
     @model_validator(mode="after")
     def _has_a_form(self) -> Card:
-        if not self.data.shape or min(self.data.shape) < 1 or max(self.data.shape) > _MOST:
-            raise ValueError(f"data.shape must have sizes from 1 to {_MOST}, found {list(self.data.shape)}")
+        for what, shape in (("data", self.data.shape or (0,)), *((part.name, part.shape) for part in self.parts)):
+            if not all(1 <= size <= _MOST for size in shape):
+                raise ValueError(f"{what}.shape must have sizes from 1 to {_MOST}, found {list(shape)}")
         if self.data.classes is not None and len(self.data.classes) < 2:
             raise ValueError("data.classes must be two or more")
         return self
@@ -271,11 +234,6 @@ class Card(Section):
     def metadata(self) -> dict[str, str]:
         """Metadata of a safetensors file. One key alone: the file has several in an order that changes."""
         return {METADATA: self.to_json()}
-
-    @property
-    def arrays(self) -> tuple[Part, ...]:
-        """The parts of the vector."""
-        return tuple(Part(part.name, part.shape) for part in self.parts)
 
 
 def read_card(text: str, where: Path) -> Card:

@@ -18,22 +18,6 @@ from gossamer.section import place, said
 from gossamer.trained.card import Card, LossCard, ObjectiveCard, damaged
 
 
-def described(loss: str | OwnLoss) -> dict[str, Any]:
-    """Entries of an objective's card on a network's loss."""
-    if isinstance(loss, str):
-        return {"loss": loss}
-    found = KIND.of(loss)
-    if found is None:
-        raise ModelError(f"the loss {type(loss).__name__} is registered by nobody, so no file can name it")
-    card = LossCard(
-        settings=loss.model_dump(mode="json"),
-        distribution=found.distribution,
-        version=found.version,
-        sha256=found.source,
-    )
-    return {"loss": "registered", "registered": card}
-
-
 def own_loss(card: LossCard, where: Path) -> OwnLoss:
     """The loss of a card, which is from ``where``; its code is imported.
 
@@ -76,8 +60,19 @@ def describe(objective: Objective, name: str | None, module: str | None) -> Obje
         loss: Any = next(known for known, law in LOSSES.items() if law is objective.loss)
         return ObjectiveCard(name=loss, loss=loss, intercept=objective.intercept, dtype=dtype)
     network: Any = objective
-    loss = described(network.loss)
-    return ObjectiveCard(name=name, module=module, dtype=dtype, frozen=network.frozen, **loss)
+    loss, registered = network.loss, None
+    if not isinstance(loss, str):
+        found = KIND.of(loss)
+        if found is None:
+            raise ModelError(f"the loss {type(loss).__name__} is registered by nobody, so no file can name it")
+        registered = LossCard(
+            settings=loss.model_dump(mode="json"),
+            distribution=found.distribution,
+            version=found.version,
+            sha256=found.source,
+        )
+        loss = "registered"
+    return ObjectiveCard(name=name, module=module, loss=loss, registered=registered, dtype=dtype, frozen=network.frozen)
 
 
 def rebuilt(card: Card, where: Path, module: Any = None) -> Objective:
@@ -100,9 +95,9 @@ def rebuilt(card: Card, where: Path, module: Any = None) -> Objective:
         If the module cannot be made, or is another one.
     """
     made = _linear(card, where, module) if card.objective.linear else _network(card, where, module)
-    if made.parts != card.arrays:
+    if tuple(made.parts) != card.parts:
         missing = next(
-            (f"{wanted.name} {list(wanted.shape)}" for wanted in card.arrays if wanted not in made.parts), "an order"
+            (f"{wanted.name} {list(wanted.shape)}" for wanted in card.parts if wanted not in made.parts), "an order"
         )
         raise ModelError(
             f"{where}: the model has {missing}, which {_named(card)} has not: it was changed since the run, or the "

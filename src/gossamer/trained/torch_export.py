@@ -9,7 +9,6 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 
 from gossamer.data.columns import Column
 from gossamer.data.declaration import Declaration
+from gossamer.data.settings import ConstantScale
 from gossamer.errors import ModelError
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import NetworkLoss, scores_of
@@ -32,89 +32,40 @@ from gossamer.trained.model import Model
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class Arithmetic:
-    """Steps from inputs to features, in this order; each array is [inputs], or [1] where all are alike.
-
-    The inputs of a row are what the declared columns say: a number as it is in the table, 1 or 0 for a truth value, and
-    for a category a number for each of its texts, 1 for the one that the cell has and 0 for the others. Of data without
-    columns they are the features as they are in the file.
-
-    Attributes
-    ----------
-    filling : ndarray
-        Read in the place of NaN; NaN itself where nothing is.
-    low, high : ndarray
-        Bounds that lower and higher inputs are taken for.
-    shift, unit : ndarray
-        Numbers that are taken off an input, and that the rest is divided by.
-    unit_norm : bool
-        Whether each row is then divided by its L2 norm, unless that is zero.
-    shape : tuple of int
-        Shape of an example; inputs have it, too.
-    columns : bool
-        Whether inputs come from a table: float64, since such numbers may be large and close to each other. Others are
-        float32, as in their files.
-    """
-
-    filling: Floats
-    low: Floats
-    high: Floats
-    shift: Floats
-    unit: Floats
-    unit_norm: bool
-    shape: tuple[int, ...]
-    columns: bool
-
-    @classmethod
-    def of(cls, data: Declaration) -> Arithmetic:
-        """Steps that a declaration asks for."""
-        if data.columns is not None:
-            scaled = data.scale is None or data.scale.name != "none"
-            each = [step for column in data.columns.values() for step in _of_column(column, scaled)]
-        else:
-            each = [(math.nan, -math.inf, math.inf, 0.0, 1.0)]
-        filling, low, high, shift, unit = np.array(each, np.float64).T
-        constant = data.scale if data.scale is not None and data.scale.name == "constant" else None
-        if constant is not None:
-            of_all = Column(range=constant.range, mean=constant.mean, deviation=constant.deviation)
-            ((_, least, most, off, by),) = _of_column(of_all, True)
-            low, high = np.full_like(low, least), np.full_like(high, most)
-            shift, unit = np.full_like(shift, off), np.full_like(unit, by)
-        elif data.divisor != 1:
-            unit = unit * data.divisor
-        norm = data.normalise == "unit_norm"
-        return cls(filling, low, high, shift, unit, norm, data.shape, data.columns is not None)
-
-    @property
-    def clips(self) -> bool:
-        """Whether some input is bounded."""
-        return bool(np.isfinite([self.low, self.high]).any())
-
-    @property
-    def fills(self) -> bool:
-        """Whether NaN is read as something else somewhere."""
-        return bool((~np.isnan(self.filling)).any())
-
-    @property
-    def scales(self) -> bool:
-        """Whether inputs are moved or divided."""
-        return bool((self.shift != 0).any() or (self.unit != 1).any())
+_AS_IT_IS = (math.nan, -math.inf, math.inf, 0.0, 1.0)
 
 
-def _of_column(column: Column, scaled: bool) -> Iterator[tuple[float, float, float, float, float]]:
+def _of_column(column: Column, scaled: bool) -> list[tuple[float, float, float, float, float]]:
     """Filling, least, most, shift and unit of each input of a column."""
     if column.categories is not None:
-        yield from [(math.nan, -math.inf, math.inf, 0.0, 1.0)] * len(column.categories)
-        return
+        return [_AS_IT_IS] * len(column.categories)
     filling = math.nan if column.missing is None else float(column.missing)
     low, high = column.range if scaled and column.range is not None else (-math.inf, math.inf)
     shift, unit = column.shift_and_unit if scaled else (0.0, 1.0)
-    yield filling, low, high, shift, unit
+    return [(filling, low, high, shift, unit)]
+
+
+def _steps(data: Declaration) -> Floats:
+    """What is done to each input: filling, least, most, shift and unit, [5, inputs], or [5, 1] where all are alike."""
+    if data.columns is None:
+        each = [_AS_IT_IS]
+    else:
+        scaled = data.scale is None or data.scale.name != "none"
+        each = [step for column in data.columns.values() for step in _of_column(column, scaled)]
+    steps = np.array(each, np.float64).T
+    if isinstance(data.scale, ConstantScale):
+        of_all = Column(range=data.scale.range, mean=data.scale.mean, deviation=data.scale.deviation)
+        steps[1:] = np.array(_of_column(of_all, True)).T[1:]
+    steps[4] *= data.divisor
+    return steps
 
 
 class Exported(nn.Module):
     """From inputs [n, ...] to probabilities [n, classes], scores [n, outputs], or real targets [n], in float64.
+
+    The inputs of a row are what the declared columns say: a number as it is in the table, 1 or 0 for a truth value, and
+    for a category a number for each of its texts, 1 for the one that the cell has and 0 for the others. Of data without
+    columns they are the features as they are in the file.
 
     Parameters
     ----------
@@ -132,20 +83,26 @@ class Exported(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        steps = self._steps = Arithmetic.of(model.card.data)
+        data, steps = model.card.data, _steps(model.card.data)
         self.output = model.output
-        self._target = model.card.data.target_range
-        for name in ("filling", "low", "high", "shift", "unit"):
-            self.register_buffer(name, torch.tensor(getattr(steps, name)))
-        self.linear = model.card.objective.linear
         self.loss: NetworkLoss | None = None
+        self._target, self._rank, self._unit_norm = data.target_range, len(data.shape), data.normalise == "unit_norm"
+        # A step that does nothing is none, so that graphs are as small as can be.
+        self._fills, self._clips = not np.isnan(steps[0]).all(), bool(np.isfinite(steps[1:3]).any())
+        self._scales = bool((steps[3] != 0).any() or (steps[4] != 1).any())
+        for name, values in zip(("filling", "low", "high", "shift", "unit"), steps, strict=True):
+            self.register_buffer(name, torch.tensor(values))
+        self.linear = model.card.objective.linear
         if self.linear:
             self.register_buffer("weight", torch.tensor(model["weight"], dtype=torch.float64))
             bias = model["bias"] if "bias" in model else np.zeros(len(model["weight"]))
             self.register_buffer("bias", torch.tensor(bias, dtype=torch.float64))
         else:
-            self.network = trained_network(model)
-            self.loss = loss_in(model)
+            assert isinstance(model.objective, TorchModule)
+            network = model.objective.network
+            module = copy.deepcopy(network.module)
+            module.load_state_dict({name: torch.tensor(array) for name, array in model.items()}, strict=False)
+            self.network, self.loss = module.requires_grad_(False).eval(), network.loss
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Predict for raw ``inputs`` [n, ...]."""
@@ -153,15 +110,15 @@ class Exported(nn.Module):
 
     def _features(self, inputs: Tensor) -> Tensor:
         """Features as training had them: scaled in float64, and kept in float32."""
-        steps, values = self._steps, inputs.double()
-        if steps.fills:
+        values = inputs.double()
+        if self._fills:
             values = torch.where(torch.isnan(values), self.filling, values)
-        if steps.clips:
+        if self._clips:
             values = torch.minimum(torch.maximum(values, self.low), self.high)
-        if steps.scales:
+        if self._scales:
             values = (values - self.shift) / self.unit
-        if steps.unit_norm:
-            norms = values.flatten(1).square().sum(1).sqrt().reshape(-1, *[1] * len(steps.shape))
+        if self._unit_norm:
+            norms = values.flatten(1).square().sum(1).sqrt().reshape(-1, *[1] * self._rank)
             values = values / torch.where(norms > 0, norms, torch.ones_like(norms))
         return values.float()
 
@@ -175,32 +132,13 @@ class Exported(nn.Module):
 
     def _finished(self, scores: Tensor) -> Tensor:
         if self.output == "prediction":
-            return scores[:, 0] if self._target is None else self._own(scores[:, 0])
+            shift, unit = (0.0, 1.0) if self._target is None else self._target.shift_and_unit
+            return scores[:, 0] if self._target is None else scores[:, 0] * unit + shift
         if self.output == "scores":
             return scores
         if scores.shape[1] == 1:
             return torch.cat([torch.sigmoid(-scores), torch.sigmoid(scores)], dim=1)
         return torch.softmax(scores, dim=1)
-
-    def _own(self, predictions: Tensor) -> Tensor:
-        """Predictions in the target's own unit."""
-        assert self._target is not None
-        shift, unit = self._target.shift_and_unit
-        return predictions * unit + shift
-
-
-def trained_network(model: Model) -> nn.Module:
-    """The module of a network, with the model's parameters in it."""
-    assert isinstance(model.objective, TorchModule)
-    module = copy.deepcopy(model.objective.network.module)
-    module.load_state_dict({name: torch.tensor(array) for name, array in model.items()}, strict=False)
-    return module.requires_grad_(False).eval()
-
-
-def loss_in(model: Model) -> NetworkLoss:
-    """The loss of a network, which says what its outputs mean."""
-    assert isinstance(model.objective, TorchModule)
-    return model.objective.network.loss
 
 
 def torch_file(model: Model) -> bytes:
@@ -266,8 +204,9 @@ _ROWS: Any = {0: torch.export.Dim("rows", min=1)}
 
 
 def _example(model: Model) -> Tensor:
-    steps = Arithmetic.of(model.card.data)
-    return torch.zeros((2, *steps.shape), dtype=torch.float64 if steps.columns else torch.float32)
+    data = model.card.data
+    # Numbers in a table may be large and close to each other; others are float32, as in their files.
+    return torch.zeros((2, *data.shape), dtype=torch.float32 if data.columns is None else torch.float64)
 
 
 @contextmanager

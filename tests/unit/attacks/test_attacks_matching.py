@@ -99,8 +99,6 @@ def test_the_same_seed_gives_the_same_picture_and_the_threads_are_put_back() -> 
     assert np.any(found[0].recovered != found[2].recovered)
     assert (found[0].recovered.min() >= 0, found[0].recovered.max() <= 1) == (True, True)
     assert get_num_threads() == threads
-    best = match_gradient(objective, model, gradient, (1, 8, 8), steps=20, restarts=3, seed=1)
-    assert best.mismatch <= found[0].mismatch
 
 
 def test_what_cannot_be_matched() -> None:
@@ -110,4 +108,4 @@ def test_what_cannot_be_matched() -> None:
     with pytest.raises(ModelError, match="last layer's bias"):
         match_gradient(headless, np.zeros(640, np.float32), np.zeros(640), (1, 8, 8))
     with pytest.raises(SpecError, match="at least 1"):
-        match_gradient(smooth(), np.zeros(1), np.zeros(1), (1, 8, 8), restarts=0)
+        match_gradient(smooth(), np.zeros(1), np.zeros(1), (1, 8, 8), steps=0)

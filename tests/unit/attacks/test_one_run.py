@@ -9,12 +9,11 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import binom
 
-from gossamer.attacks.one_run import (
+from gossamer.attacks.audit import (
     HypothesisFamily,
     best_guesses,
     epsilon_of,
     epsilon_one_run,
-    one_run_p_value,
     rejects,
 )
 from gossamer.errors import SpecError
@@ -29,6 +28,15 @@ PROFILES = {
     "approximate": PrivacyProfile.of_points([(2.0, 0.01)]),
     "gaussian": PrivacyProfile.gaussian(1.0),
 }
+
+
+def one_run_p_value(canaries: int, guesses: int, correct: int, hypothesis: PrivacyProfile) -> float:
+    """An upper bound of the probability of so many correct guesses under ``hypothesis``; see `rejects`."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if rejects(canaries, guesses, correct, hypothesis, middle) else (middle, high)
+    return high
 
 
 def most_likely(canaries: int, guesses: int, correct: int, profile: PrivacyProfile) -> float:

@@ -10,7 +10,7 @@ import pytest
 from gossamer.data.columns import CsvSettings
 from gossamer.data.declaration import Declaration
 from gossamer.errors import DataError
-from gossamer.trained.rows import read
+from gossamer.trained.model import read
 
 COLUMNS = {"Größe": [100, 200], "Raucher": "boolean"}
 HEAD = "Größe;Raucher\n"

@@ -18,10 +18,17 @@ from threadpoolctl import threadpool_limits
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import EXAMPLE
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.attacks.audit import REPORTED, LowerBound, check_level
+from gossamer.attacks.audit import (
+    REPORTED,
+    HypothesisFamily,
+    LowerBound,
+    best_guesses,
+    check_level,
+    epsilon_one_run,
+    rejects,
+)
 from gossamer.attacks.canaries import Canaries, Sum, choose_canaries, correct_guesses, plant
 from gossamer.attacks.membership import membership
-from gossamer.attacks.one_run import HypothesisFamily, best_guesses, epsilon_one_run, rejects
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation.planning import plan_run
