@@ -545,10 +545,10 @@ class DataHeld:
 
     def describe(self) -> dict[str, Any]:
         """Describe what is proved of this party's data, and what was released, as plain data."""
-        ledger, epsilon = self.ledger, deployed_epsilon(self.agreed.prepared, self.agreed.plan, self._name)
-        releases = 0 if ledger is None else ledger.releases
+        releases = 0 if self.ledger is None else self.ledger.releases
         if not self.agreed.terms.holds_data:
             return {"releases": releases}
+        epsilon = deployed_epsilon(self.agreed.prepared, self.agreed.plan, self._name)
         guarantee, by_observer = self.guarantees
         others = {observer: found.as_dict() for observer, found in by_observer.items()}
         # Guarantees in words, each observer's once.
@@ -560,7 +560,7 @@ class DataHeld:
             "guarantee": guarantee.as_dict(),
             **({"guarantees": others} if others else {}),
             "said": [str(guarantee), *said.values()],
-            "ledger": [] if ledger is None else ledger.lines(),
+            "ledger": [] if self.ledger is None else self.ledger.lines(),
         }
 
     def sign_receipts(self, head: bytes) -> bytes:
