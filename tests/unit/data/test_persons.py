@@ -15,8 +15,7 @@ import pytest
 import gossamer as gs
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Holdings
-from gossamer.algorithms.sample_noise import MOST_KINDS, kinds_of_persons
-from gossamer.algorithms.sample_planning import epsilon_so_far, release_counts
+from gossamer.algorithms.sample_planning import MOST_KINDS, epsilon_so_far, kinds_of_persons, release_counts
 from gossamer.cli.federation.local_federation import DATA, POLICY, LocalFederation
 from gossamer.cli.main import main
 from gossamer.data.datasets import DatasetSettings, load_dataset

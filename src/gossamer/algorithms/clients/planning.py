@@ -15,8 +15,16 @@ from gossamer.algorithms.clients.server import Waiting
 from gossamer.algorithms.clients.settings import ClientSettings, Masking
 from gossamer.algorithms.plan import EVERYBODY, Plan, Words, in_common, noise_of
 from gossamer.algorithms.problem import Problem, Spec, StopSettings
-from gossamer.algorithms.sample_noise import Schedule, asked, check_budget, choose_mechanisms
-from gossamer.algorithms.sample_planning import check_samples, epsilon_so_far, plan_schedules, quotas_of
+from gossamer.algorithms.sample_planning import (
+    Schedule,
+    asked,
+    check_budget,
+    check_samples,
+    choose_mechanisms,
+    epsilon_so_far,
+    plan_schedules,
+    quotas_of,
+)
 from gossamer.algorithms.sample_planning import stop_of as stop_of
 from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy.accounting.accountants import epsilon, worst_profile

@@ -40,7 +40,7 @@ from gossamer.algorithms.graph_federated.noise import (
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, combination, local_queries, units_of
 from gossamer.algorithms.plan import Plan, Words
 from gossamer.algorithms.problem import Problem
-from gossamer.algorithms.sample_noise import asked
+from gossamer.algorithms.sample_planning import asked
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, counted
 from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarantee, remarked

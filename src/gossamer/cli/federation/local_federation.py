@@ -24,7 +24,7 @@ import numpy as np
 import yaml
 
 from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.sample_noise import spread
+from gossamer.algorithms.sample_planning import spread
 from gossamer.arrays import FloatArray
 from gossamer.cli.logs import LOG, live
 from gossamer.cli.printing import epsilon, print_json, say, table, warn, wrapped
