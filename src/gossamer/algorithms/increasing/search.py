@@ -3,8 +3,8 @@
 T is searched upwards from the fewest rounds that the largest size and m allow, in steps of a quarter; for the
 fewest rounds the step before the first that fits is then bisected. sigma falls as T grows, so with most_sigma alone
 that is the fewest; the bound on the noise may leave a gap that a step jumps over. To save time, a candidate is left out
-where its largest round alone reveals too much, or where sampling would have to spare 5 % of the noise that full batches
-with the same ``sum_i (s_i/N_c)^2`` need (measured: never more than 0.5 %).
+where sampling would have to spare 5 % of the noise that full batches with the same ``sum_i (s_i/N_c)^2`` need
+(measured: never more than 0.5 %).
 
 For the least noise all schedules of the grid are estimated first (`increasing.planning.estimated_sigma`), and
 accounted for from the least estimate on, until something fits and `_FINALISTS` more have been looked at. Only what is
@@ -195,17 +195,11 @@ class FoundRounds:
 
 
 @lru_cache(maxsize=64)
-def _constant_noise(
-    size: int, dataset_size: int, gradients: int, epsilon: float, delta: float, relation: NeighboringRelation
-) -> float | None:
-    schedule = constant_schedule(size, dataset_size, gradients)
-    sigma = smallest_sigma(schedule, epsilon, delta, relation)
-    return None if sigma is None else math.sqrt(sum(schedule.values())) * sigma
-
-
 def constant_noise(search: RoundSearch, size: int) -> float | None:
     """Aggregate noise of the constant schedule of ``size`` at its least sigma; None where that is above 1000."""
-    return _constant_noise(size, search.dataset_size, search.gradients, search.epsilon, search.delta, search.relation)
+    schedule = constant_schedule(size, search.dataset_size, search.gradients)
+    sigma = smallest_sigma(schedule, search.epsilon, search.delta, search.relation)
+    return None if sigma is None else math.sqrt(sum(schedule.values())) * sigma
 
 
 Report = Callable[[str], None]
