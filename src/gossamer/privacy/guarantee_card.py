@@ -258,7 +258,12 @@ def read_guarantee_card(text: str, where: Path) -> GuaranteeCard:
     """
     try:
         found = json.loads(text) if len(text) <= LARGEST else None
-        _check_version(found, where)
+        version = found.get("format") if isinstance(found, dict) else None
+        if isinstance(version, int) and version != FORMAT:
+            raise DataError(
+                f"{where}: expected a guarantee of format {FORMAT}, found format {version}, written by gossamer "
+                f"{str(found.get('gossamer', '?'))[:20]}; install that version"
+            )
         return GuaranteeCard.model_validate(found)
     except DataError:
         raise
@@ -271,16 +276,6 @@ def read_guarantee_card(text: str, where: Path) -> GuaranteeCard:
         f"{where}: expected the guarantee of a run, found it damaged ({' '.join(why.split())[:200]}); bring back what "
         "the run wrote"
     )
-
-
-def _check_version(found: Any, where: Path) -> None:
-    version = found.get("format") if isinstance(found, dict) else None
-    if isinstance(version, int) and version != FORMAT:
-        by = str(found.get("gossamer", "?"))[:20]
-        raise DataError(
-            f"{where}: expected a guarantee of format {FORMAT}, found format {version}, written by gossamer {by}; "
-            "install that version"
-        )
 
 
 def _registered(entry: GuaranteeEntry, mechanism: Mapping[str, Any]) -> dict[str, Any] | None:

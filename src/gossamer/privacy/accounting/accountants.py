@@ -23,9 +23,7 @@ import numpy as np
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting.accountant_table import ROWS as ROWS
-from gossamer.privacy.accounting.accountant_table import AccountantRow as AccountantRow
-from gossamer.privacy.accounting.accountant_table import check_rows, has_pure_epsilon, pure_epsilon
-from gossamer.privacy.accounting.accountant_table import row_of as row_of
+from gossamer.privacy.accounting.accountant_table import check_rows, has_pure_epsilon, pure_epsilon, row_of
 from gossamer.privacy.accounting.analytic import FullBatch, Profile, merge
 from gossamer.privacy.accounting.pld import FINE, QUICK, Composition, Precision
 from gossamer.privacy.accounting.renyi import check_delta, check_order

@@ -85,7 +85,7 @@ class ReleasePlan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "most", checked_counts(self.most))
 
-    def refusal(self, counts: Counts, kind: ReleaseKind) -> str | None:
+    def refusal(self, counts: Mapping[Any, int], kind: Any) -> str | None:
         # Nearly always it is the object that was asked about last, and need not be compared field by field.
         asked, planned = self.__dict__.get("_asked", (None, 0))
         if kind is not asked:

@@ -14,7 +14,8 @@ from scipy.stats import norm
 
 from gossamer.errors import CallerError
 from gossamer.privacy.accounting import accountants, renyi
-from gossamer.privacy.accounting.accountants import ROWS, AccountantRow, renyi_divergence, renyi_epsilon, renyi_level
+from gossamer.privacy.accounting.accountant_table import AccountantRow
+from gossamer.privacy.accounting.accountants import ROWS, renyi_divergence, renyi_epsilon, renyi_level
 from gossamer.privacy.accounting.analytic import FixedSizeSampled, PoissonSampled, Profile
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
 from gossamer.privacy.pairs import GaussianFull, ResponseFull
