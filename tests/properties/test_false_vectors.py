@@ -16,7 +16,7 @@ from tests.properties.test_masked_units_properties import unit_settings
 from tests.reference.shuffled_unit import SERVER, ShuffledUnit
 from tests.sampling import examples
 
-from gossamer.algorithms.graph_federated.server import ServerNode
+from gossamer.algorithms.graph_federated.nodes import ServerNode
 from gossamer.errors import PeerError
 from gossamer.privacy.masking import FixedPoint, MaskedSum
 from gossamer.vectors import Confined

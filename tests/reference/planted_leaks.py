@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from gossamer.algorithms.gossip.box import GossipNode, model_of
-from gossamer.algorithms.graph_federated import server
+from gossamer.algorithms.graph_federated import nodes as server
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results import summarising
 from gossamer.experiment.results.observing import Evaluator

@@ -11,8 +11,8 @@ from tests.reference.masked_sides import masked_sides
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.graph_federated import box as graph_federated
-from gossamer.algorithms.graph_federated.agent import Contribution
 from gossamer.algorithms.graph_federated.masking import MaskingServerNode, unit_of
+from gossamer.algorithms.graph_federated.nodes import Contribution
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, units_of
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import gossamer as gs
-from gossamer.algorithms.graph_federated.agent import REASONS
+from gossamer.algorithms.graph_federated.nodes import REASONS
 from gossamer.experiment.specs.reading import parse_spec
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -84,13 +84,15 @@ def privacy(records: Sequence[RunRecord], public: bool) -> PageSection | None:
 
 def _promise(found: Proved, name: str, several: bool, public: bool) -> dict[str, Any]:
     """What the page says of a guarantee: whose it is where there is a choice, and all that is shown of it."""
-    first = found.first
+    first, said = found.first, []
+    if (other := first.would_be) is not None:
+        said = [f"With a noise secret it would be otherwise. {sentence(other)} {_guess(other)}"]
     return {
         "runs": _names([run.name for run in found.runs]) if several else "",
         "sentence": sentence(first),
         "icons": icons(first),
         "figure": trade_off(found, name, public=public),
-        "remarks": [*_would_be(first), *map(_capital, first.remarks)],
+        "remarks": [*said, *map(_capital, first.remarks)],
         "assumptions": [_capital(line) for line in first.assumptions],
         "facts": dict(_facts(found)),
         "others": [f"{sentence(one)} {_guess(one)}" for one in found.card.guarantees[1:]],
@@ -157,16 +159,8 @@ def _times(share: float) -> str:
 def _guess(entry: GuaranteeEntry) -> str:
     if entry.best_guess is None:
         return f"{_capital(entry.proof).removesuffix('.')}."
-    return f"The best possible attacker is right at most {_times(entry.best_guess)} times in 100{_mu(entry)}."
-
-
-def _mu(entry: GuaranteeEntry) -> str:
-    return "" if entry.mu is None else f" (mu {rounded_up(entry.mu, 3)})"
-
-
-def _would_be(entry: GuaranteeEntry) -> Iterator[str]:
-    if entry.would_be is not None:
-        yield f"With a noise secret it would be otherwise. {sentence(entry.would_be)} {_guess(entry.would_be)}"
+    mu = "" if entry.mu is None else f" (mu {rounded_up(entry.mu, 3)})"
+    return f"The best possible attacker is right at most {_times(entry.best_guess)} times in 100{mu}."
 
 
 def _facts(found: Proved) -> Iterator[tuple[str, str]]:

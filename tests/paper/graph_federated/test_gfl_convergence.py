@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gossamer.algorithms.graph_federated.claims import ERRORS, Constants, limits, next_bounds, noise_squares
+from gossamer.algorithms.graph_federated.claims import ERRORS, Constants, homomorphic_noise, limits, next_bounds
 from gossamer.cli.main import main
 from gossamer.errors import SpecError
 
@@ -35,12 +35,9 @@ def exact(
     squared gradient at w^o is 1. The network's second moments C follow a linear recursion, psi = (1-mu) w + mu mean x.
     """
     units = len(matrix)
-    off = matrix - np.diag(np.diagonal(matrix))
     added = {
         "none": np.zeros_like(matrix),
         "homomorphic": (matrix - np.eye(units)) @ (matrix - np.eye(units)).T,
-        "random": np.diag(np.square(off).sum(axis=1)),
-        "random_own_term": np.diag(np.square(matrix).sum(axis=1)),
     }[noise]
     second = np.full((units, units), initial)
     mean, rows = np.ones((units, units)) / units, []
@@ -51,16 +48,14 @@ def exact(
     return np.array(rows)
 
 
-@pytest.mark.parametrize("noise", ["none", "homomorphic", "random", "random_own_term"])
+@pytest.mark.parametrize("noise", ["none", "homomorphic"])
 @pytest.mark.parametrize("matrix", [RING, LINE], ids=["ring", "line"])
 @pytest.mark.parametrize("step", [0.2, 0.05, 0.01])
 def test_bounds_are_above_the_exact_errors_of_a_quadratic(noise: str, matrix: np.ndarray, step: float) -> None:
     variance, rounds, agents = 0.02, 2000, 20
-    message, centroid = (0.0, 0.0) if noise == "none" else noise_squares(matrix, variance, 1, noise)
+    message = 0.0 if noise == "none" else homomorphic_noise(matrix, variance, 1)
     mixing = float(np.abs(np.linalg.eigvalsh(matrix)[:-1]).max())
-    given = replace(
-        CONSTANTS, step=step, agents_sampled=agents, mixing=mixing, message_noise=message, centroid_noise=centroid
-    )
+    given = replace(CONSTANTS, step=step, agents_sampled=agents, mixing=mixing, message_noise=message)
     true = exact(matrix, noise, step=step, agents=agents, variance=variance, rounds=rounds, initial=4.0)
     path = [np.array([4.0, 4.0, 0.0])]
     for _ in range(rounds):
@@ -70,14 +65,6 @@ def test_bounds_are_above_the_exact_errors_of_a_quadratic(noise: str, matrix: np
     assert (claimed >= true * (1 - 1e-12)).all()
     found = limits(given)
     assert claimed[-1] == pytest.approx([found[name] for name in ERRORS], rel=0.01)
-
-
-def test_what_the_noise_adds_is_exact_for_the_centroid() -> None:
-    """Equation (23): homomorphic noise is 0 in the mean, random noise the mean over units of independent ones."""
-    assert noise_squares(LINE, 0.5, 2, "homomorphic")[1] == 0
-    off = (1 / 9) * 4  # four entries of 1/3 off the diagonal
-    assert noise_squares(LINE, 0.5, 2, "random")[1] == pytest.approx(off / 9)
-    assert noise_squares(LINE, 0.5, 2, "random_own_term")[1] == pytest.approx((off + (4 + 1 + 4) / 9) / 9)
 
 
 def test_the_limit_of_a_units_own_error_by_hand() -> None:

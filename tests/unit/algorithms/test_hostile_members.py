@@ -17,7 +17,7 @@ from gossamer.algorithms.clients.client import Leave
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
-from gossamer.algorithms.graph_federated.agent import Assignment, Contribution
+from gossamer.algorithms.graph_federated.nodes import Assignment, Contribution
 from gossamer.algorithms.increasing import box as increasing
 from gossamer.algorithms.increasing.server import GlobalModel, Halt, RoundUpdate
 from gossamer.errors import PeerError

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.report.test_records import folder
 
 import gossamer as gs
-from gossamer.report.page import figures_of, html, page_of_runs, write_report
+from gossamer.report.page import html, page_of_runs, write_report
 from gossamer.report.records import RunRecord, read_records
 
 EVIL = "<script>alert(1)</script><b>"
@@ -61,7 +61,7 @@ def test_names_from_data_do_not_end_up_in_code(text: str) -> None:
 
 
 def test_each_figure_has_words_and_says_who_may_see_it(text: str, records: list[RunRecord]) -> None:
-    figures = figures_of(records)
+    figures = page_of_runs(records).figures
     assert [figure.name for figure in figures] == ["mean-model-test-accuracy", "epsilon-so-far"]
     for figure in figures:
         assert figure.description.startswith(figure.title)

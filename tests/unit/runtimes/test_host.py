@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gossamer.algorithms.gossip import box as gossip
-from gossamer.algorithms.graph_federated.agent import AgentState
+from gossamer.algorithms.graph_federated.nodes import AgentState
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.faults.schedules import SETTINGS
 from gossamer.protocol.effects import Reject, Request, Send

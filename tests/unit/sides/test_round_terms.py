@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.unit.sides.test_masked_side import NAMES, ask, give_updates, sides
 
-from gossamer.algorithms.graph_federated.agent import Assignment
+from gossamer.algorithms.graph_federated.nodes import Assignment
 from gossamer.privacy.masking import FixedPoint, Group, Phase
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep, TrainingQuery, UpdateQuery

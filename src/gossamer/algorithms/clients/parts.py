@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gossamer.algorithms.clients.client import (
-    SERVER,
-    Asks,
-    ClientNode,
-    NoisedUpdate,
-    Push,
-    Pushed,
-    SteppingClient,
-    update_itself,
-)
+from gossamer.algorithms.clients import client
+from gossamer.algorithms.clients.client import SERVER, ClientNode, Push
 from gossamer.algorithms.clients.planning import MaskedRounds, masked_unit
 from gossamer.algorithms.clients.server import CohortServer
 from gossamer.algorithms.clients.settings import CLIENT, ClientSettings
@@ -27,6 +19,12 @@ from gossamer.privacy.unit_tasks import ClippedUpdate, LocalUpdate, TrainingQuer
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
 
+SMALL = (
+    {"nodes": 3, "updates_per_node": 3},
+    {"nodes": 5, "updates_per_node": 2},
+    {"nodes": 4, "updates_per_node": 3, "stop": {"updates": 5}},
+)
+"""Sizes of runs for simulated faults, of clients that nobody waits for."""
 LAWS = ("gaussian", "none")
 """Noise that updates and their steps can have."""
 
@@ -55,11 +53,11 @@ def terms(settings: ClientSettings, limit: int | None = None) -> Terms:
     )
 
 
-def clients(settings: ClientSettings, context: Context, makes: Pushed = update_itself) -> dict[str, Node]:
+def clients(settings: ClientSettings, context: Context, makes: client.Pushed = client.update_itself) -> dict[str, Node]:
     """The clients by name; ``makes`` says what they push."""
     trainings = {name: settings.query(context.shard_sizes[name]) for name in context.names}
     if settings.stepwise:
-        return {name: SteppingClient(name, context, training, makes) for name, training in trainings.items()}
+        return {name: client.SteppingClient(name, context, training, makes) for name, training in trainings.items()}
     follows = isinstance(context.clipping.policy, QuantileClip)
     return {
         name: ClientNode(name, context, _asks(settings, training, follows), makes, follows=follows)
@@ -67,11 +65,11 @@ def clients(settings: ClientSettings, context: Context, makes: Pushed = update_i
     }
 
 
-def _asks(settings: ClientSettings, training: TrainingQuery, follows: bool) -> Asks:
+def _asks(settings: ClientSettings, training: TrainingQuery, follows: bool) -> client.Asks:
     """Function that says what a client's data side is asked for."""
     if follows:
         return lambda task, model, log_clip: ClippedUpdate(task, model, training, bound_of(log_clip))
-    kind = LocalUpdate if settings.curated else NoisedUpdate
+    kind = LocalUpdate if settings.curated else client.NoisedUpdate
     return lambda task, model, log_clip: kind(task, model, training)
 
 
@@ -140,9 +138,9 @@ def remarks(nodes: Mapping[str, Node]) -> list[str]:
     return said
 
 
-def masked_runs(settings: Any, fitting: Mapping[str, Any], sizes: tuple[Mapping[str, Any], ...]) -> SmallRuns:
+def masked_runs(settings: Any, fitting: Mapping[str, Any], sizes: Sequence[Mapping[str, Any]]) -> SmallRuns:
     """Small runs for simulated faults, of these ``sizes``."""
     small = {**settings.masking.model_dump(), "threshold": None, "minimum": None, "fraction_bits": None}
     # Messages about masks are longer than others. Sums are made at the server, of answers that are no releases.
     asked = asks(settings)  # then a sum that needs whoever is gone waits for it
-    return SmallRuns(sizes, {**fitting, "masking": small}, asked, bool(asked), chunk=480, unanswered=None)
+    return SmallRuns(tuple(sizes), {**fitting, "masking": small}, asked, bool(asked), chunk=480, unanswered=None)

@@ -34,16 +34,7 @@ from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.section import says
-from gossamer.sides.guarantees import (
-    CURATOR,
-    OTHERS,
-    Sharing,
-    curated_guarantees,
-    masked_guarantee,
-    no_masked_guarantee,
-    noised_guarantee,
-)
-from gossamer.sides.guarantees import SERVER as TOWARDS_SERVER
+from gossamer.sides import guarantees as proofs
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, MaskedMember
 
 if TYPE_CHECKING:
@@ -274,8 +265,8 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
     clip = spec.privacy.clip
     share = clip.count_share if isinstance(clip, QuantileClip) else 0.0
     curator = Curator({kind: most}, participation.cohort, names, law.clip, SERVER, share)
-    found = curated_guarantees(curator, spec.delta, spec.privacy.relation)
-    guarantee = in_run(found[OTHERS])
+    found = proofs.curated_guarantees(curator, spec.delta, spec.privacy.relation)
+    guarantee = in_run(found[proofs.OTHERS])
     epsilons = dict.fromkeys(names, guarantee.epsilon)
     check_budget(problem, schedules, epsilons, None)
     # A deployed client has a ledger of its own; in a simulation its line is in the curator's.
@@ -298,7 +289,7 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
         quotas=quotas_of(problem, stop),
         mechanisms=laws,
         epsilons=epsilons,
-        guarantees={OTHERS: remarked(guarantee, len(names)), CURATOR: found[CURATOR]},
+        guarantees={proofs.OTHERS: remarked(guarantee, len(names)), proofs.CURATOR: found[proofs.CURATOR]},
         sides={SERVER: curator, **raw},
         releases=dict.fromkeys(names, most),
         updates=participation.sums,
@@ -343,11 +334,9 @@ def one_law(laws: Mapping[str, Mechanism], why: str) -> Mechanism:
 
 def _guarantees(sides: Mapping[str, ClientUpdate], spec: Spec) -> dict[str, Guarantee]:
     """Guarantees of each client; computed once for those that release alike, however they train."""
-    known: dict[tuple[ReleaseKind | None, int], Guarantee] = {}
-    for side in sides.values():
-        if (side.kind, side.most_updates) not in known:
-            found = noised_guarantee(side, spec.delta, spec.privacy.relation)
-            known[side.kind, side.most_updates] = in_run(found)
+    alike = {(side.kind, side.most_updates): side for side in sides.values()}
+    proved = {key: proofs.noised_guarantee(side, spec.delta, spec.privacy.relation) for key, side in alike.items()}
+    known = {key: in_run(guarantee) for key, guarantee in proved.items()}
     return {name: known[side.kind, side.most_updates] for name, side in sides.items()}
 
 
@@ -457,7 +446,7 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -
     schedules: dict[str, Schedule] = {name: {WHOLE: most} for name in names}
     law = one_law(choose_mechanisms(problem, schedules), "clients of a masked sum share its noise")
     masking, honest = settings.masking, settings.masking.counted(rounds.clients)
-    sharing = Sharing(rounds.clients, masking.colluders(rounds.clients), honest, bool(problem.run))
+    sharing = proofs.Sharing(rounds.clients, masking.colluders(rounds.clients), honest, bool(problem.run))
     law, unit = _meeting(problem, law, sharing, most)
     problem.check(dict.fromkeys(names, law))
     queries = {name: settings.query(problem.shard_sizes[name]) for name in names}
@@ -476,7 +465,7 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -
         guarantee = replace(guarantee, remarks=(*guarantee.remarks, *masking.remarks(rounds.clients)))
         alone = remarked(_proved(problem, unit, most, replace(sharing, honest=1)), len(names))
         # Another client knows its own noise, so what counts others' does not hold against everybody.
-        guarantees = {TOWARDS_SERVER: guarantee, ALONE: alone}
+        guarantees = {proofs.SERVER: guarantee, ALONE: alone}
     updates = rounds.count if stop.updates is None else min(rounds.count, stop.updates)
     shared = f" by {counted(honest, 'honest client')}" if unit.noise is not None else ""
     line = f"{counted(updates, 'masked sum')} of {counted(rounds.clients, 'client')}, {law.words}{shared}"
@@ -501,21 +490,23 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -
     )
 
 
-def _sums_so_far(problem: Problem[S], unit: SecureUnit, sharing: Sharing, ledgers: Iterable[Any]) -> float | None:
+def _sums_so_far(
+    problem: Problem[S], unit: SecureUnit, sharing: proofs.Sharing, ledgers: Iterable[Any]
+) -> float | None:
     """Epsilon of the sums so far, of the client that was in most of them."""
     if unit.noise is None or problem.spec.reproducible:
         return None
     most = max((ledger.releases for ledger in ledgers), default=0)
-    return masked_guarantee(unit.noise, most, problem.spec.delta, sharing).epsilon
+    return proofs.masked_guarantee(unit.noise, most, problem.spec.delta, sharing).epsilon
 
 
-def _proved(problem: Problem[S], unit: SecureUnit, sums: int, sharing: Sharing) -> Guarantee:
+def _proved(problem: Problem[S], unit: SecureUnit, sums: int, sharing: proofs.Sharing) -> Guarantee:
     if unit.noise is None:
-        return no_masked_guarantee()
-    return in_run(masked_guarantee(unit.noise, sums, problem.spec.delta, sharing))
+        return proofs.no_masked_guarantee()
+    return in_run(proofs.masked_guarantee(unit.noise, sums, problem.spec.delta, sharing))
 
 
-def _meeting(problem: Problem[S], law: Mechanism, sharing: Sharing, sums: int) -> tuple[Mechanism, SecureUnit]:
+def _meeting(problem: Problem[S], law: Mechanism, sharing: proofs.Sharing, sums: int) -> tuple[Mechanism, SecureUnit]:
     """``law`` and what each client adds of it; a little more, where noise of whole steps needs it for the budget."""
     masking, spec = problem.settings.masking, problem.spec
     assert masking is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, field
+from typing import Any
 
 from gossamer.algorithms.clients.client import SERVER, Fetch, Halt, Leave, Newest, NewestAtClip, Push
 from gossamer.algorithms.clients.settings import PATIENCE, ClientSettings
@@ -74,9 +75,14 @@ class ServerState:
         self.staleness_sum += stale
         self.staleness_most = max(self.staleness_most, stale)
 
+    def staleness(self, updates: int) -> dict[str, float]:
+        """Mean and most of them, of so many updates, for a summary."""
+        mean = self.staleness_sum / updates if updates else 0.0
+        return {"staleness_mean": mean, "staleness_max": self.staleness_most}
+
 
 class ModelServer(EndingNode):
-    """Base of servers: a subclass says what becomes of the updates, with a handler of `Push`."""
+    """Base of servers: a subclass says what becomes of the updates that `came`."""
 
     state: ServerState
     called, nobody = "client", "all clients left"
@@ -115,8 +121,9 @@ class ModelServer(EndingNode):
         s = self.state
         return Newest(request, s.t, s.x) if s.log_clip is None else NewestAtClip(request, s.t, s.log_clip, s.x)
 
-    def checked(self, sender: str, push: Push) -> int:
-        """Refuse an update that cannot be one; how many steps of the server it is old."""
+    @on(Push)
+    def pushed(self, sender: str, push: Push, now: float) -> Effects:
+        """Refuse an update that cannot be one, and have others taken in until the end, which all have been told."""
         self.check_member(sender)
         check_model(push.update, self.expected)
         if not isinstance(push.update, self.shown):
@@ -125,7 +132,12 @@ class ModelServer(EndingNode):
             )
         if not 0 <= push.version <= self.state.t:
             raise PeerError(f"{sender} pushes an update of version {push.version}, expected 0 to {self.state.t}")
-        return self.state.t - push.version
+        if not self.state.finished:
+            yield from self.came(sender, push, self.state.t - push.version)
+
+    def came(self, sender: str, push: Push, stale: int) -> Effects:
+        """Take in an update that is so many steps of the server old."""
+        raise NotImplementedError
 
     @on(Leave)
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
@@ -194,16 +206,11 @@ class ClientServer(ModelServer):
 class AtOnceServer(ClientServer):
     """Base of servers that take each update when it comes, and answer with the newest model: nobody waits."""
 
-    @on(Push)
-    def pushed(self, sender: str, push: Push, now: float) -> Effects:
-        s = self.state
-        stale = self.checked(sender, push)
-        if s.finished:
-            return  # it has been told
-        s.note(stale)
-        s.taken += 1
+    def came(self, sender: str, push: Push, stale: int) -> Effects:
+        self.state.note(stale)
+        self.state.taken += 1
         self.take(push.update, stale)
-        if s.taken == self.last:
+        if self.state.taken == self.last:
             yield from self.halt("updates")
         else:
             yield from self.answer(sender, push.request)
@@ -250,7 +257,11 @@ class Waiting:
 
 
 class CohortServer(ClientServer):
-    """Base of servers that wait for the clients of a round; a subclass says who is waited for, and what ends one."""
+    """Base of servers that wait for the clients of a round; a subclass says who is waited for, and what ends one.
+
+    It says what happens when the `time_is_up`, how to `hear` of a client that is there, to `close_if_whole` what nobody
+    is waited for any more, and to `ask_joining` once too few others than the late are left.
+    """
 
     state: CohortState
     timer = "round"
@@ -274,7 +285,7 @@ class CohortServer(ClientServer):
         yield SetTimer(patience * 2**doublings if timeout is None else timeout, self.timer)
 
     @on(Elapsed)
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
+    def elapsed(self: Any, event: Elapsed, now: float) -> Effects:
         """Go on without the late; or have the session find out who of the awaited is lost, by how long each takes."""
         s = self.state
         if event.timer != self.timer:
@@ -287,17 +298,13 @@ class CohortServer(ClientServer):
         elif not s.finished:
             yield from self.time_is_up()
 
-    def time_is_up(self) -> Effects:
-        """Go on without the clients that are late."""
-        raise NotImplementedError
-
     def forget_heard(self) -> None:
         """Wait again, from this round on, for late clients that were heard of."""
         if self.state.late is not None:
             self.state.late = {client: False for client, heard in self.state.late.items() if not heard}
 
     @on(PeerDown)
-    def peer_down(self, event: PeerDown, now: float) -> Effects:
+    def peer_down(self: Any, event: PeerDown, now: float) -> Effects:
         """Wait no longer for a client that the session has lost, unless a timeout decides."""
         s = self.state
         if self.asks and s.late is not None and not s.finished:
@@ -311,20 +318,9 @@ class CohortServer(ClientServer):
         yield Record("client_lost", 1.0)
 
     @on(PeerUp)
-    def peer_up(self, event: PeerUp, now: float) -> Effects:
+    def peer_up(self: Any, event: PeerUp, now: float) -> Effects:
         self.hear(event.peer)
         yield from self.close_if_whole()
-
-    def hear(self, client: str) -> None:
-        """Note that a client is there."""
-
-    def close_if_whole(self) -> Effects:
-        """End what nobody is waited for any more."""
-        raise NotImplementedError
-
-    def ask_joining(self) -> Effects:
-        """Ask late clients, once too few others are left."""
-        raise NotImplementedError
 
 
 def sum_query(context: Context, normaliser: float, sampling: Poisson = WHOLE) -> Query:

@@ -44,22 +44,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
+from gossamer.algorithms import optimizer as rates
 from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.client import SERVER, Asks, ClientNode, Leave, Push
 from gossamer.algorithms.clients.server import ModelServer, ServerState
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
 from gossamer.algorithms.nodes import Probe, model_of, output
-from gossamer.algorithms.optimizer import (
-    ConstantRate,
-    CosineRate,
-    EpochRate,
-    Optimizer,
-    RateSchedule,
-    StepRate,
-    WarmupAnnealRate,
-    from_number,
-)
+from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.optimizer import step as optimized
 from gossamer.algorithms.plan import Plan, least_noise
 from gossamer.algorithms.problem import Problem
@@ -146,7 +138,7 @@ def feasible(versions: Collection[int], update: int, bound: int) -> bool:
     return all(version >= update + i - bound for i, version in enumerate(sorted(versions)))
 
 
-class AgarwalDuchiRate(RateSchedule):
+class AgarwalDuchiRate(rates.RateSchedule):
     """eta_t = 1 / (L (tau + 1)^2 + sqrt(Delta_b (t + 1)) / R), with Delta_b = s^2/B + max_k E||n_k||^2.
 
     With ``lag: linear`` it is 1 / (2 L (tau + 1) + sqrt(Delta_b (t + 1)) / R), AUDP's in the code that MAPA's authors
@@ -187,9 +179,10 @@ class AgarwalDuchiRate(RateSchedule):
 
 ServerRate = Annotated[
     Annotated[
-        ConstantRate | StepRate | WarmupAnnealRate | CosineRate | AgarwalDuchiRate, Field(discriminator="schedule")
+        rates.ConstantRate | rates.StepRate | rates.WarmupAnnealRate | rates.CosineRate | AgarwalDuchiRate,
+        Field(discriminator="schedule"),
     ],
-    BeforeValidator(from_number),
+    BeforeValidator(rates.from_number),
 ]
 """A number, or a mapping with a ``schedule``."""
 
@@ -217,7 +210,7 @@ class Settings(Composite):
 
     name: Literal["audp", "asgd", "csgd"] = "audp"
     nodes: int = Field(default=5, ge=1, le=1_000_000)
-    learning_rate: ServerRate = ConstantRate(initial=0.5)
+    learning_rate: ServerRate = rates.ConstantRate(initial=0.5)
     optimizer: Optimizer = None
     staleness: StalenessSettings = StalenessSettings()
     batch_size: int = Field(default=64, ge=1)
@@ -232,7 +225,7 @@ class Settings(Composite):
     def _one_node_or_a_server_that_counts_all(self) -> Settings:
         if self.name == "csgd" and self.nodes != 1:
             raise ValueError(f"csgd is centralised, so nodes must be 1, found {self.nodes}; or take asgd")
-        if isinstance(self.learning_rate, EpochRate) and self.learning_rate.clock == "own":
+        if isinstance(self.learning_rate, rates.EpochRate) and self.learning_rate.clock == "own":
             raise ValueError(
                 f"learning_rate.clock: the server of {self.name} counts the updates of all edges, which is global, "
                 "found own; leave it out"
@@ -333,12 +326,8 @@ class ServerNode(ModelServer):
             yield from super().answer(edge, request)
             del s.queue[edge]
 
-    @on(Push)
-    def pushed(self, sender: str, push: Push, now: float) -> Effects:
+    def came(self, sender: str, push: Push, stale: int) -> Effects:
         s = self.state
-        self.checked(sender, push)
-        if s.finished:
-            return  # it has been told
         s.working.pop(sender, None)
         s.held[sender] = (push.request, push.version, push.update)
         yield from self.go_on()
@@ -502,13 +491,8 @@ def count(nodes: Mapping[str, Node]) -> int:
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Report on how stale gradients were, and what became of them."""
     state = nodes[SERVER].state
-    return {
-        "updates_applied": state.t,
-        "updates_dropped": state.dropped,
-        "staleness_mean": state.staleness_sum / state.t if state.t else 0.0,
-        "staleness_max": state.staleness_most,
-        "last_clip": bound_of(state.log_clip),
-    }
+    made = {"updates_applied": state.t, "updates_dropped": state.dropped}
+    return {**made, **state.staleness(state.t), "last_clip": bound_of(state.log_clip)}
 
 
 # Privacy claims of MAPA: Remark 4 and the composition that follows it.
@@ -603,13 +587,8 @@ def claims(problem: Problem[Any], plan: Plan) -> list[Claim]:
 
 def small_runs(settings: Any) -> SmallRuns:
     """Few edges, or the one of `csgd`."""
-    several = (
-        {"nodes": 3, "updates_per_node": 3},
-        {"nodes": 5, "updates_per_node": 2},
-        {"nodes": 4, "updates_per_node": 3, "stop": {"updates": 5}},
-    )
-    alone = ({"nodes": 1, "updates_per_node": 4},)
-    return SmallRuns(alone if settings.name == "csgd" else several, fitting={"batch_size": 4})
+    sizes = ({"nodes": 1, "updates_per_node": 4},) if settings.name == "csgd" else parts.SMALL
+    return SmallRuns(sizes, fitting={"batch_size": 4})
 
 
 # That the server's model is the sum of its steps is tested against a reference.

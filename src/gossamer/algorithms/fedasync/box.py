@@ -190,11 +190,7 @@ def plan(problem: Problem[Settings]) -> Plan:
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Steps of the server, each with one model, and how stale models were."""
     state = nodes[SERVER].state
-    return {
-        "steps": state.t,
-        "staleness_mean": state.staleness_sum / state.t if state.t else 0.0,
-        "staleness_max": state.staleness_most,
-    }
+    return {"steps": state.t, **state.staleness(state.t)}
 
 
 # That the server's model is a mixture of what came is tested against a reference.
@@ -211,13 +207,6 @@ ALGORITHM = Algorithm(
     workload=workload,
     figures=Figures(count=parts.count, staleness=parts.staleness, report=report, advice=parts.advice),
     grows=True,
-    small_runs=lambda settings: SmallRuns(
-        (
-            {"nodes": 3, "updates_per_node": 3},
-            {"nodes": 5, "updates_per_node": 2},
-            {"nodes": 4, "updates_per_node": 3, "stop": {"updates": 5}},
-        ),
-        fitting=parts.fitting(settings),
-    ),
+    small_runs=lambda settings: SmallRuns(parts.SMALL, fitting=parts.fitting(settings)),
     clips=Clips(laws=parts.LAWS),
 )

@@ -45,17 +45,8 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.algorithms.clients import parts
+from gossamer.algorithms.clients import parts, planning
 from gossamer.algorithms.clients.client import SERVER, Leave, Push
-from gossamer.algorithms.clients.planning import (
-    MaskedRounds,
-    Participation,
-    participation_in_updates,
-    plan_clients,
-    plan_masked,
-    stop_of,
-)
-from gossamer.algorithms.clients.planning import check as check_clients
 from gossamer.algorithms.clients.server import CohortServer, CohortState, sum_query
 from gossamer.algorithms.clients.settings import workload
 from gossamer.algorithms.context import Context
@@ -227,13 +218,9 @@ class RoundServer(CohortServer):
             for client in sorted(self.awaited & self.state.waiting.keys()):
                 yield self.give(client)
 
-    @on(Push)
-    def pushed(self, sender: str, push: Push, now: float) -> Effects:
+    def came(self, sender: str, push: Push, stale: int) -> Effects:
         """Line 3; what comes after its round is left out."""
         s = self.state
-        stale = self.checked(sender, push)
-        if s.finished:
-            return  # it has been told
         if stale == 0 and s.cohort is not None and sender in s.cohort and sender not in s.updates:
             s.updates[sender] = push.update
         yield from self.answer(sender, push.request)
@@ -317,34 +304,38 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
 
 def check(settings: Settings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
-    yield from check_clients(settings, spec)
+    yield from planning.check(settings, spec)
     yield from check_followed(settings, spec)
     if settings.secret and spec.private:
         yield from shown(spec, settings.timeout)
 
 
-def participation_in_rounds(problem: Problem[Settings]) -> Participation:
+def participation_in_rounds(problem: Problem[Settings]) -> planning.Participation:
     """Return the rounds that clients are asked in, known before the run, or all rounds where that is secret."""
     settings, names = problem.settings, problem.names
     if settings.secret:
-        return Participation(dict.fromkeys(names, settings.rounds), settings.rounds, settings.sampling, len(names))
+        return planning.Participation(
+            dict.fromkeys(names, settings.rounds), settings.rounds, settings.sampling, len(names)
+        )
     draw = public_cohorts(settings, problem.seed, names)
     rounds = Counter(name for round in range(settings.rounds) for name in draw(round))
     most = {name: rounds[name] for name in names}
-    return participation_in_updates(problem, most, settings.rounds, settings.drawn)
+    return planning.participation_in_updates(problem, most, settings.rounds, settings.drawn)
 
 
-def masked_rounds(settings: Settings, seed: int, names: tuple[str, ...]) -> MaskedRounds:
+def masked_rounds(settings: Settings, seed: int, names: tuple[str, ...]) -> planning.MaskedRounds:
     """The rounds of clients that mask."""
-    return MaskedRounds(public_cohorts(settings, seed, names), settings.drawn, settings.rounds, settings.waiting)
+    return planning.MaskedRounds(
+        public_cohorts(settings, seed, names), settings.drawn, settings.rounds, settings.waiting
+    )
 
 
 def plan(problem: Problem[Settings]) -> Plan:
     """The plan of clients in the rounds that they are asked in."""
-    stop = stop_of(problem.spec)
+    stop = planning.stop_of(problem.spec)
     if problem.settings.masking is not None:
-        return plan_masked(problem, masked_rounds(problem.settings, problem.seed, problem.names), stop)
-    return plan_clients(problem, participation_in_rounds(problem), stop)
+        return planning.plan_masked(problem, masked_rounds(problem.settings, problem.seed, problem.names), stop)
+    return planning.plan_clients(problem, participation_in_rounds(problem), stop)
 
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
@@ -359,19 +350,13 @@ def small_runs(settings: Settings) -> SmallRuns:
     """Runs for simulated faults; nobody is cut off where that would show a secret cohort."""
     fitting = parts.fitting(settings)
     if settings.masking is not None:
-        masked = (
-            {"nodes": 4, "rounds": 2, "clients_per_round": None},
-            {"nodes": 5, "rounds": 2, "clients_per_round": 3},
-        )
-        return parts.masked_runs(settings, fitting, masked)
+        sizes = [{"nodes": nodes, "rounds": 2, "clients_per_round": drawn} for nodes, drawn in ((4, None), (5, 3))]
+        return parts.masked_runs(settings, fitting, sizes)
     over = None if settings.over_selection is None else 1.5
     waits = settings.cohorts == "secret"
-    sizes = (
-        {"nodes": 3, "rounds": 3, "clients_per_round": 2 if over or waits else None},
-        {"nodes": 5, "rounds": 3, "clients_per_round": 2},
-        {"nodes": 4, "rounds": 4, "clients_per_round": 2},
-    )
-    return SmallRuns(sizes, {**fitting, "over_selection": over}, parts.asks(settings), waits=waits)
+    some = ((3, 3, 2 if over or waits else None), (5, 3, 2), (4, 4, 2))
+    sizes = [{"nodes": nodes, "rounds": rounds, "clients_per_round": drawn} for nodes, rounds, drawn in some]
+    return SmallRuns(tuple(sizes), {**fitting, "over_selection": over}, parts.asks(settings), waits=waits)
 
 
 ALGORITHM = Algorithm(

@@ -57,17 +57,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from pydantic import Field, PositiveFloat
 
-from gossamer.algorithms.clients import parts
+from gossamer.algorithms.clients import parts, planning
 from gossamer.algorithms.clients.client import SERVER, Leave, Push
-from gossamer.algorithms.clients.planning import (
-    MaskedRounds,
-    participation_by_quota,
-    participation_in_sums,
-    plan_clients,
-    plan_masked,
-    stop_of,
-)
-from gossamer.algorithms.clients.planning import check as check_clients
 from gossamer.algorithms.clients.server import AtOnceServer, ClientServer, ServerState, Waiting, sum_query
 from gossamer.algorithms.clients.settings import ClientSettings, workload
 from gossamer.algorithms.context import Context
@@ -266,11 +257,6 @@ class BufferServer(AtOnceServer):
         self.empty: Model = 0.0 * context.initial
         super().__init__(BufferState(x=context.initial, total=self.empty), context, settings)
 
-    @property
-    def updates(self) -> int:
-        """Updates that were put into the buffer."""
-        return self.state.taken
-
     def take(self, update: Any, stale: int) -> None:
         """Lines 2 and 3."""
         s = self.state
@@ -339,11 +325,6 @@ class TrustedServer(ClientServer):
         self.query = sum_query(context, settings.buffer)
 
     @property
-    def updates(self) -> int:
-        """Updates that were put into sums."""
-        return self.state.summed
-
-    @property
     def rounds_made(self) -> Rounds | None:
         """Sums, of as many as there can be of all clients' updates."""
         most = [] if self.last is None else [self.last]
@@ -357,13 +338,9 @@ class TrustedServer(ClientServer):
         yield from super().resume(event, now)
         yield from self.go_on()
 
-    @on(Push)
-    def pushed(self, sender: str, push: Push, now: float) -> Effects:
+    def came(self, sender: str, push: Push, stale: int) -> Effects:
         """Keep an update until the data side is handed K."""
         s = self.state
-        self.checked(sender, push)
-        if s.finished:
-            return  # it has been told
         assert isinstance(push.update, Confined)
         if sum(client == sender for client, _, _ in s.held) < self.room(sender):
             s.held.append((sender, push.version, push.update))
@@ -466,19 +443,19 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
 
 def masked_rounds(
     settings: Settings, seed: int, names: tuple[str, ...], quotas: Mapping[str, int] | None, updates: int | None
-) -> MaskedRounds:
+) -> planning.MaskedRounds:
     """The buffers of clients that mask: ``updates`` of them, or as many as the clients' ``quotas`` allow."""
     if quotas is None:  # a client may be in each; there is neither where nodes are built to be looked at alone
         quotas = dict.fromkeys(names, updates or 1)
     turns = draw_turns(Stream(seed, settings.name, "cohorts"), quotas, settings.buffer, updates)
     waiting = Waiting(settings.timeout, settings.patience, skips=False, asks=settings.timeout is None)
-    return MaskedRounds(turns, settings.buffer, len(turns.drawn), waiting, settings.buffer)
+    return planning.MaskedRounds(turns, settings.buffer, len(turns.drawn), waiting, settings.buffer)
 
 
 def check(settings: Settings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
-    yield from check_clients(settings, spec)
-    stop = stop_of(spec)
+    yield from planning.check(settings, spec)
+    stop = planning.stop_of(spec)
     if settings.masking is not None and not (settings.updates_per_node or stop.epochs or stop.updates):
         yield (
             "algorithm.masking: who masks with whom is drawn before the run, which needs a number of sums; give "
@@ -488,13 +465,15 @@ def check(settings: Settings, spec: Spec) -> Iterator[str]:
 
 def plan(problem: Problem[Settings]) -> Plan:
     """The plan of clients that go on until their quota, or the end of the run."""
-    settings, stop = problem.settings, stop_of(problem.spec)
+    settings, stop = problem.settings, planning.stop_of(problem.spec)
     if settings.masking is not None:
         quotas = quotas_of(problem, stop)
-        return plan_masked(problem, masked_rounds(settings, problem.seed, problem.names, quotas, stop.updates), stop)
+        return planning.plan_masked(
+            problem, masked_rounds(settings, problem.seed, problem.names, quotas, stop.updates), stop
+        )
     if settings.curated:
-        return plan_clients(problem, participation_in_sums(problem, stop, settings.buffer), stop)
-    return plan_clients(problem, participation_by_quota(problem, stop), stop)
+        return planning.plan_clients(problem, planning.participation_in_sums(problem, stop, settings.buffer), stop)
+    return planning.plan_clients(problem, planning.participation_by_quota(problem, stop), stop)
 
 
 def advice(settings: Settings, context: Context, updates: int) -> list[str]:
@@ -519,19 +498,13 @@ def advice(settings: Settings, context: Context, updates: int) -> list[str]:
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Steps of the server, and how stale updates were; or how many sums of masked ones there were too few for."""
-    server: Any = nodes[SERVER]
+    server = nodes[SERVER]
     state = server.state
-    if hasattr(state, "sums_out_of_range"):
-        return {"steps": state.taken, "updates_taken": state.summed, **parts.sums_counted(server)}
-    updates = server.updates
-    left = {"clients_left_over": state.able or 0} if isinstance(server, TrustedServer) else {}
-    return {
-        "steps": state.t,
-        "updates_taken": updates,
-        **left,
-        "staleness_mean": state.staleness_sum / updates if updates else 0.0,
-        "staleness_max": state.staleness_most,
-    }
+    if masked := parts.sums_counted(server):
+        return {"steps": state.taken, "updates_taken": state.summed, **masked}
+    trusted = isinstance(server, TrustedServer)
+    updates, left = (state.summed, {"clients_left_over": state.able or 0}) if trusted else (state.taken, {})
+    return {"steps": state.t, "updates_taken": updates, **left, **state.staleness(updates)}
 
 
 def small_runs(settings: Settings) -> SmallRuns:

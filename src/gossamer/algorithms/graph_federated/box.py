@@ -40,18 +40,10 @@ import numpy as np
 
 from gossamer.algorithms.command import imported_when_used
 from gossamer.algorithms.context import Context, mean
-from gossamer.algorithms.graph_federated.agent import AgentNode, Combine
 from gossamer.algorithms.graph_federated.claims import gfl_claims
+from gossamer.algorithms.graph_federated.nodes import AgentNode, Combine, Reach, ServerNode, Weights
 from gossamer.algorithms.graph_federated.planning import plan_units
-from gossamer.algorithms.graph_federated.server import Reach, ServerNode, Weights
-from gossamer.algorithms.graph_federated.settings import (
-    Sampling,
-    check,
-    combination,
-    local_queries,
-    units_of,
-    workload,
-)
+from gossamer.algorithms.graph_federated.settings import Sampling, check, combination, local_queries, units_of, workload
 from gossamer.algorithms.graph_federated.settings import Settings as Settings
 from gossamer.algorithms.graph_federated.settings import servers as servers
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms

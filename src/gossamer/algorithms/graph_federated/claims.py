@@ -123,7 +123,7 @@ def gfl_claims(
 # | nu, delta | ``strong_convexity`` of each agent's risk, ``smoothness`` of the loss of every example |
 # | mean of |grad Q(w^o)|^2 | ``gradient_square``, over examples |
 # | iota_2 | ``mixing``: largest absolute eigenvalue of A less 1 1'/P |
-# | sigma_g^2, E |g|^2 | ``message_noise``, ``centroid_noise``: see `noise_squares` |
+# | sigma_g^2 | ``message_noise``, of homomorphic noise, for which E |g|^2 is 0: see `homomorphic_noise` |
 #
 # All units have the best model w^o in common. With alpha = sqrt(1 - 2 nu mu + delta^2 mu^2) the recursions are, of x a
 # unit's own error, D the disagreement and c the centroid's error,
@@ -160,7 +160,6 @@ class Constants:
     agents_sampled: int
     mixing: float
     message_noise: float
-    centroid_noise: float = 0.0
 
     def __post_init__(self) -> None:
         require_positive(
@@ -210,7 +209,6 @@ def next_bounds(of: Constants, centroid: float, individual: float, disagreement:
         [
             (alpha + 2 * beta * mu2) * centroid  # beta_s^2 = 2 beta_(s,p)^2, eq. 29
             + noise
-            + of.centroid_noise
             + mu2 * (of.smoothness**2 / (root * (1 - root)) + 2 * beta) * disagreement,
             (alpha + beta * mu2) * individual + noise + of.message_noise,
             iota * disagreement
@@ -235,8 +233,8 @@ def limits(of: Constants) -> dict[str, float]:
     return dict(zip(ERRORS, found.tolist(), strict=True))
 
 
-def noise_squares(mixing: Matrix, variance: float, size: int, noise: str) -> tuple[float, float]:
-    """(sigma_g^2, E |g|^2): of a unit's combination, bounded as in eq. 62, and of the centroid, eq. 23.
+def homomorphic_noise(mixing: Matrix, variance: float, size: int) -> float:
+    """sigma_g^2 of a unit's combination, bounded as in eq. 62; homomorphic noise leaves the centroid alone, eq. 23.
 
     Parameters
     ----------
@@ -246,14 +244,7 @@ def noise_squares(mixing: Matrix, variance: float, size: int, noise: str) -> tup
         Variance of a coordinate of the noise on a message.
     size : int
         d, coordinates of the model.
-    noise : {"random", "random_own_term", "homomorphic"}
-        Scheme of the noise, as in the settings. Noise of agents is not in it.
     """
-    dense = np.asarray(mixing if isinstance(mixing, np.ndarray) else mixing.toarray(), np.float64)
-    own, total = np.diagonal(dense), size * variance
-    if noise == "homomorphic":
-        # sum_m a_pm E |g_pm|^2 = (1-a) + a ((1-a)/a)^2, in units of the message's.
-        return total * float(((1 - own) / own).max()), 0.0
-    kept = 1.0 if noise == "random_own_term" else 0.0
-    squares = float(np.square(dense).sum() - (1 - kept) * np.square(own).sum())
-    return total * float((1 - (1 - kept) * own).max()), total * squares / len(dense) ** 2
+    own = np.asarray(mixing.diagonal(), np.float64)
+    # sum_m a_pm E |g_pm|^2 = (1-a) + a ((1-a)/a)^2, in units of the message's.
+    return size * variance * float(((1 - own) / own).max())

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Option, Table
-from gossamer.algorithms.graph_federated.claims import Constants, limits, noise_squares, theorem2_product
+from gossamer.algorithms.graph_federated.claims import Constants, homomorphic_noise, limits, theorem2_product
 from gossamer.algorithms.graph_federated.guarantees import graph_guarantees
 from gossamer.algorithms.graph_federated.noise import Measure, NoiseChoice, NoiseProblem, plan_noise
 from gossamer.bounded import read_text
@@ -106,7 +106,6 @@ def _claimed(options: Options, choices: Sequence[NoiseChoice], mixing: Matrix) -
             "--gradient-square, --agents-sampled and --gradient-at hidden; give all of them, or none of the first three"
         )
     (independent,) = (one.noise for one in choices if one.noise.factorisation.temporal is Temporal.INDEPENDENT)
-    message, centroid = noise_squares(mixing, independent.standard_deviation**2, options.size, "homomorphic")
     return limits(
         Constants(
             step=options.step,
@@ -115,8 +114,7 @@ def _claimed(options: Options, choices: Sequence[NoiseChoice], mixing: Matrix) -
             gradient_square=gradient,
             agents_sampled=options.agents_sampled,
             mixing=rho(mixing),
-            message_noise=message,
-            centroid_noise=centroid,
+            message_noise=homomorphic_noise(mixing, independent.standard_deviation**2, options.size),
         )
     )
 

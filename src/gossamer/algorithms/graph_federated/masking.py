@@ -9,8 +9,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gossamer.algorithms.graph_federated.agent import AgentNode, AgentState, Assignment, Contribution, Declined
-from gossamer.algorithms.graph_federated.server import ServerNode, ServerState
+from gossamer.algorithms.graph_federated import nodes
 from gossamer.algorithms.graph_federated.settings import Settings
 from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMember, SumState
 from gossamer.errors import PeerError
@@ -39,7 +38,7 @@ def unit_of(
 
 
 @dataclass
-class MaskingServerState(SumState, ServerState):
+class MaskingServerState(SumState, nodes.ServerState):
     """State of a server that masks.
 
     Attributes
@@ -51,10 +50,10 @@ class MaskingServerState(SumState, ServerState):
     sums_refused: int = 0
 
 
-class MaskingServerNode(MaskedRound, ServerNode):
+class MaskingServerNode(MaskedRound, nodes.ServerNode):
     """Server p; ``unit`` says how its agents mask."""
 
-    State: ClassVar[type[ServerState]] = MaskingServerState
+    State: ClassVar[type[nodes.ServerState]] = MaskingServerState
     state: MaskingServerState
 
     def __init__(self, *arguments: Any, unit: SecureUnit, **options: Any) -> None:
@@ -86,8 +85,8 @@ class MaskingServerNode(MaskedRound, ServerNode):
         s.asked, s.sum = {}, start_sum(self.unit.group, s.round, blank=isinstance(s.m.values, Blank))
         yield from super().gather(agents)
 
-    @on(Contribution)
-    def contributed(self, sender: str, contribution: Contribution, now: float) -> Effects:
+    @on(nodes.Contribution)
+    def contributed(self, sender: str, contribution: nodes.Contribution, now: float) -> Effects:
         raise PeerError(f"{sender} sends an update without masks")
 
     def back(self, agent: str) -> Effects:
@@ -106,14 +105,14 @@ class MaskingServerNode(MaskedRound, ServerNode):
 
 
 @dataclass
-class MaskingAgentState(MemberState, AgentState):
+class MaskingAgentState(MemberState, nodes.AgentState):
     """State of an agent that masks."""
 
 
-class MaskingAgentNode(RoundMember, AgentNode):
+class MaskingAgentNode(RoundMember, nodes.AgentNode):
     """One agent k; its update goes from its data side to the server under masks, and is never in its own state."""
 
-    State: ClassVar[type[AgentState]] = MaskingAgentState
+    State: ClassVar[type[nodes.AgentState]] = MaskingAgentState
     state: MaskingAgentState
 
     def __init__(self, *arguments: Any, unit: SecureUnit, **options: Any) -> None:
@@ -125,11 +124,11 @@ class MaskingAgentNode(RoundMember, AgentNode):
         """The newest round that it was asked about."""
         return self.state.round
 
-    @on(Assignment)
-    def assigned(self, sender: str, assignment: Assignment, now: float) -> Effects:
+    @on(nodes.Assignment)
+    def assigned(self, sender: str, assignment: nodes.Assignment, now: float) -> Effects:
         if assignment.round > self.state.round:
             self.enter()
         yield from super().assigned(sender, assignment, now)
 
     def declines(self) -> Effects:
-        yield Send(self.server, Declined())
+        yield Send(self.server, nodes.Declined())

@@ -55,15 +55,9 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, TopologyError
 from gossamer.privacy.accounting.gaussian_dp import gaussian_mu
+from gossamer.privacy.streams import graph_bounds
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, Temporal
-from gossamer.privacy.streams.graph_bounds import (
-    GradientAt,
-    Noise,
-    RandomNoise,
-    UpdateBound,
-    gaussian_mu_of,
-    laplace_epsilon_of,
-)
+from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound
 from gossamer.topology.mixing import Matrix, check_connected, rho
 
 
@@ -325,7 +319,9 @@ def least_noise(noise: N, problem: NoiseProblem) -> N:
 def privacy_loss(noise: Noise, update: UpdateBound, size: int) -> float:
     """mu_G of Gaussian noise; the epsilon of Laplace noise in ``size`` coordinates."""
     gaussian = noise.law is NoiseLaw.GAUSSIAN
-    return gaussian_mu_of(noise, update) if gaussian else laplace_epsilon_of(noise, update, size)
+    return (
+        graph_bounds.gaussian_mu_of(noise, update) if gaussian else graph_bounds.laplace_epsilon_of(noise, update, size)
+    )
 
 
 def _choice(problem: NoiseProblem, factorisation: Factorisation) -> NoiseChoice:

@@ -20,23 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gossamer.algorithms.graph_federated.guarantees import (
-    UNITS,
-    Masks,
-    graph_guarantees,
-    no_guarantees,
-    proved_epsilon,
-)
-from gossamer.algorithms.graph_federated.noise import (
-    Measure,
-    NoiseProblem,
-    least_noise,
-    links_of,
-    measured,
-    model_noise,
-    plan_noise,
-    privacy_loss,
-)
+from gossamer.algorithms.graph_federated import noise as noises
+from gossamer.algorithms.graph_federated.guarantees import UNITS, Masks, graph_guarantees, no_guarantees, proved_epsilon
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, combination, local_queries, units_of
 from gossamer.algorithms.plan import Plan, Words
 from gossamer.algorithms.problem import Problem
@@ -45,16 +30,10 @@ from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, counted
 from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarantee, remarked
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
+from gossamer.privacy.streams import graph_bounds
 from gossamer.privacy.streams.agent_noise import own_server_guarantee
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, StreamKind, Temporal
-from gossamer.privacy.streams.graph_bounds import (
-    GradientAt,
-    ModelLengths,
-    Noise,
-    RandomNoise,
-    UpdateBound,
-    model_lengths,
-)
+from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, Stream
 
@@ -107,7 +86,7 @@ class UnitTerms:
         noise, bound, size = self.noise, self.bound, self.stream.size
         proved: dict[str, float] = {}
         if noise is not None and bound is not None:
-            proved = {"mu" if noise.law is NoiseLaw.GAUSSIAN else "epsilon": privacy_loss(noise, bound, size)}
+            proved = {"mu" if noise.law is NoiseLaw.GAUSSIAN else "epsilon": noises.privacy_loss(noise, bound, size)}
         return Stream(
             self.stream.noise,
             self.stream.records,
@@ -235,24 +214,24 @@ def planned_noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -
     deviation = spec.privacy.standard_deviation
     if deviation is not None:
         if settings.random:
-            return RandomNoise(settings.rounds, deviation, links_of(matrix), law)
+            return RandomNoise(settings.rounds, deviation, noises.links_of(matrix), law)
         return CorrelatedNoise(_factorisation(settings, Temporal.INDEPENDENT), deviation, law)
     assert spec.budget is not None  # the spec checks it
     assert isinstance(spec.budget.epsilon, float)
-    wanted = NoiseProblem(
+    wanted = noises.NoiseProblem(
         spec.budget.epsilon,
         spec.budget.delta,
         settings.rounds,
         _bound(settings, clip, min(settings.sampled)),
         problem.size,
         matrix,
-        measure=Measure.MEAN,
+        measure=noises.Measure.MEAN,
         law=law,
     )
     if settings.random:
-        return least_noise(RandomNoise(settings.rounds, 1.0, links_of(matrix), law), wanted)
+        return noises.least_noise(RandomNoise(settings.rounds, 1.0, noises.links_of(matrix), law), wanted)
     among = None if settings.temporal is None else (_factorisation(settings, Temporal(settings.temporal)),)
-    return plan_noise(wanted, among)[0].noise
+    return noises.plan_noise(wanted, among)[0].noise
 
 
 def _factorisation(settings: Settings, default: Temporal) -> Factorisation:
@@ -304,22 +283,17 @@ def _guarantees(problem: Problem[Settings], noise: Noise | None, clip: float) ->
         found["own_server"] = own_server(problem, clip)
         if settings.gradient_at == "hidden":  # the server's own state has that noise, too
             found["own_agents"] = found["own_server"]
+    for observer, guarantee in found.items():
+        if math.isfinite(guarantee.epsilon):
+            more = (*guarantee.assumptions, *_of_persons(problem, guarantee), *RUN_ASSUMPTIONS)
+            found[observer] = replace(guarantee, assumptions=more)
     examples = min(problem.shard_sizes.values())
-    return {
-        observer: remarked(_of_a_run(guarantee, _of_persons(problem, guarantee)), examples)
-        for observer, guarantee in found.items()
-    }
-
-
-def _of_a_run(guarantee: Guarantee, more: tuple[str, ...]) -> Guarantee:
-    if not math.isfinite(guarantee.epsilon):
-        return guarantee
-    return replace(guarantee, assumptions=(*guarantee.assumptions, *more, *RUN_ASSUMPTIONS))
+    return {observer: remarked(guarantee, examples) for observer, guarantee in found.items()}
 
 
 def _of_persons(problem: Problem[Settings], guarantee: Guarantee) -> tuple[str, ...]:
     """Lines on what a guarantee for agents or units says of persons, where the budget asks."""
-    if not (asked(problem.spec) and math.isfinite(guarantee.epsilon)):
+    if not asked(problem.spec):
         return ()
     # Where an agent's own noise counts, another agent of its unit is another place.
     holdings, hidden = problem.holdings, guarantee.unit == UNITS[GradientAt.HIDDEN]
@@ -338,13 +312,13 @@ def _of_persons(problem: Problem[Settings], guarantee: Guarantee) -> tuple[str, 
 def expected_noise(problem: Problem[Settings], noise: Noise, matrix: FloatArray) -> dict[str, float]:
     """Expected effect of the noise alone on the models that gradients are taken at."""
     settings = problem.settings
-    caused = model_noise(noise, matrix, problem.size, _where(settings), own_term=settings.noises_own_term)
-    apart, centroid = measured(caused.disagreement), measured(caused.centroid)
+    caused = noises.model_noise(noise, matrix, problem.size, _where(settings), own_term=settings.noises_own_term)
+    apart, centroid = noises.measured(caused.disagreement), noises.measured(caused.centroid)
     return {
-        "disagreement": apart[Measure.MEAN],
-        "last_disagreement": apart[Measure.LAST],
-        "centroid": centroid[Measure.MEAN],
-        "last_centroid": centroid[Measure.LAST],
+        "disagreement": apart[noises.Measure.MEAN],
+        "last_disagreement": apart[noises.Measure.LAST],
+        "centroid": centroid[noises.Measure.MEAN],
+        "last_centroid": centroid[noises.Measure.LAST],
     }
 
 
@@ -439,7 +413,7 @@ def rounds_sampled(sampling: Sampling, rounds: int) -> dict[str, int]:
 
 def planned_lengths(
     problem: Problem[Settings], noise: Noise | None, clip: float
-) -> tuple[ModelLengths | None, tuple[str, ...]]:
+) -> tuple[graph_bounds.ModelLengths | None, tuple[str, ...]]:
     """Lengths that an honest run does not exceed, with the spec's radius if it has one; None where nothing is masked.
 
     Returns
@@ -456,7 +430,7 @@ def planned_lengths(
     if settings.masking.name != "secure":
         return None, ()
     start = float(np.linalg.norm(np.asarray(problem.initial.values, np.float64)))
-    proved = model_lengths(
+    proved = graph_bounds.model_lengths(
         start,
         settings.step_size * clip,
         settings.rounds,

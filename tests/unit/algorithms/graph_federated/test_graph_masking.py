@@ -13,7 +13,7 @@ from tests.reference.shuffled_unit import SERVER, ShuffledUnit
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.graph_federated import box as graph_federated
-from gossamer.algorithms.graph_federated.agent import Assignment, Contribution, Declined
+from gossamer.algorithms.graph_federated.nodes import Assignment, Contribution, Declined
 from gossamer.algorithms.graph_federated.settings import Masking, Settings
 from gossamer.algorithms.masked_round import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.errors import PeerError, SpecError, TooFewAgents

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gossamer.algorithms.graph_federated import box as graph_federated
-from gossamer.algorithms.graph_federated.agent import (
+from gossamer.algorithms.graph_federated.nodes import (
     AgentNode,
     Assignment,
     Average,
@@ -19,8 +19,10 @@ from gossamer.algorithms.graph_federated.agent import (
     Declined,
     Leaving,
     Over,
+    Reach,
+    ServerNode,
+    Weights,
 )
-from gossamer.algorithms.graph_federated.server import Reach, ServerNode, Weights
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, combination, drawn, units_of
 from gossamer.algorithms.nodes import Probe
 from gossamer.errors import PeerError, TopologyError

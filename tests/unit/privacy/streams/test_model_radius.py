@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gossamer.algorithms.graph_federated.agent import Assignment
+from gossamer.algorithms.graph_federated.nodes import Assignment
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Sources, nodes_of, prepare, sides_of
