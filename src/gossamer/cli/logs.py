@@ -265,9 +265,9 @@ def live(door: Door | None, folders: Sequence[Path], tell: Callable[[str], objec
     if door is None:
         yield
         return
-    from gossamer.report.serving import Shown, served_beside
+    from gossamer.report.serving import ShownFolders, served_beside
 
-    with served_beside(Shown(folders, page_of, time.time_ns()), door) as address:
+    with served_beside(ShownFolders(folders, page_of, time.time_ns()), door) as address:
         tell(address)
         yield
 

@@ -90,7 +90,7 @@ _LEAST = 40
 
 
 @dataclass(frozen=True)
-class RunSeries:
+class CurveSeries:
     """Values of one figure over one axis, for one run or for runs that differ in their seed alone.
 
     Attributes
@@ -122,7 +122,7 @@ class RunSeries:
         ]
 
 
-def series_of(records: Sequence[RunRecord], figure: str, axis: str) -> list[RunSeries]:
+def series_of(records: Sequence[RunRecord], figure: str, axis: str) -> list[CurveSeries]:
     """Return the series of a figure over an axis, one for each setting in which it is known."""
     known: defaultdict[str, list[tuple[FloatArray, FloatArray]]] = defaultdict(list)
     for record in records:
@@ -134,13 +134,13 @@ def series_of(records: Sequence[RunRecord], figure: str, axis: str) -> list[RunS
     return [_over_seeds(setting, runs, most) for setting, runs in known.items()]
 
 
-def _over_seeds(setting: str, runs: Sequence[tuple[FloatArray, FloatArray]], most: int) -> RunSeries:
+def _over_seeds(setting: str, runs: Sequence[tuple[FloatArray, FloatArray]], most: int) -> CurveSeries:
     # A run that is over keeps nothing, so the band ends where the first of them does.
     end = min(at[-1] for at, _ in runs)
     everywhere = np.unique(np.concatenate([at[at <= end] for at, _ in runs]))
     grid = everywhere if everywhere.size <= most else np.linspace(everywhere[0], end, most)
     values = np.stack([_held(at, value, grid) for at, value in runs])
-    return RunSeries(setting, len(runs), grid, np.median(values, axis=0), values.min(axis=0), values.max(axis=0))
+    return CurveSeries(setting, len(runs), grid, np.median(values, axis=0), values.min(axis=0), values.max(axis=0))
 
 
 def _held(at: FloatArray, values: FloatArray, grid: FloatArray) -> FloatArray:
@@ -286,7 +286,7 @@ def axes_of(figures: Sequence[Figure]) -> list[str]:
     return [name for name in AXES.values() if name in known]
 
 
-def _figure(curve: Curve, found: Mapping[str, Sequence[RunSeries]]) -> Figure:
+def _figure(curve: Curve, found: Mapping[str, Sequence[CurveSeries]]) -> Figure:
     alt = altair()
     rows = [row for axis, series in found.items() for one in series for row in one.rows(AXES[axis])]
     settings = list(dict.fromkeys(row["setting"] for row in rows))
@@ -329,7 +329,7 @@ def _figure(curve: Curve, found: Mapping[str, Sequence[RunSeries]]) -> Figure:
     return Figure(curve.column.replace("_", "-"), curve.title, _words(curve, found), curve.shown, spec, rows)
 
 
-def _words(curve: Curve, found: Mapping[str, Sequence[RunSeries]]) -> str:
+def _words(curve: Curve, found: Mapping[str, Sequence[CurveSeries]]) -> str:
     """First and last values, for whoever cannot see the chart."""
     axis, series = next((AXES[axis], series) for axis, series in found.items() if series)
     said = [_said(curve, one, axis) for one in series[:_SAID]]
@@ -337,7 +337,7 @@ def _words(curve: Curve, found: Mapping[str, Sequence[RunSeries]]) -> str:
     return f"{curve.title} ({curve.unit}). {'; '.join([*said, *rest])}."
 
 
-def _said(curve: Curve, one: RunSeries, axis: str) -> str:
+def _said(curve: Curve, one: CurveSeries, axis: str) -> str:
     begins = f"{curve.say(one.middle[0])} at {one.at[0]:.6g} and " if len(one.at) > 1 else ""
     ends = f"{curve.say(one.middle[-1])} at {one.at[-1]:.6g} {axis}"
     between = f" (from {curve.say(one.low[-1])} to {curve.say(one.high[-1])} over {one.runs} seeds)"

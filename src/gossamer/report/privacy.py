@@ -49,7 +49,7 @@ _RUNS = 6
 _EVERYTHING = 100
 
 
-class Proved(NamedTuple):
+class ProvedOfRuns(NamedTuple):
     """Everything that is proved of runs.
 
     Attributes
@@ -82,7 +82,7 @@ def privacy(records: Sequence[RunRecord], public: bool) -> PageSection | None:
     return PageSection("privacy", "Privacy", [promise["figure"] for promise in promises], "privacy.html", values)
 
 
-def _promise(found: Proved, name: str, several: bool, public: bool) -> dict[str, Any]:
+def _promise(found: ProvedOfRuns, name: str, several: bool, public: bool) -> dict[str, Any]:
     """What the page says of a guarantee: whose it is where there is a choice, and all that is shown of it."""
     first, said = found.first, []
     if (other := first.would_be) is not None:
@@ -99,7 +99,7 @@ def _promise(found: Proved, name: str, several: bool, public: bool) -> dict[str,
     }
 
 
-def proved_of(records: Sequence[RunRecord]) -> list[Proved]:
+def proved_of(records: Sequence[RunRecord]) -> list[ProvedOfRuns]:
     """Return what is proved, once for all runs of which it is the same; nothing of runs that do not say it.
 
     Raises
@@ -107,13 +107,13 @@ def proved_of(records: Sequence[RunRecord]) -> list[Proved]:
     DataError
         If a card is damaged, or of another version.
     """
-    found: dict[str, Proved] = {}
+    found: dict[str, ProvedOfRuns] = {}
     for record in records:
         file = record.path / FILE
         if file.exists():
             card = read_guarantee_card(read_text(file, LARGEST), file)
             key = _same_for_all(card)
-            found[key] = Proved(card, [*(found[key].runs if key in found else ()), record])
+            found[key] = ProvedOfRuns(card, [*(found[key].runs if key in found else ()), record])
     return list(found.values())
 
 
@@ -163,7 +163,7 @@ def _guess(entry: GuaranteeEntry) -> str:
     return f"The best possible attacker is right at most {_times(entry.best_guess)} times in 100{mu}."
 
 
-def _facts(found: Proved) -> Iterator[tuple[str, str]]:
+def _facts(found: ProvedOfRuns) -> Iterator[tuple[str, str]]:
     entry = found.first
     if entry.epsilon is not None and entry.delta is not None and entry.best_guess is not None:
         yield "mu", "none: no Gaussian covers it" if entry.mu is None else rounded_up(entry.mu, 3)
@@ -227,7 +227,7 @@ class TradeOffCurve(NamedTuple):
     words: str
 
 
-def trade_off(found: Proved, name: str, *, public: bool = False) -> Figure:
+def trade_off(found: ProvedOfRuns, name: str, *, public: bool = False) -> Figure:
     """Return the figure of what is proved; with ``public``, without what audits measured."""
     audits = {} if public else _audits(found)
     measured, marks = [*_bounds(audits)], [*_attacks(audits)]
@@ -267,7 +267,7 @@ def _said(entry: GuaranteeEntry) -> str:
     return f"Proved: with 5 false alarms in 100, at least {math.floor(1000 * misses) / 10:g} misses in 100."
 
 
-def _claimed(found: Proved) -> Iterator[TradeOffCurve]:
+def _claimed(found: ProvedOfRuns) -> Iterator[TradeOffCurve]:
     """Curves of papers' claims whose conditions hold; a large epsilon lies along the axes."""
     claims = found.runs[0].summary["privacy"].get("claims") or []
     drawn = [one for one in claims if one.get("valid") is True and isinstance(one.get("epsilon"), int | float)]
@@ -281,7 +281,7 @@ def _claimed(found: Proved) -> Iterator[TradeOffCurve]:
 # Audits
 
 
-def _audits(found: Proved) -> Mapping[str, Any]:
+def _audits(found: ProvedOfRuns) -> Mapping[str, Any]:
     """Audits of the first run that has some."""
     for run in found.runs:
         audits = run.summary["privacy"].get("audits")

@@ -90,7 +90,7 @@ class Door:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownFolders:
     """Folders whose report is served.
 
     Attributes
@@ -134,7 +134,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, door: Door, shown: Shown) -> None:
+    def __init__(self, door: Door, shown: ShownFolders) -> None:
         super().__init__((_HOST, 0), _Request, bind_and_activate=False)
         self.socket.close()
         self.socket, self.token, self._shown = door.socket, door.token, shown
@@ -221,7 +221,7 @@ _ENDING = 5.0  # seconds for it to end
 
 
 @contextmanager
-def served_beside(shown: Shown, door: Door) -> Iterator[str]:
+def served_beside(shown: ShownFolders, door: Door) -> Iterator[str]:
     """Address at which a browser finds the report, until the block or this process ends."""
     address = door.address
     ours, theirs = Pipe()
@@ -242,7 +242,7 @@ def served_beside(shown: Shown, door: Door) -> Iterator[str]:
             process.join()
 
 
-def _serve(door: Door, shown: Shown, command: Connection) -> None:
+def _serve(door: Door, shown: ShownFolders, command: Connection) -> None:
     """Serve until the other end of ``command`` is closed, as it also is when that process is killed."""
     for number in (signal.SIGINT, signal.SIGTERM):  # a terminal's Ctrl-C is for the command, and this ends with it
         signal.signal(number, signal.SIG_IGN)

@@ -26,7 +26,7 @@ from tests.unit.report.test_records import folder
 from gossamer.cli.logs import page_of
 from gossamer.cli.main import main
 from gossamer.report import serving
-from gossamer.report.serving import Door, Server, Shown, served_beside
+from gossamer.report.serving import Door, Server, ShownFolders, served_beside
 
 pytest.importorskip("altair", reason="needs the extra report")
 
@@ -34,12 +34,12 @@ pytest.importorskip("altair", reason="needs the extra report")
 @contextmanager
 def served(there: Path, since: int = 0) -> Iterator[str]:
     """Address of a server in a thread of this process."""
-    with serving_here(Shown([there], page_of, since)) as address:
+    with serving_here(ShownFolders([there], page_of, since)) as address:
         yield address
 
 
 @contextmanager
-def serving_here(shown: Shown) -> Iterator[str]:
+def serving_here(shown: ShownFolders) -> Iterator[str]:
     """Address of a server of that in a thread of this process."""
     door = Door.opened()
     with Server(door, shown) as server:
@@ -156,7 +156,7 @@ def test_nothing_is_drawn_for_a_while_after_a_drawing(tmp_path: Path, monkeypatc
 
 
 def test_it_listens_on_the_loopback_address_and_ends_with_the_block(tmp_path: Path) -> None:
-    shown, before = Shown([tmp_path], page_of), {*multiprocessing.active_children()}
+    shown, before = ShownFolders([tmp_path], page_of), {*multiprocessing.active_children()}
     with served_beside(shown, Door.opened()) as address:
         assert urlsplit(address).hostname == "127.0.0.1"
         assert asked(address)[0] == 200  # the process has come up
@@ -170,9 +170,9 @@ def test_it_listens_on_the_loopback_address_and_ends_with_the_block(tmp_path: Pa
 def test_it_ends_with_the_process_that_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from gossamer.cli.logs import page_of\n"
-        "from gossamer.report.serving import served_beside; from gossamer.report.serving import Door, Shown\n"
+        "from gossamer.report.serving import served_beside; from gossamer.report.serving import Door, ShownFolders\n"
         "if __name__ == '__main__':\n"
-        "    with served_beside(Shown([Path(sys.argv[1])], page_of), Door.opened()) as address:\n"
+        "    with served_beside(ShownFolders([Path(sys.argv[1])], page_of), Door.opened()) as address:\n"
         "        print(address, flush=True); time.sleep(600)\n"
     )
     (tmp_path / "shows.py").write_text(code)
@@ -238,14 +238,14 @@ def test_a_port_in_use_is_refused_before_anything_is_begun(
 def test_a_port_can_be_chosen(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-    with served_beside(Shown([tmp_path], page_of), Door.opened(port)) as address:
+    with served_beside(ShownFolders([tmp_path], page_of), Door.opened(port)) as address:
         assert urlsplit(address).port == port
         assert asked(address)[0] == 200
 
 
 def test_a_page_that_fails_ends_nothing(tmp_path: Path) -> None:
     before = {*multiprocessing.active_children()}
-    with served_beside(Shown([tmp_path], page_of), Door.opened()) as address:
+    with served_beside(ShownFolders([tmp_path], page_of), Door.opened()) as address:
         (process,) = {*multiprocessing.active_children()} - before
         process.kill()
         process.join()
@@ -259,7 +259,7 @@ def test_a_party_is_shown_by_its_state_folder_once_there_is_one(
     """Of several those that have begun are shown, and what a node leaves half-written brings nothing down."""
     monkeypatch.setattr(serving, "_REST", 0.0)
     a, b = tmp_path / "a" / "state", tmp_path / "b" / "state"
-    with serving_here(Shown([a, b], page_of)) as address:
+    with serving_here(ShownFolders([a, b], page_of)) as address:
         path = urlsplit(address).path
         assert "Nothing has been written yet" in asked(address, f"{path}report")[1]
         state(a, ended=False, state="running")

@@ -61,10 +61,10 @@ def report_command(options: argparse.Namespace) -> int:
 
 
 def _serve(door: Door, options: argparse.Namespace) -> None:
-    from gossamer.report.serving import Server, Shown
+    from gossamer.report.serving import Server, ShownFolders
 
     say(f"the report, for you alone, until Ctrl-C: {door.address}")
-    with Server(door, Shown(options.results, partial(page_of, public=options.public))) as server:
+    with Server(door, ShownFolders(options.results, partial(page_of, public=options.public))) as server:
         try:
             server.serve_forever(0.1)
         except KeyboardInterrupt:
