@@ -28,8 +28,7 @@ from gossamer.errors import DataError, RunWarning, counted
 from gossamer.objectives.fit import class_figures, real_figures, warnings_of
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import unpack
-from gossamer.trained.card import FILE, Card, read_model
-from gossamer.trained.rebuilding import rebuilt
+from gossamer.trained.card import FILE, Card, read_model, rebuilt
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from gossamer.attacks.membership import auc, membership, roc
+from gossamer.attacks.audit import auc, membership, roc
 from gossamer.data.examples import Split
 from gossamer.errors import DataError
 from gossamer.objectives.linear.model import LinearModel

@@ -25,10 +25,10 @@ from gossamer.attacks.audit import (
     best_guesses,
     check_level,
     epsilon_one_run,
+    membership,
     rejects,
 )
 from gossamer.attacks.canaries import Canaries, Sum, choose_canaries, correct_guesses, plant
-from gossamer.attacks.membership import membership
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation.planning import plan_run

@@ -26,8 +26,7 @@ from gossamer.objectives.asked import Training
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream
 from gossamer.sides.client import shuffled
-from gossamer.trained.card import Card
-from gossamer.trained.rebuilding import describe
+from gossamer.trained.card import Card, describe
 
 if TYPE_CHECKING:
     from gossamer.runtimes.shards import Observed
