@@ -292,6 +292,9 @@ def _report(result: Result, words: Words, repeated: Path | None) -> str:
         (f"{name} ({owners[name]})" if name in owners else name, str(entry["releases"]), epsilon(entry["epsilon"]))
         for name, entry in nodes.items()
     ]
+    again = ""
+    if repeated is not None:
+        again = f"{wrapped(f'This is {repeated} again, with its noise: the same run, and no second release.')}\n\n"
     return (
         f"\n{summary['algorithm']}: {words.parties(summary['nodes'])} made {counted(summary['updates'], words.made)} "
         f"and sent {counted(summary['messages'], 'message')} in {summary['virtual_seconds']:g} virtual seconds "
@@ -301,7 +304,7 @@ def _report(result: Result, words: Words, repeated: Path | None) -> str:
         f"{node_table((words.party, 'releases', 'epsilon planned'), rows)}{below(words)}\n\n"
         f"{guarantees(result.guarantee, result.guarantees)}\n\n"
         f"{_claims(summary['privacy']['claims'])}"
-        f"{'' if repeated is None else _same_run(repeated)}"
+        f"{again}"
         f"Results: {result.folder}\n"
         f"Next: gossamer report {shlex.quote(str(result.folder))}"
     )
@@ -326,10 +329,6 @@ _PERSONAL = {
     "own_classes_test_accuracy": "accuracy as own classes are mixed",
     "test_loss": "loss",
 }
-
-
-def _same_run(repeated: Path) -> str:
-    return f"{wrapped(f'This is {repeated} again, with its noise: the same run, and no second release.')}\n\n"
 
 
 def _claims(claims: list[dict[str, Any]]) -> str:

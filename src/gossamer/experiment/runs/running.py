@@ -22,10 +22,14 @@ from gossamer.experiment.preparation.driving import (
     STALLED,
     Keeper,
     Patience,
+    check_number,
     drive,
+    drive_shards,
     ending,
     few_collections,
     in_words,
+    reason_against,
+    sharded,
 )
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import FromMemory, Prepared, Sources, nodes_of, prepare, sides_of
@@ -54,7 +58,6 @@ from gossamer.experiment.runs.checkpoints import (
     restore,
     spec_digest,
 )
-from gossamer.experiment.runs.sharding import check_number, drive_shards, reason_against, sharded
 from gossamer.experiment.runs.tracking import (
     NullProgress,
     RunProgress,
