@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -376,9 +375,7 @@ def partition(
             f"{counted(len(targets), 'example')} cannot be dealt to {counted(nodes, 'node')}; each needs at least one"
         )
     population = Population(targets, owners, persons)
-    own = isinstance(settings, KIND.own)
-    assign = settings.assign if own else partial(_of_others, settings)
-    assignment = assign(population, nodes, generator)
+    assignment = _assigned(settings, population, nodes, generator)
     order = np.argsort(assignment, kind="stable")
     starts = np.searchsorted(assignment[order], np.arange(nodes + 1))
     if (empty := np.flatnonzero(np.diff(starts) == 0)).size:
@@ -389,8 +386,8 @@ def partition(
     return [order[start:end] for start, end in pairwise(starts)]
 
 
-def _of_others(settings: Scheme, population: Population, nodes: int, generator: np.random.Generator) -> IndexArray:
-    """The assignment by a scheme that is another distribution's, whose code may do anything."""
+def _assigned(settings: Scheme, population: Population, nodes: int, generator: np.random.Generator) -> IndexArray:
+    """The assignment by a scheme; one that is another distribution's may do anything."""
     what = type(settings).__name__
     try:
         found = np.asarray(settings.assign(population, nodes, generator))
