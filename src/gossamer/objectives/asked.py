@@ -242,6 +242,8 @@ class Differentiable(Protocol):
         self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
     ) -> Gradients: ...
 
+    def rows(self, models: FloatArray, width: int) -> FloatArray: ...
+
 
 def clips_of(clip: Clip, width: int) -> npt.NDArray[np.float64]:
     """The clip of each of ``width`` models, [width], from one for all or one for each.

@@ -130,9 +130,7 @@ def step_by_step(objective: Differentiable, models: FloatArray, data: Split, giv
     steps, lengths, examples, rates, settings, bounds = given
     width, limits = len(steps), np.finfo(objective.dtype)
     most, tiny = float(limits.max), float(limits.tiny)
-    models = np.asarray(models, objective.dtype)
-    if models.shape != (width, objective.size):
-        raise DataError(f"expected models [{width}, {objective.size}], one a row, found {list(models.shape)}")
+    models = objective.rows(models, width)
     totals, velocities = np.zeros((2, width, objective.size))
     not_finite, firsts = np.zeros(width, np.int64), np.cumsum(steps) - steps
     batches = np.split(examples, np.cumsum(lengths)[:-1])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +17,7 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.arrays import IndexArray as IndexArray
 from gossamer.data.examples import Features, Split
-from gossamer.errors import ModelError
+from gossamer.errors import DataError, ModelError
 from gossamer.objectives import local_steps
 from gossamer.objectives.asked import (
     Clip,
@@ -29,6 +31,18 @@ from gossamer.objectives.asked import (
 )
 from gossamer.objectives.local_training import Descent, clipped_descent, momentum_descent, step_by_step
 from gossamer.parameters import Part as Part
+
+Known = TypeVar("Known")
+
+
+class KnownSplits(WeakKeyDictionary[Split, Known]):
+    """What an objective keeps of the splits that it has seen; copies and pickles of it start empty."""
+
+    def __reduce__(self) -> tuple[type[KnownSplits[Known]], tuple[()]]:
+        return KnownSplits, ()
+
+    def __deepcopy__(self, memo: object) -> KnownSplits[Known]:
+        return KnownSplits()
 
 
 class Objective(ABC):
@@ -227,6 +241,18 @@ class Objective(ABC):
     def descended(self, models: FloatArray, data: Split, given: Descent) -> LocalUpdates:
         """Updates of `local_updates` and of `local_training` from ``models`` [width, size]."""
         return step_by_step(self, models, data, given)
+
+    def rows(self, models: FloatArray, width: int) -> FloatArray:
+        """Models [width, size], one a row, of the objective's type.
+
+        Raises
+        ------
+        DataError
+            If they are of another shape.
+        """
+        if models.shape != (width, self.size):
+            raise DataError(f"expected models [{width}, {self.size}], one a row, found {list(models.shape)}")
+        return np.ascontiguousarray(models, self.dtype)
 
     def steady(self) -> Objective:
         """The same objective, whose gradients take as long whatever numbers they are made of, if it can say so.

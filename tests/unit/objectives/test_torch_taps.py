@@ -13,7 +13,7 @@ from gossamer.objectives.models import build_model
 from gossamer.objectives.networks.layers import LayerCall
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import LOSSES, Network, flat_parameters
-from gossamer.objectives.networks.taps import BatchPass, ExamplePass, is_of_torch
+from gossamer.objectives.networks.taps import BatchPass, VectorisedPass, is_of_torch
 
 
 class Own(nn.Module):
@@ -74,8 +74,9 @@ def test_both_passes_find_the_same(name: str) -> None:
     parameters = network.parameters(torch.from_numpy(model))
     one: dict[str, list[LayerCall]] = {}
     other: dict[str, list[LayerCall]] = {}
-    for way, found in ((BatchPass, one), (ExamplePass, other)):
-        way(network.twin())(parameters, features, targets, found.__setitem__)
+    BatchPass(network.twin())(parameters, features, targets, one.__setitem__)
+    alone = VectorisedPass(network.twin(), stacked=False)
+    alone(parameters, features[:, None], targets[:, None], other.__setitem__)
     assert list(one) == list(other)[::-1]
     for name_of_layer in one:
         for mine, theirs in zip(one[name_of_layer], other[name_of_layer], strict=True):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -35,8 +36,9 @@ from gossamer.data.examples import Split
 from gossamer.errors import ModelError, SpecError
 from gossamer.objectives.asked import Clip, Gradients, Normals, clips_of
 from gossamer.objectives.device.normals import add_normals
-from gossamer.objectives.networks.batching import one_torch_thread
+from gossamer.objectives.networks.batching import check_indices, one_torch_thread
 from gossamer.objectives.networks.gradients import GradientSums
+from gossamer.objectives.objective import KnownSplits, Objective
 
 
 class DeviceLimits(NamedTuple):
@@ -96,44 +98,6 @@ def chunks(lengths: Sequence[int], limits: DeviceLimits) -> Iterator[NodeChunk]:
         at = min(at + nodes, filled)
 
 
-def summed(
-    device: Device,
-    method: Method,
-    limits: DeviceLimits,
-    models: FloatArray,
-    batches: Sequence[IndexArray],
-    clips: npt.NDArray[np.floating],
-    noise: Normals | None,
-) -> Gradients:
-    """Sums of clipped gradients over ``batches``, with ``noise`` on them if there is any.
-
-    Raises
-    ------
-    ModelError
-        If the device's memory does not suffice.
-    """
-    order = np.argsort([-len(batch) for batch in batches], kind="stable")
-    lengths = [len(batches[place]) for place in order]
-    with device.computing(), torch.no_grad():
-        sorting = device.upload(order)
-        given, limit = device.upload(models)[sorting], device.upload(np.asarray(clips, np.float64))[sorting]
-        totals = torch.zeros_like(given)
-        counts = torch.zeros((2, len(given)), dtype=torch.int64, device=device.place)
-        for chunk in chunks(lengths, limits):
-            examples = _examples(device, [batches[place] for place in order[chunk.rows]], chunk)
-            with device.computing(examples.places.numel()):
-                found = method(given[chunk.rows], examples, limit[chunk.rows])
-            totals[chunk.rows] += found.gradients
-            counts[0, chunk.rows] += found.zeroed
-            counts[1, chunk.rows] += found.unclipped
-        if noise is not None:
-            add_normals(totals, noise.keys[order], noise.deviations[order])
-        back = torch.empty_like(sorting)
-        back[sorting] = torch.arange(len(order), device=device.place)
-        zeroed, unclipped = device.download(counts[:, back])
-        return Gradients(device.download(totals[back]), zeroed, unclipped)
-
-
 def _examples(device: Device, batches: Sequence[IndexArray], chunk: NodeChunk) -> PaddedExamples:
     runs = [batch[chunk.first : chunk.last] for batch in batches]
     count = np.array([len(run) for run in runs])[:, None]
@@ -143,36 +107,74 @@ def _examples(device: Device, batches: Sequence[IndexArray], chunk: NodeChunk) -
     return PaddedExamples(device.upload(index), device.upload(present))
 
 
-class SumsThere:
-    """Sums of an objective, all of which are made on its device, with noise or without."""
+class SumsThere(Objective):
+    """Sums of an objective, all of which are made on its device, with noise or without.
+
+    Attributes
+    ----------
+    device : Device
+        Device that computes.
+    """
+
+    device: Device
+
+    def _settle(self, device: Device, usual: Callable[[], Objective]) -> None:
+        """Take the device, and how the same objective is made that computes on the processor."""
+        self.device, self._usual, self._ways = device, usual, KnownSplits[Any]()
+
+    def steady(self) -> Objective:
+        """The objective on the processor: what is deployed computes there."""
+        return self._usual().steady()
 
     def clipped_gradients(
         self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
     ) -> Gradients:
         """See `Objective.clipped_gradients`; here what is computed beside a row may change its last digits."""
-        return self._sums(models, data, batches, clips_of(clip, len(batches)), None)
+        return self.noisy_gradients(models, data, batches, clip, None)
 
     def noisy_gradients(
-        self,
-        models: FloatArray,
-        data: Split,
-        batches: Sequence[IndexArray],
-        clips: npt.NDArray[np.floating],
-        noise: Normals,
+        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clips: Clip, noise: Normals | None
     ) -> Gradients:
-        """See `noisy.NoisyObjective`."""
-        return self._sums(models, data, batches, clips_of(clips, len(batches)), noise)
+        """See `asked.NoisyObjective`.
 
-    def _sums(
-        self,
-        models: FloatArray,
-        data: Split,
-        batches: Sequence[IndexArray],
-        clips: npt.NDArray[np.floating],
-        noise: Normals | None,
-    ) -> Gradients:
-        """Make the sums, each with its noise."""
-        raise NotImplementedError
+        Raises
+        ------
+        ModelError
+            If the device's memory does not suffice.
+        """
+        clips = clips_of(clips, len(batches))
+        way = self._way(data)
+        check_indices(batches, len(data))
+        models = self.rows(models, len(batches))
+        device, order = self.device, np.argsort([-len(batch) for batch in batches], kind="stable")
+        with device.computing(), torch.no_grad():
+            sorting = device.upload(order)
+            given, limit = device.upload(models)[sorting], device.upload(clips)[sorting]
+            totals = torch.zeros_like(given)
+            counts = torch.zeros((2, len(given)), dtype=torch.int64, device=device.place)
+            for chunk in chunks([len(batches[place]) for place in order], way.limits):
+                examples = _examples(device, [batches[place] for place in order[chunk.rows]], chunk)
+                with device.computing(examples.places.numel()):
+                    found = way.method(given[chunk.rows], examples, limit[chunk.rows])
+                totals[chunk.rows] += found.gradients
+                counts[0, chunk.rows] += found.zeroed
+                counts[1, chunk.rows] += found.unclipped
+            if noise is not None:
+                add_normals(totals, noise.keys[order], noise.deviations[order])
+            back = torch.empty_like(sorting)
+            back[sorting] = torch.arange(len(order), device=device.place)
+            zeroed, unclipped = device.download(counts[:, back])
+            return Gradients(device.download(totals[back]), zeroed, unclipped)
+
+    def _way(self, data: Split) -> Any:
+        """Way to sums of ``data``, which is taken to the device the first time."""
+        if (known := self._ways.get(data)) is None:
+            known = self._ways.setdefault(data, self._taken(data))
+        return known
+
+    @abstractmethod
+    def _taken(self, data: Split) -> Any:
+        """Take data to the device. What is returned has a ``method``, and ``limits`` of it."""
 
 
 _WORKSPACE = ":4096:8"

@@ -10,24 +10,20 @@ Goodfellow, "Efficient per-example gradient computations", arXiv:1510.01799, sec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
-from gossamer.objectives.asked import Computing, Gradients, Normals
-from gossamer.objectives.device.device import Device, DeviceLimits, PaddedExamples, SumsThere, summed
+from gossamer.objectives.asked import Computing
+from gossamer.objectives.device.device import Device, DeviceLimits, PaddedExamples, SumsThere
 from gossamer.objectives.linear import kernels as glm_kernels
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.networks.batching import check_indices
 from gossamer.objectives.networks.gradients import GradientSums
 
 
@@ -52,12 +48,39 @@ RESIDUALS: dict[int, Callable[[Tensor, Tensor], Tensor]] = {
 """Derivatives of losses by outputs z [..., outputs], for targets y [...]."""
 
 
-class _Data(NamedTuple):
-    """A split on the device: ``squares`` are |x|^2, plus one if there is an intercept."""
+class _LinearWay(NamedTuple):
+    """A split on the device, and the way to sums of it: ``squares`` are |x|^2, plus one if there is an intercept."""
 
     features: Tensor  # [n, features] of the models' type
     targets: Tensor  # [n] of float64
     squares: Tensor  # [n] of float64
+    model: DeviceLinear
+    limits: DeviceLimits
+
+    def method(self, models: Tensor, examples: PaddedExamples, clips: Tensor) -> GradientSums:
+        """See `device.Method`."""
+        model = self.model
+        nodes, weights = len(models), model.outputs * model.features
+        matrices = models[:, :weights].view(nodes, model.outputs, model.features)
+        x = self.features[examples.places]
+        z = x @ matrices.mT
+        if model.intercept:
+            z += models[:, None, weights:]
+        residuals = RESIDUALS[model.loss.code](z, self.targets[examples.places].to(z.dtype))
+        norms = residuals.double().square().sum(-1).sqrt() * self.squares[examples.places].sqrt()
+        sound = (norms <= torch.finfo(z.dtype).max) & models.isfinite().all(1)[:, None]
+        counted = sound & examples.present
+        within = norms <= clips[:, None]
+        scale = torch.where(within, 1.0, clips[:, None] / norms)
+        scaled = residuals * scale[..., None].to(z.dtype)
+        # A subnormal number may be rounded up by half of itself, and the norm would exceed the clip.
+        kept = counted[..., None] & (scaled.abs() >= torch.finfo(z.dtype).tiny)
+        scaled = torch.where(kept, scaled, 0.0)
+        if not sound.all():
+            x = torch.where(counted[..., None], x, 0.0)  # zero times what is not finite is no number
+        parts = [(scaled.mT @ x).flatten(1), *([scaled.sum(1)] if model.intercept else [])]
+        zeroed = (examples.present & ~sound).sum(1)
+        return GradientSums(torch.cat(parts, dim=1), zeroed, (counted & within).sum(1))
 
 
 class DeviceLinear(SumsThere, LinearModel):
@@ -75,75 +98,24 @@ class DeviceLinear(SumsThere, LinearModel):
 
     def __init__(self, device: Device, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self._again: Callable[[], LinearModel] = partial(LinearModel, *args, **settings)
-        self.device = device
-        self._held: WeakKeyDictionary[Split, _Data] = WeakKeyDictionary()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_held": None}  # weak references stay where they are
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _held=WeakKeyDictionary())
-
-    def steady(self) -> LinearModel:
-        """The model on the processor: what is deployed computes there."""
-        return self._again()
+        self._settle(device, partial(LinearModel, *args, **settings))
 
     def computing(self) -> Computing:
         """See `Objective.computing`."""
         return Computing("linear", device=self.device.title)
 
-    def _sums(
-        self,
-        models: FloatArray,
-        data: Split,
-        batches: Sequence[IndexArray],
-        clips: npt.NDArray[np.floating],
-        noise: Normals | None,
-    ) -> Gradients:
-        held = self._on_device(data)
-        check_indices(batches, len(data))
-        models = self._rows(models, len(batches))
-        # Of an example its features, gathered, and of its node the model, the sum and room to add.
-        each = self.dtype.itemsize * (2 * self.features + 4 * self.outputs + 3 * self.size)
-        limit = max(1, self.device.memory // each)
-        return summed(
-            self.device, partial(self._method, held), DeviceLimits(limit, limit), models, batches, clips, noise
-        )
-
-    def _on_device(self, data: Split) -> _Data:
-        if (known := self._held.get(data)) is not None:
-            return known
+    def _taken(self, data: Split) -> _LinearWay:
         examples = self._examples(data)
         matrix = examples.matrix.toarray() if sp.issparse(examples.matrix) else examples.matrix
         squares = np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64) + self.intercept
+        # Of an example its features, gathered, and of its node the model, the sum and room to add.
+        each = self.dtype.itemsize * (2 * self.features + 4 * self.outputs + 3 * self.size)
+        limit = max(1, self.device.memory // each)
         with self.device.computing():
-            held = _Data(
+            return _LinearWay(
                 self.device.upload(np.ascontiguousarray(matrix, self.dtype)),
                 self.device.upload(np.asarray(examples.targets)),
                 self.device.upload(squares),
+                self,
+                DeviceLimits(limit, limit),
             )
-        return self._held.setdefault(data, held)
-
-    def _method(self, data: _Data, models: Tensor, examples: PaddedExamples, clips: Tensor) -> GradientSums:
-        nodes, weights = len(models), self.outputs * self.features
-        matrices = models[:, :weights].view(nodes, self.outputs, self.features)
-        x = data.features[examples.places]
-        z = x @ matrices.mT
-        if self.intercept:
-            z += models[:, None, weights:]
-        residuals = RESIDUALS[self.loss.code](z, data.targets[examples.places].to(z.dtype))
-        norms = residuals.double().square().sum(-1).sqrt() * data.squares[examples.places].sqrt()
-        sound = (norms <= torch.finfo(z.dtype).max) & models.isfinite().all(1)[:, None]
-        counted = sound & examples.present
-        within = norms <= clips[:, None]
-        scale = torch.where(within, 1.0, clips[:, None] / norms)
-        scaled = residuals * scale[..., None].to(z.dtype)
-        # A subnormal number may be rounded up by half of itself, and the norm would exceed the clip.
-        kept = counted[..., None] & (scaled.abs() >= torch.finfo(z.dtype).tiny)
-        scaled = torch.where(kept, scaled, 0.0)
-        if not sound.all():
-            x = torch.where(counted[..., None], x, 0.0)  # zero times what is not finite is no number
-        parts = [(scaled.mT @ x).flatten(1), *([scaled.sum(1)] if self.intercept else [])]
-        zeroed = (examples.present & ~sound).sum(1)
-        return GradientSums(torch.cat(parts, dim=1), zeroed, (counted & within).sum(1))

@@ -1,7 +1,7 @@
 """Networks on a device: their clipped sums, and how they score.
 
 One node that fills a device by itself takes an ordinary forward and backward pass (`BatchPass`); small ones are
-stacked (`StackedPass`), where convolutions become products of matrices, one for each node in one batch. Either way
+stacked (`VectorisedPass`), where convolutions become products of matrices, one for each node in one batch. Either way
 the rules of `networks.layers` find norms and sums from what went into each layer and what came back, with examples of
 all nodes in a row: rules know examples, and no models.
 """
@@ -15,20 +15,17 @@ from dataclasses import replace
 from functools import partial
 from types import MethodType
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gossamer.arrays import FloatArray, IndexArray
+from gossamer.arrays import FloatArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError
-from gossamer.objectives.asked import Computing, Evaluation, Gradients, Normals
-from gossamer.objectives.device.device import Device, DeviceLimits, PaddedExamples, SumsThere, summed
-from gossamer.objectives.networks.batching import check_indices
+from gossamer.objectives.asked import Computing, Evaluation
+from gossamer.objectives.device.device import Device, DeviceLimits, PaddedExamples, SumsThere
 from gossamer.objectives.networks.gradients import (
     ExampleGradients,
     GradientSums,
@@ -46,8 +43,7 @@ from gossamer.objectives.networks.layers import (
 )
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import Network
-from gossamer.objectives.networks.plan import NetworkPlan
-from gossamer.objectives.networks.taps import BatchPass, StackedPass, is_of_torch, trainable_layers
+from gossamer.objectives.networks.taps import BatchPass, VectorisedPass, is_of_torch, trainable_layers
 
 Passing = Callable[[], AbstractContextManager[None]]
 """Opens the context of forward and backward passes, such as one of another precision."""
@@ -73,7 +69,7 @@ class StackedGradients:
         for layer in stacked.module.modules():
             if type(layer) is nn.Conv2d:
                 layer.forward = MethodType(_by_patches, layer)  # type: ignore[method-assign]
-        self._alone, self._stacked = BatchPass(alone), StackedPass(stacked)
+        self._alone, self._stacked = BatchPass(alone), VectorisedPass(stacked, stacked=True)
         self._layers = trainable_layers(network.module)
 
     def __call__(
@@ -101,11 +97,12 @@ class StackedGradients:
         return GradientSums(torch.cat(list(sums), dim=1), (present & ~sound).sum(1), within)
 
     def _calls(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> dict[str, list[LayerCall]]:
-        if len(features) > 1:
-            return self._stacked(parameters, features, targets)
         found: dict[str, list[LayerCall]] = {}
-        own = {name: values[0] for name, values in parameters.items()}
-        self._alone(own, features[0], targets[0], found.__setitem__)
+        if len(features) > 1:
+            self._stacked(parameters, features, targets, found.__setitem__)
+        else:
+            own = {name: values[0] for name, values in parameters.items()}
+            self._alone(own, features[0], targets[0], found.__setitem__)
         return found
 
     def _by_name(self, name: str, calls: Sequence[LayerCall]) -> list[tuple[str, PerExample]]:
@@ -212,21 +209,22 @@ _COPIES, _GRADIENTS = 8.0, 1.5
 formed."""
 
 
-class _Held(NamedTuple):
-    """A split on the device."""
+class _NetworkWay(NamedTuple):
+    """A split on the device, ways to gradients and to outputs of it, and how many examples at once."""
 
     features: Tensor
     targets: Tensor
-
-
-class _Work(NamedTuple):
-    """Ways to gradients and to outputs for examples of one shape, and how many at once."""
-
-    method: StackedGradients | StackedExamples
+    gradients: StackedGradients | StackedExamples
     network: Network
     limits: DeviceLimits
     rows: int
     strategy: str
+
+    def method(self, models: Tensor, examples: PaddedExamples, clips: Tensor) -> GradientSums:
+        """See `device.Method`."""
+        places, present = examples
+        with torch.enable_grad():
+            return self.gradients(models, self.features[places], self.targets[places], present, clips)
 
 
 class DeviceNetwork(SumsThere, TorchModule):
@@ -246,92 +244,51 @@ class DeviceNetwork(SumsThere, TorchModule):
 
     def __init__(self, device: Device, module: nn.Module, **settings: Any) -> None:
         super().__init__(module, **settings)
-        self._again: Callable[[], TorchModule] = partial(TorchModule, module, **settings)
-        self._kernels, self.device = False, device
-        self._work: dict[int, _Work] = {}
-        self._held: WeakKeyDictionary[Split, _Held] = WeakKeyDictionary()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_work": {}, "_held": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({**state, "_held": WeakKeyDictionary()})
-
-    def steady(self) -> TorchModule:
-        """The network on the processor, as deployed parties compute it."""
-        return self._again().steady()
+        self._kernels = False
+        self._settle(device, partial(TorchModule, module, **settings))
 
     def computing(self) -> Computing:
         """See `Objective.computing`."""
-        work = next(iter(self._work.values()), None)
+        work = next(iter(self._ways.values()), None)
         return Computing(self.strategy if work is None else work.strategy, device=self.device.title)
 
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
         """See `TorchModule.evaluate`."""
         if len(split) == 0:
             raise DataError("an evaluation needs at least 1 example, found an empty split")
-        plan, models = self.plan(split), self._rows(models, len(models))
-        work, held = self._way(plan), self._on_device(split)
+        plan, models, work = self.plan(split), self.rows(models, len(models)), self._way(split)
         totals = torch.zeros((len(models), 2), dtype=torch.float64, device=self.device.place)
         with self.device.computing(work.rows), torch.no_grad():
             for row, model in enumerate(models):
                 parameters = work.network.parameters(self.device.upload(model))
                 for start in range(0, len(split), work.rows):
                     part = slice(start, start + work.rows)
-                    outputs, targets = work.network.outputs(parameters, held.features[part]), held.targets[part]
+                    outputs, targets = work.network.outputs(parameters, work.features[part]), work.targets[part]
                     totals[row, 0] += work.network.loss.values(outputs, targets).double().sum()
                     if plan.classes:
                         totals[row, 1] += (work.network.loss.scores(outputs).argmax(1) == targets).sum()
         loss, correct = self.device.download(totals).T / len(split)
         return Evaluation(loss, correct if plan.classes else np.full_like(loss, np.nan))
 
-    def _sums(
-        self,
-        models: FloatArray,
-        data: Split,
-        batches: Sequence[IndexArray],
-        clips: npt.NDArray[np.floating],
-        noise: Normals | None,
-    ) -> Gradients:
-        work, held = self._way(self.plan(data)), self._on_device(data)
-        check_indices(batches, len(data))
-        models = self._rows(models, len(batches))
-
-        def method(some: Tensor, examples: PaddedExamples, limit: Tensor) -> GradientSums:
-            places, present = examples
-            with torch.enable_grad():
-                return work.method(some, held.features[places], held.targets[places], present, limit)
-
-        return summed(self.device, method, work.limits, models, batches, clips, noise)
-
-    def _way(self, plan: NetworkPlan) -> _Work:
-        if (known := self._work.get(id(plan))) is None:
-            known = self._work[id(plan)] = self._made(plan)
-        return known
-
-    def _made(self, plan: NetworkPlan) -> _Work:
+    def _taken(self, data: Split) -> _NetworkWay:
         def moved(network: Network) -> Network:
             return replace(network, module=copy.deepcopy(network.module).to(self.device.place))
 
+        plan, whole = self.plan(data), slice(0, len(data))
         if plan.strategy == "loop":
             raise ModelError(f"compute.device: {plan.unchained}, which a device needs; leave compute.device out")
         stacked = plan.strategy == "layers" and is_of_torch(plan.network.module)
-        with self.device.computing():
-            kind = StackedGradients if stacked else StackedExamples
-            method = kind(moved(plan.network), self.device.passing)
-            network = moved(self._network)
         formed = 0 if stacked else _GRADIENTS * self.size
         each = (_COPIES * plan.put_out + formed) * self.dtype.itemsize
         most = max(1, int(self.device.memory / each))
-        limits = DeviceLimits(most, max(1, _ENOUGH // max(1, plan.put_out)))
-        rows = max(1, self.device.memory // (2 * plan.put_out * self.dtype.itemsize))
-        return _Work(method, network, limits, rows, "stacked layers" if stacked else "stacked examples")
-
-    def _on_device(self, data: Split) -> _Held:
-        if (known := self._held.get(data)) is not None:
-            return known
-        whole = slice(0, len(data))
         with self.device.computing():
-            features, targets = self._tensors.features(data, whole), self._tensors.targets(data, whole)
-            held = _Held(features.to(self.device.place), targets.to(self.device.place))
-        return self._held.setdefault(data, held)
+            kind = StackedGradients if stacked else StackedExamples
+            return _NetworkWay(
+                self._tensors.features(data, whole).to(self.device.place),
+                self._tensors.targets(data, whole).to(self.device.place),
+                kind(moved(plan.network), self.device.passing),
+                moved(self._network),
+                DeviceLimits(most, max(1, _ENOUGH // max(1, plan.put_out))),
+                max(1, self.device.memory // (2 * plan.put_out * self.dtype.itemsize)),
+                "stacked layers" if stacked else "stacked examples",
+            )

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +46,7 @@ class LinearExamples:
         if sp.issparse(self.matrix):
             return self.arrays
         squares = np.empty(len(self.targets))
-        kernels.dense_squares(*self.arrays, self.intercept, squares)
+        kernels.dense_squares(self.arrays[0], self.intercept, squares)
         return (*self.arrays, frozen(squares))
 
     @classmethod
@@ -63,16 +62,6 @@ class LinearExamples:
         targets = _targets(split, classes)
         arrays = (matrix.data, matrix.indices, matrix.indptr) if sp.issparse(matrix) else (matrix,)
         return cls(matrix, frozen(targets), tuple(map(frozen, arrays)), intercept)
-
-
-class KnownSplits(WeakKeyDictionary[Split, LinearExamples]):
-    """The splits seen so far; copies and pickles of it start empty."""
-
-    def __reduce__(self) -> tuple[type[KnownSplits], tuple[()]]:
-        return KnownSplits, ()
-
-    def __deepcopy__(self, memo: object) -> KnownSplits:
-        return KnownSplits()
 
 
 def _matrix(split: Split, features: int) -> Any:

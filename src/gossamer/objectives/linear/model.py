@@ -26,11 +26,11 @@ from gossamer.objectives.asked import (
     clips_of,
 )
 from gossamer.objectives.linear import kernels, steps, updates
-from gossamer.objectives.linear.examples import KnownSplits, LinearExamples, frozen, packed, writable
+from gossamer.objectives.linear.examples import LinearExamples, frozen, packed, writable
 from gossamer.objectives.linear.losses import LOSSES, TargetArray
 from gossamer.objectives.local_steps import arrays_of, checked
 from gossamer.objectives.local_training import Descent
-from gossamer.objectives.objective import Objective
+from gossamer.objectives.objective import KnownSplits, Objective
 from gossamer.parameters import Part
 
 _AT_ONCE = 1024  # held in float64 at once
@@ -155,7 +155,7 @@ class LinearModel(Objective):
         bias = (Part("bias", (self.outputs,)),) if intercept else ()
         self.parts = (Part("weight", (self.outputs, features)), *bias)
         self.size = sum(part.size for part in self.parts)
-        self._memory = KnownSplits()
+        self._memory = KnownSplits[LinearExamples]()
 
     def initial(self, generator: np.random.Generator) -> FloatArray:
         """All zeros, [size]: the losses are convex, so nothing is gained by drawing a start."""
@@ -175,7 +175,7 @@ class LinearModel(Objective):
         """
         clips = clips_of(clip, len(batches))
         examples = self._examples(data)
-        models = self._rows(models, len(batches))
+        models = self.rows(models, len(batches))
         sums = np.empty_like(models)
         zeroed, unclipped = np.empty(len(models), np.int64), np.empty(len(models), np.int64)
         kernels.clipped_sums(
@@ -232,7 +232,7 @@ class LinearModel(Objective):
 
     def descended(self, models: FloatArray, data: Split, given: Descent) -> LocalUpdates:
         """See `Objective.local_updates` and `Objective.local_training`: one compiled loop for all agents."""
-        examples, models = self._examples(data), self._rows(models, len(given.steps))
+        examples, models = self._examples(data), self.rows(models, len(given.steps))
         found, not_finite = np.empty_like(models), np.empty(len(models), np.int64)
         updates.descend(
             self.loss.code,
@@ -261,7 +261,7 @@ class LinearModel(Objective):
         examples = self._examples(split)
         if len(split) == 0:
             raise DataError("an evaluation needs at least 1 example, found an empty split")
-        models = self._rows(models, len(models))
+        models = self.rows(models, len(models))
         totals = np.zeros((2, len(models)))
         width = max(1, min(_OUTPUTS // (_ROWS * self.outputs), _WEIGHTS // self.size))
         for some in _slices(len(models), width):
@@ -280,7 +280,7 @@ class LinearModel(Objective):
             If ``split`` does not fit the model.
         """
         examples = self._examples(split)
-        models = self._rows(models, len(models))
+        models = self.rows(models, len(models))
         found = np.empty((len(models), len(split)))
         for row in range(len(models)):
             weights, bias = self._columns(models[row : row + 1])
@@ -298,7 +298,7 @@ class LinearModel(Objective):
         DataError
             If the model or the features do not fit.
         """
-        weights, bias = self._columns(self._rows(model[None], 1).astype(np.float64))
+        weights, bias = self._columns(self.rows(model[None], 1).astype(np.float64))
         rows: Any = features if features.ndim == 2 else features.reshape(len(features), -1)
         if rows.shape[1] != self.features:
             raise DataError(f"expected examples of {self.features} features, found {rows.shape[1]}")
@@ -325,11 +325,6 @@ class LinearModel(Objective):
         if len(data) == 0 or not np.isfinite(matrix.sum(dtype=np.float64)):
             raise DataError("smoothness needs examples with finite features; remove what is missing or infinite")
         return self.loss.curvature * largest_eigenvalue(matrix, self.intercept) / len(data) + self.l2
-
-    def _rows(self, models: FloatArray, width: int) -> FloatArray:
-        if models.shape != (width, self.size):
-            raise DataError(f"expected models [{width}, {self.size}], one a row, found {list(models.shape)}")
-        return np.ascontiguousarray(models, self.dtype)
 
     def _columns(self, models: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Weights [features, outputs * width] and bias [outputs, width, 1] of ``models``."""

@@ -17,7 +17,7 @@ from torch.func import grad, vmap
 
 from gossamer.objectives.networks.layers import RULES, LayerCall, PerExample
 from gossamer.objectives.networks.network import Network
-from gossamer.objectives.networks.taps import is_of_torch, pass_for, trainable_layers
+from gossamer.objectives.networks.taps import BatchPass, VectorisedPass, is_of_torch, trainable_layers
 
 # Where torch has no rule to take examples together it takes them in turn, and says so in words for its makers.
 torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
@@ -167,7 +167,7 @@ class LayerGradients:
             for name, layer in self._layers.items()
         }
         self._sees_batches = is_of_torch(network.module)
-        self._run = pass_for(network)
+        self._run = BatchPass(network) if self._sees_batches else VectorisedPass(network, stacked=False)
 
     def __call__(self, models: Tensor, batch: PaddedBatch, clips: Tensor) -> GradientSums:
         """Sums over the examples of one node, [1, size], for its clip [1]; the batch has no padding."""
@@ -213,6 +213,8 @@ class LayerGradients:
             rule = RULES[type(layer)](layer, calls)
             found.update((whole, rule[key]) for key, whole in self._own[name])
 
+        if not self._sees_batches:  # but batches of one example
+            features, targets = features[:, None], targets[:, None]
         with torch.no_grad():
             self._run(self.network.parameters(model), features, targets, use)
         return found

@@ -6,7 +6,6 @@ import copy
 import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +47,7 @@ from gossamer.objectives.networks.checks import private_copy, reason
 from gossamer.objectives.networks.network import Network, flat_parameters, frozen_digest, loss_of
 from gossamer.objectives.networks.plan import COMPILED, STRATEGIES, NetworkPlan, make_plan
 from gossamer.objectives.networks.stand_ins import check_embedded, embeddings
-from gossamer.objectives.objective import Objective
+from gossamer.objectives.objective import KnownSplits, Objective
 from gossamer.threads import available_cores
 
 
@@ -216,23 +215,19 @@ class TorchModule(Objective):
         self._tensors = Tensors(torch.from_numpy(self._given).dtype, known.classifies)
         self._steady, self._kernels = False, True
         self._plans: dict[tuple[int, ...], NetworkPlan] = {}
-        self._checked: WeakKeyDictionary[Split, NetworkPlan] = WeakKeyDictionary()
+        self._checked = KnownSplits[NetworkPlan]()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Plans hold hooks and weak references: a copy in another place makes its own.
-        return {**self.__dict__, "_plans": {}, "_checked": None}
+        return {**self.__dict__, "_plans": {}}  # which hold hooks: a copy in another place makes its own
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _checked=WeakKeyDictionary())
-
-    def steady(self) -> TorchModule:
+    def steady(self) -> Objective:
         """The same module, whose gradients take as long whatever numbers they are made of.
 
         Numbers below the normal ones of their type, on which processors are slow, count as zero; and so does a gradient
         whose squared norm leaves the range of its type, instead of being looked at a second time.
         """
         twin = copy.copy(self)
-        twin._steady, twin._plans, twin._checked = True, {}, WeakKeyDictionary()
+        twin._steady, twin._plans, twin._checked = True, {}, KnownSplits()
         return twin
 
     def initial(self, generator: np.random.Generator) -> FloatArray:
@@ -265,7 +260,7 @@ class TorchModule(Objective):
         """
         clips = clips_of(clip, len(batches))
         plan = self.plan(data)
-        models = self._rows(models, len(batches))
+        models = self.rows(models, len(batches))
         check_indices(batches, len(data))
         flushed = self._steady and float(clips.min(initial=np.inf)) >= _LEAST_CLIP
 
@@ -312,7 +307,7 @@ class TorchModule(Objective):
         if len(split) == 0:
             raise DataError("an evaluation needs at least 1 example, found an empty split")
         plan = self.plan(split)
-        models = self._rows(models, len(models))
+        models = self.rows(models, len(models))
         return evaluation(plan, models, split, self._tensors, self.threads)
 
     def losses(self, models: FloatArray, split: Split) -> npt.NDArray[np.float64]:
@@ -326,7 +321,7 @@ class TorchModule(Objective):
             If ``split`` or the models do not fit.
         """
         plan = self.plan(split)
-        models = self._rows(models, len(models))
+        models = self.rows(models, len(models))
         return example_losses(plan, models, split, self._tensors, self.threads)
 
     def scores(self, model: FloatArray, features: Features) -> npt.NDArray[np.float64]:
@@ -340,7 +335,7 @@ class TorchModule(Objective):
             If the model does not fit.
         """
         plan = self.plan(Split(features, np.zeros(features.shape[0], np.int64)))
-        return scores(plan, self._rows(model[None], 1)[0], features, self._tensors)
+        return scores(plan, self.rows(model[None], 1)[0], features, self._tensors)
 
     def local_steps(self, rounds: Sequence[LocalRound], data: Split) -> LocalSums:
         """See `Objective.local_steps`; one round a thread, where there are kernels."""
@@ -354,7 +349,7 @@ class TorchModule(Objective):
         """See `Objective.local_updates` and `Objective.local_training`; one agent a thread, where there are kernels."""
         if (kernel := self.plan(data).kernel) is None:
             return super().descended(models, data, given)
-        models = self._rows(models, len(given.steps))
+        models = self.rows(models, len(given.steps))
         return torch_kernel.descend(kernel, models, data, given, self.l2, self.threads)
 
     def computing(self) -> Computing:
@@ -418,11 +413,6 @@ class TorchModule(Objective):
                 f"the module fails on some examples of the data ({reason(problem, told=False)}); correct these, or let "
                 "forward take them"
             ) from problem
-
-    def _rows(self, models: FloatArray, width: int) -> FloatArray:
-        if models.shape != (width, self.size):
-            raise DataError(f"expected models [{width}, {self.size}], one a row, found {list(models.shape)}")
-        return np.asarray(models, self.dtype)
 
 
 def _reset(layer: nn.Module) -> None:

@@ -3,8 +3,8 @@
 `BatchPass` shows the module the whole batch: an ordinary forward and backward pass. That is right only if the module
 treats every example by itself, whatever the batch, so it is for modules of torch's own layers alone (`is_of_torch`),
 and for those whose code can be written as a graph that provably does (`networks.graphs`), which then runs in its place.
-`ExamplePass` shows the module one example at a time, vectorised by ``torch.func``: whatever its code does, what belongs
-to one example cannot depend on another.
+`VectorisedPass` can show the module one example at a time: whatever its code does, what belongs to one example cannot
+depend on another.
 """
 
 from __future__ import annotations
@@ -138,44 +138,46 @@ def _statistics(output: Tensor) -> tuple[Tensor, Tensor] | None:
     return made_by._saved_result1, made_by._saved_result2
 
 
-class StackedPass:
-    """One forward and one backward pass over the batches of several nodes, each with a model of its own.
+class VectorisedPass:
+    """One forward and one backward pass for each of several batches, vectorised by ``torch.func``.
 
-    Like `BatchPass` it is right only where a module treats every example by itself. Nodes are vectorised by
-    ``torch.func``; the gradient by a layer's output is the one by a zero that is added to it.
+    Batches are of single examples at one model; or those of several nodes, each with a model of its own, which like
+    `BatchPass` is right only where a module treats every example by itself. The gradient by a layer's output is the one
+    by a zero that is added to it.
 
     Parameters
     ----------
     network : Network
         Used by one thread at a time, and by nothing else: hooks are left in its module.
+    stacked : bool
+        Whether each batch has a model of its own.
     """
 
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self._backward = vmap(grad(self._loss, has_aux=True), in_dims=(None, 0, 0, 0))
-        self._shapes: list[tuple[str, tuple[int, ...]]] = []
+    def __init__(self, network: Network, *, stacked: bool) -> None:
+        self._network, self._stacked = network, stacked
+        self._backward = vmap(grad(self._loss, has_aux=True), in_dims=(None, 0 if stacked else None, 0, 0))
+        self._shapes: list[tuple[str, torch.Size]] = []
         self._unused: Iterator[Tensor] | None = None
         self._inputs: list[Tensor] = []
         for name, layer in trainable_layers(network.module).items():
             layer.register_forward_hook(partial(self._tap, name))
 
-    def __call__(
-        self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor
-    ) -> dict[str, list[LayerCall]]:
-        """All calls of each layer, for ``parameters`` [nodes, ...] and ``features`` [nodes, examples, ...].
-
-        Examples of a call are those of all nodes, one node after the other.
-        """
+    def __call__(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor, use: Use) -> None:
+        """Hand on all calls, for ``features`` [batches, examples, ...], with the examples of all batches in a row."""
         if not self._shapes:
+            one = {name: values[0] if self._stacked else values for name, values in parameters.items()}
             with torch.no_grad():
-                self._network.outputs({name: values[0] for name, values in parameters.items()}, features[0, :1])
+                self._network.outputs(one, features[0, :1])
         count = features.shape[1]
-        zeros = [features.new_zeros(()).expand(count, *shape) for _, shape in self._shapes]
+        zeros = [features.new_zeros(()).expand(count * shape[0], *shape[1:]) for _, shape in self._shapes]
         gradients, inputs = self._backward(zeros, dict(parameters), features, targets)
         calls: dict[str, list[LayerCall]] = {}
-        for (name, _), given, gradient in zip(self._shapes, inputs, gradients, strict=True):
-            calls.setdefault(name, []).append(LayerCall(given.flatten(0, 1), gradient.flatten(0, 1)))
-        return calls
+        for (name, shape), *both in zip(self._shapes, inputs, gradients, strict=True):
+            # A layer may see several rows, if the module makes these out of an example.
+            rows = (values.unflatten(1, (count, shape[0])).flatten(0, 1).unbind(1) for values in both)
+            calls.setdefault(name, []).extend(LayerCall(a, g) for a, g in zip(*rows, strict=True))
+        for name, each in calls.items():
+            use(name, each)
 
     def _loss(
         self, zeros: list[Tensor], parameters: dict[str, Tensor], features: Tensor, targets: Tensor
@@ -185,65 +187,7 @@ class StackedPass:
 
     def _tap(self, name: str, _layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
         if self._unused is None:  # the first time, only shapes are asked for
-            self._shapes.append((name, tuple(output.shape[1:])))
+            self._shapes.append((name, output.shape))
             return output
         self._inputs.append(inputs[0])
         return output + next(self._unused)
-
-
-class ExamplePass:
-    """One forward and one backward pass for each example, vectorised.
-
-    The gradient by a layer's output is the one by a zero that is added to it.
-
-    Parameters
-    ----------
-    network : Network
-        Used by one thread at a time, and by nothing else: hooks are left in its module.
-    """
-
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self._backward = vmap(grad(self._loss, has_aux=True), in_dims=(None, None, 0, 0))
-        self._names: list[str] = []
-        self._zeros: list[Tensor] = []
-        self._unused: Iterator[Tensor] | None = None
-        self._inputs: list[Tensor] = []
-        for name, layer in trainable_layers(network.module).items():
-            layer.register_forward_hook(partial(self._tap, name))
-
-    def __call__(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor, use: Use) -> None:
-        """Hand on all calls, for ``features`` [examples, ...], of the same shape every time."""
-        if not self._names:
-            with torch.no_grad():
-                self._network.outputs(parameters, features[:1])
-        gradients, inputs = self._backward(self._zeros, dict(parameters), features, targets)
-        calls: dict[str, list[LayerCall]] = {}
-        for name, both in zip(self._names, zip(inputs, gradients)):
-            # The layer saw a batch of one example; or of several, if the module makes several out of one.
-            calls.setdefault(name, []).extend(LayerCall(a, g) for a, g in zip(*(values.unbind(1) for values in both)))
-        for name, each in calls.items():
-            use(name, each)
-
-    def _loss(
-        self, zeros: list[Tensor], parameters: dict[str, Tensor], features: Tensor, target: Tensor
-    ) -> tuple[Tensor, list[Tensor]]:
-        self._unused, self._inputs = iter(zeros), []
-        loss = self._network.losses(parameters, features[None], target[None])[0]
-        return loss, self._inputs
-
-    def _tap(self, name: str, _layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-        if self._unused is None:  # the first time, only shapes are asked for
-            self._names.append(name)
-            self._zeros.append(torch.zeros_like(output))
-            return output
-        self._inputs.append(inputs[0])
-        return output + next(self._unused)
-
-
-Pass = Callable[[Mapping[str, Tensor], Tensor, Tensor, Use], None]
-
-
-def pass_for(network: Network) -> Pass:
-    """The fastest pass that is right for the network's module."""
-    return BatchPass(network) if is_of_torch(network.module) else ExamplePass(network)
