@@ -14,7 +14,7 @@ from torch import nn
 from gossamer.data.examples import Split
 from gossamer.errors import ModelError
 from gossamer.objectives.models import MODELS, build_model
-from gossamer.objectives.models.blocks import scaled
+from gossamer.objectives.models.images import scaled
 from gossamer.objectives.models.lstm import LSTM, LstmDirection
 from gossamer.objectives.networks.module import TorchModule
 

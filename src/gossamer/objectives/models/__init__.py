@@ -28,9 +28,18 @@ from torch import nn
 
 from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import ModelError
-from gossamer.objectives.models.deep import VGG19, GoogLeNet, ResNet18, ResNeXt29, SENet18
+from gossamer.objectives.models.images import (
+    VGG19,
+    EfficientNetB0,
+    GoogLeNet,
+    MobileNet,
+    MobileNetV2,
+    ResNet18,
+    ResNeXt29,
+    SENet18,
+    ShuffleNet,
+)
 from gossamer.objectives.models.lstm import LSTM
-from gossamer.objectives.models.mobile import EfficientNetB0, MobileNet, MobileNetV2, ShuffleNet
 from gossamer.objectives.models.small import MLP, CNNMapa, LeNet5, LeNet5Tanh
 
 # isort: split

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from gossamer.objectives.models.blocks import image_channels
+from gossamer.objectives.models.images import image_channels
 
 # The small CNN of MAPA.
 # Section 7 of the MAPA paper: two convolutional layers, two pooling layers and one fully connected layer; 10 channels
