@@ -40,8 +40,7 @@ from gossamer.errors import ModelError
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.objectives.asked import Normals
 from gossamer.objectives.device.device import Device, device_of
-from gossamer.objectives.device.linear import DeviceLinear
-from gossamer.objectives.device.network import DeviceNetwork
+from gossamer.objectives.device.network import DeviceLinear, DeviceNetwork
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.models import build_model
 from gossamer.objectives.networks.module import TorchModule

@@ -25,7 +25,7 @@ from gossamer.arrays import FloatArray
 from gossamer.data.examples import Split
 from gossamer.objectives.chains.compiled import CLIPPED
 from gossamer.objectives.models import build_model
-from gossamer.objectives.networks.batching import without_subnormals
+from gossamer.objectives.networks.gradients import without_subnormals
 from gossamer.objectives.networks.module import TorchModule
 
 SHAPE, CLASSES, ROWS = (1, 28, 28), 10, 30

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import ModelError, SpecError
-from gossamer.objectives.networks.batching import one_torch_thread
+from gossamer.objectives.networks.gradients import one_torch_thread
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import Network
 from gossamer.objectives.objective import Objective

@@ -138,32 +138,21 @@ def step_by_step(objective: Differentiable, rounds: Sequence[LocalRound], data: 
     sums: list[FloatArray] = [np.zeros(each.where.count(objective.size)) for each in rounds]
     zeroed = np.zeros(len(rounds), np.int64)
     with np.errstate(over="ignore", invalid="ignore"):  # a model that is no longer finite has zeroed gradients
-        _run(objective, rounds, data, sums, zeroed)
+        for step in range(max((len(each.examples) for each in rounds), default=0)):
+            running = [k for k, each in enumerate(rounds) if step < len(each.examples)]
+            some = [rounds[k] for k in running]
+            models = np.stack([_model(rounds[k], sums[k], step, objective.dtype) for k in running])
+            wheres = [each.where for each in some]
+            examples = [each.examples[step : step + 1] for each in some]
+            clips = np.array([each.clip for each in some])
+            found = clipped_on(objective, models, data, examples, clips, wheres)
+            zeroed[running] += found.zeroed
+            for k, each, model, gradient in zip(running, some, models, found.sums):
+                move = gradient.astype(np.float64)
+                if objective.l2 > 0:  # zero times what is not finite would be no zero
+                    move += each.where.step * objective.l2 * model[each.where.slice]
+                sums[k] += each.rates[step] / each.unit * move
         return LocalSums([total.astype(objective.dtype) for total in sums], zeroed)
-
-
-def _run(
-    objective: Differentiable,
-    rounds: Sequence[LocalRound],
-    data: Split,
-    sums: list[FloatArray],
-    zeroed: npt.NDArray[np.int64],
-) -> None:
-    """All steps of ``rounds``, added to their ``sums`` [coordinates] and numbers of ``zeroed`` gradients [rounds]."""
-    for step in range(max((len(each.examples) for each in rounds), default=0)):
-        running = [k for k, each in enumerate(rounds) if step < len(each.examples)]
-        some = [rounds[k] for k in running]
-        models = np.stack([_model(rounds[k], sums[k], step, objective.dtype) for k in running])
-        wheres = [each.where for each in some]
-        examples = [each.examples[step : step + 1] for each in some]
-        clips = np.array([each.clip for each in some])
-        found = clipped_on(objective, models, data, examples, clips, wheres)
-        zeroed[running] += found.zeroed
-        for k, each, model, gradient in zip(running, some, models, found.sums):
-            move = gradient.astype(np.float64)
-            if objective.l2 > 0:  # zero times what is not finite would be no zero
-                move += each.where.step * objective.l2 * model[each.where.slice]
-            sums[k] += each.rates[step] / each.unit * move
 
 
 def checked(given: LocalRound, size: int, count: int) -> LocalRound:

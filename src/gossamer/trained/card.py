@@ -20,7 +20,7 @@ from gossamer.bounded import elsewhere, read_text
 from gossamer.data.declaration import Declaration
 from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import DataError, ModelError
-from gossamer.objectives.linear.losses import LOSSES
+from gossamer.objectives.linear.kernels import LOSSES
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.loss_settings import KIND, OwnLoss
 from gossamer.objectives.objective import Objective

@@ -18,7 +18,7 @@ from numba import njit
 
 pytest.importorskip("torch", reason="needs the extra torch")
 
-from gossamer.objectives.chains import text
+from gossamer.objectives.chains import writers
 from gossamer.objectives.chains.kernels import OPTIONS, U
 
 PROGRAM = """
@@ -74,7 +74,7 @@ for name, (module, shape) in CHAINS.items():
     text = (compiled.write_flat if compiled.is_flat(chain) else compiled.write)(chain, "cross_entropy")
     if SPOILT:  # a loop that leaves out what is zero
         loop = "    for p in range(n):"
-        text = text.replace(loop, loop + "\\n        if x[xo + p] == 0:\\n            continue")
+        text = writers.replace(loop, loop + "\\n        if x[xo + p] == 0:\\n            continue")
     space = {}
     exec(compile(compiled._HEAD.format(signature="void()", cache=False) + text, "chains", "exec"), space)
     x = examples(int(np.prod(shape)))
@@ -112,7 +112,7 @@ def test_steps_that_are_left_out_are_seen() -> None:
 def branches(size: int) -> tuple[int, int]:
     """Conditional branches and selects in the machine's version of a pool over windows of ``size``."""
     names: dict[str, Any] = {"U": U, "np": np, "in_order": njit(**OPTIONS)}
-    exec(text.window(size), names)
+    exec(writers.window(size), names)
     array, number = "float32[::1]", "uint64"
     given = ", ".join((array, number, "int32[::1]", number, array, *[number] * 6))
     compiled = njit(f"void({given})", **OPTIONS)(names[f"window_{size}"].py_func)

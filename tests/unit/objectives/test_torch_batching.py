@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.objectives.networks.batching import in_order, one_torch_thread, pieces
+from gossamer.objectives.networks.gradients import in_order, one_torch_thread, pieces
 from gossamer.objectives.networks.plan import STRATEGIES
 from gossamer.threads import available_cores
 

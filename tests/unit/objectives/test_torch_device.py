@@ -14,8 +14,7 @@ from gossamer.data.examples import Split  # noqa: E402
 from gossamer.errors import ModelError, SpecError  # noqa: E402
 from gossamer.objectives.asked import NoisyObjective, Normals  # noqa: E402
 from gossamer.objectives.device.device import Device, DeviceLimits, chunks, device_of  # noqa: E402
-from gossamer.objectives.device.linear import DeviceLinear  # noqa: E402
-from gossamer.objectives.device.network import DeviceNetwork  # noqa: E402
+from gossamer.objectives.device.network import DeviceLinear, DeviceNetwork  # noqa: E402
 from gossamer.objectives.linear.model import LinearModel  # noqa: E402
 from gossamer.objectives.models import MODELS, build_model  # noqa: E402
 from gossamer.objectives.networks.module import TorchModule  # noqa: E402

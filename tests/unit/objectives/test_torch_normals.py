@@ -7,8 +7,8 @@ import pytest
 from tests.reference import normals_slow
 
 from gossamer.normals import BLOCK, fill
-from gossamer.objectives.device import normals as torch_normals
-from gossamer.objectives.device.normals import add_normals
+from gossamer.objectives.device import device as torch_normals
+from gossamer.objectives.device.device import add_normals
 
 torch = pytest.importorskip("torch")
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from gossamer.data.examples import Split  # noqa: E402
 from gossamer.objectives.device.device import Device  # noqa: E402
-from gossamer.objectives.device.linear import DeviceLinear  # noqa: E402
+from gossamer.objectives.device.network import DeviceLinear  # noqa: E402
 from gossamer.objectives.linear.model import LinearModel  # noqa: E402
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise  # noqa: E402
 from gossamer.privacy.sampling import Poisson  # noqa: E402

@@ -26,7 +26,7 @@ from gossamer.data.examples import Features, Split
 from gossamer.data.settings import DatasetSettings
 from gossamer.errors import DataError, ModelError, SpecError, counted, did_you_mean
 from gossamer.experiment.specs.spec import Experiment, PretrainedSettings
-from gossamer.objectives.linear.losses import LOSSES
+from gossamer.objectives.linear.kernels import LOSSES
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.loss_settings import said_of
 from gossamer.objectives.objective import Objective
@@ -391,7 +391,7 @@ def _linear(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
     if compute.device is not None:
         # Devices need torch, which is optional, so it is imported only here.
         from gossamer.objectives.device.device import device_of
-        from gossamer.objectives.device.linear import DeviceLinear
+        from gossamer.objectives.device.network import DeviceLinear
 
         if compute.precision == "bfloat16":
             raise SpecError(f"compute.precision: bfloat16 is for networks, and {name} is a linear model; leave it out")

@@ -183,17 +183,3 @@ def keep(z, e, n, sound):
 def row_square(z, e, n):
     """Return the squared norm of row e of z [., n]."""
     return square(z, e * n, n)
-
-
-__all__ = [
-    "gather",
-    "keep",
-    "linear_add_block",
-    "linear_add_product",
-    "linear_back_block",
-    "linear_back_product",
-    "linear_block",
-    "linear_product",
-    "np",
-    "row_square",
-]

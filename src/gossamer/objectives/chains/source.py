@@ -14,8 +14,7 @@ from gossamer.objectives.chains.layers import (
     Normalisation,
     PooledConvolution,
 )
-from gossamer.objectives.chains.text import MARGIN, Text, block, call
-from gossamer.objectives.chains.writers import WRITERS, Place
+from gossamer.objectives.chains.writers import MARGIN, WRITERS, Place, Text, block, call
 
 WIDE = 2**15
 """Weights from which on a layer is left to BLAS. OpenBLAS has other loops, which round otherwise, for products of less

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,12 +28,117 @@ from gossamer.objectives.asked import (
     clips_of,
 )
 from gossamer.objectives.linear import kernels, steps, updates
-from gossamer.objectives.linear.examples import LinearExamples, frozen, packed, writable
-from gossamer.objectives.linear.losses import LOSSES, TargetArray
+from gossamer.objectives.linear.kernels import LOSSES, TargetArray
 from gossamer.objectives.local_steps import arrays_of, checked
 from gossamer.objectives.local_training import Descent
 from gossamer.objectives.objective import KnownSplits, Objective
 from gossamer.parameters import Part
+
+# Examples as the compiled loops of linear models take them: checked, and beside them the loops for their layout.
+
+
+@dataclass(frozen=True, eq=False)
+class LinearExamples:
+    """A split that was found valid, as the loops take it.
+
+    Attributes
+    ----------
+    matrix : ndarray or csr_array [n, features]
+        The features.
+    targets : ndarray [n] of float64
+        Class numbers or real values.
+    arrays : tuple of ndarray
+        Arrays of the matrix, as the loops take them.
+    intercept : bool
+        Whether models have a bias.
+    """
+
+    matrix: Any
+    targets: TargetArray
+    arrays: tuple[npt.NDArray[Any], ...]
+    intercept: bool
+
+    @cached_property
+    def of_steps(self) -> tuple[npt.NDArray[Any], ...]:
+        """Arrays as the loops of single steps take them: beside dense rows their squared norms."""
+        if sp.issparse(self.matrix):
+            return self.arrays
+        squares = np.empty(len(self.targets))
+        kernels.dense_squares(self.arrays[0], self.intercept, squares)
+        return (*self.arrays, frozen(squares))
+
+    @classmethod
+    def of(cls, split: Split, features: int, classes: int | None, intercept: bool) -> LinearExamples:
+        """The examples of ``split``, for models of so many features, with or without an intercept.
+
+        Raises
+        ------
+        DataError
+            If they do not fit, or are malformed.
+        """
+        matrix = _matrix(split, features)
+        targets = _targets(split, classes)
+        arrays = (matrix.data, matrix.indices, matrix.indptr) if sp.issparse(matrix) else (matrix,)
+        return cls(matrix, frozen(targets), tuple(map(frozen, arrays)), intercept)
+
+
+def _matrix(split: Split, features: int) -> Any:
+    """The features as an ndarray or csr_array [n, features], checked."""
+    matrix: Any = split.features
+    if matrix.dtype != np.float32:
+        raise DataError(f"features must be float32, found {matrix.dtype}; convert with astype(numpy.float32)")
+    if matrix.shape[0] != len(split) or math.prod(matrix.shape[1:]) != features:
+        raise DataError(f"expected features [{len(split)}, {features}], found {list(matrix.shape)}")
+    if not sp.issparse(matrix):
+        return np.ascontiguousarray(matrix.reshape(len(split), features))
+    matrix = sp.csr_array(matrix)
+    try:
+        matrix.check_format(full_check=True)
+    except ValueError as problem:
+        raise DataError(f"the CSR features are malformed ({problem}); build them anew") from None
+    # Two entries a, b in one place would count a^2 + b^2 in the norm, less than the true (a + b)^2.
+    if not matrix.has_canonical_format:
+        raise DataError("CSR features must be sorted and without duplicates; call sum_duplicates() on them")
+    return matrix
+
+
+def _targets(split: Split, classes: int | None) -> TargetArray:
+    """A copy of the targets, so that a class number stays one that the kernels may index with."""
+    targets = np.array(split.targets, np.float64)
+    if targets.ndim != 1:
+        raise DataError(f"expected one target an example, found targets {list(targets.shape)}")
+    if classes is None:
+        return targets
+    known = (targets >= 0) & (targets < classes) & (targets == np.floor(targets))
+    if not known.all():
+        raise DataError(
+            f"targets must be classes 0..{classes - 1}, found {targets[~known][0]:g}; "
+            "relabel the targets or change the number of classes"
+        )
+    return targets
+
+
+def packed(batches: Sequence[IndexArray], count: int) -> tuple[IndexArray, IndexArray]:
+    """Ragged batches as (starts [width + 1], packed), with every index in 0..count-1."""
+    starts = np.zeros(len(batches) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, batches), np.int64, len(batches)), out=starts[1:])
+    packed = np.concatenate((starts[:0], *batches), dtype=np.int64, casting="same_kind")
+    if packed.size and not 0 <= packed.min() <= packed.max() < count:
+        raise DataError(f"batch indices must be in 0..{count - 1}, found {packed.min()}..{packed.max()}")
+    return starts, packed
+
+
+def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A read-only view: a kernel is compiled anew for each mixture of writable and read-only arguments."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+def writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array, or a copy of one that is read-only: for small arrays, whose views cost more than some loops do."""
+    return array if array.flags.writeable else array.copy()
+
 
 _AT_ONCE = 1024  # held in float64 at once
 _EXACT = 1024  # most features for which X'X is formed
@@ -267,7 +374,8 @@ class LinearModel(Objective):
         for some in _slices(len(models), width):
             weights, bias = self._columns(models[some])
             for rows in _slices(len(split), _ROWS):
-                totals[:, some] += self._score(examples.matrix[rows], examples.targets[rows], weights, bias)
+                losses, right = self._score(examples.matrix[rows], examples.targets[rows], weights, bias)
+                totals[:, some] += losses.sum(axis=-1, dtype=np.float64), right.sum(axis=-1)
         loss, accuracy = totals / len(split)
         return Evaluation(loss, accuracy if self.classes else np.full_like(loss, np.nan))
 
@@ -283,11 +391,9 @@ class LinearModel(Objective):
         models = self.rows(models, len(models))
         found = np.empty((len(models), len(split)))
         for row in range(len(models)):
-            weights, bias = self._columns(models[row : row + 1])
+            columns = self._columns(models[row : row + 1])
             for rows in _slices(len(split), _ROWS):
-                with np.errstate(over="ignore", invalid="ignore"):
-                    z = (examples.matrix[rows] @ weights).T.reshape(*bias.shape[:2], -1) + bias
-                    found[row, rows] = self.loss.values(z, examples.targets[rows])[0]
+                found[row, rows] = self._score(examples.matrix[rows], examples.targets[rows], *columns)[0]
         return found
 
     def scores(self, model: FloatArray, features: Features) -> npt.NDArray[np.float64]:
@@ -333,13 +439,14 @@ class LinearModel(Objective):
         bias = models[:, weights:].T if self.intercept else np.zeros((self.outputs, width), self.dtype)
         return np.ascontiguousarray(columns).reshape(self.features, -1), bias[:, :, None]
 
-    def _score(self, x: Any, targets: TargetArray, weights: FloatArray, bias: FloatArray) -> FloatArray:
-        """Sums over the rows x of losses and of correct classes, [2, width]."""
+    def _score(
+        self, x: Any, targets: TargetArray, weights: FloatArray, bias: FloatArray
+    ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+        """Loss of each of the rows x, and whether it is in the right class, [width, rows]."""
         with np.errstate(over="ignore", invalid="ignore"):
             z = (x @ weights).T.reshape(*bias.shape[:2], -1) + bias
-            losses = self.loss.values(z, targets).sum(axis=-1, dtype=np.float64)
-        found = z[0] > 0 if self.outputs == 1 else z.argmax(axis=0)
-        return np.stack((losses, (found == targets).sum(axis=-1)))
+            losses = self.loss.values(z, targets)
+        return losses, (z[0] > 0 if self.outputs == 1 else z.argmax(axis=0)) == targets
 
     def _examples(self, split: Split) -> LinearExamples:
         if (known := self._memory.get(split)) is not None:

@@ -17,7 +17,7 @@ from gossamer.objectives.asked import Evaluation, Gradients, LocalRound, LocalSu
 from gossamer.objectives.chains.compiled import CLIPPED, SCORED, SUMMED
 from gossamer.objectives.linear.updates import descent_step, place, round_step, write_update
 from gossamer.objectives.local_training import Descent
-from gossamer.objectives.networks.batching import Piece, in_order, pieces, without_subnormals
+from gossamer.objectives.networks.gradients import Piece, in_order, pieces, without_subnormals
 from gossamer.threads import one_blas_thread
 
 

@@ -34,7 +34,8 @@ from gossamer.objectives.local_steps import checked
 from gossamer.objectives.local_training import Descent
 from gossamer.objectives.loss_settings import OwnLoss
 from gossamer.objectives.networks import kernel as torch_kernel
-from gossamer.objectives.networks.batching import (
+from gossamer.objectives.networks.checks import private_copy, reason
+from gossamer.objectives.networks.gradients import (
     Piece,
     Tensors,
     check_indices,
@@ -43,7 +44,6 @@ from gossamer.objectives.networks.batching import (
     pieces,
     without_subnormals,
 )
-from gossamer.objectives.networks.checks import private_copy, reason
 from gossamer.objectives.networks.network import Network, flat_parameters, frozen_digest, loss_of
 from gossamer.objectives.networks.plan import COMPILED, STRATEGIES, NetworkPlan, make_plan
 from gossamer.objectives.networks.stand_ins import check_embedded, embeddings
@@ -51,56 +51,14 @@ from gossamer.objectives.objective import KnownSplits, Objective
 from gossamer.threads import available_cores
 
 
-def evaluation(plan: NetworkPlan, models: FloatArray, data: Split, tensors: Tensors, threads: int) -> Evaluation:
-    """Mean loss and accuracy of each of ``models`` [width, size]; equal models are computed once."""
-    models, which = _different(models)
-    if plan.kernel is not None:
-        return Evaluation(*(figures[which] for figures in plan.kernel.evaluation(models, data, threads)))
-    work = [(row, part) for row in range(len(models)) for part in _slices(len(data), plan.rows)]
-
-    def score(item: tuple[int, slice]) -> npt.NDArray[np.float64]:
-        row, part = item
-        with plan.networks.lend() as network, torch.no_grad():
-            parameters = network.parameters(torch.tensor(models[row]))
-            outputs = network.outputs(*network.arrange(parameters, tensors.features(data, part)))
-            targets = tensors.targets(data, part)
-            losses = network.loss.values(outputs, targets).double().sum()
-            correct = (network.loss.scores(outputs).argmax(1) == targets).sum() if plan.classes else losses * np.nan
-        return np.array([losses, correct], np.float64)
-
-    totals = np.zeros((len(models), 2))
-    for (row, _), scores in zip(work, in_order(score, work, threads)):
-        totals[row] += scores
-    loss, accuracy = totals[which].T / len(data)
-    return Evaluation(loss, accuracy)
-
-
-def example_losses(
-    plan: NetworkPlan, models: FloatArray, data: Split, tensors: Tensors, threads: int
-) -> npt.NDArray[np.float64]:
-    """Loss of each example under each of ``models``, [width, examples]."""
-    if plan.kernel is not None:
-        return plan.kernel.scores(models, data, threads)[0]
-    found = np.empty((len(models), len(data)))
-    with plan.networks.lend() as network, torch.no_grad():
-        for row, model in enumerate(models):
-            parameters = network.parameters(torch.tensor(model))
-            for part in _slices(len(data), plan.rows):
-                arranged = network.arrange(parameters, tensors.features(data, part))
-                found[row, part] = network.losses(*arranged, tensors.targets(data, part)).double().numpy()
-    return found
-
-
-def scores(plan: NetworkPlan, model: FloatArray, features: Features, tensors: Tensors) -> npt.NDArray[np.float64]:
-    """Scores of each example, [examples, outputs], computed in the module's own type."""
-    count = int(features.shape[0])
-    data, found = Split(features, np.zeros(count, np.int64)), np.empty((count, plan.classes or 1))
-    with plan.networks.lend() as network, torch.no_grad():
-        parameters = network.parameters(torch.tensor(model))
-        for part in _slices(count, plan.rows):
-            outputs = network.outputs(*network.arrange(parameters, tensors.features(data, part)))
-            found[part] = network.loss.scores(outputs).reshape(-1, found.shape[1]).double().numpy()
-    return found
+def _computed(
+    network: Network, model: FloatArray, data: Split, part: slice, tensors: Tensors
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Outputs for some examples, and their targets."""
+    parameters = network.parameters(torch.tensor(model))
+    with torch.no_grad():
+        outputs = network.outputs(*network.arrange(parameters, tensors.features(data, part)))
+    return outputs, tensors.targets(data, part)
 
 
 def _different(models: FloatArray) -> tuple[FloatArray, IndexArray]:
@@ -307,8 +265,23 @@ class TorchModule(Objective):
         if len(split) == 0:
             raise DataError("an evaluation needs at least 1 example, found an empty split")
         plan = self.plan(split)
-        models = self.rows(models, len(models))
-        return evaluation(plan, models, split, self._tensors, self.threads)
+        models, which = _different(self.rows(models, len(models)))
+        if plan.kernel is not None:
+            return Evaluation(*(figures[which] for figures in plan.kernel.evaluation(models, split, self.threads)))
+        work = [(row, part) for row in range(len(models)) for part in _slices(len(split), plan.rows)]
+
+        def score(item: tuple[int, slice]) -> npt.NDArray[np.float64]:
+            with plan.networks.lend() as network:
+                outputs, targets = _computed(network, models[item[0]], split, item[1], self._tensors)
+                losses = network.loss.values(outputs, targets).double().sum()
+                correct = (network.loss.scores(outputs).argmax(1) == targets).sum() if plan.classes else losses * np.nan
+            return np.array([losses, correct], np.float64)
+
+        totals = np.zeros((len(models), 2))
+        for (row, _), scores in zip(work, in_order(score, work, self.threads)):
+            totals[row] += scores
+        loss, accuracy = totals[which].T / len(split)
+        return Evaluation(loss, accuracy)
 
     def losses(self, models: FloatArray, split: Split) -> npt.NDArray[np.float64]:
         """The loss of each example under each of ``models``, [width, examples]; see `Objective.losses`.
@@ -322,7 +295,15 @@ class TorchModule(Objective):
         """
         plan = self.plan(split)
         models = self.rows(models, len(models))
-        return example_losses(plan, models, split, self._tensors, self.threads)
+        if plan.kernel is not None:
+            return plan.kernel.scores(models, split, self.threads)[0]
+        found = np.empty((len(models), len(split)))
+        with plan.networks.lend() as network:
+            for row, model in enumerate(models):
+                for part in _slices(len(split), plan.rows):
+                    computed = _computed(network, model, split, part, self._tensors)
+                    found[row, part] = network.loss.values(*computed).double().numpy()
+        return found
 
     def scores(self, model: FloatArray, features: Features) -> npt.NDArray[np.float64]:
         """Return the module's outputs for examples, [n, outputs]; see `Objective.scores`.
@@ -334,8 +315,14 @@ class TorchModule(Objective):
         DataError
             If the model does not fit.
         """
-        plan = self.plan(Split(features, np.zeros(features.shape[0], np.int64)))
-        return scores(plan, self.rows(model[None], 1)[0], features, self._tensors)
+        data = Split(features, np.zeros(features.shape[0], np.int64))
+        plan, (model,) = self.plan(data), self.rows(model[None], 1)
+        found = np.empty((len(data), plan.classes or 1))
+        with plan.networks.lend() as network:
+            for part in _slices(len(data), plan.rows):
+                outputs, _ = _computed(network, model, data, part, self._tensors)
+                found[part] = network.loss.scores(outputs).reshape(-1, found.shape[1]).double().numpy()
+        return found
 
     def local_steps(self, rounds: Sequence[LocalRound], data: Split) -> LocalSums:
         """See `Objective.local_steps`; one round a thread, where there are kernels."""

@@ -36,7 +36,6 @@ from torch import Tensor
 
 from gossamer.errors import ModelError
 from gossamer.objectives.chains.compiled import has_products, kernel_of
-from gossamer.objectives.networks.batching import activations, one_torch_thread
 from gossamer.objectives.networks.chains import Unknown, chain_of
 from gossamer.objectives.networks.checks import Probed, check_alone, kernel_problem, moved, probe, tried_on
 from gossamer.objectives.networks.gradients import (
@@ -45,6 +44,8 @@ from gossamer.objectives.networks.gradients import (
     LayerGradients,
     LoopedGradients,
     PaddedBatch,
+    activations,
+    one_torch_thread,
 )
 from gossamer.objectives.networks.kernel import Kernel
 from gossamer.objectives.networks.network import LOSSES, Network
