@@ -85,7 +85,7 @@ class ImageNetwork(nn.Sequential):
         Numbers of channels of the first and of the last convolution; 0 for none.
     LEAST : int
         Least number of pixels each way.
-    ACTIVATION : callable
+    ACTIVATION : type
         Activation behind both.
     STAGES : sequence of tuple
         Arguments of `row`, for each stage.
@@ -95,7 +95,7 @@ class ImageNetwork(nn.Sequential):
     STEM: ClassVar[int] = 64
     LAST: ClassVar[int] = 0
     LEAST: ClassVar[int] = 1
-    ACTIVATION: ClassVar[Callable[[], nn.Module]] = nn.ReLU
+    ACTIVATION: ClassVar[type[nn.Module]] = nn.ReLU
     STAGES: ClassVar[Sequence[tuple[int, ...]]] = ()
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> None:
