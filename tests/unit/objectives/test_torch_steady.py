@@ -11,7 +11,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 
 from gossamer.data.examples import Split
-from gossamer.objectives.networks import batching as torch_batching
 from gossamer.objectives.networks import gradients as torch_gradients
 from gossamer.objectives.networks.kernel import Kernel
 from gossamer.objectives.networks.module import TorchModule
@@ -131,7 +130,7 @@ def test_numbers_below_the_normal_ones_count_as_zero_where_the_clip_is_far_above
 
 
 def test_an_error_leaves_the_thread_as_it_was() -> None:
-    with pytest.raises(ZeroDivisionError), torch_batching.without_subnormals(True):
+    with pytest.raises(ZeroDivisionError), torch_gradients.without_subnormals(True):
         raise ZeroDivisionError
     assert subnormals_count()
 
