@@ -38,7 +38,7 @@ from gossamer.arrays import FloatArray
 # | `hinge` | 1 for 2 classes, else one per class | sum_c max(0, 1 - s_c z_c), s_c = 1 for y's own output, else -1 |
 #
 # Targets are class numbers from 0, and real numbers for `squared` and `squared_error`.
-# Their derivatives by z are in `glm_kernels`.
+# Their derivatives by z are those of `residuals`.
 #
 # References
 # ----------

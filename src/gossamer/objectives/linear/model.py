@@ -1,6 +1,6 @@
 """Generalised linear models, with per-example gradient norms in closed form.
 
-What a loss *is* stands in `glm_losses`, how gradients are summed fast in `glm_kernels`; here both meet the data.
+Losses, and how gradients are summed fast, stand in `linear.kernels`; here they meet the data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gossamer.objectives.local_training import Descent
 from gossamer.objectives.objective import KnownSplits, Objective
 from gossamer.parameters import Part
 
-# Examples as the compiled loops of linear models take them: checked, and beside them the loops for their layout.
+# Examples as the compiled loops take them, checked.
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +198,7 @@ _WEIGHTS = 2**24  # and copied weights.
 
 
 class LinearModel(Objective):
-    """A loss of ``z = W x + b``, one of `glm_losses.LOSSES`.
+    """A loss of ``z = W x + b``, one of `linear.kernels.LOSSES`.
 
     Dense examples of any shape are flattened; CSR examples stay sparse throughout. A split is checked the
     first time it is seen and must not be changed afterwards.
@@ -417,7 +417,7 @@ class LinearModel(Objective):
     def smoothness(self, data: Split) -> float | None:
         """``curvature lambda_max(X'X) / n + l2``, never less; None for the hinge.
 
-        X has a column of ones if there is an intercept; see `eigenvalues.largest_eigenvalue` for how far above
+        X has a column of ones if there is an intercept; see `largest_eigenvalue` for how far above
         the bound may lie.
 
         Raises

@@ -174,12 +174,12 @@ def reduced(call: FunctionCall) -> State:
     return ExampleAxis(call.axis if kept else call.axis - sum(dim < call.axis for dim in dims))
 
 
-def before_the_last(count: int) -> Rule:
-    """Functions of the last ``count`` axes, for which all before are alike."""
+def before_the_last(count: Callable[[FunctionCall], int]) -> Rule:
+    """Functions of the last axes, so many as ``count`` finds, for which all before are alike."""
 
     def rule(call: FunctionCall) -> State:
         call.others_are_free()
-        if call.axis >= call.ndim - count:
+        if call.axis >= call.ndim - count(call):
             raise Mixed("along the examples")
         return ExampleAxis(call.axis)
 
@@ -196,16 +196,6 @@ def pooled(places: int) -> Rule:
         return ExampleAxis(0)
 
     return rule
-
-
-def padded(call: FunctionCall) -> State:
-    """Entries added at the ends of the last axes."""
-    return before_the_last(len(call.given(1, "pad")) // 2)(call)
-
-
-def layer_norm(call: FunctionCall) -> State:
-    """Normalisation over the last axes."""
-    return before_the_last(len(call.given(1, "normalized_shape")))(call)
 
 
 _MANY = 1009
@@ -347,8 +337,8 @@ RULES: Mapping[str, Rule] = {
     **_named("matmul bmm", product),
     "squeeze": squeezed,
     "stack": stacked,
-    "pad": padded,
-    "layer_norm": layer_norm,
+    "pad": before_the_last(lambda call: len(call.given(1, "pad")) // 2),
+    "layer_norm": before_the_last(lambda call: len(call.given(1, "normalized_shape"))),
     "scaled_dot_product_attention": attended,
     "size": size,
 }

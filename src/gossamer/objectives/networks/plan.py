@@ -4,7 +4,7 @@
 |---|---|
 | a chain of layers with kernels (`networks.chains`), found to agree with torch | ``compiled`` |
 | layers with rules of their own (`networks.layers`), found to agree with the reference | ``layers`` |
-| anything with a loss of another distribution (`torch_losses`) | ``threads`` |
+| anything with a loss of another distribution (`networks.network`) | ``threads`` |
 | anything else that ``torch.func`` can vectorise | ``threads`` |
 | anything else | ``loop`` |
 
