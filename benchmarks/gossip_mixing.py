@@ -29,10 +29,9 @@ from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Completed, PeerDown
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import stream
-from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.runtimes.world import World
+from gossamer.runtimes.world import LinkSettings, World
 from gossamer.sides import machine as data_side
 from gossamer.topology.builders import build_graph, parse_topology
 from gossamer.vectors import Public, Released
@@ -94,8 +93,8 @@ class Gradients:
     def amended(self, ticket: Released, task: Any) -> Released:
         return ticket
 
-    def compute(self, tickets: Sequence[Released]) -> list[data_side.Answer]:
-        return [data_side.Answer(ticket) for ticket in tickets]
+    def compute(self, tickets: Sequence[Released]) -> list[data_side.SideAnswer]:
+        return [data_side.SideAnswer(ticket) for ticket in tickets]
 
     def releases(self, node: str) -> int:
         return self.given[node]

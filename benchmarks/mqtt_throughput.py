@@ -44,7 +44,7 @@ from gossamer.protocol.frames import CHUNK_OVERHEAD, decode_frame, encode_frame
 from gossamer.protocol.messages import Message, encoded_size, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import SessionSettings, Transmit
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.host import Arrived, Host, Input, Outcome, Wake
 from gossamer.runtimes.mqtt.broker import (
     HOST,
@@ -149,7 +149,7 @@ class PartyLoop:
         identities = {who: Identity.of_seed(who.ljust(32).encode()) for who in ("source", "sink")}
         self.transport, self.peer = transport, peer
         self.channel = SecureChannel(identities[name], identities[peer].public_key, "run", name, peer)
-        self.steps: list[Step] = []
+        self.steps: list[TraceStep] = []
         self.store = SqliteStore(setting.folder / f"{name}.store", "run", name)
         session = SessionSettings(5.0, 20.0, 60.0, largest_frame=setting.frame)
         node = Party(name, State(Public(np.zeros(1, np.float32))))

@@ -44,13 +44,12 @@ from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute
 from gossamer.sides.deployed import Deployed
-from gossamer.sides.filled import Filled, TimedPool
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.machine import Computer, Ticket
 from gossamer.sides.plan import Samples
 from gossamer.sides.pool import open_pool
-from gossamer.sides.samples import Shard
-from gossamer.sides.sums import InPieces
+from gossamer.sides.samples import ShardRows
+from gossamer.sides.sums import Filled, InPieces
 from gossamer.vectors import Public
 
 FEATURES, CLASSES, IMAGE = 20, 2, (1, 28, 28)
@@ -110,11 +109,11 @@ def side_of(way: str, arguments: argparse.Namespace) -> tuple[Computer, Objectiv
         layers = nn.Linear(FEATURES, 16), nn.ReLU(), nn.Linear(16, CLASSES)
         objective = TorchModule(nn.Sequential(*layers), strategy=arguments.strategy)
     plan = Samples({}, enforced=False)
-    ledger, shards = MemoryLedger("node", plan.charges()), {"node": Shard(np.arange(count))}
+    ledger, shards = MemoryLedger("node", plan.charges()), {"node": ShardRows(np.arange(count))}
     filled = (Filled if way == "filled" else Idle)(objective, data, count)
     home = Deployed(lambda name, plan: ledger, sums=InPieces if way == "at_once" else lambda objective, data: filled)
     pool = open_pool({"node": plan}, shards, objective, data, home)
-    return pool if way == "at_once" else Paced(TimedPool(pool, filled, home), say=print), objective
+    return pool if way == "at_once" else Paced(pool, say=print), objective
 
 
 def answer(worker: Worker, awake: threading.Event, task: Any, pings: bool) -> tuple[float, float]:

@@ -43,7 +43,7 @@ from gossamer.randomness import stream
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
-from gossamer.sides.pool import DryRun
+from gossamer.sides.pool import BlankSides
 from gossamer.topology.builders import Ring, build_graph
 from gossamer.vectors import Blank, Public
 
@@ -70,7 +70,7 @@ def bare_events(nodes: int = 100, updates: int = 500) -> dict[str, Any]:
     best = float("inf")
     for _ in range(3):
         built = gossip.build(gossip.Settings(nodes=nodes), context)
-        simulator = Simulator(built, DryRun(), World(SpeedSettings(name="lognormal")))
+        simulator = Simulator(built, BlankSides(), World(SpeedSettings(name="lognormal")))
         start = time.process_time()
         while simulator.next_time is not None:
             simulator.step()

@@ -20,7 +20,7 @@ from gossamer.errors import GossamerError
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.protocol.effects import Send
-from gossamer.protocol.trace import Step, read_steps
+from gossamer.protocol.trace import TraceStep, read_steps
 
 LOOKS = 10
 LONG = 900.0
@@ -39,7 +39,7 @@ def by_processes(content: Mapping[str, Any], folder: Path | None) -> Record:
         return {"epsilon": None, "delta": None, "claims": [], "curve": _curve(spec, _trace(spec, Path(place), out))}
 
 
-def _trace(spec: Mapping[str, Any], place: Path, out: Path) -> list[Step]:
+def _trace(spec: Mapping[str, Any], place: Path, out: Path) -> list[TraceStep]:
     """The server's steps in a run of all processes."""
     path = place / "spec.yaml"
     path.write_text(yaml.safe_dump(dict(spec)), "utf-8")
@@ -52,7 +52,7 @@ def _trace(spec: Mapping[str, Any], place: Path, out: Path) -> list[Step]:
         return list(read_steps(file))
 
 
-def sent(steps: list[Step]) -> Iterator[tuple[int, float, FloatArray]]:
+def sent(steps: list[TraceStep]) -> Iterator[tuple[int, float, FloatArray]]:
     """Updates, seconds since the first model went out, and the model, of each that a server sent."""
     first: float | None = None
     for step in steps:
@@ -63,7 +63,7 @@ def sent(steps: list[Step]) -> Iterator[tuple[int, float, FloatArray]]:
                 yield version, step.now - first, effect.message.model.values
 
 
-def _curve(spec: Mapping[str, Any], steps: list[Step]) -> list[Record]:
+def _curve(spec: Mapping[str, Any], steps: list[TraceStep]) -> list[Record]:
     """A look at the first model, and after each tenth of the updates."""
     prepared = prepare(parse_spec(spec))
     models = {updates: (seconds, model) for updates, seconds, model in reversed(list(sent(steps)))}  # the first of each

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gossamer.protocol.registries import known_by
+from gossamer.protocol.encoding import known_by
 
 for _module in ("gossamer.algorithms.table", "gossamer.experiment.runs.repeating"):
     known_by(_module)  # what was stored or sent may be read where nothing else was imported

@@ -75,10 +75,10 @@ from gossamer.privacy.mechanisms import NeighboringRelation as NeighboringRelati
 from gossamer.protocol.events import Completed as Completed
 from gossamer.protocol.trace import read_steps as read_steps
 from gossamer.protocol.trace import replay as replay
-from gossamer.runtimes.links import FaultSettings as FaultSettings
-from gossamer.runtimes.links import LinkSettings as LinkSettings
 from gossamer.runtimes.ray_shards import RayShards as RayShards
 from gossamer.runtimes.speeds import SpeedSettings as SpeedSettings
+from gossamer.runtimes.world import FaultSettings as FaultSettings
+from gossamer.runtimes.world import LinkSettings as LinkSettings
 from gossamer.studies.price import Price as Price
 from gossamer.studies.price import price as price
 from gossamer.studies.sweep import Sweep as Sweep

@@ -18,7 +18,7 @@ from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import decode, encode
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
 from gossamer.runtimes.world import World
@@ -28,7 +28,7 @@ from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Side
 from gossamer.sides.plan import SidePlan, Trust
 from gossamer.sides.pool import Machine, Pool, open_pool
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
 from gossamer.vectors import Confined, Released
 
 CLIENTS, SIZE, ROUNDS, BOUND = ("a", "b", "c"), 4, 3, 0.5
@@ -38,7 +38,7 @@ OBJECTIVE = LinearModel("squared", SIZE, None, intercept=False, dtype=np.dtype(n
 GENERATOR = np.random.default_rng(1)
 DATA = Split(GENERATOR.standard_normal((24, SIZE)).astype(np.float32), GENERATOR.standard_normal(24).astype(np.float32))
 ZEROS = Split(np.zeros((24, SIZE), np.float32), np.zeros(24, np.float32))
-SHARDS = {name: Shard(np.arange(8 * at, 8 * at + 8)) for at, name in enumerate(CLIENTS)}
+SHARDS = {name: ShardRows(np.arange(8 * at, 8 * at + 8)) for at, name in enumerate(CLIENTS)}
 
 
 def run_of(curated: bool) -> ClientLevel:
@@ -59,7 +59,7 @@ def on_disk(file: LedgerFile) -> Any:
 @pytest.mark.parametrize("world", ["simulation", "deployment"])
 @pytest.mark.parametrize("curated", [False, True])
 def test_a_run_charges_each_client_once_a_round_and_nothing_raw_leaves_its_scope(curated: bool, world: str) -> None:
-    run, seen = run_of(curated), list[Step]()
+    run, seen = run_of(curated), list[TraceStep]()
     home: Home = Simulated(3) if world == "simulation" else Deployed(on_disk(LedgerFile(":memory:")), Kept())
     pool = pool_of(run, home)
     simulator = Simulator(run.nodes(), pool, World(units=run.units), watch=seen.append)
@@ -113,7 +113,7 @@ def killed(run: ClientLevel, world: str, seed: int, machine: Machine = Side) -> 
         return None if plan is None or plan.charges() is None else on_disk(file)(name, plan).releases
 
     sides = WatchedSides(open_pool(plans, SHARDS, OBJECTIVE, ZEROS, home, machine), charged, True)
-    steps: list[Step] = []
+    steps: list[TraceStep] = []
     schedule = FaultSchedule.seeded(seed, [(*CLIENTS, SERVER)])
     for_ever = any(math.isinf(sieve.end) for sieve in schedule.of(Sieve))  # then a round need not end
     hosts = LinkedHosts(

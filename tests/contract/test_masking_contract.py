@@ -16,10 +16,10 @@ from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.protocol.node import Node
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.world import World
-from gossamer.sides.pool import DryRun
+from gossamer.sides.pool import BlankSides
 from gossamer.testing.contracts import SIZE, WORLDS, AlgorithmContract, FixedAnswers
 
 CLIP = 100.0
@@ -42,10 +42,10 @@ class _MaskedUnits(_Units):
         nodes: dict[str, Node] | None = None,
         computer: Any = None,
         look: Callable[[Simulator], None] | None = None,
-        watch: Callable[[Step], None] = lambda step: None,
-    ) -> tuple[Simulator, list[Step]]:
+        watch: Callable[[TraceStep], None] = lambda step: None,
+    ) -> tuple[Simulator, list[TraceStep]]:
         computer = computer or FixedAnswers()
-        if not isinstance(computer, DryRun):
+        if not isinstance(computer, BlankSides):
             sides = masked_sides(self.settings, self.names, self.context().seed, SIZE, CLIP, self.agent_noise)
             computer = MaskedAnswers(computer, sides)
         return super().run(world, nodes=nodes, computer=computer, look=look, watch=watch)
@@ -100,10 +100,10 @@ class _MaskedClients(AlgorithmContract):
         nodes: dict[str, Node] | None = None,
         computer: Any = None,
         look: Callable[[Simulator], None] | None = None,
-        watch: Callable[[Step], None] = lambda step: None,
-    ) -> tuple[Simulator, list[Step]]:
+        watch: Callable[[TraceStep], None] = lambda step: None,
+    ) -> tuple[Simulator, list[TraceStep]]:
         computer = computer or FixedAnswers()
-        if not isinstance(computer, DryRun):
+        if not isinstance(computer, BlankSides):
             computer = MaskedAnswers(computer, client_sides(self.settings, self.context(), self.rounds(), CLIP))
         return super().run(world, nodes=nodes, computer=computer, look=look, watch=watch)
 

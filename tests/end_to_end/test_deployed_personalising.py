@@ -20,7 +20,7 @@ from gossamer.deployment.party.reporting import PERSONAL, write_results
 from gossamer.experiment.results.summarising import NOTE, personal_models
 from gossamer.privacy.guarantee_card import read_guarantee_card
 from gossamer.protocol.encoding import encode
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 
 pytestmark = pytest.mark.usefixtures("called_here")
 
@@ -37,7 +37,7 @@ def deployed(folder: Path, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]
     steps: dict[str, list[bytes]] = {}
     left, kept = {}, {}
 
-    def watch(step: Step) -> None:
+    def watch(step: TraceStep) -> None:
         steps.setdefault(step.node, []).append(encode(step))
 
     with federation({**SPEC, **more}, folder) as found:

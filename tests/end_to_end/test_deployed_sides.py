@@ -33,11 +33,11 @@ from gossamer.protocol.effects import Release
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.sides.client import steps_of
-from gossamer.sides.filled import TimedPool
 from gossamer.sides.ledger import MemoryLedger, Receipt
 from gossamer.sides.machine import Computer
 from gossamer.sides.masked_side import Signing
 from gossamer.sides.plan import Drawn, Nothing, Times
+from gossamer.sides.sums import Filled
 from gossamer.vectors import Confined
 
 pytestmark = pytest.mark.filterwarnings("ignore:fedbuff. with noise_by:gossamer.errors.RunWarning")
@@ -377,7 +377,7 @@ def test_the_guarantee_says_whether_times_tell_anything(name: str, wanted: Any, 
         assert (OPEN_TIMES in found.assumptions) == (not timed and name != "units")
         ledger = ledger_of(prepared, plan, "node-0")
         side = deployed_computer(own(prepared, "node-0"), plan, "node-0", ledger)
-        assert isinstance(side, TimedPool) == timed
+        assert isinstance(side.sums, Filled) == timed
         before = deployed_guarantees(*of_simulation(name))[0]
         assert found.epsilon == before.epsilon
         assert before.delta <= found.delta <= before.delta * (1 + 1e-12)

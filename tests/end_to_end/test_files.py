@@ -16,7 +16,7 @@ from gossamer.cli import main
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.files import for_owner, make_own_folder, replaced, write_own
 from gossamer.protocol.events import Started
-from gossamer.protocol.trace import Step, write_step
+from gossamer.protocol.trace import TraceStep, write_step
 
 PUBLIC = {"invitation.yaml", "ca.crt", "tls.crt", "authority.crt", "federation.yaml", "mosquitto.conf"}
 """Papers that the organiser hands out; the folders that they lie in are the organiser's."""
@@ -53,7 +53,7 @@ def readable(folder: Path) -> set[str]:
 def test_a_simulations_results_and_trace(tmp_path: Path) -> None:
     out, trace = tmp_path / "made" / "run", tmp_path / "trace.bin"
     with trace.open("wb") as file:
-        write_step(file, Step(0.0, "an earlier run, and open to all", Started(), []))
+        write_step(file, TraceStep(0.0, "an earlier run, and open to all", Started(), []))
     trace.chmod(0o666)
     gs.run(parse_spec(SIMULATED), out, trace=trace)
     assert {path.name for path in out.iterdir()} >= {"summary.json", "metrics.jsonl", "model.safetensors"}

@@ -18,7 +18,7 @@ from gossamer.experiment.runs import running
 from gossamer.experiment.specs.reading import parse_spec
 from gossamer.sides.machine import Side
 from gossamer.sides.pool import Pool
-from gossamer.sides.sums import Turns
+from gossamer.sides.sums import DrawnTurns
 from gossamer.vectors import Masked, Released
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -150,7 +150,7 @@ class Seen:
         def drawn(side: Any, task: Any) -> Any:
             found = draw(side, task)
             if found is not None:  # a record of a stream is of no sample
-                rows = found.drawn.rows if isinstance(found.drawn, Turns) else found.drawn
+                rows = found.drawn.rows if isinstance(found.drawn, DrawnTurns) else found.drawn
                 self.samples.append(np.ascontiguousarray(rows).tobytes())
             return found
 

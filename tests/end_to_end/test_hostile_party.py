@@ -23,7 +23,7 @@ from gossamer.cli.federation.local_federation import LocalFederation
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import parse_invitation
-from gossamer.protocol.frames import Data
+from gossamer.protocol.frames import MessageFrame
 from gossamer.runtimes.mqtt.broker import BrokerAddress, EmbeddedBroker
 from gossamer.runtimes.mqtt.transport import MqttTransport
 from gossamer.vectors import Public, Released
@@ -85,7 +85,7 @@ class Attacker:
                 junk.vector([Public, Released]),
             ]
             kind = (Offer, Answer)[number % 2]
-            frame = Data(number % 9, 0, 0, kind(junk.integer(), models[number % 4]))  # type: ignore[arg-type]
+            frame = MessageFrame(number % 9, 0, 0, kind(junk.integer(), models[number % 4]))  # type: ignore[arg-type]
             self.publish(self.peers.seal(to, frame, now))
             channel = self.peers._channel(self.peers._peer(to))
             if channel.session is not None and number % 3 == 0:

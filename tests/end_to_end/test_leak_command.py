@@ -12,7 +12,7 @@ import yaml
 from tests.reference.planted_leaks import BUGS
 
 from gossamer.cli.main import main
-from gossamer.sides.machine import Answer
+from gossamer.sides.machine import SideAnswer
 from gossamer.sides.samples import SampleRule
 from gossamer.vectors import Released
 
@@ -87,7 +87,7 @@ def test_a_run_that_is_another_one_each_time_is_refused(
 ) -> None:
     gradient, calls = SampleRule._gradient, count()
 
-    def from_elsewhere(self: SampleRule, ticket: Any, raw: Any) -> Answer:
+    def from_elsewhere(self: SampleRule, ticket: Any, raw: Any) -> SideAnswer:
         found = gradient(self, ticket, raw)
         return found._replace(released=Released(found.released.values + 1e-9 * next(calls)))
 

@@ -21,7 +21,7 @@ from gossamer.experiment.results.results_folder import CHECKPOINT
 from gossamer.experiment.runs.checkpoints import read_checkpoint
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.runs.tracking import NullProgress
-from gossamer.runtimes import crew as crew_module
+from gossamer.runtimes import shards as crew_module
 from gossamer.runtimes.ray_shards import RayCrew, RayShards
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def test_a_shard_that_is_killed_loses_nothing(tmp_path: Path, monkeypatch: pytes
     assert files(tmp_path / "ray") == files(tmp_path / "plain")
 
 
-OFTEN = "from gossamer.runtimes import crew; from gossamer.cli import main; crew.SHARE = 0.5; main({})"
+OFTEN = "from gossamer.runtimes import shards; from gossamer.cli import main; shards.SHARE = 0.5; main({})"
 """A command that makes checkpoints for half of its time."""
 
 

@@ -24,7 +24,7 @@ from gossamer.cli.main import main
 from gossamer.experiment.preparation.secrets import FILE, KeptSecret
 from gossamer.experiment.results.results_folder import packed, unpack
 from gossamer.extras import install_line
-from gossamer.runtimes import ray_extra
+from gossamer.runtimes import ray_shards
 from gossamer.studies.runs import MOST_TRIES, RayTasks, StudyRun, Workers, each_seed, made_there, workers_of
 from gossamer.studies.sweep import plan_sweep
 
@@ -446,7 +446,7 @@ def test_an_address_where_nothing_answers(spec: Path, capsys: pytest.CaptureFixt
 def test_an_address_where_something_else_answers(
     spec: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_extra, "_ANSWER", 1.0)
+    monkeypatch.setattr(ray_shards, "_ANSWER", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         line = refused(spec, capsys, "--address", address)

@@ -19,7 +19,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.running import Run
 from gossamer.experiment.specs.reading import parse_spec, write_spec
-from gossamer.sides.plan import Stream
+from gossamer.sides.plan import StreamPlan
 
 BASE: dict[str, Any] = {
     "name": "graph_federated",
@@ -124,7 +124,9 @@ def test_a_ledger_refuses_records_beyond_its_plan() -> None:
     """With streams opened for five of the eight rounds, no server releases a sixth message."""
     prepared = prepare(spec())
     plan = plan_run(prepared)
-    sides = {name: replace(side, records=5) if isinstance(side, Stream) else side for name, side in plan.sides.items()}
+    sides = {
+        name: replace(side, records=5) if isinstance(side, StreamPlan) else side for name, side in plan.sides.items()
+    }
     result = Run(prepared, replace(plan, sides=sides), purpose="test").go()
     finished = result.summary["finished"]
     assert {finished[f"server-{p}"] for p in range(3)} == {"budget"}

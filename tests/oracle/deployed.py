@@ -36,7 +36,7 @@ from gossamer.experiment.specs.reading import parse_spec
 from gossamer.faults.hosts import LinkedHosts
 from gossamer.keys.identity import Identity
 from gossamer.protocol.encoding import encode
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import Speeds
 
@@ -107,7 +107,7 @@ class Federation:
     folders: dict[str, StateFolder] = field(default_factory=dict)
     held: dict[str, DataHeld] = field(default_factory=dict)
 
-    def hosts(self, watch: Callable[[Step], None] | None = None) -> LinkedHosts:
+    def hosts(self, watch: Callable[[TraceStep], None] | None = None) -> LinkedHosts:
         """The parties' nodes, with links between them on which nothing is lost."""
         agreed, experiment = next(iter(self.invited.values())).agreed, self.local.prepared.experiment
         nodes = {name: invited.agreed.nodes()[name] for name, invited in self.invited.items()}
@@ -159,7 +159,7 @@ def federation(spec: Mapping[str, Any], folder: Path) -> Iterator[Federation]:
 def _founded(name: str) -> Hashes:
     digests: dict[str, Any] = {}
 
-    def watch(step: Step) -> None:
+    def watch(step: TraceStep) -> None:
         data = encode(step)
         digests.setdefault(step.node, hashlib.sha256()).update(len(data).to_bytes(8, "little") + data)
 
@@ -211,7 +211,7 @@ def _side(name: str) -> Hashes:
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
     digest = hashlib.sha256()
 
-    def watch(step: Step) -> None:
+    def watch(step: TraceStep) -> None:
         data = encode(step)
         digest.update(len(data).to_bytes(8, "little") + data)
 

@@ -20,7 +20,7 @@ from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.reading import read_spec
 from gossamer.protocol.effects import Compute, Effect, Finish, Release, Send
 from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Received
-from gossamer.protocol.trace import Step, read_steps
+from gossamer.protocol.trace import TraceStep, read_steps
 from gossamer.vectors import Vector
 
 HERE = Path(__file__).resolve().parent
@@ -37,7 +37,7 @@ def conversation(spec: Path) -> str:
     return "".join(f"{line}\n" for step in steps for line in _lines(step, steps[0].now))
 
 
-def _lines(step: Step, start: float) -> Iterator[str]:
+def _lines(step: TraceStep, start: float) -> Iterator[str]:
     """What a node saw, where that is worth a line, and what it answered with."""
     told = [_seen(step.event), *map(_done, step.effects)]
     yield from (f"{step.now - start:6.2f}  {step.node:9}{line}" for line in told if line)

@@ -27,7 +27,7 @@ import gossamer as gs
 from gossamer.algorithms.clients.client import SERVER
 from gossamer.arrays import FloatArray
 from gossamer.experiment.specs.spec import Experiment
-from gossamer.protocol.trace import Step, read_steps
+from gossamer.protocol.trace import TraceStep, read_steps
 
 pytestmark = pytest.mark.slow
 
@@ -42,19 +42,19 @@ def spec(batch_size: int, privacy: str, seed: int = 0) -> Experiment:
     return experiment(f"dataset: digits\nseed: {seed}\nalgorithm: {settings}\nprivacy: {privacy}\n")
 
 
-def simulated(like: Experiment, run: Run, trace: Path) -> tuple[list[Step], gs.Result]:
+def simulated(like: Experiment, run: Run, trace: Path) -> tuple[list[TraceStep], gs.Result]:
     """The server's steps in a simulation at the times of ``run``, and what came of it."""
     result = gs.run(at_its_times(like, run), trace=trace)
     with trace.open("rb") as file:
         return [step for step in read_steps(file) if step.node == SERVER], result
 
 
-def order(steps: list[Step]) -> list[tuple[str, int]]:
+def order(steps: list[TraceStep]) -> list[tuple[str, int]]:
     """Who pushed, and from which version."""
     return [(client, push.version) for client, push in pushes(steps)]
 
 
-def last(steps: list[Step]) -> FloatArray:
+def last(steps: list[TraceStep]) -> FloatArray:
     """The model at the end."""
     return models(steps)[TOTAL]
 

@@ -21,7 +21,7 @@ import gossamer as gs
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.node import state_of
-from gossamer.protocol.trace import Step, replay
+from gossamer.protocol.trace import TraceStep, replay
 
 pytestmark = pytest.mark.filterwarnings("ignore::gossamer.errors.RunWarning")  # a schedule that is cut short
 
@@ -158,7 +158,7 @@ def test_a_trace_that_was_tampered_with_does_not_replay(run: Run) -> None:
     index = next(i for i, step in enumerate(steps) if step.effects)
     steps = [
         *steps[:index],
-        Step(steps[index].now, party, steps[index].event, steps[index].effects[1:]),
+        TraceStep(steps[index].now, party, steps[index].event, steps[index].effects[1:]),
         *steps[index:],
     ]
     difference = replay(steps, {party: run.simulated()[party]})

@@ -15,7 +15,7 @@ from gossamer.faults.schedules import Faults, NetworkPartition
 from gossamer.protocol.chunks import CHUNK_WINDOW
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Received
-from gossamer.protocol.frames import Chunk, Progress, encode_frame, frame_size
+from gossamer.protocol.frames import ChunkFrame, ProgressFrame, encode_frame, frame_size
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.session import Session, SessionSettings
 from gossamer.vectors import Public
@@ -63,7 +63,7 @@ def network(sends: list[Send], faults: Faults, session: SessionSettings = SETTIN
 
 def restart(net: Network, name: str, session: SessionSettings = SETTINGS, forget: bool = False) -> None:
     """Have ``name`` come back with the state of its session, or without what is half-way here or there."""
-    state = decode(encode(net.sessions[name].state()))
+    state = decode(encode(net.sessions[name].links))
     if forget:
         state = {peer: replace(link, incoming=None, outgoing=None) for peer, link in state.items()}
     net.sessions[name] = Session.restore(name, session, state)
@@ -99,7 +99,7 @@ def test_exactly_once_in_order_with_restarts(
     net.run()  # ends only when nobody waits for anything
 
     assert_all_arrived(net, sends)
-    assert all(not link.outbox and not link.early for s in net.sessions.values() for link in s.state().values())
+    assert all(not link.outbox and not link.early for s in net.sessions.values() for link in s.links.values())
     assert all(frame_size(sent.frame) <= 200 for sent in net.transmissions)
 
 
@@ -128,10 +128,10 @@ def test_a_window_of_chunks_of_one_message_is_under_way(sends: list[Send], fault
     net.run()
     said: dict[tuple[str, str, int], int] = {}  # the most that each receiver had of each message
     for sent in net.transmissions:
-        if isinstance(sent.frame, Progress):
+        if isinstance(sent.frame, ProgressFrame):
             key = (sent.to, sent.sender, sent.frame.number)
             said[key] = max(said.get(key, 0), sent.frame.arrived)
-        if isinstance(sent.frame, Chunk):
+        if isinstance(sent.frame, ChunkFrame):
             assert sent.frame.chunk <= said.get((sent.sender, sent.to, sent.frame.number), 0) + CHUNK_WINDOW
 
 
@@ -153,5 +153,5 @@ def test_large_models_both_ways_through_a_bad_link() -> None:
     net = network(sends, seeded_faults(3, frames=8000, longest_delay=1.0))
     net.run()
     assert_all_arrived(net, sends)
-    chunks = sum(isinstance(sent.frame, Chunk) for sent in net.transmissions)
+    chunks = sum(isinstance(sent.frame, ChunkFrame) for sent in net.transmissions)
     assert chunks < 3 * 20 * 83  # a fifth is lost, and so is a fifth of the answers; nothing like a storm

@@ -24,9 +24,8 @@ from gossamer.experiment.specs.reading import parse_spec
 from gossamer.faults.trials import Ledgers, SmallRun, Trial, small_runs
 from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.sides.deployed import Deployed
-from gossamer.sides.filled import TimedPool
 from gossamer.sides.machine import Side
-from gossamer.sides.pool import Pool
+from gossamer.sides.sums import Filled, InPieces
 
 pytestmark = pytest.mark.filterwarnings("ignore:fedbuff. with noise_by:gossamer.errors.RunWarning")
 
@@ -200,13 +199,13 @@ def timed(name: str) -> Sequence[SmallRun]:
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [
-        ("gossip", {TimedPool}),
-        ("increasing", {TimedPool, Pool}),
-        ("random walk", {Pool}),
-        ("masked", {Pool}),
-        ("fedbuff trusted", {Pool}),
-        ("fedavg masked", {Pool}),
-        ("fedbuff masked", {Pool}),
+        ("gossip", {Filled}),
+        ("increasing", {Filled, InPieces}),
+        ("random walk", {InPieces}),
+        ("masked", {InPieces}),
+        ("fedbuff trusted", {InPieces}),
+        ("fedavg masked", {InPieces}),
+        ("fedbuff masked", {InPieces}),
     ],
 )
 def test_no_seed_of_faults_fails_where_each_party_opens_its_own_side(
@@ -219,7 +218,7 @@ def test_no_seed_of_faults_fails_where_each_party_opens_its_own_side(
     seeds = range(examples(16))
     failure = first_failure(trial, seeds)
     assert failure is None, str(failure)
-    assert {type(side) for side in Apart.opened} == kinds
+    assert {type(side.sums) for side in Apart.opened} == kinds
     assert len(Apart.opened) > len(seeds) * min(len(run.names) for run in trial.runs)  # some came back
 
 

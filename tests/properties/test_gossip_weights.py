@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tests.reference.gossip_weights import WeighedRun
 from tests.sampling import examples
 
-from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.runtimes.world import World
+from gossamer.runtimes.world import FaultSettings, LinkSettings, World
 
 pytestmark = pytest.mark.filterwarnings("ignore::gossamer.topology.graphs.DroppedEdges")
 

@@ -26,15 +26,14 @@ from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseState, NoiseStream
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import Stream, stream
-from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.runtimes.world import World
+from gossamer.runtimes.world import FaultSettings, LinkSettings, World
 from gossamer.sides.home import Simulated
 from gossamer.sides.plan import ClientUpdate, SidePlan
-from gossamer.sides.plan import Stream as SideStream
+from gossamer.sides.plan import StreamPlan as SideStream
 from gossamer.sides.pool import Pool, open_pool
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
 from gossamer.topology.builders import build_graph
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public
@@ -97,7 +96,7 @@ class Setup:
             plans[server] = SideStream(
                 self.stream(server), records, FEATURES, None, 1, np.inf, tuple(self.units[server])
             )
-        shards = {name: Shard(rows) for name, rows in self.shards.items()}
+        shards = {name: ShardRows(rows) for name, rows in self.shards.items()}
         return open_pool(plans, shards, self.objective, self.data, Simulated(SEED))
 
     def noise(self) -> dict[tuple[str, int], np.ndarray]:

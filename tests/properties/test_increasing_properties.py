@@ -25,12 +25,11 @@ from gossamer.privacy.tasks import Query, Round
 from gossamer.protocol.effects import Compute, Send, Update
 from gossamer.protocol.events import Completed, Event, PeerDown, PeerUp, Received, Started
 from gossamer.protocol.messages import Message
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.randomness import stream
-from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.runtimes.world import World
+from gossamer.runtimes.world import LinkSettings, World
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.builders import Ring, build_graph
 from gossamer.vectors import Public, Released, spread
@@ -66,7 +65,7 @@ class Run:
         self.nodes = increasing.build(options, self.context)
         self.sizes = increasing.workload(options, self.context.shard_sizes, self.context.seed).rounds
         self.rounds = increasing.PublicRounds(options, self.sizes, self.context.seed)
-        self.steps: list[Step] = []
+        self.steps: list[TraceStep] = []
         self.became: dict[tuple[str, int], Round] = {}
         self._draw, self._duplicate = np.random.default_rng(seed), duplicate
         self._post: list[tuple[str, str, Message]] = []
@@ -92,7 +91,7 @@ class Run:
 
     def _happen(self, name: str, event: Event) -> None:
         effects = self.nodes[name].handle(event, float(len(self.steps)))
-        self.steps.append(Step(float(len(self.steps)), name, event, effects))
+        self.steps.append(TraceStep(float(len(self.steps)), name, event, effects))
         for effect in effects:
             if isinstance(effect, Send):
                 self._post.append((name, effect.to, effect.message))
@@ -390,7 +389,7 @@ def test_without_delays_nobody_waits(aggregators: Sequence[int]) -> None:
     sizes = increasing.workload(options, context(options).shard_sizes, 5).rounds
     ends: dict[str, list[float]] = {}
 
-    def watch(step: Step) -> None:
+    def watch(step: TraceStep) -> None:
         if isinstance(step.event, (Started, Completed)):
             ends.setdefault(step.node, []).append(step.now)
 

@@ -14,7 +14,7 @@ from gossamer.algorithms.table import ALGORITHMS
 from gossamer.experiment.audits.leaking import audit_leak
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.privacy.mechanisms import Mechanism
-from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember, Nothing, Samples, Stream
+from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember, Nothing, Samples, StreamPlan
 
 WHOLE = examples(1000) == 1000
 PAIRS = 2700 if WHOLE else 54
@@ -47,7 +47,14 @@ def test_every_algorithm_is_audited() -> None:
 
 def test_every_kind_of_data_side_is_audited() -> None:
     plans = [side for name in SPECS for side in plan_run(tiny(name)).sides.values()]
-    assert {type(plan) for plan in plans} | {Nothing} == {ClientUpdate, Curator, MaskedMember, Nothing, Samples, Stream}
+    assert {type(plan) for plan in plans} | {Nothing} == {
+        ClientUpdate,
+        Curator,
+        MaskedMember,
+        Nothing,
+        Samples,
+        StreamPlan,
+    }
     noises = {type(plan.noise) for plan in plans if isinstance(plan, ClientUpdate)}
     assert type(None) in noises
     assert any(issubclass(noise, Mechanism) for noise in noises)

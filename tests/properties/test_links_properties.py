@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from gossamer.runtimes.links import Links, LinkSettings
+from gossamer.runtimes.world import Links, LinkSettings
 
 NAMES = tuple("abcd")
 FRAMES = st.lists(st.tuples(st.permutations(range(4)), st.integers(1, 5000), st.floats(0, 3)), min_size=1, max_size=40)

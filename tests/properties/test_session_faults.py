@@ -88,7 +88,7 @@ def test_exactly_once_in_order_and_soon(sends: list[Send], faults: Faults) -> No
     bound = max(last_fault(net), *(at for at, _, _ in sends), 0.0) if sends else 0.0
     bound += SETTINGS.longest_retry + SETTINGS.retry_after + 3 * DELAY
     assert all(at <= bound for at, _, event in net.events if isinstance(event, Received))
-    assert all(not link.outbox and not link.early for s in net.sessions.values() for link in s.state().values())
+    assert all(not link.outbox and not link.early for s in net.sessions.values() for link in s.links.values())
 
 
 @MANY
@@ -115,7 +115,7 @@ def test_state_round_trip_changes_nothing(sends: list[Send], faults: Faults, res
     undisturbed.run()
     for at, name in sorted(restarts):
         restarted.run(until=at)
-        state = decode(encode(restarted.sessions[name].state()))
+        state = decode(encode(restarted.sessions[name].links))
         restarted.sessions[name] = Session.restore(name, SETTINGS, state)
     restarted.run()
     assert restarted.events == undisturbed.events

@@ -26,14 +26,12 @@ from gossamer.protocol.events import Answered, Event
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream
-from gossamer.runtimes.crew import Crew, Maker
-from gossamer.runtimes.links import LinkSettings
-from gossamer.runtimes.shard import Shard
-from gossamer.runtimes.shards import Shards
+from gossamer.runtimes.shard import ShardSimulator
+from gossamer.runtimes.shards import Crew, Maker, Shards
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.runtimes.world import World
-from gossamer.sides.pool import DryRun
+from gossamer.runtimes.world import LinkSettings, World
+from gossamer.sides.pool import BlankSides
 from gossamer.vectors import Blank, Public
 
 QUERY = Query(Poisson(0.5), NoNoise(), 1.0)
@@ -95,9 +93,9 @@ class Toys:
         names = [f"n{number}" for number in range(self.nodes)]
         return {name: Restless(name, [other for other in names if other != name], self.world.seed) for name in names}
 
-    def shard(self, seed: int, number: int) -> Shard:
-        computer: Any = DryRun()
-        return Shard(self.all(), computer, self.world, self.homes, number)
+    def shard(self, seed: int, number: int) -> ShardSimulator:
+        computer: Any = BlankSides()
+        return ShardSimulator(self.all(), computer, self.world, self.homes, number)
 
 
 @given(
@@ -117,8 +115,10 @@ def test_all_is_written_down_in_the_order_of_one_process(
     world = World(SpeedSettings(seconds=0.5, stagger=stagger), LinkSettings(latency=latency), seed=seed)
     toys = Toys(nodes, world, tuple(number * shards // nodes for number in range(nodes)))
     alone, together = list[Any](), list[Any]()
-    simulator = Simulator(toys.all(), DryRun(), world, record=lambda *note: alone.append(note), staleness="computing")
-    computer: Any = DryRun()
+    simulator = Simulator(
+        toys.all(), BlankSides(), world, record=lambda *note: alone.append(note), staleness="computing"
+    )
+    computer: Any = BlankSides()
     record = lambda *note: together.append(note)  # noqa: E731
     with closing(Shards(toys.all(), computer, world, Here(shards, toys, 0), record, "computing")) as sharded:
         target = 0

@@ -31,13 +31,12 @@ from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.randomness import derive
 from gossamer.sides.deployed import Deployed
-from gossamer.sides.filled import Filled
 from gossamer.sides.home import Simulated
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.plan import Samples
 from gossamer.sides.pool import open_pool
-from gossamer.sides.samples import Shard
-from gossamer.sides.sums import InPieces
+from gossamer.sides.samples import ShardRows
+from gossamer.sides.sums import Filled, InPieces
 from gossamer.vectors import Coordinates, Public
 
 SOME = settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
@@ -147,8 +146,8 @@ def plans_of(script: Script, most: int | None) -> tuple[dict[str, Any], dict[str
     return dict.fromkeys(NODES, ReleasePlan(kinds)), dict.fromkeys(NODES, Samples(kinds))
 
 
-def shards(blank: np.ndarray | None = None) -> dict[str, Shard]:
-    return {name: Shard(rows) if blank is None else Shard(rows, blank) for name, rows in SHARDS.items()}
+def shards(blank: np.ndarray | None = None) -> dict[str, ShardRows]:
+    return {name: ShardRows(rows) if blank is None else ShardRows(rows, blank) for name, rows in SHARDS.items()}
 
 
 def lines_of(ledgers: dict[str, Any]) -> Callable[[], list[dict[str, Any]]]:

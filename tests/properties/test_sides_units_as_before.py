@@ -47,9 +47,9 @@ from gossamer.randomness import derive
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.home import Simulated
 from gossamer.sides.ledger import MemoryLedger
-from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, Stream
+from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, StreamPlan
 from gossamer.sides.pool import open_pool
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
 from gossamer.sides.secure_unit import RoundTerms
 from gossamer.vectors import LARGEST_VALUE, Confined, Masked, Public
 
@@ -79,8 +79,8 @@ def members(round: int) -> Sequence[str]:
     return AGENTS if round % 2 else AGENTS[:2]
 
 
-def stream_plan(noise: CorrelatedNoise | None) -> Stream:
-    return Stream(noise, RECORDS, SIZE, BOUND.moved, BOUND.agents_sampled, 0.5, AGENTS)
+def stream_plan(noise: CorrelatedNoise | None) -> StreamPlan:
+    return StreamPlan(noise, RECORDS, SIZE, BOUND.moved, BOUND.agents_sampled, 0.5, AGENTS)
 
 
 @st.composite
@@ -130,8 +130,8 @@ def simulated(noise: CorrelatedNoise | None, seed_of: Any, ledger: UnitLedger) -
     return old, {SERVER: behind} | {name: ClientUpdate(behind=behind) for name in AGENTS}
 
 
-def shards() -> dict[str, Shard]:
-    return {name: Shard(rows) for name, rows in SHARDS.items()}
+def shards() -> dict[str, ShardRows]:
+    return {name: ShardRows(rows) for name, rows in SHARDS.items()}
 
 
 def compare(old: Runner, new: Runner, script: Script, nodes: Sequence[str]) -> None:
@@ -353,7 +353,7 @@ def test_masked_sums(world: str, agent_noise: float, most: int, data: st.DataObj
                 home.restarted(name)
             if world == "deployment":
                 home = Deployed(lambda node, plan: ledgers[node], marks[name])
-            return open_pool({name: plan}, {name: Shard(rows[name])}, goal, DATA, home)
+            return open_pool({name: plan}, {name: ShardRows(rows[name])}, goal, DATA, home)
 
         def lines() -> list[Any]:
             return [line for ledger in ledgers.values() for line in ledger.lines()]

@@ -186,7 +186,7 @@ def test_every_note_arrives_once_and_in_order(
         # What it is in memory, a process that starts finds on disk.
         parties.journals[name].commit()
         assert encode(parties.stored(name).state()) == encode(host.state())
-        assert not any(link.outbox for link in host.session.state().values())
+        assert not any(link.outbox for link in host.session.links.values())
 
 
 @pytest.mark.parametrize("link", [WHOLE, CHUNKS])

@@ -12,7 +12,7 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.errors import DataError
 from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep
 from gossamer.sides.home import RoundMark, numbers_of
-from gossamer.sides.machine import Answer
+from gossamer.sides.machine import SideAnswer
 from gossamer.sides.masked_side import MaskedSide, Members, Signing
 from gossamer.sides.secure_unit import RoundTerms, SecureUnit
 from gossamer.vectors import Confined
@@ -54,9 +54,9 @@ class AgentSide:
         rows: IndexArray = self.shard[drawn]
         return rows
 
-    def answer(self, task: LocalUpdate, update: FloatArray) -> Answer:
+    def answer(self, task: LocalUpdate, update: FloatArray) -> SideAnswer:
         """What the agent hands over."""
-        return Answer(Confined(update))
+        return SideAnswer(Confined(update))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class AdmittedStep:
     side: ChargingMaskedSide
     task: MaskingStep
 
-    def answer(self) -> Answer:
+    def answer(self) -> SideAnswer:
         """The agent's message."""
         return self.side.step(self.task)
 
@@ -76,9 +76,9 @@ class DeclinedUpdate:
 
     __slots__ = ()
 
-    def answer(self) -> Answer:
+    def answer(self) -> SideAnswer:
         """That there is none; to the node it is as if there were one."""
-        return Answer(REFUSED)
+        return SideAnswer(REFUSED)
 
 
 class ChargingMaskedSide(MaskedSide, AgentSide):

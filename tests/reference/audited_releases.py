@@ -31,7 +31,7 @@ from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides.home import Simulated
 from gossamer.sides.plan import Samples
 from gossamer.sides.pool import open_pool
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
 from gossamer.vectors import Public
 
 Statistic = Literal["projection", "distance"]
@@ -123,7 +123,7 @@ def _sums(
     data = Split(features, np.full(slots, -1.0, np.float32))
     objective = LinearModel("squared", gradient.size, None, intercept=False, dtype=np.float64)
     plans = {owner: Samples({}, enforced=False)}
-    sides = open_pool(plans, {owner: Shard(np.arange(slots))}, objective, data, Simulated(seed))
+    sides = open_pool(plans, {owner: ShardRows(np.arange(slots))}, objective, data, Simulated(seed))
     task = Gradient(0, Public(np.zeros(gradient.size)), Query(sampling, mechanism, 1.0))
     found: list[FloatArray] = []
     step = max(1, _TOGETHER // gradient.size)

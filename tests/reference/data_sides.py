@@ -17,8 +17,8 @@ from gossamer.objectives.objective import Objective
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.randomness import Stream
 from gossamer.sides.home import sampled
-from gossamer.sides.machine import Answer, post_processed
-from gossamer.sides.sums import RoundSum, Turns, amended, rates_of, round_sum
+from gossamer.sides.machine import SideAnswer
+from gossamer.sides.sums import DrawnTurns, RoundSum, amended, post_processed, rates_of, round_sum
 from gossamer.vectors import Released
 
 
@@ -99,7 +99,7 @@ class DataSide:
         rows: IndexArray = self.shard[sampled(self._sampling, admitted.number, sampling, len(self.shard))]
         return rows
 
-    def release(self, admitted: Admitted, gradients: Sums, l2: float) -> Answer:
+    def release(self, admitted: Admitted, gradients: Sums, l2: float) -> SideAnswer:
         """Noise on the clipped sum, then the mean, then the regulariser's gradient; and the noisy count, if asked."""
         task, total = admitted.task, gradients.total
         query, size = task.query, total.size
@@ -112,9 +112,9 @@ class DataSide:
             answer[size] = gradients.unclipped - gradients.examples / 2 + count_sd * generator.standard_normal()
         if not law.private:
             np.nan_to_num(answer, copy=False)  # without a clip a sum can overflow: it saturates
-        return Answer(Released(post_processed(answer, task, l2)), gradients.zeroed)
+        return SideAnswer(Released(post_processed(answer, task, l2)), gradients.zeroed)
 
-    def turns(self, admitted: AdmittedRound) -> Turns:
+    def turns(self, admitted: AdmittedRound) -> DrawnTurns:
         """The examples of a round, drawn once.
 
         Raises
@@ -127,16 +127,16 @@ class DataSide:
         self._open.remove(admitted.number)
         sampling, generator = admitted.task.query.sampling, self._sampling.at(admitted.number)
         drawn = sampling.draw(generator, len(self.shard))
-        return Turns(self.shard[drawn], sampling.slots(generator, len(drawn), admitted.task.steps))
+        return DrawnTurns(self.shard[drawn], sampling.slots(generator, len(drawn), admitted.task.steps))
 
-    def release_round(self, admitted: AdmittedRound, found: RoundSum) -> Answer:
+    def release_round(self, admitted: AdmittedRound, found: RoundSum) -> SideAnswer:
         """Noise on every coordinate of the sum, then what is public."""
         law, generator = admitted.task.query.mechanism, self._noise.at(admitted.number)
         answer = law.noise(generator, admitted.task.answer_size, found.total.dtype)
         answer += found.total
         answer += found.public
         np.nan_to_num(answer, copy=False)  # what nothing bounds can overflow: it saturates
-        return Answer(Released(answer), found.zeroed)
+        return SideAnswer(Released(answer), found.zeroed)
 
 
 class Sums(NamedTuple):
@@ -173,16 +173,16 @@ class DataSides:
     def amended(self, ticket: AdmittedRound, task: Round) -> AdmittedRound:
         return ticket.amended(task)
 
-    def compute(self, tickets: Sequence[Admitted | AdmittedRound]) -> list[Answer]:
+    def compute(self, tickets: Sequence[Admitted | AdmittedRound]) -> list[SideAnswer]:
         gradients = [ticket for ticket in tickets if isinstance(ticket, Admitted)]
         answers = iter(self._gradients(gradients) if gradients else ())
         return [next(answers) if isinstance(ticket, Admitted) else self._round(ticket) for ticket in tickets]
 
-    def _round(self, ticket: AdmittedRound) -> Answer:
+    def _round(self, ticket: AdmittedRound) -> SideAnswer:
         found = round_sum(ticket.task, ticket.side.turns(ticket), self.objective, self.data)
         return ticket.side.release_round(ticket, found)
 
-    def _gradients(self, tickets: Sequence[Admitted]) -> list[Answer]:
+    def _gradients(self, tickets: Sequence[Admitted]) -> list[SideAnswer]:
         if len(self._models) < len(tickets):
             self._models = np.empty((len(tickets), self.objective.size), self.objective.dtype)
         models = self._models[: len(tickets)]
@@ -218,7 +218,7 @@ class BlankingSide(DataSide):
         rows = super().batch(admitted)
         return rows[~np.isin(rows, self._blank)]
 
-    def turns(self, admitted: AdmittedRound) -> Turns:
+    def turns(self, admitted: AdmittedRound) -> DrawnTurns:
         rows, slots = super().turns(admitted)
         held = ~np.isin(rows, self._blank)
-        return Turns(rows[held], slots[held])
+        return DrawnTurns(rows[held], slots[held])

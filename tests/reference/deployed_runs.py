@@ -13,10 +13,10 @@ from gossamer.algorithms.clients.client import SERVER
 from gossamer.cli.federation.local_federation import LocalFederation, LocalOutcome
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.protocol.node import Node
-from gossamer.protocol.trace import Step, read_steps
-from gossamer.runtimes.links import Absence, FaultSettings, LinkSettings
+from gossamer.protocol.trace import TraceStep, read_steps
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import Absence, FaultSettings, LinkSettings
 
 _SOON = 1e-3
 """Seconds within which clients would begin; they are away by then, and so begin when they come."""
@@ -30,7 +30,7 @@ class Run:
     federation: LocalFederation
     found: LocalOutcome
     lives: dict[str, Life]
-    steps: dict[str, list[Step]]
+    steps: dict[str, list[TraceStep]]
 
     def simulated(self) -> dict[str, Node]:
         """Fresh nodes, as the simulator makes them; their keys are signed for this run."""
@@ -54,7 +54,7 @@ def deployed(experiment: Experiment, folder: Path) -> Run:
     return Run(named, federation, found, lives, steps)
 
 
-def _read(path: Path) -> list[Step]:
+def _read(path: Path) -> list[TraceStep]:
     with path.open("rb") as file:
         return list(read_steps(file))
 

@@ -21,10 +21,9 @@ from gossamer.privacy.streams.graph_bounds import UpdateBound
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.protocol.effects import Release
-from gossamer.sides.filled import nobody_like
-from gossamer.sides.machine import Answer, post_processed
+from gossamer.sides.machine import SideAnswer
 from gossamer.sides.sum_rounding import GridQuery, Rounding
-from gossamer.sides.sums import RoundSum, Turns, amended, rates_of, round_sum
+from gossamer.sides.sums import DrawnTurns, RoundSum, amended, nobody_like, post_processed, rates_of, round_sum
 from gossamer.vectors import Released
 
 
@@ -133,7 +132,7 @@ class DeployedSide:
 
     # The release
 
-    def compute(self, tickets: Sequence[Ticket]) -> list[Answer]:
+    def compute(self, tickets: Sequence[Ticket]) -> list[SideAnswer]:
         """The answers to ``tickets``, in order.
 
         Raises
@@ -143,7 +142,7 @@ class DeployedSide:
         """
         return [self._answer(ticket) for ticket in tickets]
 
-    def _answer(self, ticket: Ticket) -> Answer:
+    def _answer(self, ticket: Ticket) -> SideAnswer:
         if ticket.number not in self._open:
             raise SpecError(
                 f"a charge is answered once, found task {ticket.task.id} of {self.ledger.owner} again: the second "
@@ -152,14 +151,14 @@ class DeployedSide:
         self._open.remove(ticket.number)
         return self._round(ticket) if isinstance(ticket.task, Round) else self._gradient(ticket)
 
-    def _gradient(self, ticket: Ticket) -> Answer:
+    def _gradient(self, ticket: Ticket) -> SideAnswer:
         task = ticket.task
         assert isinstance(task, Gradient)
         rows: IndexArray = self.shard[task.query.sampling.draw(self._generator, len(self.shard))]
         total, zeroed, unclipped = self._clipped_sum(ticket, rows, self.data)
         noisy = self._noisy(ticket, total, unclipped - len(rows) / 2)
         answer = post_processed(noisy, task, self.objective.l2)
-        return Answer(Released(_saturated(answer, self.objective.dtype)), zeroed)
+        return SideAnswer(Released(_saturated(answer, self.objective.dtype)), zeroed)
 
     def _clipped_sum(self, ticket: Ticket, rows: IndexArray, data: Split) -> tuple[FloatArray, int, int]:
         """Raw: the sum of clipped gradients, how many counted as zero, and how many were not clipped."""
@@ -173,26 +172,26 @@ class DeployedSide:
             counts += found.zeroed[0], found.unclipped[0]
         return total, int(counts[0]), int(counts[1])
 
-    def _round(self, ticket: Ticket) -> Answer:
+    def _round(self, ticket: Ticket) -> SideAnswer:
         task = ticket.task
         assert isinstance(task, Round)
         sampling = task.query.sampling
         drawn = sampling.draw(self._generator, len(self.shard))
-        turns = Turns(self.shard[drawn], sampling.slots(self._generator, len(drawn), task.steps))
+        turns = DrawnTurns(self.shard[drawn], sampling.slots(self._generator, len(drawn), task.steps))
         found = self._round_sum(ticket, task, turns, self.data)
         answer = self._noisy(ticket, found.total, 0.0)
         answer += found.public
-        return Answer(Released(_saturated(answer, self.objective.dtype)), found.zeroed)
+        return SideAnswer(Released(_saturated(answer, self.objective.dtype)), found.zeroed)
 
-    def _round_sum(self, ticket: Ticket, task: Round, turns: Turns, data: Split) -> RoundSum:
+    def _round_sum(self, ticket: Ticket, task: Round, turns: DrawnTurns, data: Split) -> RoundSum:
         """The sum of the round; of a ``batch``, whose examples do not depend on each other, in pieces."""
         # Only examples whose turn came: were there pieces for others too, time would tell how many were drawn.
         reached = turns.slots < task.until
-        turns = Turns(turns.rows[reached], turns.slots[reached])
+        turns = DrawnTurns(turns.rows[reached], turns.slots[reached])
         if not task.query.mechanism.private or task.update != "batch" or len(turns.rows) <= ticket.rounding.piece:
             return round_sum(task, turns, self.objective, data)
         parts = [
-            round_sum(task, Turns(turns.rows[piece], turns.slots[piece]), self.objective, data)
+            round_sum(task, DrawnTurns(turns.rows[piece], turns.slots[piece]), self.objective, data)
             for piece in ticket.rounding.pieces(len(turns.rows))
         ]
         total = np.stack([part.total for part in parts]).sum(axis=0, dtype=np.float64)
@@ -236,7 +235,7 @@ class FilledSide(DeployedSide):
         Nothing is charged and nothing of the shard is used; what comes of it is dropped.
         """
         task = ticket.task
-        empty = Turns(self.shard[:0], self.shard[:0])
+        empty = DrawnTurns(self.shard[:0], self.shard[:0])
         if isinstance(task, Gradient):
             total, _, _ = super()._clipped_sum(ticket, empty.rows, self.data)
         else:
@@ -251,7 +250,7 @@ class FilledSide(DeployedSide):
         self._fill(ticket, self.provided_for(ticket) - len(rows))
         return found
 
-    def _round_sum(self, ticket: Ticket, task: Round, turns: Turns, data: Split) -> RoundSum:
+    def _round_sum(self, ticket: Ticket, task: Round, turns: DrawnTurns, data: Split) -> RoundSum:
         found = super()._round_sum(ticket, task, turns, data)
         self._fill(ticket, self.provided_for(ticket) - int(np.count_nonzero(turns.slots < task.until)))
         return found
@@ -263,7 +262,7 @@ class FilledSide(DeployedSide):
         first = np.zeros(count, np.int64)
         if isinstance(ticket.task, Round):
             slots = np.arange(count) % max(ticket.task.until, 1)
-            super()._round_sum(ticket, ticket.task, Turns(first, slots), self._nobody)
+            super()._round_sum(ticket, ticket.task, DrawnTurns(first, slots), self._nobody)
         else:
             super()._clipped_sum(ticket, first, self._nobody)
 
@@ -345,13 +344,13 @@ class DeployedUnitSide:
     def amended(self, ticket: Any, task: Any) -> Any:
         raise SpecError(f"servers of a unit run no rounds, found {type(task).__name__}")
 
-    def compute(self, tickets: Sequence[AdmittedRecord]) -> list[Answer]:
+    def compute(self, tickets: Sequence[AdmittedRecord]) -> list[SideAnswer]:
         return [self._release(ticket.effect) for ticket in tickets]
 
     def releases(self, node: str) -> int:
         return self.ledger.releases
 
-    def _release(self, effect: Release) -> Answer:
+    def _release(self, effect: Release) -> SideAnswer:
         """The state with the record's noise; with the very same bytes if it was answered before.
 
         Raises
@@ -372,7 +371,7 @@ class DeployedUnitSide:
             raise SpecError(f"{self.ledger.owner}: record {effect.id} was another state's; its noise is used once")
         with np.errstate(over="ignore"):
             answer = kept.answer.astype(values.dtype)
-        return Answer(Released(np.nan_to_num(answer, copy=False)))  # a value out of range saturates
+        return SideAnswer(Released(np.nan_to_num(answer, copy=False)))  # a value out of range saturates
 
     def _answered(self, number: int) -> bool:
         """Whether a record has an answer, which is kept."""

@@ -39,7 +39,7 @@ from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Answered, Completed, Received
 from gossamer.protocol.link import Link
 from gossamer.protocol.messages import Message
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.host import Host, Input
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.store import SqliteStore
@@ -167,7 +167,7 @@ class Life:
     ----------
     inputs : list of (float, Input)
         That it committed, in order.
-    steps : list of Step
+    steps : list of TraceStep
         What they came to.
     host : Host
         As an undisturbed node would be after these inputs.
@@ -178,7 +178,7 @@ class Life:
     """
 
     inputs: list[tuple[float, Input]]
-    steps: list[Step]
+    steps: list[TraceStep]
     host: Host
     stored: bytes
     own: Any
@@ -211,7 +211,7 @@ def life(there: Parties, name: str) -> Life:
     store = SqliteStore(file, agreed.terms.invitation.run, name)
     stored = encode(agreed.host(store).state())
     store.close()
-    steps: list[Step] = []
+    steps: list[TraceStep] = []
     host = Host(
         agreed.nodes()[name],
         agreed.session,
@@ -356,8 +356,8 @@ def in_flight(lives: Mapping[str, Life]) -> list[InFlight]:
     """Messages that a node is bound to send, and that its peer's node has not been given."""
     found = []
     for sender, one in lives.items():
-        for to, link in one.host.session.state().items():
-            back = lives[to].host.session.state().get(sender, Link(1.0))
+        for to, link in one.host.session.links.items():
+            back = lives[to].host.session.links.get(sender, Link(1.0))
             waiting = {**back.early, **link.outbox}
             found += [InFlight(sender, to, waiting[n]) for n in sorted(waiting) if n > back.delivered]
     return found

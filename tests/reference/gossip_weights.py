@@ -23,7 +23,7 @@ from gossamer.protocol.node import Node
 from gossamer.randomness import stream
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.world import World
-from gossamer.sides.machine import Answer
+from gossamer.sides.machine import SideAnswer
 from gossamer.topology.builders import build_graph, parse_topology
 from gossamer.vectors import Public, Released
 
@@ -47,8 +47,8 @@ class Units:
     def amended(self, ticket: Released, task: Any) -> Released:
         return ticket
 
-    def compute(self, tickets: Any) -> list[Answer]:
-        return [Answer(ticket) for ticket in tickets]
+    def compute(self, tickets: Any) -> list[SideAnswer]:
+        return [SideAnswer(ticket) for ticket in tickets]
 
     def releases(self, node: str) -> int:
         return self.given.get(node, 0)

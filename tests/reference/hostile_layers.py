@@ -28,7 +28,15 @@ from gossamer.deployment.peers.record import PeerLimits
 from gossamer.errors import PeerError
 from gossamer.privacy.unit_tasks import MaskingStep
 from gossamer.protocol.encoding import encode
-from gossamer.protocol.frames import Acknowledge, Chunk, Data, Frame, Progress, decode_frame, encode_frame
+from gossamer.protocol.frames import (
+    Acknowledge,
+    ChunkFrame,
+    Frame,
+    MessageFrame,
+    ProgressFrame,
+    decode_frame,
+    encode_frame,
+)
 from gossamer.protocol.messages import decode_message, encode_message
 from gossamer.protocol.session import Session, SessionSettings, Transmit
 from gossamer.testing.contracts import WORLDS
@@ -37,10 +45,10 @@ from gossamer.vectors import Public, Released
 MODEL = Released(np.linspace(-1, 1, 20).astype(np.float32))
 MESSAGES = [Offer(3, MODEL), Answer(7, Public(np.zeros(3)))]
 FRAMES: list[Frame] = [
-    Data(2, 1, 5, MESSAGES[0]),
+    MessageFrame(2, 1, 5, MESSAGES[0]),
     Acknowledge(5, 6),
-    Chunk(2, 1, 5, 4, 4, 51, encode_message(MESSAGES[1])[:12]),
-    Progress(2, 4, 1, 6),
+    ChunkFrame(2, 1, 5, 4, 4, 51, encode_message(MESSAGES[1])[:12]),
+    ProgressFrame(2, 4, 1, 6),
 ]
 
 
@@ -163,7 +171,7 @@ class Frames:
         acknowledged = number(min(link.acknowledged + random.randrange(2), link.transmitted))
         match random.randrange(4):
             case 0:
-                return Data(following, settled, acknowledged, junk.message(random.choice([Offer, Answer])))
+                return MessageFrame(following, settled, acknowledged, junk.message(random.choice([Offer, Answer])))
             case 1:
                 return Acknowledge(acknowledged, number(random.choice([0, 0, 1, 2])))
             case 2:
@@ -173,13 +181,13 @@ class Frames:
                 chunk = random.randrange(1, 6)
                 content = data[(chunk - 1) * length : chunk * length]
                 content = content if random.random() < 0.9 else self.junk.mutated(content)
-                return Chunk(
+                return ChunkFrame(
                     number(link.delivered + 1), settled, acknowledged, number(chunk), chunks, number(len(data)), content
                 )
             case _:
                 number_out = link.outgoing.number if link.outgoing else 1
                 chunks = link.outgoing.chunks if link.outgoing else 1
-                return Progress(
+                return ProgressFrame(
                     number(number_out),
                     number(chunks),
                     number(random.randrange(chunks + 1)),
@@ -199,7 +207,7 @@ class Frames:
                 assert encode_frame(frame) == data, "two encodings of one frame"
             else:
                 frame = self._frame()
-            before = encode(self.session.state()) if random.random() < 0.05 else None
+            before = encode(self.session.links) if random.random() < 0.05 else None
             outputs = self._receive(frame, before)
         except PeerError:
             self.refused += 1
@@ -212,16 +220,16 @@ class Frames:
             self._look()
 
     def _receive(self, frame: Frame, before: bytes | None) -> list[Any]:
-        chunked = isinstance(frame, Chunk)  # chunks which make up no message are gone
+        chunked = isinstance(frame, ChunkFrame)  # chunks which make up no message are gone
         try:
             return self.session.receive("a", frame, self.now)
         except PeerError:
-            assert chunked or before is None or encode(self.session.state()) == before, f"{frame} was refused and kept"
+            assert chunked or before is None or encode(self.session.links) == before, f"{frame} was refused and kept"
             raise
 
     def _look(self) -> None:
-        encode(self.session.state())
-        link = self.session.state()["a"]
+        encode(self.session.links)
+        link = self.session.links["a"]
         assert len(link.early) <= 32
         assert link.incoming is None or link.incoming.buffer.size <= 4000
 

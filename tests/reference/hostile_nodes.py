@@ -44,7 +44,7 @@ from gossamer.protocol.events import (
 )
 from gossamer.protocol.messages import Message, check
 from gossamer.protocol.node import Node, state_of
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.testing.contracts import WORLDS, AlgorithmContract, FixedAnswers, Stranger
 from gossamer.vectors import LARGEST_VALUE, Released, Vector
 
@@ -183,7 +183,7 @@ class HostileMembers:
         nodes = self.contract.nodes(dtype="float64" if dtype == "f8" else "float32")
         seen: dict[tuple[str, str], int] = {}
         for step in steps:
-            assert isinstance(step, Step)
+            assert isinstance(step, TraceStep)
             self.moments.append(Moment(step.node, before[step.node], step.event))
             nodes[step.node].handle(step.event, step.now)
             before[step.node] = _copied(nodes[step.node])

@@ -18,7 +18,7 @@ from gossamer.errors import PeerError
 from gossamer.protocol.effects import Compute, Finish, Reject, Release
 from gossamer.protocol.encoding import Buffer
 from gossamer.protocol.events import Answered, Completed
-from gossamer.protocol.frames import Acknowledge, Data, encode_frame
+from gossamer.protocol.frames import Acknowledge, MessageFrame, encode_frame
 from gossamer.protocol.messages import may_hear
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import Session, SessionSettings, Transmit
@@ -115,7 +115,7 @@ class Hostile:
                 case 0 | 1:
                     self.transmit(self.session.send(to, message, now))
                 case 2:
-                    frame = Data(junk.integer(), junk.integer(), junk.integer(), message)
+                    frame = MessageFrame(junk.integer(), junk.integer(), junk.integer(), message)
                     self.transmit([Transmit(to, frame), Transmit(to, Acknowledge(junk.integer(), junk.integer()))])
                 case 3:
                     data = random.choice([encode_frame(Acknowledge(0)), encode_content(Heartbeat(1.0))])

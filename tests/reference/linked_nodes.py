@@ -22,7 +22,7 @@ from gossamer.protocol.frames import Frame, decode_frame, encode_frame
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import Deliver, Output, Report, Session, SessionSettings, Transmit
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.randomness import stream
 
 NO_FAULTS = Faults()
@@ -180,7 +180,7 @@ class LinkedNodes:
     ----------
     network : Network
         What joins the nodes.
-    trace : list of Step
+    trace : list of TraceStep
         All events and effects so far.
     """
 
@@ -193,7 +193,7 @@ class LinkedNodes:
     ) -> None:
         self._nodes = {node.name: node for node in nodes}
         self.network = Network(self._nodes, settings, faults, self.handle)
-        self.trace: list[Step] = []
+        self.trace: list[TraceStep] = []
         self._answer = answer
         self._timers: dict[tuple[str, str], int] = {}
 
@@ -212,7 +212,7 @@ class LinkedNodes:
     def handle(self, name: str, event: Event) -> None:
         """Let ``event`` happen to a node now, and carry out what it asks for."""
         effects = self._nodes[name].handle(event, self.network.now)
-        self.trace.append(Step(self.network.now, name, event, effects))
+        self.trace.append(TraceStep(self.network.now, name, event, effects))
         for effect in effects:
             self._carry_out(name, effect)
 

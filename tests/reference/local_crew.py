@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gossamer.runtimes.crew import Crew, Engine, Maker
+from gossamer.runtimes.shards import Crew, Engine, Maker
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from gossamer.algorithms.graph_federated.masking import unit_of
 from gossamer.algorithms.graph_federated.settings import Settings, units_of
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.unit_tasks import LocalUpdate, MaskingStep
-from gossamer.sides.machine import Answer
+from gossamer.sides.machine import SideAnswer
 from gossamer.sides.secure_unit import RoundTerms
 from gossamer.vectors import LARGEST_VALUE, Sendable
 
@@ -78,10 +78,10 @@ class MaskedAnswers:
     def amended(self, ticket: Any, task: Any) -> Any:
         raise AssertionError("no rounds here")
 
-    def compute(self, tickets: Sequence[Any]) -> list[Answer]:
+    def compute(self, tickets: Sequence[Any]) -> list[SideAnswer]:
         return [self._answer(*ticket) for ticket in tickets]
 
-    def _answer(self, node: str, task: Any, ticket: Any) -> Answer:
+    def _answer(self, node: str, task: Any, ticket: Any) -> SideAnswer:
         if isinstance(ticket, AdmittedStep):
             answer = ticket.answer()
             self.answers.setdefault((node, task.round, task.step), []).append(answer.released)

@@ -9,12 +9,12 @@ from typing import Any
 
 from gossamer.errors import BudgetSpent
 from gossamer.protocol.events import Completed
-from gossamer.protocol.frames import Data
+from gossamer.protocol.frames import MessageFrame
 from gossamer.protocol.session import Deliver
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Resume
 from gossamer.sides.home import numbers_of
 from gossamer.sides.ledger import Receipt
-from gossamer.sides.machine import Answer, Side, Ticket
+from gossamer.sides.machine import Side, SideAnswer, Ticket
 
 
 class DeliversTwice(Host):
@@ -22,13 +22,15 @@ class DeliversTwice(Host):
 
     def _take(self, what: Input, now: float) -> list[Outcome]:
         old = (
-            isinstance(what, Arrived) and isinstance(what.frame, Data) and what.frame.number <= self._seen(what.sender)
+            isinstance(what, Arrived)
+            and isinstance(what.frame, MessageFrame)
+            and what.frame.number <= self._seen(what.sender)
         )
         outcomes = super()._take(what, now)
         return outcomes + self._converse([Deliver(what.sender, what.frame.message)]) if old else outcomes
 
     def _seen(self, sender: str) -> int:
-        link = self.session.state().get(sender)
+        link = self.session.links.get(sender)
         return 0 if link is None else link.delivered
 
 
@@ -60,7 +62,7 @@ class ChargesAfterTheNoise(Side):
             raise BudgetSpent(reason)
         return self.releases
 
-    def release(self, ticket: Ticket, raw: Any) -> Answer:
+    def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
         answer = super().release(ticket, raw)
         super().charge(Receipt(ticket.task.release))
         return answer

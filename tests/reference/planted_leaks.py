@@ -27,7 +27,7 @@ from gossamer.sides import client, home, samples, servers, sums
 from gossamer.sides.client import NoisedRule, UpdateRule
 from gossamer.sides.home import FloatNoise, Home, numbers_in
 from gossamer.sides.ledger import MemoryLedger
-from gossamer.sides.machine import Answer, Side
+from gossamer.sides.machine import Side, SideAnswer
 from gossamer.sides.masked_side import MemberRule
 from gossamer.sides.samples import SampleRule
 from gossamer.sides.secure_unit import SecureUnit
@@ -120,7 +120,7 @@ def client_does_not_clip(patch: pytest.MonkeyPatch) -> None:
 def curator_believes(patch: pytest.MonkeyPatch) -> None:
     """A trusted server believes clients that they clip, and they do not."""
     patch.setattr(servers, "checked", lambda update, bound: update.astype(np.float64))
-    patch.setattr(UpdateRule, "release", lambda self, ticket, raw: Answer(client.Confined(100.0 * raw.update)))
+    patch.setattr(UpdateRule, "release", lambda self, ticket, raw: SideAnswer(client.Confined(100.0 * raw.update)))
 
 
 @bug("graph_federated")
@@ -170,7 +170,7 @@ def nothing_for_nobody(patch: pytest.MonkeyPatch) -> None:
     """An empty batch is answered with zeros, without noise."""
     gradient = SampleRule._gradient
 
-    def skipped(self: SampleRule, ticket: Any, raw: Any) -> Answer:
+    def skipped(self: SampleRule, ticket: Any, raw: Any) -> SideAnswer:
         found = gradient(self, ticket, raw)
         return found if raw.examples else found._replace(released=Released(np.zeros(found.released.size)))
 
@@ -182,7 +182,7 @@ def uncharged(patch: pytest.MonkeyPatch) -> None:
     """An empty batch costs nothing."""
     release = Side.release
 
-    def refunded(self: Side, ticket: Any, raw: Any) -> Answer:
+    def refunded(self: Side, ticket: Any, raw: Any) -> SideAnswer:
         if isinstance(self.ledger, MemoryLedger) and not raw.examples:
             self.ledger.counts[ticket.task.release] -= 1
         return release(self, ticket, raw)
@@ -206,7 +206,7 @@ def realised_size(patch: pytest.MonkeyPatch) -> None:
     """A mean is divided by how many were drawn."""
     gradient = SampleRule._gradient
 
-    def divided(self: SampleRule, ticket: Any, raw: Any) -> Answer:
+    def divided(self: SampleRule, ticket: Any, raw: Any) -> SideAnswer:
         found = gradient(self, ticket, raw)
         share = ticket.task.query.normaliser / max(raw.examples, 1)
         return found._replace(released=Released(share * found.released.values))
@@ -219,7 +219,7 @@ def decay_of_each(patch: pytest.MonkeyPatch) -> None:
     """The L2 term is added for each example that was drawn and is finite."""
     gradient = SampleRule._gradient
 
-    def added(self: SampleRule, ticket: Any, raw: Any) -> Answer:
+    def added(self: SampleRule, ticket: Any, raw: Any) -> SideAnswer:
         found, more = gradient(self, ticket, raw), (raw.examples - raw.zeroed) * self.objective.l2
         values = found.released.values + np.float32(10 * more) * (1 + ticket.task.model.values)
         return found._replace(released=Released(values.astype(found.released.values.dtype)))
@@ -232,7 +232,7 @@ def private_weight(patch: pytest.MonkeyPatch) -> None:
     """A client weights its noisy update by how many of its rows are finite."""
     release = NoisedRule.release
 
-    def weighted(self: NoisedRule, ticket: Any, raw: Any) -> Answer:
+    def weighted(self: NoisedRule, ticket: Any, raw: Any) -> SideAnswer:
         found, features = release(self, ticket, raw), self.updates._data.features[self.shard.rows]
         share = np.isfinite(features).all(axis=1).mean()
         return found._replace(released=Released(found.released.values * share))
@@ -248,7 +248,7 @@ def another_type(patch: pytest.MonkeyPatch) -> None:
     """An empty sum comes out in single precision."""
     gradient = SampleRule._gradient
 
-    def single(self: SampleRule, ticket: Any, raw: Any) -> Answer:
+    def single(self: SampleRule, ticket: Any, raw: Any) -> SideAnswer:
         found = gradient(self, ticket, raw)
         return found if raw.examples else found._replace(released=found.released.astype(np.float32))
 
@@ -260,7 +260,7 @@ def shape_of_data(patch: pytest.MonkeyPatch) -> None:
     """What is released has a number more where a gradient was not finite, which nodes drop."""
     gradient, update = SampleRule._gradient, GossipNode.update
 
-    def longer(self: SampleRule, ticket: Any, raw: Any) -> Answer:
+    def longer(self: SampleRule, ticket: Any, raw: Any) -> SideAnswer:
         found = gradient(self, ticket, raw)
         more = [float(raw.zeroed)] if raw.zeroed else []
         return found._replace(released=Released(np.append(found.released.values, more)))

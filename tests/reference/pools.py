@@ -12,12 +12,12 @@ from gossamer.objectives.objective import Objective
 from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.tasks import Query
 from gossamer.sides.deployed import Deployed
-from gossamer.sides.filled import Filled, TimedPool
 from gossamer.sides.home import Simulated
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.plan import Samples
 from gossamer.sides.pool import Pool, open_pool
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
+from gossamer.sides.sums import Filled
 
 
 def samples(policy: ReleasePlan | None = None, queries: Iterable[Query] = ()) -> Samples:
@@ -33,7 +33,7 @@ def simulated(
     policy: ReleasePlan | None = None,
 ) -> Pool:
     """Simulated data sides of nodes that release sums over their samples."""
-    held = {name: Shard(np.asarray(rows, np.int64)) for name, rows in shards.items()}
+    held = {name: ShardRows(np.asarray(rows, np.int64)) for name, rows in shards.items()}
     return open_pool(dict.fromkeys(shards, samples(policy)), held, objective, data, Simulated(seed))
 
 
@@ -49,12 +49,11 @@ def deployed(
     book = ledger() if book is None else book
     plan = samples(ReleasePlan(book.charges.kinds) if book.charges.held else None, planned)
     home = Deployed(lambda name, plan: book)
-    return open_pool({"a": plan}, {"a": Shard(np.arange(len(data)))}, objective, data, home)
+    return open_pool({"a": plan}, {"a": ShardRows(np.arange(len(data)))}, objective, data, home)
 
 
-def filled(objective: Objective, data: Split, kind: type[Filled] = Filled, name: str = "a") -> TimedPool:
+def filled(objective: Objective, data: Split, kind: type[Filled] = Filled, name: str = "a") -> Pool:
     """The same, whose answers take equally long."""
     book, sums = ledger(None, name), kind(objective, data, len(data))
     home: Any = Deployed(lambda name, plan: book, sums=lambda objective, data: sums)
-    pool = open_pool({name: samples()}, {name: Shard(np.arange(len(data)))}, objective, data, home)
-    return TimedPool(pool, sums, home)
+    return open_pool({name: samples()}, {name: ShardRows(np.arange(len(data)))}, objective, data, home)

@@ -42,11 +42,11 @@ from gossamer.sides.plan import (
     Nothing,
     Samples,
     SidePlan,
-    Stream,
+    StreamPlan,
     Trust,
 )
 from gossamer.sides.pool import Pool, open_pool
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
 from gossamer.sides.secure_unit import RoundTerms, SecureUnit, secure_unit
 from gossamer.vectors import LARGEST_VALUE, Confined, Masked, Public, Released
 
@@ -65,7 +65,7 @@ DATA = Split(
     np.random.default_rng(0).standard_normal((30, SIZE)).astype(np.float32),
     np.random.default_rng(1).standard_normal(30).astype(np.float32),
 )
-SHARDS = {name: Shard(np.arange(10 * at, 10 * at + 10)) for at, name in enumerate(CLIENTS)}
+SHARDS = {name: ShardRows(np.arange(10 * at, 10 * at + 10)) for at, name in enumerate(CLIENTS)}
 
 
 def model(value: float = 0.0) -> Public:
@@ -299,9 +299,9 @@ class Sum:
         return self.unit.decoded(self.server.unmask())
 
 
-def stream(temporal: Temporal) -> Stream:
+def stream(temporal: Temporal) -> StreamPlan:
     noise = CorrelatedNoise(Factorisation(temporal, MOST), 2.0)
-    return Stream(noise, MOST, SIZE, 0.5, 3, 0.5, CLIENTS, mu=1.0, scope=SCOPE)
+    return StreamPlan(noise, MOST, SIZE, 0.5, 3, 0.5, CLIENTS, mu=1.0, scope=SCOPE)
 
 
 def samples(law: Any) -> Samples:

@@ -69,7 +69,7 @@ class Life:
         for number in range(1, sent + 1):
             expected.handle(Stop("b"), float(number))
         assert encode(state_of(expected)) == encode(state_of(self.host.node))
-        link = self.host.session.state()["b"] if sent else None
+        link = self.host.session.links["b"] if sent else None
         outbox = {} if link is None else link.outbox
         # The acknowledgement of a turn is in the transaction of its note.
         assert list(outbox) == list(range(max(1, sent - LAG + 1), sent + 1)), (sent, list(outbox))

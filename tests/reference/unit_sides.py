@@ -17,7 +17,7 @@ from gossamer.objectives.objective import Objective
 from gossamer.privacy.streams.correlated_noise import NoiseState, NoiseStream
 from gossamer.protocol.effects import Release
 from gossamer.randomness import Stream
-from gossamer.sides.machine import Answer
+from gossamer.sides.machine import SideAnswer
 from gossamer.vectors import Released
 
 
@@ -28,7 +28,7 @@ class AdmittedRelease:
     side: UnitSide
     effect: Release
 
-    def answer(self) -> Answer:
+    def answer(self) -> SideAnswer:
         """The state with its noise."""
         return self.side.release(self.effect)
 
@@ -70,7 +70,7 @@ class UnitSide:
             raise SpecError(f"{self.ledger.owner}: the next record is {charged}, found {effect.id}")
         return AdmittedRelease(self, effect)
 
-    def release(self, effect: Release) -> Answer:
+    def release(self, effect: Release) -> SideAnswer:
         """The state with the record's noise; with the very same bytes if it was answered before.
 
         Raises
@@ -82,7 +82,7 @@ class UnitSide:
             _, before, released = self._last
             if before != effect.vector:
                 raise SpecError(f"{self.ledger.owner}: record {effect.id} was another state's; its noise is used once")
-            return Answer(released)
+            return SideAnswer(released)
         values: FloatArray = effect.vector.values
         noised = values.astype(np.float64)
         if self._stream is not None:
@@ -92,7 +92,7 @@ class UnitSide:
             answer = noised.astype(values.dtype)
         released = Released(np.nan_to_num(answer, copy=False))  # a value out of range saturates
         self._last = (effect.id, effect.vector, released)
-        return Answer(released)
+        return SideAnswer(released)
 
 
 class UnitSides:
@@ -130,12 +130,12 @@ class UnitSides:
     def amended(self, ticket: Any, task: Any) -> Any:
         raise SpecError(f"agents of a unit run no rounds, found {type(task).__name__}")
 
-    def compute(self, tickets: Sequence[Any]) -> list[Answer]:
+    def compute(self, tickets: Sequence[Any]) -> list[SideAnswer]:
         updates = [ticket for ticket in tickets if isinstance(ticket, AdmittedUpdate)]
         computed = iter(self._updates(updates) if updates else ())
         return [next(computed) if isinstance(item, AdmittedUpdate) else item.answer() for item in tickets]
 
-    def _updates(self, tickets: Sequence[AdmittedUpdate]) -> list[Answer]:
+    def _updates(self, tickets: Sequence[AdmittedUpdate]) -> list[SideAnswer]:
         tasks = [ticket.task for ticket in tickets]
         found = self.objective.local_updates(
             np.stack([task.model.values for task in tasks]),

@@ -10,7 +10,7 @@ from gossamer.faults.hosts import LinkedHosts
 from gossamer.faults.trials import Ledgers, Trial
 from gossamer.keys.identity import Identity
 from gossamer.protocol.encoding import decode, encode
-from gossamer.protocol.frames import Chunk, Data
+from gossamer.protocol.frames import ChunkFrame, MessageFrame
 from gossamer.protocol.witnesses import PURPOSE, Known, Note, Seen, Verdict, Witnesses
 from gossamer.runtimes.host import Arrived, Input
 from gossamer.runtimes.storage.receipts import StoredReceipts
@@ -101,7 +101,7 @@ class WitnessedHosts(LinkedHosts):
     def _transmit(self, name: str, to: str, arrived: Arrived) -> None:
         if name in self.receipts:  # its process may have opened the ledger since
             self.witnesses[name].own = self.receipts[name]
-        note = self.witnesses[name].note(to, claims=isinstance(arrived.frame, Data | Chunk))
+        note = self.witnesses[name].note(to, claims=isinstance(arrived.frame, MessageFrame | ChunkFrame))
         self.bytes_of_frames += len(encode(arrived.frame))
         if note is not None:
             content = encode(note)

@@ -33,14 +33,14 @@ from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import Send
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.world import World
 from gossamer.sides.guarantees import OTHERS, curated_guarantees, noised_guarantee
 from gossamer.sides.home import Simulated
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, Samples, SidePlan
 from gossamer.sides.pool import open_pool
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public
 
@@ -49,7 +49,7 @@ COIN = 0.6
 """Chance of an example in a noisy step."""
 NAMES = tuple(f"node-{number:02}" for number in range(D))
 OBJECTIVE = LinearModel("squared", D, None, intercept=False, dtype=np.dtype(np.float32))
-SHARDS = {name: Shard(np.array([number])) for number, name in enumerate(NAMES)}
+SHARDS = {name: ShardRows(np.array([number])) for number, name in enumerate(NAMES)}
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -84,7 +84,7 @@ def seen(settings: Settings, law: Gaussian, signs: Numbers, seed: int) -> Number
         queries=dict.fromkeys(NAMES, Query(Poisson(COIN) if settings.stepwise else WHOLE, law, 1.0)),
         shard_sizes=dict.fromkeys(NAMES, 1),
     )
-    nodes, steps = fedavg.build(settings, context), list[Step]()
+    nodes, steps = fedavg.build(settings, context), list[TraceStep]()
     scopes = dict.fromkeys((*NAMES, SERVER), SERVER) if settings.curated else {}
     pool = open_pool(plans(settings, law), SHARDS, OBJECTIVE, data, Simulated(seed))
     models: dict[int, Numbers] = {0: np.zeros(D)}

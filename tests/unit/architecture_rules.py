@@ -38,7 +38,7 @@ KINDS = frozenset(
         *("UnitLedger", "AgentLedger"),
         *("Samples", "Stream", "ClientUpdate", "MaskedMember", "Curator", "Nothing"),
         *("Account", "Charges"),
-        *("Pool", "TimedPool", "Filled", "Side"),
+        *("Pool", "Filled", "Side"),
     )
 )
 """Classes of plans, sides and tasks."""

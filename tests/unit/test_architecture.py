@@ -134,7 +134,7 @@ LABELLERS = {
     "privacy/masking/sums.py",  # after the masks were added
     "vectors.py",
     "protocol/encoding.py",  # what a peer labelled
-    "runtimes/turns.py",  # what another shard of the simulation labelled
+    "runtimes/shard.py",  # what another shard of the simulation labelled
     "testing/contracts.py",  # stands in for a data side while it tests algorithms
 }
 
@@ -208,7 +208,7 @@ KNOWN = {
     ("imports of an algorithm", "algorithms/mapa/box.py"): "MAPA is edge-cloud learning with a schedule of stages",
     ("the kind of a plan, side or task by its class", "deployment/party/data_side.py"): "a pool without deadlines",
     ("the kind of a plan, side or task by its class", "deployment/party/loop.py"): "an effect is told from others",
-    ("its name as a literal", "runtimes/ray_extra.py"): "Ray's own word for this machine",
+    ("its name as a literal", "runtimes/ray_shards.py"): "Ray's own word for this machine",
 }
 """Places that know an algorithm or a kind though they are not about it, and why."""
 

@@ -28,7 +28,7 @@ from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public
 
 if TYPE_CHECKING:
-    from gossamer.sides.pool import DryRun
+    from gossamer.sides.pool import BlankSides
 
 Multiplier = Annotated[float, Field(ge=1e-2, le=1e6)]
 # Tags in brackets are left out of error messages.
@@ -459,7 +459,7 @@ class Problem(Generic[S]):
     agreed: bytes
     first_clip: float
     workload: Workload
-    dry_run: Callable[[StopSettings, Quotas | None], DryRun]
+    dry_run: Callable[[StopSettings, Quotas | None], BlankSides]
     check: Callable[[Mapping[str, Mechanism]], None]
     holdings: Holdings | None = None
     beforehand: Counts = field(default_factory=dict)

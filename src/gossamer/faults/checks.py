@@ -26,11 +26,11 @@ from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Answered, Completed, Received, Refused
 from gossamer.protocol.link import Link
 from gossamer.protocol.messages import Message
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.randomness import derive
 from gossamer.sides.home import DRAWING, Simulated
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.machine import Answer
+from gossamer.sides.machine import SideAnswer
 from gossamer.sides.plan import SidePlan
 from gossamer.sides.pool import Pool
 from gossamer.vectors import Confined, Masked, Public, Released
@@ -118,7 +118,7 @@ class WatchedSides:
         self._tasks[id(amended)] = node, task, amended
         return amended
 
-    def compute(self, tickets: Sequence[Any]) -> list[Answer]:
+    def compute(self, tickets: Sequence[Any]) -> list[SideAnswer]:
         asked = [self._tasks.pop(id(ticket))[:2] for ticket in tickets]
         try:
             answers = self.pool.compute(tickets)
@@ -157,7 +157,7 @@ class WatchedSides:
             self.drawn[node].add(task.id if task.kept else len(self.drawn[node]))
             self._unchecked.add(node)
 
-    def __call__(self, steps: Sequence[Step]) -> str | None:
+    def __call__(self, steps: Sequence[TraceStep]) -> str | None:
         """Find releases that share noise, and a ledger on disk that lacks one whose noise was drawn."""
         for node in self._unchecked:
             charged, drawn = self.charged(node), len(self.drawn[node])
@@ -192,7 +192,7 @@ class Delivery:
         self.sent: dict[tuple[str, str], list[Message]] = defaultdict(list)
         self.received: dict[tuple[str, str], int] = defaultdict(int)
 
-    def __call__(self, steps: Sequence[Step]) -> str | None:
+    def __call__(self, steps: Sequence[TraceStep]) -> str | None:
         for step in steps:
             event = step.event
             if isinstance(event, Received) and (problem := self._receive(step.node, event.sender, event.message)):
@@ -244,7 +244,7 @@ class Answers:
         self.applied: dict[str, set[bytes]] = defaultdict(set)
         self.answers = 0
 
-    def __call__(self, steps: Sequence[Step]) -> str | None:
+    def __call__(self, steps: Sequence[TraceStep]) -> str | None:
         for step in steps:
             event = step.event
             if not isinstance(event, Completed):
@@ -278,7 +278,7 @@ class Conserved:
         found: dict[str, Any] = self.algorithm.figures.invariants(self.hosts.nodes, in_flight(self.hosts))
         return found
 
-    def __call__(self, steps: Sequence[Step]) -> str | None:
+    def __call__(self, steps: Sequence[TraceStep]) -> str | None:
         if not (self.totals and self.hosts.changed):
             return None
         updated = {step.node for step in steps if isinstance(step.event, Completed)}
@@ -314,7 +314,7 @@ class Company:
         self.hosts, self.workers = hosts, workers
         self.waiting: dict[tuple[str, str], tuple[set[int], Any, float]] = {}  # what, of it arrived, since when
 
-    def __call__(self, steps: Sequence[Step]) -> str | None:
+    def __call__(self, steps: Sequence[TraceStep]) -> str | None:
         hosts, now = self.hosts, self.hosts.now
         for name in hosts.changed:
             for peer, link in hosts.links(name).items():
@@ -360,7 +360,7 @@ class Liveness:
         self.updated: set[str] = set()
         self.exchanged: set[str] = set()
 
-    def __call__(self, steps: Sequence[Step]) -> str | None:
+    def __call__(self, steps: Sequence[TraceStep]) -> str | None:
         if self.hosts.last_fault > self.since:
             self._begin(self.hosts.last_fault)
         for step in steps:

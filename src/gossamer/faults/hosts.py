@@ -24,12 +24,12 @@ from gossamer.faults.schedules import SETTINGS, Crash, FaultSchedule, OldCopy, S
 from gossamer.protocol.effects import Compute, Finish, Interrupt, Record, Reject, Release, Request, Update
 from gossamer.protocol.encoding import Buffer, decode, encode
 from gossamer.protocol.events import Event
-from gossamer.protocol.frames import Data
+from gossamer.protocol.frames import MessageFrame
 from gossamer.protocol.link import Link, counters_of, forgotten
 from gossamer.protocol.messages import may_hear
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import SessionSettings, Transmit
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Outcome, Wake
@@ -161,7 +161,7 @@ class LinkedHosts:
         speeds: Speeds | None = None,
         settings: SessionSettings = SETTINGS,
         units: Mapping[str, str] | None = None,
-        watch: Callable[[Step], None] | None = None,
+        watch: Callable[[TraceStep], None] | None = None,
         reaper: Reaper | None = None,
         kind: type[Host] = Host,
         tell: Callable[[str], object] = lambda line: None,
@@ -423,7 +423,7 @@ class LinkedHosts:
             delays = ()
         if delays != (self.faults.delay,):
             self.last_fault = max(self.last_fault, self.now, *(self.now + delay for delay in delays))
-            content = arrived.frame.message if isinstance(arrived.frame, Data) else arrived.frame
+            content = arrived.frame.message if isinstance(arrived.frame, MessageFrame) else arrived.frame
             fate = "arrives " + " and ".join(f"after {delay:g} s" for delay in delays) if delays else "lost"
             self.tell(f"{self.now:.2f} s: frame {index}, {name} to {to}, {type(content).__name__}: {fate}")
         for delay in delays:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gossamer.protocol.frames import Chunk, Data, Frame, frame_size
+from gossamer.protocol.frames import ChunkFrame, Frame, MessageFrame, frame_size
 from gossamer.protocol.session import SessionSettings
 from gossamer.randomness import stream
 
@@ -66,7 +66,7 @@ class Sieve:
             return False
         if isinstance(self.loses, int):
             return frame_size(frame) > self.loses
-        return isinstance(frame, Data | Chunk) == (self.loses == "messages")
+        return isinstance(frame, MessageFrame | ChunkFrame) == (self.loses == "messages")
 
 
 @dataclass(frozen=True)

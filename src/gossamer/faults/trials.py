@@ -36,7 +36,7 @@ from gossamer.faults.hosts import LinkedHosts, Reaper
 from gossamer.faults.schedules import SETTINGS, FaultSchedule, shortened
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import SessionSettings
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.speeds import Speeds
 from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
@@ -45,7 +45,7 @@ from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.machine import Side
 from gossamer.sides.plan import SidePlan, Trust
 from gossamer.sides.pool import Machine, Pool, open_pool
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
 
 # Small runs of a spec, which seeds of faults happen to: few nodes, few updates, four parameters, short waits.
 #
@@ -111,7 +111,7 @@ class SmallRun:
     def pool(self, home: Home, machine: Machine) -> Pool:
         """The data sides of all parties."""
         prepared = self.prepared
-        shards = {name: Shard(rows) for name, rows in zip(prepared.names, prepared.shards, strict=True)}
+        shards = {name: ShardRows(rows) for name, rows in zip(prepared.names, prepared.shards, strict=True)}
         return open_pool(self.sides, shards, prepared.objective, prepared.dataset.train, home, machine)
 
     @property
@@ -420,7 +420,7 @@ class Trial:
 
         ``tell`` is called with a line about each fault as it happens.
         """
-        run, steps, reaper = self.runs[schedule.variant], list[Step](), Reaper()
+        run, steps, reaper = self.runs[schedule.variant], list[TraceStep](), Reaper()
         ledgers = Ledgers(self._disk, run, reaper)
         sides = WatchedSides(run.pool(self.home(ledgers), self.machine), ledgers.charged, run.private)
         hosts = LinkedHosts(
@@ -439,7 +439,7 @@ class Trial:
         )
         algorithm, names = run.prepared.algorithm, run.prepared.names
         progress = Liveness(hosts, names, run.prepared.cast.hub, waits=run.waits)
-        checks: list[Callable[[Sequence[Step]], str | None]] = [
+        checks: list[Callable[[Sequence[TraceStep]], str | None]] = [
             sides,
             Delivery(hosts),
             Answers(hosts, algorithm, run.names[len(names) :], run.averaged, run.private),

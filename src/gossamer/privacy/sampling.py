@@ -12,7 +12,7 @@ Number of examples that a release's deadline provides for, and the cost of sampl
 
 What takes a node time is public but for one thing: how many examples were sampled. So it hands its answers over at
 multiples of a deadline, by which a sample of any usual size has long been computed (`deployment.party.data_side`), and
-computes on examples that nobody has until there are as many as that (`sides.filled`). The usual size is K,
+computes on examples that nobody has until there are as many as that (`sides.sums`). The usual size is K,
 `provided_for`: a sample is larger with a probability of at most `LATE`. Then the answer may go a deadline later, and
 its time tells.
 

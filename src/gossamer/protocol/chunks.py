@@ -1,11 +1,11 @@
 """Large messages in chunks: cut on one side, put together on the other, with bounded memory on both.
 
-A message whose frame would be longer than a link should carry travels as `Chunk` frames. It takes its turn: it leaves
+A message whose frame would be longer than a link should carry travels as `ChunkFrame`s. It takes its turn: it leaves
 when every message before it has been acknowledged, so there is one at a time for each ordered pair of nodes, and the
 receiver takes the chunks of its next message and of no other.
 
 - At most `CHUNK_WINDOW` chunks, counted from the first that is not known to have arrived, are under way. The receiver
-  answers each with what it has (`Progress`), and the last that was missing with the session's acknowledgement.
+  answers each with what it has (`ProgressFrame`), and the last that was missing with the session's acknowledgement.
 - The size is declared in every chunk and checked against a limit before anything is kept. All chunks but the last
   are equally long, so they cannot overlap. The receiver keeps one buffer of that size and two integers per sender.
   Memory of the buffer is used only as chunks arrive.
@@ -19,14 +19,14 @@ without it, and says so when it is next asked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gossamer.errors import PeerError
 from gossamer.protocol.encoding import Buffer, register, size_of
-from gossamer.protocol.frames import CHUNK_OVERHEAD, Chunk, Progress
+from gossamer.protocol.frames import CHUNK_OVERHEAD, ChunkFrame, ProgressFrame
 
 CHUNK_WINDOW = 32
 """Most chunks of a message under way; the same at both ends."""
@@ -55,7 +55,7 @@ class Outgoing:
     number, chunks : int
         Number of the message, and of the chunks that it is cut into.
     arrived, early : int
-        Chunks that the receiver has, as in `Progress`.
+        Chunks that the receiver has, as in `ProgressFrame`.
     transmitted : int
         Highest chunk put on the link since the last answer to `ask`.
     asked : bool
@@ -84,7 +84,7 @@ class Outgoing:
         self.asked = True
         return [missing]
 
-    def settle(self, progress: Progress) -> bool:
+    def settle(self, progress: ProgressFrame) -> bool:
         """Take note of what the receiver has; whether it is news. Answers may come late and out of order."""
         known = (self.arrived, self.early)
         if progress.arrived > self.arrived:
@@ -109,7 +109,7 @@ class Incoming:
     touched : float
         Time when its latest chunk came, in seconds on the node's clock.
     arrived, early : int
-        Chunks that are here, as in `Progress`.
+        Chunks that are here, as in `ProgressFrame`.
     """
 
     number: int
@@ -120,19 +120,15 @@ class Incoming:
     early: int = 0
 
     @classmethod
-    def begun(cls, chunk: Chunk) -> Incoming:
+    def begun(cls, chunk: ChunkFrame) -> Incoming:
         """The message that ``chunk`` is of, with nothing of it here. Its zeros take no memory until written over."""
         return cls(chunk.number, chunk.chunks, np.zeros(chunk.size, np.uint8))
 
-    def copy(self) -> Incoming:
-        """A message whose changes leave this one as it is."""
-        return replace(self, buffer=self.buffer.copy())
-
-    def has(self, chunk: Chunk) -> bool:
+    def has(self, chunk: ChunkFrame) -> bool:
         """Whether ``chunk`` is of this message, cut in the same way."""
         return (self.number, self.chunks, self.buffer.size) == (chunk.number, chunk.chunks, chunk.size)
 
-    def accept(self, chunk: Chunk) -> bool:
+    def accept(self, chunk: ChunkFrame) -> bool:
         """Take in a chunk, unless it is here already or beyond the window; whether the message is complete."""
         ahead = chunk.chunk - self.arrived - 1
         if 0 <= ahead < CHUNK_WINDOW and not self.early >> ahead & 1:
@@ -143,9 +139,9 @@ class Incoming:
                 self.arrived, self.early = self.arrived + 1, self.early >> 1
         return self.arrived == self.chunks
 
-    def progress(self) -> Progress:
+    def progress(self) -> ProgressFrame:
         """The part that is here."""
-        return Progress(self.number, self.chunks, self.arrived, self.early)
+        return ProgressFrame(self.number, self.chunks, self.arrived, self.early)
 
 
 def cut(pieces: Sequence[Buffer], chunk: int, chunks: int) -> Buffer:
@@ -160,7 +156,7 @@ def cut(pieces: Sequence[Buffer], chunk: int, chunks: int) -> Buffer:
     return found[0] if len(found) == 1 else b"".join(found)
 
 
-def check_chunk(chunk: Chunk, largest_message: int) -> None:
+def check_chunk(chunk: ChunkFrame, largest_message: int) -> None:
     """Refuse what no peer sends that keeps the protocol, before anything is kept.
 
     Raises
@@ -181,7 +177,7 @@ def check_chunk(chunk: Chunk, largest_message: int) -> None:
         )
 
 
-def check_progress(progress: Progress) -> None:
+def check_progress(progress: ProgressFrame) -> None:
     """Refuse what no peer answers that keeps the protocol.
 
     Raises

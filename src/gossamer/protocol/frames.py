@@ -15,7 +15,7 @@ from gossamer.protocol.messages import HEADER, MOST_FIELDS, Message, check, enco
 
 @encoding.register("frame.data")
 @dataclass(frozen=True, slots=True)
-class Data:
+class MessageFrame:
     """Message ``number`` (from 1) of its sender to this receiver.
 
     The sender knows that its messages up to ``settled`` have arrived: a receiver that does not know it has lost its
@@ -39,10 +39,10 @@ class Acknowledge:
 
 @encoding.register("frame.chunk")
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class ChunkFrame:
     """Chunk ``chunk`` (from 1) of the ``chunks`` of message ``number``, whose encoding has ``size`` bytes in all.
 
-    All chunks but the last have ceil(size / chunks) bytes. ``settled`` and ``acknowledged`` are as in `Data`.
+    All chunks but the last have ceil(size / chunks) bytes. ``settled`` and ``acknowledged`` are as in `MessageFrame`.
     """
 
     number: int
@@ -56,7 +56,7 @@ class Chunk:
 
 @encoding.register("frame.progress")
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ProgressFrame:
     """Progress of message ``number``: of its ``chunks``, all up to ``arrived`` are here.
 
     So is arrived + 1 + i for each bit i of ``early``.
@@ -68,7 +68,7 @@ class Progress:
     early: int = 0
 
 
-Frame = Data | Acknowledge | Chunk | Progress
+Frame = MessageFrame | Acknowledge | ChunkFrame | ProgressFrame
 
 _INT_SIZE = 9  # tag, eight bytes
 _BYTES_OVERHEAD = 5  # tag, length
@@ -81,17 +81,17 @@ def _overhead(cls: type[Frame]) -> int:
     return len(HEADER) + 6 + len(encoding.name_of(cls)) + _INT_SIZE * integers
 
 
-_OVERHEAD = {cls: _overhead(cls) for cls in (Data, Acknowledge, Chunk, Progress)}
-CHUNK_OVERHEAD = _OVERHEAD[Chunk] + _BYTES_OVERHEAD
-"""Bytes of an encoded `Chunk` besides its content."""
+_OVERHEAD = {cls: _overhead(cls) for cls in (MessageFrame, Acknowledge, ChunkFrame, ProgressFrame)}
+CHUNK_OVERHEAD = _OVERHEAD[ChunkFrame] + _BYTES_OVERHEAD
+"""Bytes of an encoded `ChunkFrame` besides its content."""
 
 
 def frame_size(frame: Frame) -> int:
     """Length in bytes of ``encode_frame(frame)``, without encoding it."""
     match frame:
-        case Data():
-            return _OVERHEAD[Data] + encoded_size(frame.message) - len(HEADER)
-        case Chunk():
+        case MessageFrame():
+            return _OVERHEAD[MessageFrame] + encoded_size(frame.message) - len(HEADER)
+        case ChunkFrame():
             return CHUNK_OVERHEAD + len(frame.content)
         case _:
             return _OVERHEAD[type(frame)]

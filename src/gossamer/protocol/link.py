@@ -17,12 +17,12 @@ round-trip time estimates in reliable transport protocols", SIGCOMM 1987.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gossamer.errors import counted
 from gossamer.protocol.chunks import Incoming, Outgoing, cut
 from gossamer.protocol.encoding import register, size_of
-from gossamer.protocol.frames import Acknowledge, Chunk, Data, Progress
+from gossamer.protocol.frames import Acknowledge, ChunkFrame, MessageFrame, ProgressFrame
 from gossamer.protocol.messages import Message, message_pieces
 
 WINDOW = 32
@@ -117,18 +117,6 @@ class Link:
     answers: RoundTrips = RoundTrips()
     first: dict[int, float] = field(default_factory=dict)
 
-    def copy(self) -> Link:
-        """A link whose changes leave this one as it is."""
-        return replace(
-            self,
-            outbox=self.outbox.copy(),
-            under_way=self.under_way.copy(),
-            early=self.early.copy(),
-            outgoing=self.outgoing and replace(self.outgoing),
-            incoming=self.incoming and self.incoming.copy(),
-            first=self.first.copy(),
-        )
-
     def fresh(self) -> range:
         """Numbers that may be transmitted for the first time."""
         last = self.transmitted if self.down else min(self.queued, self.acknowledged + WINDOW)
@@ -148,7 +136,7 @@ class Link:
     def _retried(self) -> Iterable[tuple[int, float]]:
         return [next(iter(self.under_way.items()))] if self.down else self.under_way.items()
 
-    def settle(self, frame: Data | Chunk | Acknowledge) -> bool:
+    def settle(self, frame: MessageFrame | ChunkFrame | Acknowledge) -> bool:
         """Take note of what ``frame`` acknowledges; whether any of it is news."""
         upto, early = frame.acknowledged, frame.early if isinstance(frame, Acknowledge) else 0
         arrived = [number for number in self.under_way if number <= upto or early >> (number - upto - 1) & 1]
@@ -162,7 +150,7 @@ class Link:
             self.unanswered = 0
         return bool(arrived)
 
-    def settle_progress(self, progress: Progress, now: float) -> bool:
+    def settle_progress(self, progress: ProgressFrame, now: float) -> bool:
         """Take note of which chunks have arrived; whether any of it is news."""
         outgoing = self.outgoing
         if outgoing is None or (outgoing.number, outgoing.chunks) != (progress.number, progress.chunks):
@@ -173,19 +161,19 @@ class Link:
             self.unanswered = 0
         return news
 
-    def data(self, number: int) -> Data:
+    def data(self, number: int) -> MessageFrame:
         """The frame that carries message ``number``."""
-        return Data(number, self.acknowledged, self.delivered, self.outbox[number])
+        return MessageFrame(number, self.acknowledged, self.delivered, self.outbox[number])
 
-    def chunk(self, chunk: int) -> Chunk:
+    def chunk(self, chunk: int) -> ChunkFrame:
         """The frame that carries chunk ``chunk`` of the message that leaves in chunks."""
         assert self.outgoing is not None
         number, chunks = self.outgoing.number, self.outgoing.chunks
         pieces = message_pieces(self.outbox[number])
         content = cut(pieces, chunk, chunks)
-        return Chunk(number, self.acknowledged, self.delivered, chunk, chunks, size_of(pieces), content)
+        return ChunkFrame(number, self.acknowledged, self.delivered, chunk, chunks, size_of(pieces), content)
 
-    def accept(self, data: Data) -> list[Message]:
+    def accept(self, data: MessageFrame) -> list[Message]:
         """Take in a message of the peer; all that can now be delivered.
 
         Each of its messages may have a node send one, which is kept until it is acknowledged. So a peer that sends on
@@ -251,7 +239,7 @@ class Link:
 
 @register("peer.counters")
 @dataclass(frozen=True, slots=True)
-class Counters:
+class LinkCounters:
     """Numbers of the messages between the sender and the party this is for, as the sender has them.
 
     Attributes
@@ -278,23 +266,23 @@ class Counters:
                 raise ValueError(f"expected a number of messages, 0 or more, found {value!r}")
 
 
-def counters_of(link: Link | None) -> Counters:
+def counters_of(link: Link | None) -> LinkCounters:
     """Counters of a link, for the party at its other end."""
     if link is None:
-        return Counters(0, 0, 0)
+        return LinkCounters(0, 0, 0)
     after = range(link.acknowledged + 1, link.transmitted + 1)
     early = sum(1 << (number - after.start) for number in after if number not in link.outbox)
-    return Counters(link.transmitted, link.acknowledged, max(link.early, default=link.delivered), early)
+    return LinkCounters(link.transmitted, link.acknowledged, max(link.early, default=link.delivered), early)
 
 
-def forgotten(links: Mapping[str, Link], said: Mapping[str, Counters]) -> dict[str, str]:
+def forgotten(links: Mapping[str, Link], said: Mapping[str, LinkCounters]) -> dict[str, str]:
     """Return in words, by peer, the messages that peers know of and the store does not.
 
     Parameters
     ----------
     links : mapping of str to Link
         Links of the store.
-    said : mapping of str to Counters
+    said : mapping of str to LinkCounters
         Counters of each peer that has told them.
     """
     found = {}
@@ -308,7 +296,7 @@ def forgotten(links: Mapping[str, Link], said: Mapping[str, Counters]) -> dict[s
     return found
 
 
-def _not_taken(theirs: Counters, link: Link | None) -> int:
+def _not_taken(theirs: LinkCounters, link: Link | None) -> int:
     """Number of messages that a peer knows to have arrived, and that the store does not have."""
     delivered, early = (0, frozenset[int]()) if link is None else (link.delivered, link.early.keys())
     upto = max(0, theirs.acknowledged - delivered) - sum(number <= theirs.acknowledged for number in early)

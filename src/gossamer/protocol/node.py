@@ -46,7 +46,7 @@ def on(*what: type[Event] | type[Message]) -> Callable[[Handler], Handler]:
     return mark
 
 
-class Rounds(NamedTuple):
+class RoundsMade(NamedTuple):
     """Rounds of a node whose plan has so many of them.
 
     Attributes
@@ -100,7 +100,7 @@ class Node:
         return frozenset()
 
     @property
-    def rounds_made(self) -> Rounds | None:
+    def rounds_made(self) -> RoundsMade | None:
         """Rounds so far, of a node whose plan has a number of them."""
         return None
 

@@ -31,14 +31,22 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from gossamer.errors import PeerError, SpecError
 from gossamer.protocol.chunks import Incoming, Outgoing, check_chunk, check_progress, smallest_frame
 from gossamer.protocol.events import PeerDown, PeerUp
-from gossamer.protocol.frames import CHUNK_OVERHEAD, Acknowledge, Chunk, Data, Frame, Progress, frame_size
+from gossamer.protocol.frames import (
+    CHUNK_OVERHEAD,
+    Acknowledge,
+    ChunkFrame,
+    Frame,
+    MessageFrame,
+    ProgressFrame,
+    frame_size,
+)
 from gossamer.protocol.link import WINDOW, Link
 from gossamer.protocol.messages import Message, check, decode_message, encoded_size
 
@@ -126,8 +134,8 @@ def latest_answers(outputs: Sequence[T]) -> list[T]:
     kept: list[T] = []
     said: set[tuple[str, int]] = set()  # to whom, and of which message's chunks; 0 for all that was acknowledged
     for output in reversed(outputs):
-        if isinstance(output, Transmit) and isinstance(output.frame, Acknowledge | Progress):
-            key = output.to, output.frame.number if isinstance(output.frame, Progress) else 0
+        if isinstance(output, Transmit) and isinstance(output.frame, Acknowledge | ProgressFrame):
+            key = output.to, output.frame.number if isinstance(output.frame, ProgressFrame) else 0
             if key in said:
                 continue
             said.add(key)
@@ -194,7 +202,7 @@ class Session:
         link = self._link(sender)
         self._check(sender, link, frame)
         answer: Frame | None = None
-        if isinstance(frame, Chunk):
+        if isinstance(frame, ChunkFrame):
             frame, answer = self._take(sender, link, frame, now)
         self._links[sender] = link
         outputs: list[Output] = []
@@ -203,7 +211,7 @@ class Session:
             if link.down:
                 link.down = False
                 outputs.append(Report(PeerUp(sender)))
-        if isinstance(frame, Data):
+        if isinstance(frame, MessageFrame):
             self.promises += frame.number > link.delivered and frame.number not in link.early
             outputs += [Deliver(sender, message) for message in link.accept(frame)]
             answer = link.acknowledgement()
@@ -232,29 +240,25 @@ class Session:
 
     @property
     def links(self) -> dict[str, Link]:
-        """All that changes, by peer, as it is: to be looked at, and at once."""
+        """All that changes, by peer, as it is: as data that `encoding` takes, and to be looked at at once."""
         return self._links
 
-    def state(self) -> dict[str, Link]:
-        """All that changes, by peer, as data that `encoding` takes; later calls leave it as it is."""
-        return {peer: link.copy() for peer, link in self._links.items()}
-
     @classmethod
-    def restore(cls, name: str, settings: SessionSettings, state: Mapping[str, Link]) -> Session:
-        """The session whose `state` this was. The clock goes on from where it was, or from later."""
+    def restore(cls, name: str, settings: SessionSettings, links: dict[str, Link]) -> Session:
+        """The session whose `links` these were, and are again. The clock goes on from where it was, or from later."""
         session = cls(name, settings)
-        session._links = {peer: link.copy() for peer, link in state.items()}
-        session._alarms = [(link.due, peer) for peer, link in state.items() if link.due is not None]
+        session._links = links
+        session._alarms = [(link.due, peer) for peer, link in links.items() if link.due is not None]
         heapq.heapify(session._alarms)
         return session
 
     def _link(self, peer: str) -> Link:
         return self._links.get(peer) or Link(self.settings.retry_after)
 
-    def _settle(self, link: Link, frame: Data | Chunk | Acknowledge | Progress, now: float) -> bool:
+    def _settle(self, link: Link, frame: MessageFrame | ChunkFrame | Acknowledge | ProgressFrame, now: float) -> bool:
         """Take note of what ``frame`` acknowledges, and of when to retry from now on; whether any of it is news."""
         settings, before = self.settings, dict(link.under_way) if self.settings.learns else {}
-        news = link.settle_progress(frame, now) if isinstance(frame, Progress) else link.settle(frame)
+        news = link.settle_progress(frame, now) if isinstance(frame, ProgressFrame) else link.settle(frame)
         if not settings.learns:
             link.wait = settings.retry_after
         elif link.learn(before, now, settings.silence):
@@ -262,10 +266,10 @@ class Session:
         return news
 
     def _check(self, sender: str, link: Link, frame: Frame) -> None:
-        if isinstance(frame, Progress):
+        if isinstance(frame, ProgressFrame):
             check_progress(frame)
             return
-        if isinstance(frame, Chunk):
+        if isinstance(frame, ChunkFrame):
             check_chunk(frame, self.settings.largest_message)
         early = frame.early if isinstance(frame, Acknowledge) else 0
         highest = frame.acknowledged + early.bit_length()
@@ -277,7 +281,7 @@ class Session:
         if isinstance(frame, Acknowledge):
             return
         # What travels in chunks waits until all before it have arrived.
-        last = link.delivered + (1 if isinstance(frame, Chunk) else WINDOW)
+        last = link.delivered + (1 if isinstance(frame, ChunkFrame) else WINDOW)
         if not 0 <= frame.settled <= link.delivered or not frame.settled < frame.number <= last:
             raise PeerError(
                 f"{self.name} has all up to number {link.delivered} of {sender} and expects none after "
@@ -285,7 +289,7 @@ class Session:
                 f"has one of them lost its session's state?"
             )
 
-    def _take(self, sender: str, link: Link, chunk: Chunk, now: float) -> tuple[Data | Chunk, Frame]:
+    def _take(self, sender: str, link: Link, chunk: ChunkFrame, now: float) -> tuple[MessageFrame | ChunkFrame, Frame]:
         """Take a ``chunk``: return it, or the message if it was the last that was missing, and the answer."""
         if chunk.number <= link.delivered:
             return chunk, link.acknowledgement()
@@ -297,7 +301,7 @@ class Session:
             return chunk, incoming.progress()
         link.incoming = None
         message = decode_message(incoming.buffer.data, self.settings.largest_message, own=True)
-        return Data(chunk.number, chunk.settled, chunk.acknowledged, message), link.acknowledgement()
+        return MessageFrame(chunk.number, chunk.settled, chunk.acknowledged, message), link.acknowledgement()
 
     def _drop_stale(self, now: float) -> None:
         """Drop what has stopped arriving. It costs only that its chunks must come again."""

@@ -24,7 +24,7 @@ _LENGTH = struct.Struct("<I")
 
 @register("trace.step")
 @dataclass(frozen=True)
-class Step:
+class TraceStep:
     """At ``now`` (seconds), ``node`` saw ``event`` and answered with ``effects``."""
 
     now: float
@@ -33,13 +33,13 @@ class Step:
     effects: list[Effect]
 
 
-def write_step(file: BinaryIO, step: Step) -> None:
+def write_step(file: BinaryIO, step: TraceStep) -> None:
     """Append one step to ``file``: a u32 length and its encoding."""
     data = encode(step)
     file.write(_LENGTH.pack(len(data)) + data)
 
 
-def read_steps(file: BinaryIO) -> Iterator[Step]:
+def read_steps(file: BinaryIO) -> Iterator[TraceStep]:
     """The steps of a file that `write_step` made.
 
     Raises
@@ -53,7 +53,7 @@ def read_steps(file: BinaryIO) -> Iterator[Step]:
         if len(header) < _LENGTH.size or len(data) < length:
             raise MalformedMessage("the trace ends inside a step")
         step = decode(data)
-        if not isinstance(step, Step):
+        if not isinstance(step, TraceStep):
             raise MalformedMessage(f"expected a step, found {type(step).__name__}")
         yield step
 
@@ -94,15 +94,15 @@ def whole_steps(file: BinaryIO) -> int:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ReplayDifference:
     """First step at which a replay answers differently: its ``index``, what the trace holds and what the node said."""
 
     index: int
-    step: Step
+    step: TraceStep
     effects: list[Effect]
 
 
-def replay(steps: Iterable[Step], nodes: Mapping[str, Node]) -> Difference | None:
+def replay(steps: Iterable[TraceStep], nodes: Mapping[str, Node]) -> ReplayDifference | None:
     """Feed the events of a trace to fresh ``nodes``; the first difference in their effects, or None.
 
     Effects are compared as encoded bytes, so the least bit of a vector counts.
@@ -117,5 +117,5 @@ def replay(steps: Iterable[Step], nodes: Mapping[str, Node]) -> Difference | Non
             raise CallerError(f"the trace has a node {step.node!r}, found only {', '.join(nodes)}")
         effects = nodes[step.node].handle(step.event, step.now)
         if encode(list(effects)) != encode(list(step.effects)):
-            return Difference(index, step, effects)
+            return ReplayDifference(index, step, effects)
     return None

@@ -18,7 +18,7 @@ says which links to send, and becomes less where the witness itself was put back
 *evidence*: it only grows, and by it the party notices itself, when it starts, that its ledger is older than what it has
 shown. Evidence that contradicts the ledger stays until the ledger has it.
 
-Nothing here reads a clock, does I/O or holds a key: `Memory` stores, and functions sign.
+Nothing here reads a clock, does I/O or holds a key: `WitnessMemory` stores, and functions sign.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Known:
     evidence: Seen | None = None
 
 
-class Memory(Protocol):
+class WitnessMemory(Protocol):
     """Storage that outlives the process."""
 
     def kept(self) -> Mapping[str, Known]:
@@ -188,7 +188,7 @@ class Witnesses:
     ----------
     run, me : str
         Names of the run and of this node.
-    memory : Memory
+    memory : WitnessMemory
         Place where all of it is kept.
     sign : callable
         Signs a content by this node's key, for `PURPOSE`.
@@ -200,7 +200,7 @@ class Witnesses:
 
     run: str
     me: str
-    memory: Memory
+    memory: WitnessMemory
     sign: Callable[[bytes], bytes]
     signed: Callable[[str, bytes, bytes], bool]
     own: Own | None = None

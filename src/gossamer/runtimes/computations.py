@@ -21,9 +21,9 @@ from gossamer.protocol.effects import Compute, Interrupt, Record, Release, Updat
 from gossamer.protocol.events import Answered, Completed, Counted, Event, Refused
 from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes.activity import Activity
-from gossamer.runtimes.mail import Action
+from gossamer.runtimes.mail import Action, SimulatorPart
 from gossamer.runtimes.speeds import Speeds
-from gossamer.sides.machine import Answer, Computer, restorable
+from gossamer.sides.machine import Computer, SideAnswer, restorable
 from gossamer.vectors import Released
 
 _ROUNDING = 1e-9  # of a step: so that a step that ends now counts as done, whatever the clock's last bits are
@@ -68,7 +68,7 @@ class _Running:
         return self.since + left * self.seconds if self.task.until == self.task.steps else None
 
 
-class Computations(Kept):
+class Computations(SimulatorPart):
     """The computations of one run.
 
     Parameters
@@ -96,6 +96,7 @@ class Computations(Kept):
     """
 
     changing = ("_counters", "_asked", "_begun")
+    acts = ("_refuse", "_released", "_complete", "_complete_round")
 
     def __init__(
         self,
@@ -111,27 +112,17 @@ class Computations(Kept):
         told: bool = False,
     ) -> None:
         self._computer, self._speeds, self._numbers, self._width = computer, speeds, numbers, width
-        self._counters, self._schedule, self._happen, self._log = counters, schedule, happen, log
-        self._activity, self._told = activity, told
+        super().__init__(schedule, happen)
+        self._counters, self._log, self._activity, self._told = counters, log, activity, told
         self._asked = dict.fromkeys(numbers, 0)
         self._tickets: dict[tuple[str, int], Any] = {}
-        self._results: dict[tuple[str, int], Answer] = {}
+        self._results: dict[tuple[str, int], SideAnswer] = {}
         self._rounds: dict[tuple[str, int], _Running] = {}
         self._begun = 0  # rounds
 
     def close(self) -> None:
-        """Let go of whom it shows events."""
-        del self._schedule, self._happen, self._log
-
-    @property
-    def actions(self) -> dict[str, Action]:
-        """All that it schedules, by names for snapshots."""
-        return {
-            "refuse": self._refuse,
-            "released": self._released,
-            "complete": self._complete,
-            "complete round": self._complete_round,
-        }
+        super().close()
+        del self._log
 
     def snapshot(self) -> dict[str, Any]:
         """Return all that changes, as data that `snapshots` encodes.
@@ -157,7 +148,7 @@ class Computations(Kept):
         ticket_of = restorable(self._computer).ticket_of
         super().restore(snapshot)
         self._tickets = {(name, task): ticket_of(ticket) for name, task, ticket in snapshot["tickets"]}
-        self._results = {(name, task): Answer(*answer) for name, task, answer in snapshot["results"]}
+        self._results = {(name, task): SideAnswer(*answer) for name, task, answer in snapshot["results"]}
         self._rounds = {
             (name, task): _Running(token, ticket_of(ticket), *rest)
             for name, task, token, ticket, *rest in snapshot["rounds"]
@@ -275,13 +266,13 @@ class Computations(Kept):
         answers = self._compute([self._tickets.pop(key) for key in keys])
         self._results.update(zip(keys, answers, strict=True))
 
-    def _compute(self, tickets: list[Any]) -> list[Answer]:
+    def _compute(self, tickets: list[Any]) -> list[SideAnswer]:
         answers = self._computer.compute(tickets)
         self._counters.calls += 1
         self._counters.computed += len(tickets)
         return answers
 
-    def _answer(self, name: str, task: int, answer: Answer, steps: int, took: float, now: float) -> None:
+    def _answer(self, name: str, task: int, answer: SideAnswer, steps: int, took: float, now: float) -> None:
         if took or not steps:  # what takes no time is no update; of a round that was cut short there may be no step
             self._activity.ended(name, now, self._counters.updates, took)
         if self._told:
@@ -296,7 +287,7 @@ def _values(running: _Running) -> list[tuple[str, Any]]:
     return [(item.name, getattr(running, item.name)) for item in fields(running)]
 
 
-def _event(task: int, answer: Answer, steps: int) -> Event:
+def _event(task: int, answer: SideAnswer, steps: int) -> Event:
     """Return the event that a node is told: `Answered` where there is no receipt."""
     vector = answer.released
     return Completed(task, vector, steps) if isinstance(vector, Released) else Answered(task, vector)

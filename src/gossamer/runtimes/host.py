@@ -41,7 +41,7 @@ from gossamer.protocol.link import Link
 from gossamer.protocol.messages import is_confined
 from gossamer.protocol.node import Node, restore_state, state_of
 from gossamer.protocol.session import Deliver, Output, Report, Session, SessionSettings, Transmit, latest_answers
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 
 # Inputs of a host, and what is to be done about them.
 
@@ -185,7 +185,7 @@ class Host:
     every : int
         Inputs between snapshots; fewer if they are large, more if the state is.
     watch : callable, optional
-        Called with every `Step`, replayed ones excepted; what writes a trace.
+        Called with every `TraceStep`, replayed ones excepted; what writes a trace.
     may_hear : callable, optional
         Whether a node, by name, may be sent what is `Confined` to this one's unit; by default none may.
 
@@ -202,7 +202,7 @@ class Host:
         journal: Journal,
         *,
         every: int = 256,
-        watch: Callable[[Step], None] | None = None,
+        watch: Callable[[TraceStep], None] | None = None,
         may_hear: Callable[[str], bool] = lambda to: False,
     ) -> None:
         self.node, self.journal, self.every = node, journal, every
@@ -211,8 +211,8 @@ class Host:
         self.timers: dict[str, float] = {}
         self.finished, self.begun, self.now, self.broken = "", False, 0.0, False
         self._may_hear = may_hear
-        self._watch: Callable[[Step], None] | None = None
-        self._steps: list[Step] = []  # of this turn, for the watcher once it is durable
+        self._watch: Callable[[TraceStep], None] | None = None
+        self._steps: list[TraceStep] = []  # of this turn, for the watcher once it is durable
         self._bound = False  # whether something was promised in this turn
         # Bytes of the state when last looked at, and of the journal since the last snapshot.
         self._size = self._since = 0
@@ -239,8 +239,7 @@ class Host:
     def _restore(self, state: HostState) -> None:
         restore_state(self.node, state.node)
         self.session = Session.restore(self.node.name, self.settings, state.links)
-        self.timers, self.finished = dict(state.timers), state.finished
-        self.begun, self.now = state.begun, state.now
+        self.timers, self.finished, self.begun, self.now = state.timers, state.finished, state.begun, state.now
 
     # Inputs
 
@@ -355,7 +354,7 @@ class Host:
             self._since, self._bound = 0, True
 
     def _encoded(self) -> list[Buffer]:
-        return encode_pieces(self._state(self.session.links))
+        return encode_pieces(self.state())
 
     def _stored(self, store: Callable[..., None], *data: Sequence[Buffer]) -> None:
         try:
@@ -366,11 +365,8 @@ class Host:
             raise broken from error
 
     def state(self) -> HostState:
-        """Return what a snapshot holds; later inputs leave it as it is."""
-        return self._state(self.session.state())
-
-    def _state(self, links: dict[str, Link]) -> HostState:
-        return HostState(state_of(self.node), links, dict(self.timers), self.finished, self.begun, self.now)
+        """Return what a snapshot holds, to be encoded at once: later inputs change it."""
+        return HostState(state_of(self.node), self.session.links, self.timers, self.finished, self.begun, self.now)
 
     # What an input does: a pure function of the host and the input
 
@@ -423,7 +419,7 @@ class Host:
         except PeerError as error:
             return [Reject(getattr(event, "sender", self.node.name), str(error))]
         if self._watch is not None:
-            self._steps.append(Step(self.now, self.node.name, event, effects))
+            self._steps.append(TraceStep(self.now, self.node.name, event, effects))
         return [outcome for effect in effects for outcome in self._carry_out(effect)]
 
     def _carry_out(self, effect: Effect) -> list[Outcome]:

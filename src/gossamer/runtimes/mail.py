@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from gossamer.algorithms.context import InFlight
 from gossamer.protocol.events import Event, Received
@@ -12,13 +12,42 @@ from gossamer.protocol.messages import Message, check, encoded_size, is_confined
 from gossamer.protocol.session import Deliver, Report, Session, SessionSettings, Transmit
 from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes.activity import Activity
-from gossamer.runtimes.links import Links, LinkSettings
+from gossamer.runtimes.world import Links, LinkSettings
 
 Action = Callable[[str, Any, float], None]
 """What happens at some time: (node, what, now)."""
 
 
-class Post(Kept):
+class SimulatorPart(Kept):
+    """Part of a simulation: it has things happen at some time, and shows nodes events.
+
+    Parameters
+    ----------
+    schedule : callable
+        Has an action happen: (time, action, node, what).
+    happen : callable
+        Shows a node an event: (node, event).
+    """
+
+    acts: ClassVar[tuple[str, ...]]
+    """Names of the methods that it schedules."""
+
+    def __init__(
+        self, schedule: Callable[[float, Action, str, Any], None], happen: Callable[[str, Event], None]
+    ) -> None:
+        self._schedule, self._happen = schedule, happen
+
+    def close(self) -> None:
+        """Let go of whom it shows events."""
+        del self._schedule, self._happen
+
+    @property
+    def actions(self) -> dict[str, Action]:
+        """All that it schedules, by names for snapshots."""
+        return {name: getattr(self, name) for name in self.acts}
+
+
+class Post(SimulatorPart):
     """The messages of one run.
 
     Parameters
@@ -51,6 +80,7 @@ class Post(Kept):
     """
 
     changing = ("messages", "bytes", "under_way", "_links", "_wakes", "_away", "_flying")
+    acts = ("_arrive", "_frame", "_wake")
 
     def __init__(
         self,
@@ -64,28 +94,19 @@ class Post(Kept):
         units: Mapping[str, str],
         activity: Activity,
     ) -> None:
+        super().__init__(schedule, happen)
         self._units, self._activity = units, activity
         self._counts, self._ages = activity.counts, activity.by_message
         self.messages, self.bytes, self.under_way = 0, 0, 0
         self._links = Links.new(links, names, seed, start)
         settings = SessionSettings(links.retry_after, longest_retry=8 * links.retry_after, silence=links.silence)
         self._sessions = {name: Session(name, settings) for name in names} if sessions else {}
-        self._schedule, self._happen = schedule, happen
         self._wakes: dict[str, float] = {}
         self._away: set[str] = set()
         self._flying: dict[tuple[str, str], list[Message]] = {}
 
-    def close(self) -> None:
-        """Let go of whom it shows events."""
-        del self._schedule, self._happen
-
-    @property
-    def actions(self) -> dict[str, Action]:
-        """All that it schedules, by names for snapshots."""
-        return {"arrive": self._arrive, "frame": self._frame, "wake": self._wake}
-
     def snapshot(self) -> dict[str, Any]:
-        return {**super().snapshot(), "sessions": {name: session.state() for name, session in self._sessions.items()}}
+        return {**super().snapshot(), "sessions": {name: session.links for name, session in self._sessions.items()}}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         super().restore(snapshot)

@@ -28,10 +28,10 @@ from gossamer.protocol.effects import (
 from gossamer.protocol.events import Elapsed, Event, Resumed, Started, Stop
 from gossamer.protocol.node import Node, restore_state, state_of
 from gossamer.protocol.snapshots import Kept
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
-from gossamer.runtimes.mail import Action, Post
+from gossamer.runtimes.mail import Action, Post, SimulatorPart
 from gossamer.runtimes.speeds import Speeds
 from gossamer.runtimes.world import Absences, World, clock_start
 from gossamer.sides.machine import Computer, restorable
@@ -39,34 +39,18 @@ from gossamer.sides.machine import Computer, restorable
 # Timers of nodes in a simulation: each rings once, unless it is cancelled or set anew before.
 
 
-class Timers(Kept):
-    """The timers of all nodes, by name.
-
-    Parameters
-    ----------
-    schedule : callable
-        Has an action happen: (time, action, node, what).
-    happen : callable
-        Shows a node an event: (node, event).
-    """
+class Timers(SimulatorPart):
+    """The timers of all nodes, by name."""
 
     changing = ("_set", "_tokens")
+    acts = ("_ring",)
 
     def __init__(
         self, schedule: Callable[[float, Action, str, Any], None], happen: Callable[[str, Event], None]
     ) -> None:
-        self._schedule, self._happen = schedule, happen
+        super().__init__(schedule, happen)
         self._set = 0
         self._tokens: dict[tuple[str, str], int] = {}
-
-    def close(self) -> None:
-        """Let go of whom it shows events."""
-        del self._schedule, self._happen
-
-    @property
-    def actions(self) -> dict[str, Action]:
-        """All that it schedules, by names for snapshots."""
-        return {"ring": self._ring}
 
     def set(self, name: str, effect: SetTimer, now: float) -> None:
         """Set a timer of a node."""
@@ -101,7 +85,7 @@ class Simulator(Kept):
     world : World
         Speeds, links, faults.
     watch : callable, optional
-        Called with every `Step`; what writes a trace.
+        Called with every `TraceStep`; what writes a trace.
     record : callable, optional
         Called with (virtual seconds, node, name, value) for every entry of a node's private log: its `Record` effects,
         and how many gradients were not finite.
@@ -122,7 +106,7 @@ class Simulator(Kept):
         computer: Computer,
         world: World,
         *,
-        watch: Callable[[Step], None] | None = None,
+        watch: Callable[[TraceStep], None] | None = None,
         record: Callable[[float, str, str, float], None] | None = None,
         count: Callable[[Mapping[str, Node]], int] | None = None,
         staleness: Staleness = None,
@@ -241,9 +225,8 @@ class Simulator(Kept):
         looks for such.
         """
         self._heap.clear()
-        self._timers.close()
-        self._post.close()
-        self._computations.close()
+        for part in (self._timers, self._post, self._computations):
+            part.close()
 
     # Snapshots
 
@@ -277,14 +260,8 @@ class Simulator(Kept):
     @property
     def _actions(self) -> dict[str, Action]:
         """All that happens by the clock, by names for snapshots."""
-        return {
-            "begin": self._begin,
-            "leave": self._leave,
-            "come back": self._come_back,
-            **self._timers.actions,
-            **self._computations.actions,
-            **self._post.actions,
-        }
+        own: dict[str, Action] = {"begin": self._begin, "leave": self._leave, "come back": self._come_back}
+        return own | self._timers.actions | self._computations.actions | self._post.actions
 
     # Events
 
@@ -306,7 +283,7 @@ class Simulator(Kept):
             self.counters.rejected += 1
             return
         if self._watch is not None:
-            self._watch(Step(self.now, name, event, effects))
+            self._watch(TraceStep(self.now, name, event, effects))
         for effect in effects:
             _CARRY_OUT[type(effect)](self, name, effect)
 

@@ -20,15 +20,15 @@ from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import ClippedUpdate, LocalQuery, LocalUpdate, TrainingQuery
 from gossamer.sides.home import Home, Numbers, numbers_in
 from gossamer.sides.ledger import Receipt
-from gossamer.sides.machine import Answer, Due, Rule, Together
+from gossamer.sides.machine import Due, Rule, SideAnswer, Together
 from gossamer.sides.plan import WHOLE, ClientUpdate
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
 from gossamer.sides.sum_rounding import NOTHING_PROVIDED, Provided, Rounding
 from gossamer.sides.sums import Inputs, Ticket
 from gossamer.vectors import Confined, Released
 
 
-class Update(NamedTuple):
+class RawUpdate(NamedTuple):
     """Raw: the update [size], and how many gradients were not finite."""
 
     update: FloatArray
@@ -98,7 +98,7 @@ def check_query(name: str, query: Any) -> None:
         raise SpecError(f"{name} makes updates by {kinds}, found {type(query).__name__}")
 
 
-def steps_of(ticket: Ticket, shard: Shard, sampling: Numbers) -> Inputs:
+def steps_of(ticket: Ticket, shard: ShardRows, sampling: Numbers) -> Inputs:
     """The rows of the training split for each local step, the same again for the same number."""
     query = ticket.task.query
     return Inputs(ticket, WORK[type(query)].draw(query, shard.rows, sampling.at(ticket.number)))
@@ -110,16 +110,16 @@ class Updates:
     def __init__(self, objective: Objective, data: Split) -> None:
         self.objective, self._data = objective, data
 
-    def compute(self, asked: Sequence[Inputs]) -> list[Update]:
+    def compute(self, asked: Sequence[Inputs]) -> list[RawUpdate]:
         """One update for each."""
         places: dict[type, list[int]] = {}
         for place, item in enumerate(asked):
             places.setdefault(type(item.ticket.task.query), []).append(place)
-        found: dict[int, Update] = {}
+        found: dict[int, RawUpdate] = {}
         for kind, those in places.items():
             tasks, rows = [asked[place].ticket.task for place in those], [asked[place].drawn for place in those]
             made = WORK[kind].compute(self.objective, self._data, tasks, rows)
-            updates = map(Update, made.updates, made.not_finite.tolist())
+            updates = map(RawUpdate, made.updates, made.not_finite.tolist())
             found.update(zip(those, updates, strict=True))
         return [found[place] for place in range(len(asked))]
 
@@ -131,7 +131,7 @@ SLACK = 2.0**-20
 class UpdateRule(Rule):
     """Updates of one client. The round's number keys the coins of a raw one: asked again, it is the same update."""
 
-    def __init__(self, name: str, plan: ClientUpdate, shard: Shard, updates: Updates, home: Home) -> None:
+    def __init__(self, name: str, plan: ClientUpdate, shard: ShardRows, updates: Updates, home: Home) -> None:
         shard.check_whole()
         self.name, self.plan, self.shard, self.updates = name, plan, shard, updates
         self._sampling, self._once = numbers_in(home, name, "sampling"), home.seed(name) is None
@@ -162,16 +162,16 @@ class UpdateRule(Rule):
     def together(self, task: LocalUpdate) -> Together:
         return self.updates.compute
 
-    def release(self, ticket: Ticket, raw: Update) -> Answer:
+    def release(self, ticket: Ticket, raw: RawUpdate) -> SideAnswer:
         bound = ticket.task.bound if self.plan.follows else self.plan.bound
         update = clipped(raw.update, bound).astype(raw.update.dtype, copy=False)
-        return Answer(Confined(update), raw.not_finite)
+        return SideAnswer(Confined(update), raw.not_finite)
 
 
 class NoisedRule(UpdateRule):
     """Updates that the client clips as a whole and noises itself, for everybody: each is a release."""
 
-    def __init__(self, name: str, plan: ClientUpdate, shard: Shard, updates: Updates, home: Home) -> None:
+    def __init__(self, name: str, plan: ClientUpdate, shard: ShardRows, updates: Updates, home: Home) -> None:
         super().__init__(name, plan, shard, updates, home)
         law = plan.noise
         assert law is not None, "a raw update has a rule of its own"
@@ -192,13 +192,13 @@ class NoisedRule(UpdateRule):
             return NOTHING_PROVIDED
         return self._home.noise.provided(self._query, size, lambda: Rounding.of_clipped_sum(self.updates.objective))
 
-    def release(self, ticket: Ticket, raw: Update) -> Answer:
+    def release(self, ticket: Ticket, raw: RawUpdate) -> SideAnswer:
         """The update, no longer than the bound, with noise that does not depend on it."""
         total = clipped(raw.update, self.plan.bound).astype(np.float64)
         answer = self._home.noise.noisy(total, 0.0, self._query, ticket.provided, self._numbers, ticket.number)
         with np.errstate(over="ignore"):
             found = np.nan_to_num(answer.astype(raw.update.dtype), copy=False)
-        return Answer(Released(found), raw.not_finite)
+        return SideAnswer(Released(found), raw.not_finite)
 
 
 def clipped(update: FloatArray, bound: float) -> FloatArray:

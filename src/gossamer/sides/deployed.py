@@ -22,9 +22,9 @@ from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Query
-from gossamer.sides.home import FloatNoise, FloatStream, Home, Kept, Numbers
+from gossamer.sides.home import FloatNoise, FloatStream, Home, Numbers, SideStore
 from gossamer.sides.ledger import Ledger, Receipt
-from gossamer.sides.plan import SidePlan, Stream
+from gossamer.sides.plan import SidePlan, StreamPlan
 from gossamer.sides.receipts import Noting
 from gossamer.sides.sum_rounding import GridQuery, Provided, Rounding
 from gossamer.sides.sums import InPieces, Sums
@@ -69,7 +69,7 @@ class GridNoise(FloatNoise):
             found = answer.astype(dtype)
         return np.asarray(np.nan_to_num(found, copy=False))
 
-    def stream(self, plan: Stream, numbers: Numbers) -> GridStream:
+    def stream(self, plan: StreamPlan, numbers: Numbers) -> GridStream:
         return GridStream(plan)
 
 
@@ -80,7 +80,7 @@ class Deployed(Home):
     ----------
     ledgers : callable
         (name, plan) -> the durable ledger of a party, with its whole plan in it.
-    kept : Kept, optional
+    kept : SideStore, optional
         Place where marks and records are kept. Without it a masked member and correlated noise cannot go on after a
         restart.
     signing : Signing, optional
@@ -94,7 +94,7 @@ class Deployed(Home):
     def __init__(
         self,
         ledgers: Callable[[str, SidePlan], Ledger],
-        kept: Kept | None = None,
+        kept: SideStore | None = None,
         signing: Any = None,
         sums: Callable[[Objective, Split], Sums] = InPieces,
         receipts: Receipts | None = None,
@@ -120,7 +120,7 @@ class Deployed(Home):
             self._receipts.add(name, task, receipt)
         return number
 
-    def kept(self, name: str) -> Kept | None:
+    def kept(self, name: str) -> SideStore | None:
         return self._kept
 
     def signing(self, name: str) -> Any:
@@ -136,7 +136,7 @@ class GridStream(FloatStream):
         If the noise is out of the range of the grid.
     """
 
-    def __init__(self, plan: Stream) -> None:
+    def __init__(self, plan: StreamPlan) -> None:
         bound = None if plan.moved is None else plan
         self._noise = None if plan.law is None else RecordNoise(plan.law, plan.size, bound, plan.longest)
         self.needed = 0 if self._noise is None else self._noise.needed

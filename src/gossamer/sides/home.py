@@ -25,7 +25,7 @@ from gossamer.privacy.tasks import Query
 from gossamer.randomness import PART
 from gossamer.randomness import Stream as Generators
 from gossamer.sides.ledger import Ledger, MemoryLedger, Receipt
-from gossamer.sides.plan import SidePlan, Stream
+from gossamer.sides.plan import SidePlan, StreamPlan
 from gossamer.sides.receipts import Noting
 from gossamer.sides.sum_rounding import NOTHING_PROVIDED, Provided, Rounding
 from gossamer.sides.sums import Inputs, Noisy, Sums, Together, Total
@@ -135,7 +135,7 @@ class FloatStream:
     needed = 0
     """Number of records before it that the next one is made of."""
 
-    def __init__(self, plan: Stream, numbers: Numbers) -> None:
+    def __init__(self, plan: StreamPlan, numbers: Numbers) -> None:
         self._stream = None if plan.law is None else NoiseStream(plan.law, plan.size)
         self._state, self._numbers = NoiseState(), numbers
 
@@ -155,7 +155,7 @@ class FloatStream:
         self._state = NoiseState(*snapshot)
 
 
-class Kept(RoundMark, StreamRecords, Protocol):
+class SideStore(RoundMark, StreamRecords, Protocol):
     """State that a data side keeps over restarts: the mark of a masked member, the records of a stream."""
 
 
@@ -192,7 +192,7 @@ class FloatNoise:
         """An answer in the type in which it is handed over."""
         return answer
 
-    def stream(self, plan: Stream, numbers: Numbers) -> FloatStream:
+    def stream(self, plan: StreamPlan, numbers: Numbers) -> FloatStream:
         """The noise of a stream, drawn from ``numbers`` where it can be repeated.
 
         Raises
@@ -231,7 +231,7 @@ class Home(Protocol):
         """Have party ``name`` ``charge`` a ``task``, and note it, before anything is drawn: both last, or neither."""
         return charge(receipt)
 
-    def kept(self, name: str) -> Kept | None:
+    def kept(self, name: str) -> SideStore | None:
         """Storage for what must outlive a crash of a party; None keeps nothing."""
         return None
 

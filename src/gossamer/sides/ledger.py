@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.accounting.filters import ReleasePlan
@@ -193,38 +193,9 @@ NO_CHARGES = Charges({}, unit=None, observer=None, account=Account.SUMS)
 """Charges of a party that is charged nothing itself, such as an agent whose server is charged for it."""
 
 
-class Ledger(Protocol):
-    """Counts of what one data side was charged, in memory (`MemoryLedger`) or on disk (`StoredLedger`)."""
-
-    @property
-    def owner(self) -> str:
-        """The party."""
-        ...
-
-    @property
-    def releases(self) -> int:
-        """Number of releases that were charged; of a curator, for all owners together."""
-        ...
-
-    def releases_of(self, owner: str) -> int:
-        """Number of them that hold the data of ``owner``."""
-        ...
-
-    def charge(self, receipt: Receipt) -> int:
-        """Charge one release, or raise `BudgetSpent`; the number of releases since, itself included.
-
-        Only after this returns may anything be drawn for it.
-        """
-        ...
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Records for ``ledger.jsonl``."""
-        ...
-
-
 @dataclass(slots=True)
-class MemoryLedger:
-    """A ledger that ends with its process.
+class Ledger:
+    """Counts of what one data side was charged, in memory (`MemoryLedger`) or on disk (`StoredLedger`).
 
     Attributes
     ----------
@@ -256,6 +227,21 @@ class MemoryLedger:
         return self.charges.owned(self.counts, owner)
 
     def charge(self, receipt: Receipt) -> int:
+        """Charge one release, or raise `BudgetSpent`; the number of releases since, itself included.
+
+        Only after this returns may anything be drawn for it.
+        """
+        raise NotImplementedError
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Records for ``ledger.jsonl``."""
+        return self.charges.lines(self.owner, self.counts)
+
+
+class MemoryLedger(Ledger):
+    """A ledger that ends with its process."""
+
+    def charge(self, receipt: Receipt) -> int:
         """Charge one release.
 
         Raises
@@ -271,10 +257,6 @@ class MemoryLedger:
             counts[key] = counts.get(key, 0) + 1
         self.releases += len(owners) or 1
         return self.releases
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Records for ``ledger.jsonl``."""
-        return self.charges.lines(self.owner, self.counts)
 
     def snapshot(self) -> list[tuple[Any, ...]]:
         """Return the counts in their order, as data that `protocol.snapshots` encodes: owner, law, number."""
@@ -297,7 +279,7 @@ def _owner_and_law(key: Any) -> tuple[str, tuple[Any, ...]]:
     return owner, (kind.mechanism, kind.sampling, kind.size) if isinstance(kind, ReleaseKind) else ()
 
 
-class StoredLedger:
+class StoredLedger(Ledger):
     """Durable accounts of `runtimes`, as data sides charge them.
 
     Parameters
@@ -311,25 +293,9 @@ class StoredLedger:
     """
 
     def __init__(self, owner: str, accounts: Mapping[str, Any], charges: Charges) -> None:
-        self.owner, self.charges, self._accounts = owner, charges, accounts
-
-    @property
-    def releases(self) -> int:
-        """Number of releases that were charged; of a curator, for all owners together."""
-        return sum(int(account.releases) for account in self._accounts.values())
-
-    @property
-    def counts(self) -> dict[Any, int]:
-        """Number of charges of each law; of a curator, by owner and law."""
-        return {
-            (name, kind) if name else kind: number
-            for name, account in self._accounts.items()
-            for kind, number in account.counts.items()
-        }
-
-    def releases_of(self, owner: str) -> int:
-        """Number of them that hold the data of ``owner``."""
-        return self.charges.owned(self.counts, owner)
+        found = ((name, account.counts) for name, account in accounts.items())
+        super().__init__(owner, charges, {(name, k) if name else k: n for name, of in found for k, n in of.items()})
+        self._accounts = accounts
 
     def charge(self, receipt: Receipt) -> int:
         """Charge one release; it is durable when this returns.
@@ -343,9 +309,8 @@ class StoredLedger:
         """
         # One account an owner. A crash between two of them has charged some for what nobody is given: too much is safe.
         for name in receipt.owners if self.charges.curator else ("",):
-            self._accounts[name].charge(receipt.kind)
+            account, kind = self._accounts[name], receipt.kind
+            account.charge(kind)
+            self.counts[(name, kind) if name else kind] = account.counts[kind]
+        self.releases = sum(self.counts.values())
         return self.releases
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Records for ``ledger.jsonl``."""
-        return self.charges.lines(self.owner, self.counts)

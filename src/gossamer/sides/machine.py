@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import numpy.typing as npt
-
 from gossamer.errors import SpecError
-from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Record
 from gossamer.sides.home import CHARGING, Home
 from gossamer.sides.ledger import Ledger, MemoryLedger, Receipt
@@ -22,7 +19,7 @@ from gossamer.sides.sums import Ticket
 from gossamer.vectors import Sendable
 
 
-class Answer(NamedTuple):
+class SideAnswer(NamedTuple):
     """Answer to a task.
 
     Attributes
@@ -48,17 +45,6 @@ class Answer(NamedTuple):
         return tuple(Record(name, float(number)) for name, number in found.items() if number)
 
 
-def post_processed(answer: npt.NDArray[Any], task: Gradient, l2: float) -> npt.NDArray[Any]:
-    """Return what a node gets in place of noisy sums: means, and the regulariser's gradient."""
-    size = task.model.size
-    answer /= task.query.normaliser
-    if task.query.unit != 1:
-        answer[:size] /= task.query.unit
-    if l2:
-        answer[:size] += l2 * task.model.values  # the model is public or released
-    return answer
-
-
 class Computer(Protocol):
     """Part of a runtime that computes its nodes' tasks."""
 
@@ -70,7 +56,7 @@ class Computer(Protocol):
         """The ticket of a round that was admitted and has become ``task``; called right before it is computed."""
         ...
 
-    def compute(self, tickets: Sequence[Any]) -> list[Answer]:
+    def compute(self, tickets: Sequence[Any]) -> list[SideAnswer]:
         """The answers to ``tickets``, in order."""
         ...
 
@@ -160,7 +146,7 @@ class Rule(Protocol):
         """Return what computes the raw answer, with others computed by the same; None if there is nothing to do."""
         return None
 
-    def release(self, ticket: Ticket, raw: Any) -> Answer:
+    def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
         """The answer, with its noise."""
         ...
 
@@ -253,7 +239,7 @@ class Side:
             self._open.remove(ticket.opened)
         return self.rule.draw(ticket)
 
-    def release(self, ticket: Ticket, raw: Any) -> Answer:
+    def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
         """The answer to what a ticket comes to without noise."""
         return self.rule.release(ticket, raw)
 

@@ -20,12 +20,12 @@ from gossamer.privacy.masking.group import UintArray
 from gossamer.privacy.masking.keys import reproducible_secret
 from gossamer.privacy.masking.messages import REQUESTS, Identities, check_identities, packed, unpacked
 from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep
-from gossamer.sides.client import SLACK, Update, Updates, clipped, steps_of
+from gossamer.sides.client import SLACK, RawUpdate, Updates, clipped, steps_of
 from gossamer.sides.home import Home, MarkInMemory, RoundMark, numbers_in, numbers_of
 from gossamer.sides.ledger import Ledger, Receipt
-from gossamer.sides.machine import Answer, Due, Rule, Together
+from gossamer.sides.machine import Due, Rule, SideAnswer, Together
 from gossamer.sides.plan import MaskedMember
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
 from gossamer.sides.secure_unit import RoundTerms, SecureUnit, inputs_digest
 from gossamer.sides.sums import Inputs, Ticket
 from gossamer.vectors import Public, Sendable
@@ -117,7 +117,7 @@ class MaskedSide:
         self._mark: RoundMark = MarkInMemory() if mark is None else mark
         self._round: _Round | None = None
 
-    def answer(self, task: LocalUpdate, update: FloatArray) -> Answer:
+    def answer(self, task: LocalUpdate, update: FloatArray) -> SideAnswer:
         """Keeps the update, if its round is still one to take part in: the node learns nothing of it."""
         if members := self.taking_part(task):
             numbers = {name: number for number, name in enumerate(members, 1)}
@@ -130,7 +130,7 @@ class MaskedSide:
                 inputs=inputs_digest(self.unit, self.terms, members, task),
             )
             self._round = _Round(task.id, update.copy(), agent)
-        return Answer(REFUSED)
+        return SideAnswer(REFUSED)
 
     def taking_part(self, task: LocalUpdate) -> Sequence[str]:
         """The members of the round of ``task``, if it is a new one and this agent is to take part; none otherwise."""
@@ -151,21 +151,21 @@ class MaskedSide:
         assert kept is not None, "only a step that costs something is charged"
         kept.charged = True
 
-    def step(self, task: MaskingStep) -> Answer:
+    def step(self, task: MaskingStep) -> SideAnswer:
         """The agent's message of a step, or `REFUSED`."""
         kept = self._kept(task)
         if kept is None:
-            return Answer(REFUSED)
+            return SideAnswer(REFUSED)
         asked, answer = kept.answers.get(task.step, (None, REFUSED))
         if asked is None:
             try:
                 answer = self._say(kept, task)
             except PeerError:
-                return Answer(REFUSED)  # the server said what it must not; nothing has changed
+                return SideAnswer(REFUSED)  # the server said what it must not; nothing has changed
             kept.answers[task.step] = task.incoming, answer
         elif asked != task.incoming:
-            return Answer(REFUSED)
-        return Answer(answer)
+            return SideAnswer(REFUSED)
+        return SideAnswer(answer)
 
     def snapshot(self) -> tuple[Any, ...]:
         """Return all that changes, as data that `protocol.snapshots` encodes; it has the secret keys of a round."""
@@ -236,7 +236,7 @@ class MemberRule(Rule):
     """
 
     def __init__(
-        self, name: str, plan: MaskedMember, shard: Shard, updates: Updates, home: Home, ledger: Ledger | None
+        self, name: str, plan: MaskedMember, shard: ShardRows, updates: Updates, home: Home, ledger: Ledger | None
     ) -> None:
         shard.check_whole()
         mark, seed = home.kept(name), home.seed(name)
@@ -287,8 +287,8 @@ class MemberRule(Rule):
     def restore(self, snapshot: tuple[Any, ...]) -> None:
         self._talk.restore(snapshot)
 
-    def release(self, ticket: Ticket, raw: Update | None) -> Answer:
+    def release(self, ticket: Ticket, raw: RawUpdate | None) -> SideAnswer:
         if raw is None:
-            return Answer(REFUSED) if isinstance(ticket.task, LocalUpdate) else self._talk.step(ticket.task)
+            return SideAnswer(REFUSED) if isinstance(ticket.task, LocalUpdate) else self._talk.step(ticket.task)
         answer = self._talk.answer(ticket.task, self._whole(raw.update))
         return answer._replace(not_finite=raw.not_finite) if raw.not_finite else answer

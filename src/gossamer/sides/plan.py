@@ -561,7 +561,7 @@ def _check_whole_vectors(noise: Mechanism) -> None:
 
 
 @dataclass(frozen=True)
-class Stream(SidePlan):
+class StreamPlan(SidePlan):
     """Records of one stream of correlated noise, drawn by a server for a whole unit.
 
     Attributes

@@ -17,13 +17,13 @@ from gossamer.privacy.tasks import Gradient, Round
 from gossamer.privacy.unit_tasks import MaskingStep
 from gossamer.protocol.messages import confidants
 from gossamer.sides.client import NoisedRule, UpdateRule, Updates
-from gossamer.sides.home import DRAWING, Home
+from gossamer.sides.home import DRAWING, Home, numbers_in
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.machine import Answer, Due, Rule, Side, Together
-from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember, Nothing, Samples, SidePlan, Stream
-from gossamer.sides.samples import SampleRule, Shard
+from gossamer.sides.machine import Due, Rule, Side, SideAnswer, Together
+from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember, Nothing, Samples, SidePlan, StreamPlan
+from gossamer.sides.samples import SampleRule, ShardRows
 from gossamer.sides.servers import CuratorRule, StreamRule
-from gossamer.sides.sums import Sums, Ticket, amended
+from gossamer.sides.sums import Sums, Ticket, amended, post_processed, with_most_models
 from gossamer.vectors import Blank, Sendable
 
 
@@ -36,11 +36,11 @@ class NothingRule(Rule):
     def due(self, task: Any, charged: int) -> Due:
         raise SpecError(f"{self._name} has no data in this run, found a task for them: {type(task).__name__}")
 
-    def release(self, ticket: Ticket, raw: Any) -> Answer:
+    def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
         raise AssertionError("nothing is ever admitted")
 
 
-class DryRun:
+class BlankSides:
     """Admits everything, counts it, and answers with blanks: for computing the schedule alone.
 
     Attributes
@@ -68,9 +68,9 @@ class DryRun:
         """Return what a round has become."""
         return amended(ticket, task)
 
-    def compute(self, tickets: Sequence[Any]) -> list[Answer]:
+    def compute(self, tickets: Sequence[Any]) -> list[SideAnswer]:
         """Answers with nothing in them."""
-        return [Answer(_blank(task)) for task in tickets]
+        return [SideAnswer(_blank(task)) for task in tickets]
 
     def releases(self, node: str) -> int:
         """Number of things that ``node`` asked for."""
@@ -101,12 +101,18 @@ class Pool:
         Function for each party that makes its data side, once a process.
     counted_by : mapping of str to str
         Owner of the ledger that counts the releases of a party that has none of its own, such as its unit.
+    sums : Sums, optional
+        Sums that the data sides compute with.
     """
 
     def __init__(
-        self, home: Home, opened: Mapping[str, Callable[[], Side]], counted_by: Mapping[str, str] | None = None
+        self,
+        home: Home,
+        opened: Mapping[str, Callable[[], Side]],
+        counted_by: Mapping[str, str] | None = None,
+        sums: Any = None,
     ) -> None:
-        self.home, self._opened, self._counted_by = home, opened, counted_by or {}
+        self.home, self._opened, self._counted_by, self.sums = home, opened, counted_by or {}, sums
         self.sides = {name: make() for name, make in opened.items()}
 
     @property
@@ -131,7 +137,7 @@ class Pool:
         found: Ticket = ticket.side.amended(ticket, task)
         return found
 
-    def compute(self, tickets: Sequence[Ticket]) -> list[Answer]:
+    def compute(self, tickets: Sequence[Ticket]) -> list[SideAnswer]:
         """The answers to ``tickets``, in order.
 
         Raises
@@ -141,7 +147,7 @@ class Pool:
         """
         self.home.crashpoint(DRAWING)
         raws = self.raw(tickets)
-        answers: list[Answer | None] = [None] * len(tickets)
+        answers: list[SideAnswer | None] = [None] * len(tickets)
         # What was computed is answered first: a message about a sum may be about what was computed in the same call.
         for place in sorted(range(len(tickets)), key=lambda at: raws[at] is None):
             answers[place] = self.release(tickets[place], raws[place])
@@ -160,15 +166,32 @@ class Pool:
                 raws[place] = found
         return raws
 
-    def release(self, ticket: Ticket, raw: Any) -> Answer:
+    def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
         """The answer to a ticket of what it comes to without noise."""
-        found: Answer = ticket.side.release(ticket, raw)
+        found: SideAnswer = ticket.side.release(ticket, raw)
         return found
 
     def releases(self, node: str) -> int:
         """Number of charged releases with the data of ``node``."""
         ledger = self.sides[self._counted_by.get(node, node)].ledger
         return 0 if ledger is None else ledger.releases_of(node)
+
+    def provided_for(self, ticket: Ticket) -> int:
+        """Number of examples that an answer is computed on, unless more are sampled: public, with `Filled` sums."""
+        found: int = self.sums.provided_for(ticket)
+        return found
+
+    def rehearse(self, ticket: Ticket, count: int) -> None:
+        """Do all that an answer of `Filled` sums takes, on ``count`` examples that nobody has, and drop it.
+
+        Nothing is charged and nothing of the shard is used.
+        """
+        ticket = ticket._replace(task=with_most_models(ticket.task))
+        task, total = ticket.task, self.sums.of_nobody(ticket, count)
+        numbers = numbers_in(self.home, ticket.side.name, "noise")
+        answer = self.home.noise.noisy(total, 0.0, task.query, ticket.provided, numbers, ticket.number)
+        if isinstance(task, Gradient):
+            post_processed(answer, task, self.sums.objective.l2)
 
     def snapshot(self) -> dict[str, Any]:
         """Return all that changes, as data that `protocol.snapshots` encodes.
@@ -207,7 +230,7 @@ Machine = Callable[[str, Rule, Ledger | None, Home], Side]
 
 def open_pool(
     plans: Mapping[str, SidePlan],
-    shards: Mapping[str, Shard],
+    shards: Mapping[str, ShardRows],
     objective: Objective,
     data: Split,
     home: Home,
@@ -220,7 +243,7 @@ def open_pool(
     ----------
     plans : mapping of str to SidePlan
         Plan of each party.
-    shards : mapping of str to Shard
+    shards : mapping of str to ShardRows
         Shard of each party with examples.
     objective : Objective
         Common to all.
@@ -248,7 +271,7 @@ def open_pool(
 
     charged = {name: plan.charges() for name, plan in plans.items()}
     counted_by = {owner: name for name, charges in charged.items() if charges is not None for owner in charges.owners}
-    return Pool(home, {name: partial(opened, name, plan) for name, plan in plans.items()}, counted_by)
+    return Pool(home, {name: partial(opened, name, plan) for name, plan in plans.items()}, counted_by, sums)
 
 
 def _check_scopes(plans: Mapping[str, SidePlan], trust: Mapping[str, str]) -> None:
@@ -265,7 +288,7 @@ def _check_scopes(plans: Mapping[str, SidePlan], trust: Mapping[str, str]) -> No
 def _rule(
     name: str,
     plan: SidePlan,
-    shard: Shard | None,
+    shard: ShardRows | None,
     sums: Sums,
     updates: Updates,
     home: Home,
@@ -284,7 +307,7 @@ def _rule(
             from gossamer.sides.masked_side import MemberRule
 
             return MemberRule(name, plan, held, updates, home, ledger)
-        case Stream():
+        case StreamPlan():
             return StreamRule(name, plan, home)
         case Curator():
             return CuratorRule(name, plan, updates.objective, home)

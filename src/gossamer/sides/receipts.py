@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gossamer.protocol.witnesses import following
 from gossamer.sides.ledger import Kind, Receipt
-from gossamer.sides.plan import SidePlan, Stream
+from gossamer.sides.plan import SidePlan, StreamPlan
 
 FILE = "receipts.jsonl"
 FORMAT = 2
@@ -52,14 +52,6 @@ class Head(NamedTuple):
 
     releases: int
     head: str
-
-
-class _Around(NamedTuple):
-    """Text of a party's receipts that is always the same, before its number and after it; and the law, to keep it."""
-
-    before: str
-    between: str
-    kind: Kind
 
 
 def link(line: str) -> bytes:
@@ -130,8 +122,8 @@ class Book(Noting):
         self._owners = {name: () if of is None else of.owners for name, of in charges.items()}
         self._begun = False
         self._new: list[Any] = []  # flat, four places a receipt: nothing for the collector of garbage to walk through
-        self._around: dict[tuple[str, type, int], _Around] = {}
         self._kinds: dict[Kind, Kind] = {}
+        self._newest: tuple[Any, int] = (None, 0)  # the law of the newest receipt, and its number
 
     def add(self, name: str, task: Any, receipt: Receipt) -> None:
         """Note what party ``name`` was charged for a ``task``."""
@@ -181,7 +173,7 @@ class Book(Noting):
             for kind in planned or ():
                 yield from self._law_lines(kind)
             most = None if planned is None else self._counts(planned)
-            moved = {"moved": plan.moved} if isinstance(plan, Stream) else {}
+            moved = {"moved": plan.moved} if isinstance(plan, StreamPlan) else {}
             yield self._chain.of({"party": name, **charges.party(), "most": most, **moved})
 
     def _counts(self, planned: Mapping[Any, int]) -> dict[str, int]:
@@ -199,20 +191,17 @@ class Book(Noting):
 
     def _receipt_lines(self, lines: list[str], name: str, task: type, receipt: Receipt, time: float) -> None:
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
-        around = self._around.get((name, task, id(receipt.kind)))
-        if around is None:
+        if receipt.kind is not self._newest[0]:  # nearly always it is the law of the receipt before
             lines += self._law_lines(receipt.kind)
-            around = self._around[name, task, id(receipt.kind)] = self._constants(name, task, receipt.kind)
+            self._newest = receipt.kind, self._laws[_text(receipt.kind)]
         clip = "null" if receipt.clip is None or receipt.clip == math.inf else repr(receipt.clip)
         some = receipt.owners and receipt.owners != self._owners[name]
         owners = f', "owners": {json.dumps(receipt.owners)}' if some else ""
+        nonce = "" if self._nonce is None else f', "nonce": "{self._nonce()}"'
+        content = f'"of": {json.dumps(name)}, "number": {number}, "query": {json.dumps(task.__name__)}, '
         when = repr(time) if self._timed else "null"
-        more = owners if self._nonce is None else f'{owners}, "nonce": "{self._nonce()}"'
-        lines.append(self._chain.line(f'{around.before}{number}{around.between}{clip}, "time": {when}{more}}}'))
-
-    def _constants(self, name: str, task: type, kind: Kind) -> _Around:
-        between = f', "query": {json.dumps(task.__name__)}, "law": {self._laws[_text(kind)]}, "clip": '
-        return _Around(f'"of": {json.dumps(name)}, "number": ', between, kind)
+        content += f'"law": {self._newest[1]}, "clip": {clip}, "time": {when}{owners}{nonce}}}'
+        lines.append(self._chain.line(content))
 
 
 def _text(kind: Kind) -> str:

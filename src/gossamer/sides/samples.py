@@ -12,15 +12,26 @@ from gossamer.errors import SpecError
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.sides.home import Home, numbers_in, sampled
 from gossamer.sides.ledger import Receipt
-from gossamer.sides.machine import Answer, Due, Rule, Together, post_processed
+from gossamer.sides.machine import Due, Rule, SideAnswer, Together
 from gossamer.sides.plan import Samples
 from gossamer.sides.sum_rounding import Provided, Rounding
-from gossamer.sides.sums import Inputs, Noisy, RoundSum, Sums, Ticket, Total, Turns, amended, rates_of
+from gossamer.sides.sums import (
+    DrawnTurns,
+    Inputs,
+    Noisy,
+    RoundSum,
+    Sums,
+    Ticket,
+    Total,
+    amended,
+    post_processed,
+    rates_of,
+)
 from gossamer.vectors import Released
 
 
 @dataclass(frozen=True, eq=False)
-class Shard:
+class ShardRows:
     """Rows of a party's examples.
 
     Attributes
@@ -49,7 +60,7 @@ class Shard:
 class SampleRule(Rule):
     """Noisy sums over samples of one party's examples."""
 
-    def __init__(self, name: str, plan: Samples, shard: Shard, sums: Sums, home: Home) -> None:
+    def __init__(self, name: str, plan: Samples, shard: ShardRows, sums: Sums, home: Home) -> None:
         self._name, self.shard, self.sums, self.home, self.objective = name, shard, sums, home, sums.objective
         self._once = home.seed(name) is None
         self._noise, self._sampling = numbers_in(home, name, "noise"), numbers_in(home, name, "sampling")
@@ -86,7 +97,7 @@ class SampleRule(Rule):
         slots = sampling.slots(generator, len(drawn), ticket.task.steps)
         rows = rows[drawn]
         held = self._held(rows)
-        return Inputs(ticket, Turns(rows[held], slots[held]))
+        return Inputs(ticket, DrawnTurns(rows[held], slots[held]))
 
     def _held(self, rows: IndexArray) -> Any:
         """Index of those of ``rows`` that hold something."""
@@ -95,10 +106,10 @@ class SampleRule(Rule):
     def together(self, task: Gradient | Round) -> Together:
         return self.sums.gradients if isinstance(task, Gradient) else self.sums.rounds
 
-    def release(self, ticket: Ticket, raw: Any) -> Answer:
+    def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
         return self._round(ticket, raw) if isinstance(ticket.task, Round) else self._gradient(ticket, raw)
 
-    def _gradient(self, ticket: Ticket, raw: Total | Noisy) -> Answer:
+    def _gradient(self, ticket: Ticket, raw: Total | Noisy) -> SideAnswer:
         """Noise on the clipped sum, then the mean, then the regulariser's gradient; and the noisy count, if asked."""
         task: Gradient = ticket.task
         if isinstance(raw, Noisy):
@@ -108,14 +119,14 @@ class SampleRule(Rule):
         if not task.query.mechanism.private:
             np.nan_to_num(answer, copy=False)  # without a clip a sum can overflow: it saturates
         answer = post_processed(answer, task, self.objective.l2)
-        return Answer(Released(self.home.noise.finished(answer, self.objective.dtype)), raw.zeroed)
+        return SideAnswer(Released(self.home.noise.finished(answer, self.objective.dtype)), raw.zeroed)
 
-    def _round(self, ticket: Ticket, raw: RoundSum) -> Answer:
+    def _round(self, ticket: Ticket, raw: RoundSum) -> SideAnswer:
         """Noise on every coordinate of the sum, then what is public."""
         answer = self.noisy(ticket, raw.total, 0.0)
         answer += raw.public
         np.nan_to_num(answer, copy=False)  # what nothing bounds can overflow: it saturates
-        return Answer(Released(self.home.noise.finished(answer, self.objective.dtype)), raw.zeroed)
+        return SideAnswer(Released(self.home.noise.finished(answer, self.objective.dtype)), raw.zeroed)
 
     def noisy(self, ticket: Ticket, total: Any, centred: float) -> Any:
         """A sum with its noise, and the noisy count after it, if there is one."""

@@ -25,8 +25,8 @@ from gossamer.protocol.effects import Release
 from gossamer.sides.client import SLACK
 from gossamer.sides.home import Home, numbers_in
 from gossamer.sides.ledger import Receipt
-from gossamer.sides.machine import Answer, Due, Rule
-from gossamer.sides.plan import WHOLE, Curator, Stream
+from gossamer.sides.machine import Due, Rule, SideAnswer
+from gossamer.sides.plan import WHOLE, Curator, StreamPlan
 from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import Ticket
 from gossamer.vectors import Confined, Released
@@ -41,7 +41,7 @@ class StreamRule(Rule):
     are made of are kept before they are answered (`streams.records`).
     """
 
-    def __init__(self, name: str, plan: Stream, home: Home) -> None:
+    def __init__(self, name: str, plan: StreamPlan, home: Home) -> None:
         self._name, self._receipt = name, Receipt(plan.kind)
         self._noise, self._kept = home.noise.stream(plan, numbers_in(home, name, "noise")), home.kept(name)
         self._needed = self._noise.needed
@@ -59,7 +59,7 @@ class StreamRule(Rule):
     def number(self, task: Release, charged: int) -> int:
         return task.id
 
-    def release(self, ticket: Ticket, raw: None) -> Answer:
+    def release(self, ticket: Ticket, raw: None) -> SideAnswer:
         """The state with the record's noise; with the very same bytes if it was answered before.
 
         Raises
@@ -80,7 +80,7 @@ class StreamRule(Rule):
             raise SpecError(f"{self._name}: record {number} was another state's; its noise is used once")
         with np.errstate(over="ignore"):
             answer = kept.answer.astype(values.dtype)
-        return Answer(Released(np.nan_to_num(answer, copy=False)))  # a value out of range saturates
+        return SideAnswer(Released(np.nan_to_num(answer, copy=False)))  # a value out of range saturates
 
     def snapshot(self) -> tuple[Any, ...]:
         past = [(record.number, record.state, record.answer) for record in self._past]
@@ -114,7 +114,7 @@ class StreamRule(Rule):
 
 
 @dataclass
-class _Drawn:
+class _DrawnCohort:
     """The newest cohort, until its sum is asked for: `number` is that of its charge, which keys the noise too."""
 
     id: int
@@ -136,7 +136,7 @@ class CuratorRule(Rule):
         self._name, self._plan, self._home, self._dtype = name, plan, home, objective.dtype
         self._once = home.seed(name) is None  # then a second answer could be another one
         self._numbers, self._coins = numbers_in(home, name, "noise"), numbers_in(home, name, "sampling")
-        self._drawn: _Drawn | None = None
+        self._drawn: _DrawnCohort | None = None
         of_clipped = Rounding.of_clipped_sum(objective)
         # All updates are added in float64, each clipped there before.
         self._rounding = replace(of_clipped, most=plan.cohort, piece=plan.cohort, dtype=np.dtype(np.float64))
@@ -196,13 +196,13 @@ class CuratorRule(Rule):
 
     def number(self, task: Cohort | CuratedSum, charged: int) -> int:
         if isinstance(task, Cohort):
-            self._drawn = _Drawn(task.id, task.query, charged)
+            self._drawn = _DrawnCohort(task.id, task.query, charged)
         elif task.cohort is not None:
             assert self._drawn is not None, "a sum is due for a cohort that was drawn"
             charged, self._drawn = self._drawn.number, None
         return charged
 
-    def release(self, ticket: Ticket, raw: None) -> Answer:
+    def release(self, ticket: Ticket, raw: None) -> SideAnswer:
         return self._cohort(ticket) if isinstance(ticket.task, Cohort) else self._sum(ticket)
 
     def snapshot(self) -> tuple[Any, ...] | None:
@@ -215,9 +215,9 @@ class CuratorRule(Rule):
         self._drawn = None
         if snapshot is not None:
             task, query, number, members = snapshot
-            self._drawn = _Drawn(task, query, number, None if members is None else frozenset(members))
+            self._drawn = _DrawnCohort(task, query, number, None if members is None else frozenset(members))
 
-    def _cohort(self, ticket: Ticket) -> Answer:
+    def _cohort(self, ticket: Ticket) -> SideAnswer:
         """The clients that were drawn, which nobody outside the scope is to learn."""
         task: Cohort = ticket.task
         found = task.query.sampling.draw(self._coins.at(ticket.number), task.clients)
@@ -225,9 +225,9 @@ class CuratorRule(Rule):
             self._drawn.members = frozenset(self._plan.owners[place] for place in found)
         chosen = np.zeros(task.clients, task.dtype)
         chosen[found] = 1
-        return Answer(Confined(chosen))
+        return SideAnswer(Confined(chosen))
 
-    def _sum(self, ticket: Ticket) -> Answer:
+    def _sum(self, ticket: Ticket) -> SideAnswer:
         """The sum of updates with noise, divided by what is public; with how many of them counted as 0."""
         task: CuratedSum = ticket.task
         size, bound = task.model.size, task.query.mechanism.clip
@@ -243,7 +243,7 @@ class CuratorRule(Rule):
         answer[:size] /= task.query.unit
         with np.errstate(over="ignore"):
             values = np.nan_to_num(answer.astype(self._dtype), copy=False)
-        return Answer(Released(values), too_long=refused)
+        return SideAnswer(Released(values), too_long=refused)
 
 
 def checked(update: FloatArray, bound: float) -> FloatArray | None:

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
@@ -27,13 +29,14 @@ from gossamer.errors import SpecError
 from gossamer.objectives.asked import LocalRound, LocalSums
 from gossamer.objectives.local_steps import clipped_on
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.tasks import Gradient, Round
+from gossamer.privacy.sampling import provided_for
+from gossamer.privacy.tasks import Gradient, Round, Swap
 from gossamer.sides.sum_rounding import NOTHING_PROVIDED, Provided, Rounding
 
 _NUMBERS = 2**20  # of models that are held at once
 
 
-class Turns(NamedTuple):
+class DrawnTurns(NamedTuple):
     """Raw: the examples that a round has drawn.
 
     Attributes
@@ -66,12 +69,12 @@ class RoundSum(NamedTuple):
     public: FloatArray | float = 0.0
 
 
-def round_sum(task: Round, turns: Turns, objective: Objective, data: Split) -> RoundSum:
+def round_sum(task: Round, turns: DrawnTurns, objective: Objective, data: Split) -> RoundSum:
     """The sum of ``task`` over the examples whose slot was reached."""
     reached = turns.slots < task.until
     # In the order of their slots; of several in one slot the first of the shard goes first.
     order = np.argsort(turns.slots[reached], kind="stable")
-    taken = Turns(turns.rows[reached][order], turns.slots[reached][order])
+    taken = DrawnTurns(turns.rows[reached][order], turns.slots[reached][order])
     return _SUMS[task.update](task, taken, objective, data)
 
 
@@ -120,7 +123,7 @@ def _starts(task: Round) -> IndexArray:
     return np.array([swap.step for swap in task.swaps], np.int64)
 
 
-def _batch(task: Round, taken: Turns, objective: Objective, data: Split) -> RoundSum:
+def _batch(task: Round, taken: DrawnTurns, objective: Objective, data: Split) -> RoundSum:
     models, rates = _models(task, objective.dtype), rates_of(task)
     weights = rates / rates[0]
     model_of = np.searchsorted(_starts(task), np.arange(task.steps), side="right") - 1
@@ -156,14 +159,14 @@ def _decay(
     return decay
 
 
-def _local_sums(task: Round, taken: Turns, clip: float, objective: Objective, data: Split) -> LocalSums:
+def _local_sums(task: Round, taken: DrawnTurns, clip: float, objective: Objective, data: Split) -> LocalSums:
     models, rates = _models(task, objective.dtype), rates_of(task)
     starts = np.searchsorted(taken.slots, _starts(task)).astype(np.int64)
     steps = LocalRound(models, starts, taken.rows, rates[taken.slots], float(rates[0]), clip, task.where)
     return objective.local_steps([steps], data)
 
 
-def _clipped_sum(task: Round, taken: Turns, objective: Objective, data: Split) -> RoundSum:
+def _clipped_sum(task: Round, taken: DrawnTurns, objective: Objective, data: Split) -> RoundSum:
     found = _local_sums(task, taken, math.inf, objective, data)
     total, zeroed = found.sums[0].astype(np.float64), int(found.zeroed[0])
     norm, most = float(np.linalg.norm(total)), task.query.mechanism.clip / 2
@@ -174,12 +177,12 @@ def _clipped_sum(task: Round, taken: Turns, objective: Objective, data: Split) -
     return RoundSum(total.astype(objective.dtype), zeroed)
 
 
-def _sequential(task: Round, taken: Turns, objective: Objective, data: Split) -> RoundSum:
+def _sequential(task: Round, taken: DrawnTurns, objective: Objective, data: Split) -> RoundSum:
     found = _local_sums(task, taken, task.query.mechanism.clip, objective, data)
     return RoundSum(found.sums[0], int(found.zeroed[0]))
 
 
-_SUMS: Mapping[str, Callable[[Round, Turns, Objective, Split], RoundSum]] = {
+_SUMS: Mapping[str, Callable[[Round, DrawnTurns, Objective, Split], RoundSum]] = {
     "batch": _batch,
     "clipped_sum": _clipped_sum,
     "sequential": _sequential,
@@ -306,17 +309,17 @@ class InPieces:
             counts += found.zeroed[0], found.unclipped[0]
         return Total(total, int(counts[0]), int(counts[1]), len(rows))
 
-    def round(self, ticket: Ticket, turns: Turns, data: Split) -> RoundSum:
+    def round(self, ticket: Ticket, turns: DrawnTurns, data: Split) -> RoundSum:
         """The sum of a round; of a ``batch``, whose examples do not depend on each other, in pieces."""
         task: Round = ticket.task
         # Only examples whose turn came: were there pieces for others too, time would tell how many were drawn.
         reached = turns.slots < task.until
-        turns = Turns(turns.rows[reached], turns.slots[reached])
+        turns = DrawnTurns(turns.rows[reached], turns.slots[reached])
         rounding = _rounding(ticket)
         if not task.query.mechanism.private or task.update != "batch" or len(turns.rows) <= rounding.piece:
             return round_sum(task, turns, self.objective, data)
         parts = [
-            round_sum(task, Turns(turns.rows[piece], turns.slots[piece]), self.objective, data)
+            round_sum(task, DrawnTurns(turns.rows[piece], turns.slots[piece]), self.objective, data)
             for piece in rounding.pieces(len(turns.rows))
         ]
         total = np.stack([part.total for part in parts]).sum(axis=0, dtype=np.float64)
@@ -327,3 +330,91 @@ def _rounding(ticket: Ticket) -> Rounding:
     rounding = ticket.provided.rounding
     assert rounding is not None, "pieces need a home that provides for their rounding"
     return rounding
+
+
+def post_processed(answer: npt.NDArray[Any], task: Gradient, l2: float) -> npt.NDArray[Any]:
+    """Return what a node gets in place of noisy sums: means, and the regulariser's gradient."""
+    size = task.model.size
+    answer /= task.query.normaliser
+    if task.query.unit != 1:
+        answer[:size] /= task.query.unit
+    if l2:
+        answer[:size] += l2 * task.model.values  # the model is public or released
+    return answer
+
+
+class Filled(InPieces):
+    """Each sum alone, in pieces, and on as many examples for every release, however many were sampled.
+
+    After those of the sample come examples that nobody has, up to a public number (`sampling`), and what comes of them
+    is dropped. So neither the time that an answer takes, nor how soon the machine does something else meanwhile, such
+    as acknowledging a message, tells how many were sampled. The gradient of each example is computed in the same way
+    whatever its numbers are (`Objective.steady`).
+
+    Parameters
+    ----------
+    objective : Objective
+        Objective of the run.
+    data : Split
+        The party's training examples.
+    count : int
+        Number of examples of its shard: public.
+    """
+
+    def __init__(self, objective: Objective, data: Split, count: int) -> None:
+        super().__init__(objective.steady(), data)
+        self._count, self._nobody = count, nobody_like(data)
+
+    def provided_for(self, ticket: Ticket) -> int:
+        """Number of examples that the answer to ``ticket`` is computed on, unless more are sampled."""
+        task = ticket.task
+        until, steps = (task.until, task.steps) if isinstance(task, Round) else (1, 1)
+        return provided_for(task.query.sampling, self._count, until, steps)
+
+    def gradient(self, ticket: Ticket, rows: IndexArray, data: Split) -> Total:
+        found = super().gradient(ticket, rows, data)
+        self.fill(ticket, self.provided_for(ticket) - len(rows))
+        return found
+
+    def round(self, ticket: Ticket, turns: DrawnTurns, data: Split) -> RoundSum:
+        found = super().round(ticket, turns, data)
+        self.fill(ticket, self.provided_for(ticket) - int(np.count_nonzero(turns.slots < ticket.task.until)))
+        return found
+
+    def of_nobody(self, ticket: Ticket, count: int) -> Any:
+        """The sum over no examples, and as long as over ``count``; what comes of these is dropped."""
+        nothing = np.empty(0, np.int64)
+        if isinstance(ticket.task, Gradient):
+            total = super().gradient(ticket, nothing, self.data).total
+        else:
+            total = super().round(ticket, DrawnTurns(nothing, nothing), self.data).total
+        self.fill(ticket, count)
+        return total
+
+    def fill(self, ticket: Ticket, count: int) -> None:
+        """Compute on ``count`` examples more, if that is any."""
+        if count <= 0:
+            return
+        first = np.zeros(count, np.int64)
+        if isinstance(ticket.task, Round):
+            # Each at another step: examples that share neither model nor step size are computed one by one.
+            slots = np.arange(count) % max(ticket.task.until, 1)
+            super().round(ticket, DrawnTurns(first, slots), self._nobody)
+        else:
+            super().gradient(ticket, first, self._nobody)
+
+
+def with_most_models(task: Any) -> Any:
+    """``task`` with as many models as its deadline provides for, from steps that lie as far apart as they can."""
+    if not isinstance(task, Round):
+        return task
+    count = task.models_provided_for
+    return replace(task, swaps=tuple(Swap(number * task.steps // count, task.model) for number in range(count)))
+
+
+def nobody_like(data: Split) -> Split:
+    """One made-up example of the form of ``data``: as many features, none of them zero, and the first target."""
+    shape = (1, *data.features.shape[1:])
+    features = np.random.default_rng(0).normal(size=shape).astype(data.features.dtype)
+    targets = np.zeros(1, data.targets.dtype)
+    return Split(sp.csr_array(features) if data.sparse else features, targets)

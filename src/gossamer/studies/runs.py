@@ -37,7 +37,7 @@ from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.reading import read_spec, write_spec
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.processes import results
-from gossamer.runtimes.ray_extra import ENDED, UNGUARDED, connected
+from gossamer.runtimes.ray_shards import ENDED, UNGUARDED, connected
 from gossamer.version import __version__
 
 # Workers that make the runs of a study: processes of this machine, or of a Ray cluster.

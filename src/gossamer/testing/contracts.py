@@ -30,14 +30,13 @@ from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Completed, Received
 from gossamer.protocol.messages import Message, decode_message, encode_message, encoded_size, message
 from gossamer.protocol.node import Node, state_of
-from gossamer.protocol.trace import Step, read_steps, replay, write_step
+from gossamer.protocol.trace import TraceStep, read_steps, replay, write_step
 from gossamer.randomness import stream
-from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.runtimes.world import World
-from gossamer.sides.machine import Answer
-from gossamer.sides.pool import DryRun
+from gossamer.runtimes.world import FaultSettings, LinkSettings, World
+from gossamer.sides.machine import SideAnswer
+from gossamer.sides.pool import BlankSides
 from gossamer.topology.builders import build_graph
 from gossamer.vectors import LARGEST_VALUE, Blank, Confined, Public, Released, Sendable, Vector
 
@@ -72,8 +71,8 @@ class FixedAnswers:
     def amended(self, ticket: Sendable, task: Round) -> Sendable:
         return ticket
 
-    def compute(self, tickets: Sequence[Sendable]) -> list[Answer]:
-        return [Answer(ticket) for ticket in tickets]
+    def compute(self, tickets: Sequence[Sendable]) -> list[SideAnswer]:
+        return [SideAnswer(ticket) for ticket in tickets]
 
     def releases(self, node: str) -> int:
         return self.asked.get(node, 0)
@@ -106,14 +105,14 @@ class PlainRun(NamedTuple):
     ----------
     simulator : Simulator
         At its end.
-    steps : list of Step
+    steps : list of TraceStep
         All of them.
     asked : dict of str to int
         How many answers each node asked for.
     """
 
     simulator: Simulator
-    steps: list[Step]
+    steps: list[TraceStep]
     asked: dict[str, int]
 
 
@@ -181,12 +180,12 @@ class AlgorithmContract:
         nodes: dict[str, Node] | None = None,
         computer: Any = None,
         look: Callable[[Simulator], None] | None = None,
-        watch: Callable[[Step], None] = lambda step: None,
-    ) -> tuple[Simulator, list[Step]]:
+        watch: Callable[[TraceStep], None] = lambda step: None,
+    ) -> tuple[Simulator, list[TraceStep]]:
         """A whole run, and its steps; ``look`` is called after every event, ``watch`` with every step."""
-        steps: list[Step] = []
+        steps: list[TraceStep] = []
 
-        def note(step: Step) -> None:
+        def note(step: TraceStep) -> None:
             steps.append(step)
             watch(step)
 
@@ -210,7 +209,7 @@ class AlgorithmContract:
         _KEPT.append((type(self), world, made))
         return made
 
-    def steps(self, world: World) -> list[Step]:
+    def steps(self, world: World) -> list[TraceStep]:
         """The steps of `plain`."""
         return self.plain(world).steps
 
@@ -249,10 +248,10 @@ class AlgorithmContract:
     def test_the_schedule_does_not_depend_on_values(self, world: World) -> None:
         """With nothing in their vectors, the same nodes see the same kinds of events at the same times."""
 
-        def outline(steps: list[Step]) -> list[Any]:
+        def outline(steps: list[TraceStep]) -> list[Any]:
             return [(s.now, s.node, type(s.event), [type(effect) for effect in s.effects]) for s in steps]
 
-        blank = DryRun()
+        blank = BlankSides()
         _, without = self.run(world, nodes=self.nodes(blank=True), computer=blank)
         _, real, asked = self.plain(world)
         assert outline(without) == outline(real)
@@ -289,7 +288,7 @@ class AlgorithmContract:
     def test_invariants_change_only_by_a_nodes_own_update(self, world: World) -> None:
         """Compare after every event, relative to the models' size, 1e-12 in float64."""
         nodes = self.nodes()
-        steps: list[Step] = []
+        steps: list[TraceStep] = []
         simulator = Simulator(nodes, FixedAnswers(), self.within(world), watch=steps.append)
         before = self.algorithm.figures.invariants(nodes, simulator.in_flight)
         while simulator.next_time is not None and not simulator.settled:

@@ -10,7 +10,7 @@ from experiments.study import named
 from gossamer.algorithms.clients.client import Halt, NewestAtClip
 from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.events import Started
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.vectors import Public
 
 
@@ -22,11 +22,11 @@ def test_models_are_those_that_were_sent_with_seconds_from_the_first() -> None:
     """Two edges pull x_0 at 7.0 and 7.5; an update at 8.0 answers with x_1, and the run ends at 9.0 with x_2."""
     newest = [NewestAtClip(1, version, model(0.0), model(float(version))) for version in (0, 0, 1)]
     steps = [
-        Step(6.0, "server", Started(), [Record("stage.number", 1.0)]),
-        Step(7.0, "server", Started(), [Send("a", newest[0])]),
-        Step(7.5, "server", Started(), [Send("b", newest[1])]),
-        Step(8.0, "server", Started(), [Record("x", 0.0), Send("a", newest[2])]),
-        Step(9.0, "server", Started(), [Send("a", Halt(2, model(2.0))), Send("b", Halt(2, model(2.0)))]),
+        TraceStep(6.0, "server", Started(), [Record("stage.number", 1.0)]),
+        TraceStep(7.0, "server", Started(), [Send("a", newest[0])]),
+        TraceStep(7.5, "server", Started(), [Send("b", newest[1])]),
+        TraceStep(8.0, "server", Started(), [Record("x", 0.0), Send("a", newest[2])]),
+        TraceStep(9.0, "server", Started(), [Send("a", Halt(2, model(2.0))), Send("b", Halt(2, model(2.0)))]),
     ]
     found = [(version, seconds, float(values[0])) for version, seconds, values in sent(steps)]
     assert found == [(0, 0.0, 0.0), (0, 0.5, 0.0), (1, 1.0, 1.0), (2, 2.0, 2.0), (2, 2.0, 2.0)]

@@ -26,7 +26,7 @@ from gossamer.privacy.tasks import Query
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Completed, Counted, Started
 from gossamer.protocol.node import state_of
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.simulator import Simulator
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.graphs import Graph
@@ -63,11 +63,11 @@ def spec(name: str = "gossip", clock: str | None = "global", **more: Any) -> gs.
     )
 
 
-def simulated(experiment: gs.Experiment) -> tuple[list[tuple[Step, float]], Any]:
+def simulated(experiment: gs.Experiment) -> tuple[list[tuple[TraceStep, float]], Any]:
     """The steps of a run, each with the learning rate of its node just before the next update."""
     prepared = prepare(experiment)
     nodes = nodes_of(prepared, plan_run(prepared))
-    steps: list[tuple[Step, float]] = []
+    steps: list[tuple[TraceStep, float]] = []
     simulator = Simulator(
         nodes,
         FixedAnswers(),
@@ -90,7 +90,7 @@ def test_a_slow_node_decays_with_the_others(name: str) -> None:
         if isinstance(step.event, Counted):
             made = sum(updates.values())
             assert step.event.updates == made
-            assert isinstance(following, Step)
+            assert isinstance(following, TraceStep)
             assert isinstance(following.event, Completed)
             assert following.node == step.node
             assert rate == pytest.approx(0.5 if made / per_epoch < 1 else 0.05)

@@ -27,8 +27,8 @@ from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Completed, Elapsed, Received, Started
-from gossamer.protocol.frames import Acknowledge, Data, Frame, Progress
-from gossamer.protocol.frames import Chunk as FrameChunk
+from gossamer.protocol.frames import Acknowledge, Frame, MessageFrame, ProgressFrame
+from gossamer.protocol.frames import ChunkFrame as FrameChunk
 from gossamer.protocol.link import WINDOW
 from gossamer.protocol.messages import MOST_COUNT, Message
 from gossamer.protocol.node import Node, state_of
@@ -255,16 +255,16 @@ def test_who_asks_and_asks_and_acknowledges_nothing_is_answered_so_many_times() 
     node = _Answering("b")
     for number in range(1, 1000):
         with contextlib.suppress(PeerError):
-            node.receive("a", Data(number, 0, 0, gossip.Offer(number, W)), 0.1 * number)
-    assert len(node.session.state()["a"].outbox) <= 2 * WINDOW
+            node.receive("a", MessageFrame(number, 0, 0, gossip.Offer(number, W)), 0.1 * number)
+    assert len(node.session.links["a"].outbox) <= 2 * WINDOW
     assert len(node.heard) <= 2 * WINDOW
     # Once it acknowledges, it is heard as before; another never noticed.
     (ack, *_) = node.receive("a", Acknowledge(5), 200.0)
     assert isinstance(ack, Transmit)
-    next_number = node.session.state()["a"].delivered + 1
-    node.receive("a", Data(next_number, 0, 5, gossip.Offer(next_number, W)), 200.0)
+    next_number = node.session.links["a"].delivered + 1
+    node.receive("a", MessageFrame(next_number, 0, 5, gossip.Offer(next_number, W)), 200.0)
     assert node.heard[-1] == next_number
-    node.receive("c", Data(1, 0, 0, gossip.Offer(1, W)), 200.0)
+    node.receive("c", MessageFrame(1, 0, 0, gossip.Offer(1, W)), 200.0)
     assert node.heard[-1] == 1
 
 
@@ -276,9 +276,9 @@ def test_who_takes_a_long_message_in_is_heard_meanwhile() -> None:
     assert isinstance(first, Transmit)
     assert isinstance(first.frame, FrameChunk)
     for number in range(1, 100):
-        node.receive("a", Progress(1, first.frame.chunks, number, 0), 0.01 * number)
-        node.receive("a", Data(number, 0, 0, Leave()), 0.01 * number)
-    assert node.session.state()["a"].delivered == 99
+        node.receive("a", ProgressFrame(1, first.frame.chunks, number, 0), 0.01 * number)
+        node.receive("a", MessageFrame(number, 0, 0, Leave()), 0.01 * number)
+    assert node.session.links["a"].delivered == 99
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -310,7 +310,7 @@ def test_two_that_flood_each_other_over_a_bad_link_are_both_heard_in_full(seed: 
     assert not flying
     for node in nodes.values():
         assert node.heard == list(range(300))
-        (link,) = node.session.state().values()
+        (link,) = node.session.links.values()
         assert (link.queued, link.delivered, len(link.outbox)) == (600, 600, 0)
 
 

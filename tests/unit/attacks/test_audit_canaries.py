@@ -19,7 +19,7 @@ from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides.home import Simulated
 from gossamer.sides.plan import Samples
 from gossamer.sides.pool import Pool, open_pool
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
 from gossamer.vectors import Public
 
 GENERATOR = np.random.default_rng(1)
@@ -121,7 +121,7 @@ def test_canaries_that_cannot_be() -> None:
 def pool(objective: LinearModel, shard: np.ndarray, blank: np.ndarray | None = None) -> Pool:
     """The data side of one node, some of whose slots are blank."""
     plan = Samples({}, enforced=False)
-    return open_pool({"node": plan}, {"node": Shard.of(shard, blank)}, objective, TRAIN, Simulated(5))
+    return open_pool({"node": plan}, {"node": ShardRows.of(shard, blank)}, objective, TRAIN, Simulated(5))
 
 
 def test_a_blank_slot_is_sampled_and_has_no_gradient() -> None:

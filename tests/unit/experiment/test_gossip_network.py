@@ -14,7 +14,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import nodes_of, prepare
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.simulator import Simulator
 from gossamer.testing.contracts import FixedAnswers
 
@@ -88,7 +88,7 @@ def test_staleness_beside_a_slow_node_is_that_of_its_steps() -> None:
     nodes = nodes_of(prepared, plan_run(prepared))
     made, before, ages = 0, {}, []
 
-    def count(step: Step) -> None:
+    def count(step: TraceStep) -> None:
         nonlocal made
         if isinstance(step.event, Completed):
             ages.append(made - before[step.node])

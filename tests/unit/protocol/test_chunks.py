@@ -11,7 +11,7 @@ import pytest
 from gossamer.errors import MalformedMessage, PeerError, SpecError
 from gossamer.protocol.chunks import CHUNK_WINDOW, Incoming, Outgoing, chunk_length, cut
 from gossamer.protocol.events import PeerDown, PeerUp
-from gossamer.protocol.frames import CHUNK_OVERHEAD, Acknowledge, Chunk, Data, Progress, encode_frame
+from gossamer.protocol.frames import CHUNK_OVERHEAD, Acknowledge, ChunkFrame, MessageFrame, ProgressFrame, encode_frame
 from gossamer.protocol.link import WINDOW
 from gossamer.protocol.messages import Message, encode_message, message
 from gossamer.protocol.session import Deliver, Output, Report, Session, SessionSettings, Transmit
@@ -40,22 +40,22 @@ SIZE = len(encode_message(BIG))
 ALL = -(-SIZE // 100)
 
 
-def chunks(outputs: list[Output]) -> list[Chunk]:
-    return [out.frame for out in outputs if isinstance(out, Transmit) and isinstance(out.frame, Chunk)]
+def chunks(outputs: list[Output]) -> list[ChunkFrame]:
+    return [out.frame for out in outputs if isinstance(out, Transmit) and isinstance(out.frame, ChunkFrame)]
 
 
 def numbers(outputs: list[Output]) -> list[int]:
     return [chunk.chunk for chunk in chunks(outputs)]
 
 
-def frame(**changes: object) -> Chunk:
+def frame(**changes: object) -> ChunkFrame:
     """The first of four chunks of message 1, which has 10 bytes: 3, 3, 3 and 1."""
-    return replace(Chunk(1, 0, 0, 1, 4, 10, b"abc"), **changes)  # type: ignore[arg-type]
+    return replace(ChunkFrame(1, 0, 0, 1, 4, 10, b"abc"), **changes)  # type: ignore[arg-type]
 
 
 def partial(session: Session) -> set[str]:
     """Whose messages are half-way here."""
-    return {peer for peer, link in session.state().items() if link.incoming is not None}
+    return {peer for peer, link in session.links.items() if link.incoming is not None}
 
 
 def sessions() -> tuple[Session, Session]:
@@ -101,13 +101,13 @@ def test_a_message_that_just_fits_is_not_cut() -> None:
 def test_chunks_answer_by_answer() -> None:
     a, b = sessions()
     first = chunks(a.send("b", BIG, 0.0))
-    assert b.receive("a", first[0], 0.1) == [Transmit("a", Progress(1, ALL, 1))]
-    assert b.receive("a", first[2], 0.1) == [Transmit("a", Progress(1, ALL, 1, 0b10))]
-    assert b.receive("a", first[2], 0.1) == [Transmit("a", Progress(1, ALL, 1, 0b10))]
-    assert b.receive("a", first[1], 0.1) == [Transmit("a", Progress(1, ALL, 3))]
-    assert numbers(a.receive("b", Progress(1, ALL, 1, 0b10), 0.2)) == [33]
-    assert numbers(a.receive("b", Progress(1, ALL, 3), 0.2)) == [34, 35]
-    assert a.receive("b", Progress(1, ALL, 1), 0.2) == []  # an old answer
+    assert b.receive("a", first[0], 0.1) == [Transmit("a", ProgressFrame(1, ALL, 1))]
+    assert b.receive("a", first[2], 0.1) == [Transmit("a", ProgressFrame(1, ALL, 1, 0b10))]
+    assert b.receive("a", first[2], 0.1) == [Transmit("a", ProgressFrame(1, ALL, 1, 0b10))]
+    assert b.receive("a", first[1], 0.1) == [Transmit("a", ProgressFrame(1, ALL, 3))]
+    assert numbers(a.receive("b", ProgressFrame(1, ALL, 1, 0b10), 0.2)) == [33]
+    assert numbers(a.receive("b", ProgressFrame(1, ALL, 3), 0.2)) == [34, 35]
+    assert a.receive("b", ProgressFrame(1, ALL, 1), 0.2) == []  # an old answer
 
 
 def test_the_last_missing_chunk_delivers_and_acknowledges() -> None:
@@ -120,7 +120,7 @@ def test_the_last_missing_chunk_delivers_and_acknowledges() -> None:
     assert encode_message(delivered.message) == encode_message(BIG)
     assert outputs[-1] == Transmit("a", Acknowledge(1))
     assert a.deadline() is None
-    assert a.state()["b"].outgoing is None
+    assert a.links["b"].outgoing is None
     assert partial(b) == set()
     late = chunks(Session("a", SETTINGS).send("b", BIG, 0.0))[7]
     assert b.receive("a", late, 0.0) == [Transmit("a", Acknowledge(1))]  # and nothing is begun again
@@ -129,13 +129,13 @@ def test_the_last_missing_chunk_delivers_and_acknowledges() -> None:
 
 def test_large_messages_take_turns_and_small_ones_do_not_pass_waiting_ones() -> None:
     a, _ = sessions()
-    assert a.send("b", Note(1), 0.0) == [Transmit("b", Data(1, 0, 0, Note(1)))]
+    assert a.send("b", Note(1), 0.0) == [Transmit("b", MessageFrame(1, 0, 0, Note(1)))]
     assert a.send("b", BIG, 0.0) == []  # until 1 is acknowledged
     assert a.send("b", Note(3), 0.0) == []
     assert a.send("b", BIG, 0.0) == []
     outputs = a.receive("b", Acknowledge(1), 0.1)
     assert {c.number for c in chunks(outputs)} == {2}
-    assert outputs[-1] == Transmit("b", Data(3, 1, 0, Note(3)))
+    assert outputs[-1] == Transmit("b", MessageFrame(3, 1, 0, Note(3)))
     assert a.receive("b", Acknowledge(1, 0b10), 0.1) == []
     assert {c.number for c in chunks(a.receive("b", Acknowledge(3), 0.2))} == {4}
 
@@ -143,25 +143,25 @@ def test_large_messages_take_turns_and_small_ones_do_not_pass_waiting_ones() -> 
 def test_a_retry_asks_with_one_chunk_and_the_answer_brings_what_is_missing() -> None:
     a, _ = sessions()
     a.send("b", BIG, 0.0)
-    a.receive("b", Progress(1, ALL, 2, 0b110), 0.5)
+    a.receive("b", ProgressFrame(1, ALL, 2, 0b110), 0.5)
     assert a.deadline() == 1.5  # progress ended the wait of the first transmission
     assert numbers(a.wake(1.5)) == [3]
-    assert numbers(a.receive("b", Progress(1, ALL, 3, 0b11), 1.6)) == [*range(6, 3 + CHUNK_WINDOW + 1)]
+    assert numbers(a.receive("b", ProgressFrame(1, ALL, 3, 0b11), 1.6)) == [*range(6, 3 + CHUNK_WINDOW + 1)]
 
 
 def test_an_answer_starts_the_wait_anew_even_if_nothing_is_there() -> None:
     a, _ = sessions()
     a.send("b", BIG, 0.0)
     assert numbers(a.wake(1.0)) == [1]
-    assert numbers(a.receive("b", Progress(1, ALL, 0), 1.5)) == list(range(1, CHUNK_WINDOW + 1))
+    assert numbers(a.receive("b", ProgressFrame(1, ALL, 0), 1.5)) == list(range(1, CHUNK_WINDOW + 1))
     assert a.deadline() == 2.5
 
 
 def test_answers_may_come_in_any_order() -> None:
     outgoing = Outgoing(1, 9)
-    assert outgoing.settle(Progress(1, 9, 2, 0b1100))
-    assert not outgoing.settle(Progress(1, 9, 2, 0b0100))
-    assert not outgoing.settle(Progress(1, 9, 1, 0b1))
+    assert outgoing.settle(ProgressFrame(1, 9, 2, 0b1100))
+    assert not outgoing.settle(ProgressFrame(1, 9, 2, 0b0100))
+    assert not outgoing.settle(ProgressFrame(1, 9, 1, 0b1))
     assert (outgoing.arrived, outgoing.early) == (2, 0b1100)
     assert outgoing.fresh() == [3, 4, 7, 8, 9]
 
@@ -170,9 +170,9 @@ def test_a_peer_that_is_down_is_sent_one_chunk_after_a_restart_too() -> None:
     a, _ = sessions()
     a.send("b", BIG, 0.0)
     a.wake(1.0)
-    while not a.state()["b"].down:
+    while not a.links["b"].down:
         a.wake(a.deadline() or 0.0)
-    back = Session.restore("a", SETTINGS, {"b": replace(a.state()["b"], outgoing=None)})
+    back = Session.restore("a", SETTINGS, {"b": replace(a.links["b"], outgoing=None)})
     assert numbers(back.wake(back.deadline() or 0.0)) == [1]
 
 
@@ -183,11 +183,11 @@ def test_a_receiver_that_came_back_gets_everything_again() -> None:
         for out in b.receive("a", c, 0.1):
             assert isinstance(out, Transmit)
             a.receive("b", out.frame, 0.1)
-    b = Session.restore("b", SETTINGS, {"a": replace(b.state()["a"], incoming=None)})
+    b = Session.restore("b", SETTINGS, {"a": replace(b.links["a"], incoming=None)})
     (asked,) = chunks(a.wake(1.2))
     assert asked.chunk == 6
-    assert b.receive("a", asked, 1.3) == [Transmit("a", Progress(1, ALL, 0, 1 << 5))]
-    assert numbers(a.receive("b", Progress(1, ALL, 0, 1 << 5), 1.4)) == [*range(1, 6), *range(7, 33)]
+    assert b.receive("a", asked, 1.3) == [Transmit("a", ProgressFrame(1, ALL, 0, 1 << 5))]
+    assert numbers(a.receive("b", ProgressFrame(1, ALL, 0, 1 << 5), 1.4)) == [*range(1, 6), *range(7, 33)]
 
 
 def test_progress_keeps_a_slow_peer_up_and_brings_a_lost_one_back() -> None:
@@ -195,14 +195,14 @@ def test_progress_keeps_a_slow_peer_up_and_brings_a_lost_one_back() -> None:
     a.send("b", BIG, 0.0)
     for second in range(1, 60):
         assert all(not isinstance(out, Report) for out in a.wake(float(second)))
-        a.receive("b", Progress(1, ALL, second), second + 0.5)
+        a.receive("b", ProgressFrame(1, ALL, second), second + 0.5)
     outputs: list[Output] = []
     for second in range(60, 100):
         outputs += a.wake(float(second))
     assert [out.event for out in outputs if isinstance(out, Report)] == [PeerDown("b", "no acknowledgement for 20 s")]
     assert set(numbers(outputs)) == {60, 1}  # one chunk for each retry
     assert len(numbers(outputs)) < 12
-    outputs = a.receive("b", Progress(1, ALL, 59), 100.0)
+    outputs = a.receive("b", ProgressFrame(1, ALL, 59), 100.0)
     assert outputs[0] == Report(PeerUp("b"))
     assert numbers(outputs) == list(range(60, 60 + CHUNK_WINDOW))
 
@@ -210,7 +210,7 @@ def test_progress_keeps_a_slow_peer_up_and_brings_a_lost_one_back() -> None:
 def test_a_chunk_beyond_the_window_is_answered_and_not_kept() -> None:
     _, b = sessions()
     far = frame(chunks=100, size=100, chunk=CHUNK_WINDOW + 1, content=b"x")
-    assert b.receive("a", far, 0.0) == [Transmit("a", Progress(1, 100, 0))]
+    assert b.receive("a", far, 0.0) == [Transmit("a", ProgressFrame(1, 100, 0))]
 
 
 @pytest.mark.parametrize(
@@ -234,15 +234,15 @@ def test_a_chunk_beyond_the_window_is_answered_and_not_kept() -> None:
         frame(number=0),
         frame(settled=1),
         frame(acknowledged=1),
-        Progress(1, 100, -1),
-        Progress(1, 100, 0, -1),
-        Progress(1, 100, 0, 1 << CHUNK_WINDOW),
-        Progress(1, 4, 5),
-        Progress(1, 4, 2, 0b100),
+        ProgressFrame(1, 100, -1),
+        ProgressFrame(1, 100, 0, -1),
+        ProgressFrame(1, 100, 0, 1 << CHUNK_WINDOW),
+        ProgressFrame(1, 4, 5),
+        ProgressFrame(1, 4, 2, 0b100),
     ],
     ids=repr,
 )
-def test_what_no_honest_peer_sends(wrong: Chunk | Progress) -> None:
+def test_what_no_honest_peer_sends(wrong: ChunkFrame | ProgressFrame) -> None:
     _, b = sessions()
     tracemalloc.start()
     with pytest.raises(PeerError):
@@ -250,17 +250,17 @@ def test_what_no_honest_peer_sends(wrong: Chunk | Progress) -> None:
     assert tracemalloc.get_traced_memory()[1] < 20_000 + len(getattr(wrong, "content", b""))
     tracemalloc.stop()
     assert partial(b) == set()
-    assert not b.state()
+    assert not b.links
 
 
 def test_what_was_not_sent_cannot_arrive() -> None:
     a, _ = sessions()
     a.send("b", BIG, 0.0)
-    assert a.receive("b", Progress(1, 5, 3), 0.0) == []  # of one cut in another way
-    a.receive("b", Progress(1, ALL, ALL), 0.0)
+    assert a.receive("b", ProgressFrame(1, 5, 3), 0.0) == []  # of one cut in another way
+    a.receive("b", ProgressFrame(1, ALL, ALL), 0.0)
     with pytest.raises(PeerError, match=f"one of {ALL} chunks of message 1, found {ALL + 1}"):
-        a.receive("b", Progress(1, ALL, ALL, 1), 0.0)
-    assert a.receive("b", Progress(7, 5, 3), 0.0) == []  # of a message that has not been cut
+        a.receive("b", ProgressFrame(1, ALL, ALL, 1), 0.0)
+    assert a.receive("b", ProgressFrame(7, 5, 3), 0.0) == []  # of a message that has not been cut
 
 
 def test_chunks_of_no_message_are_dropped() -> None:
@@ -278,15 +278,15 @@ def test_a_hostile_peer_can_have_one_buffer_kept() -> None:
     tracemalloc.start()
     for attempt in range(100):
         size = (1 << 22) - attempt
-        b.receive("a", Chunk(1, 0, 0, 2, 64, size, bytes(-(-size // 64))), 0.0)
-        b.receive("a", Chunk(1, 0, 0, 2, 1 << 20, 1 << 20, b"x"), 0.0)
-        b.receive("a", Chunk(1, 0, 0, 2, 64, size, bytes(-(-size // 64))), 0.0)
+        b.receive("a", ChunkFrame(1, 0, 0, 2, 64, size, bytes(-(-size // 64))), 0.0)
+        b.receive("a", ChunkFrame(1, 0, 0, 2, 1 << 20, 1 << 20, b"x"), 0.0)
+        b.receive("a", ChunkFrame(1, 0, 0, 2, 64, size, bytes(-(-size // 64))), 0.0)
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 1.1 * (1 << 22)
     assert partial(b) == {"a"}
     with pytest.raises(PeerError):
-        b.receive("a", Data(WINDOW + 1, 0, 0, Note(1)), 0.0)
+        b.receive("a", MessageFrame(WINDOW + 1, 0, 0, Note(1)), 0.0)
 
 
 def test_what_a_silent_peer_began_is_dropped_when_others_send() -> None:
@@ -296,14 +296,16 @@ def test_what_a_silent_peer_began_is_dropped_when_others_send() -> None:
     assert partial(b) == {"a", "c"}
     b.receive("c", frame(chunk=2), 20.0)
     assert partial(b) == {"c"}
-    assert b.receive("c", frame(chunk=3), 90.0) == [Transmit("c", Progress(1, 4, 3))]  # one who is heard keeps its own
+    assert b.receive("c", frame(chunk=3), 90.0) == [
+        Transmit("c", ProgressFrame(1, 4, 3))
+    ]  # one who is heard keeps its own
 
 
 def test_too_long_a_message_is_the_callers_mistake() -> None:
     a, _ = sessions()
     with pytest.raises(SpecError, match="largest_message"):
         a.send("b", model(10_001), 0.0)
-    assert not a.state()
+    assert not a.links
 
 
 @pytest.mark.parametrize(
@@ -342,7 +344,7 @@ def test_chunks_are_put_together_without_copies() -> None:
     tracemalloc.start()
     for chunk in range(1, 65):
         content = cut([data], chunk, 64)
-        done = incoming.accept(Chunk(1, 0, 0, chunk, 64, len(data), content))
+        done = incoming.accept(ChunkFrame(1, 0, 0, chunk, 64, len(data), content))
     assert done
     assert tracemalloc.get_traced_memory()[1] < 50_000
     tracemalloc.stop()
@@ -354,14 +356,5 @@ def test_a_message_begun_in_chunks_may_come_in_one_frame_after_all() -> None:
     _, b = sessions()
     b.receive("a", frame(), 0.0)
     assert partial(b) == {"a"}
-    assert b.receive("a", Data(1, 0, 0, Note(1)), 0.0) == [Deliver("a", Note(1)), Transmit("a", Acknowledge(1))]
+    assert b.receive("a", MessageFrame(1, 0, 0, Note(1)), 0.0) == [Deliver("a", Note(1)), Transmit("a", Acknowledge(1))]
     assert partial(b) == set()
-
-
-def test_a_state_stays_as_it_is() -> None:
-    _, b = sessions()
-    b.receive("a", frame(), 0.0)
-    incoming = b.state()["a"].incoming
-    assert incoming is not None
-    b.receive("a", frame(chunk=2, content=b"def"), 1.0)
-    assert (incoming.arrived, incoming.touched, incoming.buffer.tobytes()) == (1, 0.0, b"abc" + bytes(7))

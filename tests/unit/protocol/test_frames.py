@@ -11,7 +11,16 @@ import pytest
 from gossamer.errors import MalformedMessage
 from gossamer.protocol import encoding
 from gossamer.protocol.events import Elapsed
-from gossamer.protocol.frames import Acknowledge, Chunk, Data, Frame, Progress, decode_frame, encode_frame, frame_size
+from gossamer.protocol.frames import (
+    Acknowledge,
+    ChunkFrame,
+    Frame,
+    MessageFrame,
+    ProgressFrame,
+    decode_frame,
+    encode_frame,
+    frame_size,
+)
 from gossamer.protocol.messages import HEADER, Message, encode_message, message
 from gossamer.vectors import Blank, Released
 
@@ -39,19 +48,19 @@ GOLDEN: list[tuple[Frame, str]] = [
         "47534d 02  6f 11 6672616d652e61636b6e6f776c65646765 02000000  69 0500000000000000  69 0600000000000000",
     ),
     (
-        Data(2, 1, 4, Note(3)),
+        MessageFrame(2, 1, 4, Note(3)),
         "47534d 02  6f 0a 6672616d652e64617461 04000000"
         "69 0200000000000000  69 0100000000000000  69 0400000000000000"
         "6f 10 746573742e6672616d65732e6e6f7465 01000000  69 0300000000000000",
     ),
     (
-        Chunk(2, 1, 4, 3, 3, 7, b"z"),
+        ChunkFrame(2, 1, 4, 3, 3, 7, b"z"),
         "47534d 02  6f 0b 6672616d652e6368756e6b 07000000"
         "69 0200000000000000  69 0100000000000000  69 0400000000000000"
         "69 0300000000000000  69 0300000000000000  69 0700000000000000  62 01000000 7a",
     ),
     (
-        Progress(2, 3, 1, 2),
+        ProgressFrame(2, 3, 1, 2),
         "47534d 02  6f 0e 6672616d652e70726f6772657373 04000000"
         "69 0200000000000000  69 0300000000000000  69 0100000000000000  69 0200000000000000",
     ),
@@ -69,10 +78,10 @@ def test_golden_bytes(frame: Frame, golden: str) -> None:
     [
         Acknowledge(0),
         Acknowledge(9, 2**31),
-        Data(1, 0, 0, Note(3)),
-        Data(7, 6, 7, model(5)),
-        Chunk(1, 0, 0, 1, 2, 9, b"abcde"),
-        Progress(1, 2, 0, 2),
+        MessageFrame(1, 0, 0, Note(3)),
+        MessageFrame(7, 6, 7, model(5)),
+        ChunkFrame(1, 0, 0, 1, 2, 9, b"abcde"),
+        ProgressFrame(1, 2, 0, 2),
     ],
 )
 def test_frame_size_is_the_length(frame: Frame) -> None:
@@ -80,7 +89,7 @@ def test_frame_size_is_the_length(frame: Frame) -> None:
 
 
 def test_frame_size_of_blank_vectors_is_that_of_real_ones() -> None:
-    assert frame_size(Data(1, 0, 0, Model(Released(Blank(5))))) == frame_size(Data(1, 0, 0, model(5)))
+    assert frame_size(MessageFrame(1, 0, 0, Model(Released(Blank(5))))) == frame_size(MessageFrame(1, 0, 0, model(5)))
 
 
 @pytest.mark.parametrize(
@@ -89,17 +98,17 @@ def test_frame_size_of_blank_vectors_is_that_of_real_ones() -> None:
         1,
         Note(1),
         Elapsed("x"),
-        Data(True, 0, 0, Note(1)),
-        Data(1, 1.0, 0, Note(1)),  # type: ignore[arg-type]
-        Data(1, 0, 0, Note(True)),
-        Data(1, 0, 0, 5),  # type: ignore[arg-type]
-        Data(1, 0, 0, Data(1, 0, 0, Note(1))),  # type: ignore[arg-type]
-        Data(1, 0, 0, Elapsed("x")),  # type: ignore[arg-type]
+        MessageFrame(True, 0, 0, Note(1)),
+        MessageFrame(1, 1.0, 0, Note(1)),  # type: ignore[arg-type]
+        MessageFrame(1, 0, 0, Note(True)),
+        MessageFrame(1, 0, 0, 5),  # type: ignore[arg-type]
+        MessageFrame(1, 0, 0, MessageFrame(1, 0, 0, Note(1))),  # type: ignore[arg-type]
+        MessageFrame(1, 0, 0, Elapsed("x")),  # type: ignore[arg-type]
         Acknowledge(None),  # type: ignore[arg-type]
         Acknowledge(1, "x"),  # type: ignore[arg-type]
-        Chunk(1, 0, 0, 1, 2, 9, "abcde"),  # type: ignore[arg-type]
-        Chunk(1, 0, 0, 1, True, 9, b"abcde"),
-        Progress(1, 2, 0, None),  # type: ignore[arg-type]
+        ChunkFrame(1, 0, 0, 1, 2, 9, "abcde"),  # type: ignore[arg-type]
+        ChunkFrame(1, 0, 0, 1, True, 9, b"abcde"),
+        ProgressFrame(1, 2, 0, None),  # type: ignore[arg-type]
     ],
     ids=repr,
 )
@@ -117,22 +126,22 @@ def test_a_message_is_no_frame_and_the_other_way_round() -> None:
 
 def test_a_view_is_encoded_as_its_bytes() -> None:
     view = memoryview(b"abcdef")[1:4]
-    assert encode_frame(Chunk(1, 0, 0, 1, 2, 9, view)) == encode_frame(Chunk(1, 0, 0, 1, 2, 9, b"bcd"))
+    assert encode_frame(ChunkFrame(1, 0, 0, 1, 2, 9, view)) == encode_frame(ChunkFrame(1, 0, 0, 1, 2, 9, b"bcd"))
     numbers = memoryview(np.array([1.0], np.float32))  # whatever the view takes them for
     assert encoding.encode(numbers) == bytes.fromhex("62 04000000 0000803f")
 
 
 def test_the_content_of_a_chunk_is_not_copied() -> None:
-    data = np.frombuffer(encode_frame(Chunk(1, 0, 0, 1, 2, 9, b"abcde")), np.uint8)
+    data = np.frombuffer(encode_frame(ChunkFrame(1, 0, 0, 1, 2, 9, b"abcde")), np.uint8)
     frame = decode_frame(data.data)
-    assert isinstance(frame, Chunk)
+    assert isinstance(frame, ChunkFrame)
     assert np.shares_memory(np.frombuffer(frame.content, np.uint8), data)
     assert type(encoding.decode(encoding.encode(b"abcde"))) is bytes
 
 
 def test_size_limit_is_on_the_whole_frame() -> None:
-    data = encode_frame(Data(1, 0, 0, Note(1)))
-    assert decode_frame(data, limit=len(data)) == Data(1, 0, 0, Note(1))
+    data = encode_frame(MessageFrame(1, 0, 0, Note(1)))
+    assert decode_frame(data, limit=len(data)) == MessageFrame(1, 0, 0, Note(1))
     with pytest.raises(MalformedMessage, match="at most"):
         decode_frame(data, limit=len(data) - 1)
 
@@ -140,4 +149,4 @@ def test_size_limit_is_on_the_whole_frame() -> None:
 def test_a_frame_cannot_hide_many_small_values() -> None:
     many: Any = [np.array(0, np.uint8)] * 10_000
     with pytest.raises(MalformedMessage, match="values"):
-        decode_frame(HEADER + encoding.encode(Data(1, 0, 0, many)))
+        decode_frame(HEADER + encoding.encode(MessageFrame(1, 0, 0, many)))

@@ -135,18 +135,18 @@ def test_nobody_is_waited_for_without_end() -> None:
 def test_what_was_learnt_is_kept() -> None:
     _, _, a = conversation(LEARNS, 2.0, 5)
     a.send("b", Note(6), 100.0)
-    again = Session.restore("a", LEARNS, decode(encode(a.state())))
-    assert encode(again.state()) == encode(a.state())
+    again = Session.restore("a", LEARNS, decode(encode(a.links)))
+    assert encode(again.links) == encode(a.links)
     for one in (a, again):
         one.receive("b", Acknowledge(6), 103.0)
-    assert encode(again.state()) == encode(a.state())
+    assert encode(again.links) == encode(a.links)
     assert again.links["b"].wait == a.links["b"].wait > 1.0
 
 
 def test_a_refused_frame_teaches_nothing() -> None:
     a = Session("a", LEARNS)
     a.send("b", Note(1), 0.0)
-    before = encode(a.state())
+    before = encode(a.links)
     with pytest.raises(PeerError):
         a.receive("b", Acknowledge(7), 0.5)
-    assert encode(a.state()) == before
+    assert encode(a.links) == before

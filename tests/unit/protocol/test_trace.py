@@ -14,7 +14,7 @@ from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Elapsed, Event, Received, Started
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.protocol.trace import Step, read_steps, replay, whole_steps, write_step
+from gossamer.protocol.trace import TraceStep, read_steps, replay, whole_steps, write_step
 from gossamer.vectors import Public, Released
 
 
@@ -53,7 +53,7 @@ def nodes() -> dict[str, Averager]:
     return {name: Averager(name, State(start, peer)) for name, peer in [("a", "b"), ("b", "a")]}
 
 
-def recorded() -> list[Step]:
+def recorded() -> list[TraceStep]:
     running = nodes()
     third = Released(np.full(3, 1 / 3, np.float32))
     events: list[tuple[float, str, Event]] = [
@@ -64,10 +64,10 @@ def recorded() -> list[Step]:
         (0.9, "a", Received("b", Offer(third))),
         (1.0, "b", Elapsed("offer")),
     ]
-    return [Step(now, name, event, running[name].handle(event, now)) for now, name, event in events]
+    return [TraceStep(now, name, event, running[name].handle(event, now)) for now, name, event in events]
 
 
-def written(steps: list[Step]) -> bytes:
+def written(steps: list[TraceStep]) -> bytes:
     file = io.BytesIO()
     for step in steps:
         write_step(file, step)
@@ -81,7 +81,7 @@ def test_reads_what_was_written() -> None:
 
 
 def test_golden_step() -> None:
-    step = Step(0.5, "a", Started(), [SetTimer(1.0, "t")])
+    step = TraceStep(0.5, "a", Started(), [SetTimer(1.0, "t")])
     # Written by hand from the page on the wire format.
     body = bytes.fromhex(
         "6f 0a 74726163652e73746570 04000000"  # trace.step, 4 fields
@@ -109,7 +109,7 @@ def test_replay_finds_a_flipped_bit_of_a_received_vector(place: int) -> None:
     values = event.message.model.values.copy()
     values.view(np.uint32)[1] ^= 1
     flipped = Received(event.sender, Offer(Released(values)))
-    steps[place] = Step(steps[place].now, steps[place].node, flipped, steps[place].effects)
+    steps[place] = TraceStep(steps[place].now, steps[place].node, flipped, steps[place].effects)
     difference = replay(steps, nodes())
     assert difference is not None
     assert difference.index == place
@@ -131,7 +131,7 @@ def test_replay_finds_missing_reordered_and_extra_effects() -> None:
     steps = recorded()
     old = steps[3]
     for effects in (old.effects[:1], old.effects[::-1], [*old.effects, old.effects[0]]):
-        changed = [*steps[:3], Step(old.now, old.node, old.event, effects), *steps[4:]]
+        changed = [*steps[:3], TraceStep(old.now, old.node, old.event, effects), *steps[4:]]
         difference = replay(changed, nodes())
         assert difference is not None
         assert (difference.index, difference.effects) == (3, old.effects)

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.deployment.peers.peers import Counters, Heartbeat, decode_content, decode_noted, encode_content, noted
+from gossamer.deployment.peers.peers import Heartbeat, LinkCounters, decode_content, decode_noted, encode_content, noted
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Elapsed
-from gossamer.protocol.frames import Acknowledge, Chunk, Data, Progress, decode_frame, encode_frame
+from gossamer.protocol.frames import Acknowledge, ChunkFrame, MessageFrame, ProgressFrame, decode_frame, encode_frame
 from gossamer.protocol.messages import Message, decode_message, encode_message, message
 from gossamer.protocol.witnesses import Note
 from gossamer.vectors import Model, Public, Released
@@ -34,12 +34,12 @@ EXAMPLES = {
     "vector": (Released(np.array([1, -2], np.float32)), encode, decode),
     "event": (Elapsed("retry"), encode, decode),
     "message": (OFFER, encode_message, decode_message),
-    "data": (Data(2, 1, 5, OFFER), encode_frame, decode_frame),
+    "data": (MessageFrame(2, 1, 5, OFFER), encode_frame, decode_frame),
     "acknowledge": (Acknowledge(5, 6), encode_frame, decode_frame),
-    "chunk": (Chunk(2, 1, 5, 4, 4, 51, encode_message(OFFER)[39:]), encode_frame, decode_frame),
-    "progress": (Progress(2, 4, 1, 6), encode_frame, decode_frame),
+    "chunk": (ChunkFrame(2, 1, 5, 4, 4, 51, encode_message(OFFER)[39:]), encode_frame, decode_frame),
+    "progress": (ProgressFrame(2, 4, 1, 6), encode_frame, decode_frame),
     "content": (Acknowledge(5, 6), encode_content, lambda sealed: decode_content(sealed, 100)),
-    "counters": (Counters(7, 6, 5), encode_content, lambda sealed: decode_content(sealed, 100)),
+    "counters": (LinkCounters(7, 6, 5), encode_content, lambda sealed: decode_content(sealed, 100)),
     "noted": (
         (Acknowledge(5, 6), Note(1, b"\x07" * 32, b"\x08" * 32)),
         lambda both: noted(encode_content(both[0]), both[1]),

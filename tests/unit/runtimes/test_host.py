@@ -20,7 +20,7 @@ from gossamer.protocol.frames import Acknowledge
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import Transmit
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.host import Arrived, Begin, Host, HostBroken, Wake
 from gossamer.testing.contracts import AlgorithmContract
 from gossamer.vectors import Confined, Public
@@ -113,7 +113,7 @@ def test_a_turn_of_nothing_costs_no_commit() -> None:
 
 @pytest.mark.parametrize("takes", [(), ("append",), ("append", "snapshot")])
 def test_what_cannot_be_stored_has_not_happened(takes: Sequence[str]) -> None:
-    journal, steps = Full(), list[Step]()
+    journal, steps = Full(), list[TraceStep]()
     journal.takes = takes
     broken = host(journal, every=2, watch=steps.append)
     for _ in range(2):

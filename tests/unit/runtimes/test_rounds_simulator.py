@@ -22,13 +22,12 @@ from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute, Effect, Interrupt, SetTimer, Update
 from gossamer.protocol.events import Completed, Elapsed, Event, Refused, Resumed, Started
 from gossamer.protocol.node import Node
-from gossamer.protocol.trace import Step, read_steps, replay, write_step
-from gossamer.runtimes.links import FaultSettings
+from gossamer.protocol.trace import TraceStep, read_steps, replay, write_step
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.runtimes.world import World
-from gossamer.sides.machine import Answer
-from gossamer.sides.pool import DryRun
+from gossamer.runtimes.world import FaultSettings, World
+from gossamer.sides.machine import SideAnswer
+from gossamer.sides.pool import BlankSides
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.vectors import Coordinates, Public
 
@@ -80,9 +79,9 @@ class Watched(FixedAnswers):
         assert ticket.id == task.id
         return task
 
-    def compute(self, tickets: Sequence[Any]) -> list[Answer]:
+    def compute(self, tickets: Sequence[Any]) -> list[SideAnswer]:
         self.calls.append(list(tickets))
-        return DryRun().compute(tickets)
+        return BlankSides().compute(tickets)
 
 
 def run(
@@ -251,7 +250,7 @@ def test_a_refused_round_is_not_run() -> None:
 
 def test_a_trace_with_rounds_replays() -> None:
     script = {2.5: [Update(1, model(7), 5)], 4.0: [Interrupt(1)]}
-    steps: list[Step] = []
+    steps: list[TraceStep] = []
     run([a_round(until=2)], script, computer=FixedAnswers(), watch=steps.append)
     assert {type(effect) for step in steps for effect in step.effects} == {Compute, SetTimer, Update, Interrupt}
     file = io.BytesIO()

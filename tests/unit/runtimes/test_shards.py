@@ -17,8 +17,8 @@ from gossamer.data.memory import Data
 from gossamer.errors import CallerError, RunWarning, SpecError
 from gossamer.experiment.preparation.secrets import NoiseSecret
 from gossamer.experiment.runs.running import run
-from gossamer.runtimes import crew as crews
-from gossamer.runtimes.crew import LOST, Crew, Maker
+from gossamer.runtimes import shards as crews
+from gossamer.runtimes.shards import LOST, Crew, Maker
 
 SECRET = NoiseSecret(bytes(range(16)))
 ROOT = Path(__file__).parents[3]

@@ -19,10 +19,9 @@ from gossamer.protocol.effects import CancelTimer, Compute, Effect, Record, Send
 from gossamer.protocol.events import Completed, Event, Received, Started
 from gossamer.protocol.messages import Message, encoded_size, message
 from gossamer.protocol.node import Node
-from gossamer.runtimes.links import FaultSettings, Links, LinkSettings
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
-from gossamer.runtimes.world import World, check_world
+from gossamer.runtimes.world import FaultSettings, Links, LinkSettings, World, check_world
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.vectors import Public, Released
 

@@ -22,7 +22,7 @@ from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot
 from gossamer.protocol.trace import write_step
 from gossamer.randomness import stream
 from gossamer.runtimes.simulator import Simulator
-from gossamer.sides.pool import DryRun
+from gossamer.sides.pool import BlankSides
 
 _LEVEL = {"clip": 1.0, "noise_multiplier": 1.0}
 _GOSSIP = {"nodes": 4, "batch_size": 32, "updates_per_node": 4}
@@ -147,6 +147,6 @@ def test_every_algorithm_is_among_these() -> None:
 
 def test_data_sides_that_cannot_be_kept_are_refused() -> None:
     made = _Made(ALL["gossip"])
-    simulator = Simulator(nodes_of(made.prepared, made.plan), DryRun(), made.prepared.world)
+    simulator = Simulator(nodes_of(made.prepared, made.plan), BlankSides(), made.prepared.world)
     with pytest.raises(SpecError, match="the state of DryRun cannot be kept; run without checkpoints"):
         simulator.snapshot()

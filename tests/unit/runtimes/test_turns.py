@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.runtimes.turns import after, final_rank, in_order, last_moment, packed, ranked, tied, unpacked
+from gossamer.runtimes.shard import after, final_rank, in_order, last_moment, packed, ranked, tied, unpacked
 from gossamer.vectors import Public, Released
 
 

@@ -14,7 +14,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
 from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
-from gossamer.sides.plan import MaskedMember, Samples, Stream, most_drawn
+from gossamer.sides.plan import MaskedMember, Samples, StreamPlan, most_drawn
 from gossamer.vectors import Public
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
@@ -72,7 +72,7 @@ def test_masked_integers_move_by_what_their_noise_is_measured_against() -> None:
 
 def test_each_record_of_a_stream_adds_what_one_change_moves_an_update_by() -> None:
     """2 mu B / L, with mu = 0.5, B = 1 and L = 2 agents."""
-    sides = [side for side in plan_run(tiny("graph_federated")).sides.values() if isinstance(side, Stream)]
+    sides = [side for side in plan_run(tiny("graph_federated")).sides.values() if isinstance(side, StreamPlan)]
     assert sides
     for side in sides:
         found = side.apart(None, REPLACE, 0)

@@ -22,7 +22,7 @@ from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides import samples
 from gossamer.sides.home import FloatNoise
 from gossamer.sides.ledger import MemoryLedger
-from gossamer.sides.pool import DryRun, Pool
+from gossamer.sides.pool import BlankSides, Pool
 from gossamer.vectors import Public, Released
 
 SIZE = 3
@@ -201,7 +201,7 @@ def test_without_noise_an_overflow_saturates() -> None:
 
 
 def test_the_null_data_side_counts_the_same_and_has_nothing() -> None:
-    null = DryRun()
+    null = BlankSides()
     what = task(Gaussian(1.0, 1.0))
     (answered,) = null.compute([null.admit("node-0", what)])
     assert answered.released.size == SIZE

@@ -27,7 +27,7 @@ from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool
 from gossamer.sides.sum_rounding import Rounding
-from gossamer.sides.sums import Turns, round_sum
+from gossamer.sides.sums import DrawnTurns, round_sum
 from gossamer.vectors import Coordinates, Public, Released
 
 N, FEATURES = 12, 4
@@ -384,7 +384,7 @@ def test_the_steps_of_a_round_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None
     """Of a batch of fixed size each step has one example, in another order every time (12! of them)."""
     objective, seen = linear(), []
 
-    def watched(task: Round, turns: Turns, *rest: Any) -> Any:
+    def watched(task: Round, turns: DrawnTurns, *rest: Any) -> Any:
         seen.append(turns)
         return round_sum(task, turns, *rest)
 
@@ -401,7 +401,7 @@ def test_a_round_in_pieces_is_the_round(monkeypatch: pytest.MonkeyPatch) -> None
     """Little noise, and pieces of two examples: what is answered is the sum of all, with the regulariser once."""
     objective, sizes = linear(0.2, np.float64), []
 
-    def watched(task: Round, turns: Turns, *rest: Any) -> Any:
+    def watched(task: Round, turns: DrawnTurns, *rest: Any) -> Any:
         sizes.append(len(turns.rows))
         return round_sum(task, turns, *rest)
 
@@ -411,7 +411,7 @@ def test_a_round_in_pieces_is_the_round(monkeypatch: pytest.MonkeyPatch) -> None
     side = deployed(objective)
     found = answer(side, a_round(objective, Gaussian(0.3, 1e-5), FixedSize(N, N)))
     assert sizes == [2] * 6
-    whole = round_sum(a_round(objective, NoNoise(0.3)), Turns(np.arange(N), np.arange(N)), objective, data())
+    whole = round_sum(a_round(objective, NoNoise(0.3)), DrawnTurns(np.arange(N), np.arange(N)), objective, data())
     np.testing.assert_allclose(found, whole.total + whole.public, atol=1e-3)
     sizes.clear()
     answer(side, a_round(objective, Gaussian(0.3, 1e-5), FixedSize(N, N), "clipped_sum"))
@@ -431,10 +431,10 @@ def test_no_example_of_a_round_moves_what_gets_the_noise_by_more_than_it_covers(
     assert ticket.provided.grid is not None
     noise = ticket.provided.grid.noise
     for _ in range(10):
-        turns = Turns(generator.permutation(N), generator.integers(0, N, N))
+        turns = DrawnTurns(generator.permutation(N), generator.integers(0, N, N))
         here = noise.rounded(round_sum(task, turns, objective, data()).total)
         for left in range(N):
-            rest = Turns(np.delete(turns.rows, left), np.delete(turns.slots, left))
+            rest = DrawnTurns(np.delete(turns.rows, left), np.delete(turns.slots, left))
             there = noise.rounded(round_sum(task, rest, objective, data()).total)
             moved = float(np.linalg.norm((here - there).astype(float))) * noise.step
             assert moved <= noise.sensitivity(ADD_OR_REMOVE)

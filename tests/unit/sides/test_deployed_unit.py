@@ -24,7 +24,7 @@ from gossamer.protocol.effects import Release
 from gossamer.runtimes.storage.file import IN_MEMORY, WrongStore
 from gossamer.sides.deployed import Deployed
 from gossamer.sides.ledger import MemoryLedger
-from gossamer.sides.plan import Stream
+from gossamer.sides.plan import StreamPlan
 from gossamer.sides.pool import Pool, open_pool
 from gossamer.vectors import Confined, Released
 
@@ -58,8 +58,8 @@ def noise_of(temporal: str, bands: int | None = None, law: NoiseLaw = NoiseLaw.G
     return CorrelatedNoise(Factorisation(Temporal(temporal), ROUNDS, bands), DEVIATION, law)
 
 
-def plan_of(noise: CorrelatedNoise | None, size: int) -> Stream:
-    return Stream(noise, ROUNDS, size, BOUND.moved, BOUND.agents_sampled, 0.5, ("a", "b"))
+def plan_of(noise: CorrelatedNoise | None, size: int) -> StreamPlan:
+    return StreamPlan(noise, ROUNDS, size, BOUND.moved, BOUND.agents_sampled, 0.5, ("a", "b"))
 
 
 def ledger_of(noise: CorrelatedNoise | None, size: int = SIZE) -> MemoryLedger:

@@ -21,8 +21,7 @@ from gossamer.privacy.mechanisms import Gaussian, Laplace, Mechanism
 from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, provided_for
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides import sums
-from gossamer.sides.filled import nobody_like
-from gossamer.sides.sums import RoundSum, Turns, round_sum
+from gossamer.sides.sums import DrawnTurns, RoundSum, nobody_like, round_sum
 from gossamer.vectors import Coordinates, Public
 
 N, STEPS = 400, 8
@@ -110,7 +109,7 @@ def test_examples_whose_turn_did_not_come_take_no_time(name: str, monkeypatch: p
     """A network's examples are summed one at a time: where a round is cut, how many were drawn must not show."""
     calls: list[int] = []
 
-    def counted(task: Round, turns: Turns, *rest: Any) -> RoundSum:
+    def counted(task: Round, turns: DrawnTurns, *rest: Any) -> RoundSum:
         calls.extend([len(turns.rows)] * bool(len(turns.rows)))
         return round_sum(task, turns, *rest)
 
@@ -172,7 +171,7 @@ def test_a_rehearsal_has_as_many_models_as_its_deadline_provides_for(
     """A network's examples are summed one at a time, each with all models at hand, so that many take longer."""
     rehearsed: list[tuple[int, tuple[int, ...]]] = []
 
-    def noted(task: Round, turns: Turns, *rest: Any) -> RoundSum:
+    def noted(task: Round, turns: DrawnTurns, *rest: Any) -> RoundSum:
         rehearsed.append((len({swap.step for swap in task.swaps}), tuple(turns.slots)))
         return round_sum(task, turns, *rest)
 

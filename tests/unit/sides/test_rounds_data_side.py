@@ -26,8 +26,8 @@ from gossamer.protocol.effects import Compute
 from gossamer.protocol.encoding import decode, encode
 from gossamer.randomness import Stream, stream
 from gossamer.sides.ledger import MemoryLedger
-from gossamer.sides.pool import DryRun, Pool
-from gossamer.sides.sums import RoundSum, Turns, round_sum
+from gossamer.sides.pool import BlankSides, Pool
+from gossamer.sides.sums import DrawnTurns, RoundSum, round_sum
 from gossamer.vectors import Coordinates, Masked, Public, Released
 
 N, FEATURES, STEPS = 8, 5, 6
@@ -85,7 +85,7 @@ def model_at(task: Round, slot: int) -> np.ndarray:
     return np.asarray([swap.model.values for swap in task.swaps if swap.step <= slot][-1])
 
 
-def slow_batch(task: Round, turns: Turns, objective: Objective, data: Split) -> tuple[np.ndarray, np.ndarray]:
+def slow_batch(task: Round, turns: DrawnTurns, objective: Objective, data: Split) -> tuple[np.ndarray, np.ndarray]:
     """The clipped sum, and the L2 term of the public slots."""
     where, total, decay = task.where, np.zeros(task.answer_size), np.zeros(task.answer_size)
     for row, slot in zip(*turns):
@@ -98,7 +98,7 @@ def slow_batch(task: Round, turns: Turns, objective: Objective, data: Split) -> 
     return total, decay
 
 
-def slow_steps(task: Round, turns: Turns, objective: Objective, data: Split, clip: float) -> np.ndarray:
+def slow_steps(task: Round, turns: DrawnTurns, objective: Objective, data: Split, clip: float) -> np.ndarray:
     """Algorithm 1 of the paper: a local model w that every step moves, rebuilt as base - eta U at a swap."""
     where, u, unit, base, w = task.where, np.zeros(task.answer_size), eta(task, 0), None, np.zeros(0)
     for slot in range(task.until):
@@ -114,7 +114,7 @@ def slow_steps(task: Round, turns: Turns, objective: Objective, data: Split, cli
     return u
 
 
-TURNS = Turns(np.array([4, 0, 6, 2, 5, 7]), np.array([3, 0, 5, 3, 0, 4]))
+TURNS = DrawnTurns(np.array([4, 0, 6, 2, 5, 7]), np.array([3, 0, 5, 3, 0, 4]))
 WHERES = [Coordinates(), Coordinates(1, 3), Coordinates(0, 2)]
 
 
@@ -182,7 +182,7 @@ def test_many_models_are_taken_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -
 
 
 @st.composite
-def rounds(draw: st.DrawFn, update: str) -> tuple[Round, Turns, LinearModel, Split]:
+def rounds(draw: st.DrawFn, update: str) -> tuple[Round, DrawnTurns, LinearModel, Split]:
     loss, classes = draw(st.sampled_from(LOSSES))
     objective = objective_of(loss, classes, draw(st.sampled_from([0.0, 0.3])))
     features = draw(hnp.arrays(np.float32, (N, FEATURES), elements=st.floats(-1e3, 1e3, width=32)))
@@ -204,11 +204,11 @@ def rounds(draw: st.DrawFn, update: str) -> tuple[Round, Turns, LinearModel, Spl
     )
     rows = np.array(draw(st.lists(st.integers(0, N - 1), unique=True, min_size=1, max_size=N)), np.int64)
     slots = draw(hnp.arrays(np.int64, len(rows), elements=st.integers(0, STEPS - 1)))
-    return task, Turns(rows, slots), objective, data_of(classes, features)
+    return task, DrawnTurns(rows, slots), objective, data_of(classes, features)
 
 
-def without(turns: Turns, index: int) -> Turns:
-    return Turns(np.delete(turns.rows, index), np.delete(turns.slots, index))
+def without(turns: DrawnTurns, index: int) -> DrawnTurns:
+    return DrawnTurns(np.delete(turns.rows, index), np.delete(turns.slots, index))
 
 
 MANY = settings(max_examples=examples(300), deadline=None, derandomize=True)
@@ -233,7 +233,7 @@ def test_the_share_of_an_example_in_a_batch_is_its_own(data: st.DataObject) -> N
     """The sum is that of every example alone, so nobody's model or weight depends on who else is there."""
     task, turns, objective, split = data.draw(rounds("batch"))
     alone = [
-        round_sum(task, Turns(turns.rows[i : i + 1], turns.slots[i : i + 1]), objective, split).total
+        round_sum(task, DrawnTurns(turns.rows[i : i + 1], turns.slots[i : i + 1]), objective, split).total
         for i in range(len(turns.rows))
     ]
     found = round_sum(task, turns, objective, split).total
@@ -282,7 +282,7 @@ def test_the_answer_is_noise_and_sum_of_the_examples_drawn() -> None:
         (answer,) = where.compute([where.admit("a", task)])
         sampling = Stream(5, "a", "sampling").at(number)
         rows = Poisson(0.5).draw(sampling, N)
-        turns = Turns(rows, sampling.integers(STEPS, size=len(rows)))
+        turns = DrawnTurns(rows, sampling.integers(STEPS, size=len(rows)))
         noise = 0.6 * Stream(5, "a", "noise").at(number).standard_normal(task.answer_size)
         total, decay = slow_batch(task, turns, objective, data)
         assert type(answer.released) is Released
@@ -298,7 +298,7 @@ def test_a_round_is_on_the_nodes_own_examples() -> None:
     task = a_round(objective, sampling=Poisson(1.0), swaps=swaps, steps=1, until=1)
     answers = where.compute([where.admit(name, task) for name in shards])
     for found, rows in zip(answers, shards.values()):
-        expected, _ = slow_batch(task, Turns(np.array(rows), np.zeros(len(rows), np.int64)), objective, data)
+        expected, _ = slow_batch(task, DrawnTurns(np.array(rows), np.zeros(len(rows), np.int64)), objective, data)
         np.testing.assert_allclose(found.released.values, expected, rtol=1e-12)
 
 
@@ -374,7 +374,7 @@ def test_rounds_and_gradients_in_one_call_are_answered_in_order() -> None:
 
 def test_the_null_data_side_charges_the_same_and_has_nothing() -> None:
     objective = objective_of()
-    null, task = DryRun(), a_round(objective, where=Coordinates(1, 3), until=0)
+    null, task = BlankSides(), a_round(objective, where=Coordinates(1, 3), until=0)
     ticket = null.amended(null.admit("a", task), task.swapped(4, Public(np.ones(objective.size)), 5))
     (answer,) = null.compute([ticket])
     assert answer.released.size == task.answer_size
@@ -393,7 +393,7 @@ def test_a_round_that_became_another_is_computed_as_it_became() -> None:
     (answer,) = where.compute([where.amended(where.admit("a", task), became)])
     sampling = Stream(5, "a", "sampling").at(1)
     rows = Poisson(0.5).draw(sampling, N)
-    total, decay = slow_batch(became, Turns(rows, sampling.integers(STEPS, size=len(rows))), objective, data)
+    total, decay = slow_batch(became, DrawnTurns(rows, sampling.integers(STEPS, size=len(rows))), objective, data)
     np.testing.assert_allclose(answer.released.values, total + decay, rtol=0, atol=1e-12)
     assert where.releases("a") == 1
 
@@ -419,7 +419,7 @@ def others(task: Round) -> dict[str, Round]:
 def test_a_round_becomes_no_other_than_the_one_admitted(change: str) -> None:
     objective = objective_of()
     task = a_round(objective, mechanism=Gaussian(0.3, 2.0))
-    for computer in (sides(objective), DryRun()):
+    for computer in (sides(objective), BlankSides()):
         ticket: Any = computer.admit("a", task)
         with pytest.raises(SpecError, match="only models are swapped into the admitted round 7"):
             computer.amended(ticket, others(task)[change])

@@ -17,17 +17,17 @@ from gossamer.randomness import Stream as Generators
 from gossamer.randomness import stream
 from gossamer.sides.home import Simulated
 from gossamer.sides.machine import Ticket
-from gossamer.sides.plan import ClientUpdate, Stream
+from gossamer.sides.plan import ClientUpdate, StreamPlan
 from gossamer.sides.pool import Pool, open_pool
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
 from gossamer.vectors import Confined, Public, Released
 
 SIZE, SEED, RECORDS = 3, 5, 4
 WALK = CorrelatedNoise(Factorisation("random_walk", RECORDS), 2.0)
 
 
-def stream_of(noise: CorrelatedNoise | None = WALK) -> Stream:
-    return Stream(noise, RECORDS, SIZE, None, 1, np.inf, ("a", "b"))
+def stream_of(noise: CorrelatedNoise | None = WALK) -> StreamPlan:
+    return StreamPlan(noise, RECORDS, SIZE, None, 1, np.inf, ("a", "b"))
 
 
 class Unit:
@@ -139,7 +139,7 @@ def sides() -> Pool:
     )
     objective = LinearModel("squared", SIZE, None, intercept=False, l2=0.1, dtype=np.float64)
     plans = {"server-0": stream_of(), "a": ClientUpdate(), "b": ClientUpdate()}
-    shards = {"a": Shard(np.arange(10)), "b": Shard(np.arange(10, 20))}
+    shards = {"a": ShardRows(np.arange(10)), "b": ShardRows(np.arange(10, 20))}
     return open_pool(plans, shards, objective, data, Simulated(SEED))
 
 

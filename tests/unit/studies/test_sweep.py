@@ -19,7 +19,7 @@ from gossamer.experiment.preparation.driving import Patience
 from gossamer.experiment.preparation.secrets import KeptSecret
 from gossamer.experiment.results.results_folder import CHECKPOINT
 from gossamer.experiment.runs.checkpoints import Checkpoints
-from gossamer.runtimes import crew
+from gossamer.runtimes import shards
 from gossamer.studies import runs as studied
 from gossamer.studies.sweep import sweep
 
@@ -114,7 +114,7 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint(
     keep = Checkpoints.keep
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "keep", killed)
-        patch.setattr(crew, "SHARE", math.inf)
+        patch.setattr(shards, "SHARE", math.inf)
         with pytest.raises(SystemExit):
             gs.run(gs.read_spec(first.folder / "spec.yaml"), first.folder, overwrite=True, secret=secret, checkpoint=0)
     checkpoint = (first.folder / CHECKPOINT).read_bytes()

@@ -27,7 +27,7 @@ from gossamer.privacy.unit_tasks import TrainingQuery
 from gossamer.protocol.effects import CancelTimer, Record, Send
 from gossamer.protocol.events import Resumed, Started
 from gossamer.protocol.messages import check_count, check_model, check_sender
-from gossamer.protocol.node import Effects, Rounds, on
+from gossamer.protocol.node import Effects, RoundsMade, on
 from gossamer.sides.secure_unit import SecureUnit
 from gossamer.vectors import Blank, Released
 
@@ -99,8 +99,8 @@ class MaskedServer(MaskedRound, CohortServer):
         return self.state.left
 
     @property
-    def rounds_made(self) -> Rounds:
-        return Rounds(self.state.taken, self.state.empty + self.state.sums_out_of_range, self.rounds.count)
+    def rounds_made(self) -> RoundsMade:
+        return RoundsMade(self.state.taken, self.state.empty + self.state.sums_out_of_range, self.rounds.count)
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:

@@ -60,7 +60,7 @@ from gossamer.privacy.clipping import bound_of
 from gossamer.privacy.unit_tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Send
 from gossamer.protocol.events import Answered, Completed, Resumed, Started
-from gossamer.protocol.node import Effects, Node, Rounds, on
+from gossamer.protocol.node import Effects, Node, RoundsMade, on
 from gossamer.vectors import Blank, Confined, Released
 
 
@@ -118,8 +118,8 @@ class RoundServer(CohortServer):
         return s.late.keys() if s.late and heard else frozenset()
 
     @property
-    def rounds_made(self) -> Rounds:
-        return Rounds(self.state.t - self.state.empty, self.state.empty, self.settings.rounds)
+    def rounds_made(self) -> RoundsMade:
+        return RoundsMade(self.state.t - self.state.empty, self.state.empty, self.settings.rounds)
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:

@@ -73,7 +73,7 @@ from gossamer.errors import SpecError, counted
 from gossamer.privacy.unit_tasks import CuratedSum
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed, Resumed
-from gossamer.protocol.node import Effects, Node, Rounds, on
+from gossamer.protocol.node import Effects, Node, RoundsMade, on
 from gossamer.randomness import Stream
 from gossamer.vectors import Confined, Model
 
@@ -325,11 +325,11 @@ class TrustedServer(ClientServer):
         self.query = sum_query(context, settings.buffer)
 
     @property
-    def rounds_made(self) -> Rounds | None:
+    def rounds_made(self) -> RoundsMade | None:
         """Sums, of as many as there can be of all clients' updates."""
         most = [] if self.last is None else [self.last]
         most += [] if self.quotas is None else [sum(self.quotas.values()) // self.buffer]
-        return Rounds(self.state.taken, 0, min(most)) if most else None
+        return RoundsMade(self.state.taken, 0, min(most)) if most else None
 
     @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:

@@ -30,7 +30,7 @@ from gossamer.protocol.effects import CancelTimer, Compute, Finish, Record, Reje
 from gossamer.protocol.encoding import register
 from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import Message, check_count, check_model, check_sender, message
-from gossamer.protocol.node import Effects, Rounds, on
+from gossamer.protocol.node import Effects, RoundsMade, on
 from gossamer.vectors import LARGEST_VALUE, Blank, Confined, Model, Public, Released, Vector
 
 # Inside a unit
@@ -430,9 +430,9 @@ class ServerNode(EndingNode):
         return None
 
     @property
-    def rounds_made(self) -> Rounds:
+    def rounds_made(self) -> RoundsMade:
         empty = self.sums_refused or 0
-        return Rounds(max(self.state.round - empty, 0), empty, self.rounds)
+        return RoundsMade(max(self.state.round - empty, 0), empty, self.rounds)
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:

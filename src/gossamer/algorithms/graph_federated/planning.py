@@ -35,7 +35,7 @@ from gossamer.privacy.streams.agent_noise import own_server_guarantee
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, StreamKind, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, Stream
+from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, StreamPlan
 
 if TYPE_CHECKING:
     from gossamer.sides.secure_unit import SecureUnit
@@ -81,13 +81,13 @@ class UnitTerms:
             return math.inf
         return proved_epsilon(first_rounds(self.noise, rounds), self.bound, self.stream.size, delta) if rounds else 0.0
 
-    def side(self, server: str, longest: float, guarantee: Guarantee) -> Stream:
+    def side(self, server: str, longest: float, guarantee: Guarantee) -> StreamPlan:
         """Plan of what leaves the unit of ``server``, whose updates are so long at most, that of one change aside."""
         noise, bound, size = self.noise, self.bound, self.stream.size
         proved: dict[str, float] = {}
         if noise is not None and bound is not None:
             proved = {"mu" if noise.law is NoiseLaw.GAUSSIAN else "epsilon": noises.privacy_loss(noise, bound, size)}
-        return Stream(
+        return StreamPlan(
             self.stream.noise,
             self.stream.records,
             size,

@@ -33,7 +33,7 @@ from gossamer.privacy.clipping import FixedClip
 from gossamer.protocol.messages import may_hear
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import SessionSettings
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.sides.ledger import Charges
@@ -184,7 +184,7 @@ class Agreed:
         """Fresh nodes of the run, by name."""
         return nodes_of(self.prepared, self.plan)
 
-    def host(self, store: SqliteStore, watch: Callable[[Step], None] | None = None) -> Host:
+    def host(self, store: SqliteStore, watch: Callable[[TraceStep], None] | None = None) -> Host:
         """This party's node as its store has it."""
         node = self.nodes()[self.terms.me.name]
         return Host(node, self.session, store, watch=watch, may_hear=self.may_hear)

@@ -33,17 +33,16 @@ from gossamer.runtimes.storage.file import LOST, File, Format
 from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile, admits_all, stored_ledger
 from gossamer.runtimes.storage.receipts import StoredReceipts
 from gossamer.sides.deployed import Deployed, Receipts
-from gossamer.sides.filled import Filled, TimedPool, nobody_like
 from gossamer.sides.guarantees import deployed_bound, deployed_guarantee
-from gossamer.sides.home import Kept
+from gossamer.sides.home import SideStore
 from gossamer.sides.ledger import NO_CHARGES, Account, Ledger, MemoryLedger
-from gossamer.sides.machine import Answer, Computer
+from gossamer.sides.machine import Computer, SideAnswer
 from gossamer.sides.masked_side import Signing
 from gossamer.sides.plan import Drawn, Samples, SidePlan, Times, Trust, counts_of, most_of, smallest_sum
 from gossamer.sides.pool import Pool, open_pool
 from gossamer.sides.receipts import PURPOSE as RECEIPTS
-from gossamer.sides.samples import Shard
-from gossamer.sides.sums import InPieces
+from gossamer.sides.samples import ShardRows
+from gossamer.sides.sums import Filled, InPieces, nobody_like
 
 if TYPE_CHECKING:
     from gossamer.sides.masked_side import Signing
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
 # Times at which a node gets its data side's answers: multiples of a deadline, not when they were computed.
 #
 # All that a node sends, stores and asks for next follows from its answers, so nothing that it does shows how long one
-# took. `privacy.sampling` has what is proved of that, and `sides.filled` the data side, which computes
+# took. `privacy.sampling` has what is proved of that, and `sides.sums.Filled` the data side, which computes
 # on as many examples for every answer. The deadline of an answer is public:
 #
 #     1.25 (seconds without examples + examples provided for * seconds an example),
@@ -102,7 +101,7 @@ class Paced:
 
     Parameters
     ----------
-    side : TimedPool
+    side : Pool
         The data side itself.
     seconds : float, optional
         Unit of which each deadline is a multiple, the least that the node can keep; by default the deadline is as
@@ -115,7 +114,7 @@ class Paced:
 
     def __init__(
         self,
-        side: TimedPool,
+        side: Pool,
         seconds: float | None = None,
         *,
         say: Callable[[str], object] = lambda line: None,
@@ -135,7 +134,7 @@ class Paced:
     def releases(self, node: str) -> int:
         return self._side.releases(node)
 
-    def compute(self, tickets: Sequence[Any]) -> list[Answer]:
+    def compute(self, tickets: Sequence[Any]) -> list[SideAnswer]:
         """The answers to ``tickets``, each at its time."""
         return [self._in_time(ticket) for ticket in tickets]
 
@@ -153,7 +152,7 @@ class Paced:
         unit = max(LEAST, self._given)
         return unit * math.ceil(needed / unit)
 
-    def _in_time(self, ticket: Any) -> Answer:
+    def _in_time(self, ticket: Any) -> SideAnswer:
         deadline = self.deadline(ticket)
         begun = self._clock()
         (answer,) = self._side.compute([ticket])
@@ -191,10 +190,10 @@ def deployed_computer(
     name: str,
     ledger: Ledger | None,
     *,
-    kept: Kept | None = None,
+    kept: SideStore | None = None,
     signing: Signing | None = None,
     receipts: Receipts | None = None,
-) -> Pool | TimedPool:
+) -> Pool:
     """The data side of party ``name``, in a process of its own.
 
     Parameters
@@ -207,7 +206,7 @@ def deployed_computer(
         The party.
     ledger : Ledger or None
         Opened for what the party's plan is charged, and durable; None if it is charged nothing.
-    kept : Kept, optional
+    kept : SideStore, optional
         State of a server or an agent of a unit; durable. Agents of masked sums need it, and without it correlated noise
         cannot go on after a restart, and is refused.
     signing : Signing, optional
@@ -231,11 +230,9 @@ def deployed_computer(
 
     sums = InPieces if filled is None else lambda objective, data: filled
     home = Deployed(opened, kept, signing, sums, receipts)
-    shards = {} if rows is None else {name: Shard(rows)}
-    pool = open_pool(
-        {name: side_with_queries(prepared, plan, name)}, shards, objective, data, home, trust=prepared.cast.trust
-    )
-    return pool if filled is None else TimedPool(pool, filled, home)
+    shards = {} if rows is None else {name: ShardRows(rows)}
+    sides = {name: side_with_queries(prepared, plan, name)}
+    return open_pool(sides, shards, objective, data, home, trust=prepared.cast.trust)
 
 
 def side_with_queries(prepared: Prepared, plan: Plan, name: str) -> SidePlan:
@@ -253,9 +250,9 @@ def side_with_queries(prepared: Prepared, plan: Plan, name: str) -> SidePlan:
     return replace(side, queries=queries)
 
 
-def paced(computer: Pool | TimedPool, prepared: Prepared, say: Callable[[str], object]) -> Computer:
+def paced(computer: Pool, prepared: Prepared, say: Callable[[str], object]) -> Computer:
     """The data side of a party as its node has it: with a deadline, if it has one; ``say`` is told of it."""
-    if isinstance(computer, Pool):
+    if not isinstance(computer.sums, Filled):
         return computer
     wanted = prepared.experiment.deployment.release_deadline
     return Paced(computer, wanted if isinstance(wanted, float) else None, say=say)

@@ -24,8 +24,8 @@ from gossamer.protocol.events import Answered, Completed, Refused
 from gossamer.protocol.session import Transmit
 from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Outcome, Wake
 from gossamer.runtimes.mqtt.transport import Datagram
-from gossamer.sides.machine import Answer as Computed
 from gossamer.sides.machine import Computer
+from gossamer.sides.machine import SideAnswer as Computed
 from gossamer.vectors import Released
 
 # Tasks that a node has given its data side, carried out as soon as they can be.

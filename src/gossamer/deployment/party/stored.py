@@ -17,7 +17,7 @@ from gossamer.errors import CallerError, GossamerError
 from gossamer.files import make_own_folder, named
 from gossamer.keys.errors import InvitationError
 from gossamer.keys.invitations import Invitation, content_of, parse_signed
-from gossamer.protocol.trace import Step, check_is_trace, whole_steps, write_step
+from gossamer.protocol.trace import TraceStep, check_is_trace, whole_steps, write_step
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage.file import File
 from gossamer.runtimes.storage.ledger import FORMAT as LEDGER
@@ -78,7 +78,9 @@ RECORD = "invitation.yaml"
 _EVERY = 2.0  # seconds between two looks at the file of the invitation
 
 
-def open_host(invited: Invited, folder: StateFolder, store: SqliteStore, watch: Callable[[Step], None] | None) -> Host:
+def open_host(
+    invited: Invited, folder: StateFolder, store: SqliteStore, watch: Callable[[TraceStep], None] | None
+) -> Host:
     """The node of this party, as its store has it.
 
     Parameters
@@ -217,7 +219,7 @@ def _store_file(options: PartyOptions) -> Path:
     return file
 
 
-def _watch(path: Path | None, stack: ExitStack) -> Callable[[Step], None] | None:
+def _watch(path: Path | None, stack: ExitStack) -> Callable[[TraceStep], None] | None:
     if path is None:
         return None
     try:
@@ -229,7 +231,7 @@ def _watch(path: Path | None, stack: ExitStack) -> Callable[[Step], None] | None
     except OSError as error:
         raise CallerError(f"{path}: cannot write the trace: {error.strerror}; choose another file") from None
 
-    def write(step: Step) -> None:
+    def write(step: TraceStep) -> None:
         with named(path):
             write_step(file, step)
 

@@ -51,8 +51,8 @@ from gossamer.keys.errors import Reason, RefusedDatagram
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import Member
 from gossamer.protocol import encoding
-from gossamer.protocol.frames import Chunk, Data, Frame, decode_frame, encode_frame
-from gossamer.protocol.link import Counters
+from gossamer.protocol.frames import ChunkFrame, Frame, MessageFrame, decode_frame, encode_frame
+from gossamer.protocol.link import LinkCounters
 from gossamer.protocol.messages import HEADER, without_header
 from gossamer.protocol.witnesses import MOST_LINKS, Note, Witnesses
 from gossamer.version import __version__
@@ -131,7 +131,7 @@ class PeerProbe:
     size: int
 
 
-Word = Heartbeat | Counters | Passed
+Word = Heartbeat | LinkCounters | Passed
 Content = Frame | Word | PeerProbe
 
 
@@ -252,7 +252,7 @@ class Peers:
         now: float,
         *,
         contacts: Iterable[str] = (),
-        counters: Callable[[str], Counters] | None = None,
+        counters: Callable[[str], LinkCounters] | None = None,
         witnesses: Witnesses | None = None,
         log: Callable[[str], None] = lambda line: None,
         warn: Callable[[str], None] | None = None,
@@ -289,7 +289,7 @@ class Peers:
         content, most = encode_content(frame), self.settings.largest + 1
         if len(content) > most:
             raise CallerError(f"expected at most {most} bytes to seal, found {len(content)}; cut it in chunks")
-        note = self._note(to, claims=isinstance(frame, Data | Chunk))
+        note = self._note(to, claims=isinstance(frame, MessageFrame | ChunkFrame))
         return _addressed(to, self._channel(peer).seal(noted(content, note)))
 
     def probe(self, name: str, size: int, now: float) -> Outgoing:
@@ -392,7 +392,7 @@ class Peers:
         """Return what is known of each peer, by name."""
         return {name: peer.state(now) for name, peer in self._peers.items()}
 
-    def counters(self) -> dict[str, Counters]:
+    def counters(self) -> dict[str, LinkCounters]:
         """Counters that peers have told of the messages between them and this node, by name."""
         return {name: peer.counters for name, peer in self._peers.items() if peer.counters is not None}
 
@@ -438,7 +438,7 @@ class Peers:
             peer.probe_came = None
         outgoing: Outgoing = []
         for word in words:
-            note = self._note(peer.name, tells=True) if isinstance(word, Counters) else None
+            note = self._note(peer.name, tells=True) if isinstance(word, LinkCounters) else None
             outgoing += _addressed(peer.name, self._channel(peer).seal(noted(encode_content(word), note)))
         return outgoing
 
@@ -454,10 +454,10 @@ class Peers:
         except PeerError as error:
             self._offence(peer, MALFORMED, str(error), now)
             return []
-        if note is not None and not self._believes(peer, note, isinstance(content, Counters), now):
+        if note is not None and not self._believes(peer, note, isinstance(content, LinkCounters), now):
             return []
         match content:
-            case Counters():
+            case LinkCounters():
                 peer.counters = content
             case PeerProbe(size):
                 peer.probe_came, peer.heartbeat_at = size, -math.inf  # which has the answer, at once
@@ -469,7 +469,7 @@ class Peers:
                 peer.finished, peer.age, peer.knows = printable(finished), seconds, knows
                 self._note_version(peer, printable(version))
             case _:
-                if isinstance(content, Data | Chunk):
+                if isinstance(content, MessageFrame | ChunkFrame):
                     peer.standing.believe()
                 return [(peer.name, content)]
         return []

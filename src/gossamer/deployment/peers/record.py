@@ -11,7 +11,7 @@ from typing import Literal
 from gossamer.deployment.channel.secure_channel import SecureChannel
 from gossamer.errors import SpecError
 from gossamer.keys.invitations import Member
-from gossamer.protocol.link import Counters
+from gossamer.protocol.link import LinkCounters
 
 # Behaviour of a peer: what of it was dropped, whether it is in quarantine, and how much time it may still cost.
 #
@@ -271,7 +271,7 @@ class Peer:
         Whether it may be told that this node has finished.
     finished, age, knows, version : str, float, bool, str
         Content of its last heartbeat.
-    counters : Counters or None
+    counters : LinkCounters or None
         Numbers that it has said of the messages between the two.
     passed : bool
         Whether it has answered a probe.
@@ -300,7 +300,7 @@ class Peer:
     age: float = 0.0
     knows: bool = False
     version: str = ""
-    counters: Counters | None = None
+    counters: LinkCounters | None = None
     passed: bool = False
     probed_at: float | None = None
     probe_at: float = -math.inf

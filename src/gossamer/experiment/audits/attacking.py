@@ -26,7 +26,7 @@ from gossamer.randomness import derive
 from gossamer.sides.home import Simulated
 from gossamer.sides.plan import Samples
 from gossamer.sides.pool import open_pool
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
 from gossamer.vectors import Model
 
 # Releases of known batches, as an observer of a data side sees them.
@@ -65,7 +65,7 @@ def released_gradients(
     ndarray [batches, size]
     """
     names = [f"batch-{number}" for number in range(len(batches))]
-    shards = {name: Shard(rows) for name, rows in zip(names, batches)}
+    shards = {name: ShardRows(rows) for name, rows in zip(names, batches)}
     sides = open_pool(dict.fromkeys(names, Samples({}, enforced=False)), shards, objective, data, Simulated(seed))
     tickets = [
         sides.admit(name, Gradient(0, model, Query(Poisson(1.0), mechanism, float(len(rows)))))

@@ -52,7 +52,7 @@ from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.randomness import derive, stream
 from gossamer.sides.plan import counts_of
 
@@ -187,7 +187,7 @@ class Listener:
         rows = np.setdiff1d(shard, self.canaries.rows)
         return rows[np.linspace(0, len(rows) - 1, min(_BACKGROUND, len(rows))).astype(np.int64)]
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: TraceStep) -> None:
         if step.node not in self.places:
             return
         event = step.event

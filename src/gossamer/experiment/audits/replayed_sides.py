@@ -32,10 +32,10 @@ from gossamer.experiment.runs.tracking import NullProgress, Watched
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.protocol.effects import Record
 from gossamer.protocol.encoding import encode
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.machine import Answer, Rule, Side
+from gossamer.sides.machine import Rule, Side, SideAnswer
 from gossamer.sides.plan import Apart, SidePlan
 from gossamer.sides.sums import Ticket
 from gossamer.vectors import Confined, Masked, Released, Vector
@@ -72,7 +72,7 @@ class HeldView(NullProgress):
         self.view = OutsideView(run)
         self.recording.seconds = lambda: run.simulator.elapsed
 
-    def step(self, step: Step) -> None:
+    def step(self, step: TraceStep) -> None:
         """See a step of a node."""
         assert self.view is not None
         seen, (place, self.count) = self.view.step(step), (self.count, self.count + 1)
@@ -139,12 +139,12 @@ class OutsideView:
         """Virtual seconds from the start to a moment on the nodes' clock."""
         return round(now - self._run.simulator.start, 9)
 
-    def step(self, step: Step) -> SeenStep:
+    def step(self, step: TraceStep) -> SeenStep:
         """A step of a node."""
         effects = tuple(map(self._digest, self._open(step)))
         return SeenStep(step.node, type(step.event).__name__, step.now, self._digest(step.event), effects)
 
-    def difference(self, expected: SeenStep, found: SeenStep, step: Step) -> str:
+    def difference(self, expected: SeenStep, found: SeenStep, step: TraceStep) -> str:
         """Words for the first thing in which a ``step``, as it was ``found``, is not as ``expected``."""
         where = f"{found.node} at virtual second {self.elapsed(found.now):.12g}"
         if (expected.node, expected.kind) != (found.node, found.kind):
@@ -160,7 +160,7 @@ class OutsideView:
                 return f"{where}, {found.kind}: {shown} is not what the first run has"
         return f"{where}, {found.kind}: the event itself is another one"
 
-    def _open(self, step: Step) -> list[Any]:
+    def _open(self, step: TraceStep) -> list[Any]:
         """Effects that are seen: nodes in a scope keep their records to themselves."""
         inside = step.node in self._inside
         return [effect for effect in step.effects if not (inside and isinstance(effect, Record))]
@@ -259,7 +259,7 @@ class Recording:
         Relation of data sets that are neighbours, of examples.
     shards : mapping of str to int
         Number of examples of each party.
-    answers : dict of str to list of Answer
+    answers : dict of str to list of SideAnswer
         Answers by side.
     seconds : callable
         Virtual seconds by now.
@@ -268,7 +268,7 @@ class Recording:
     plans: Mapping[str, SidePlan]
     relation: NeighboringRelation
     shards: Mapping[str, int]
-    answers: dict[str, list[Answer]] = field(default_factory=dict)
+    answers: dict[str, list[SideAnswer]] = field(default_factory=dict)
     seconds: Callable[[], float] = lambda: 0.0
 
     def record(self, name: str, rule: Rule, ledger: Ledger | None, home: Home) -> Side:
@@ -283,7 +283,7 @@ class _RecordedSide(Side):
         super().__init__(name, rule, ledger, home)
         self._kept = recording.answers.setdefault(name, [])
 
-    def release(self, ticket: Ticket, raw: Any) -> Answer:
+    def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
         found = super().release(ticket, raw)
         self._kept.append(found)
         return found
@@ -307,7 +307,7 @@ class Replay:
     """
 
     recording: Recording
-    compare: Callable[[Replay, Ticket, Answer, Answer], None]
+    compare: Callable[[Replay, Ticket, SideAnswer, SideAnswer], None]
     noises: list[NoiseDifference] = field(default_factory=list)
     given: dict[str, int] = field(default_factory=dict)
     moved: dict[str, float] = field(default_factory=dict)
@@ -319,7 +319,7 @@ class Replay:
         """A data side that answers as the recorded one."""
         return _ReplayedSide(name, rule, ledger, home, self)
 
-    def answer(self, ticket: Ticket, own: Answer) -> Answer:
+    def answer(self, ticket: Ticket, own: SideAnswer) -> SideAnswer:
         """The answer of the first run, held against this run's ``own``."""
         name, kept = ticket.side.name, self.recording.answers.get(ticket.side.name, [])
         place = self.given[name] = self.given.get(name, 0) + 1
@@ -351,11 +351,11 @@ class _ReplayedSide(Side):
         super().__init__(name, rule, ledger, home)
         self._replay = replay
 
-    def release(self, ticket: Ticket, raw: Any) -> Answer:
+    def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
         return self._replay.answer(ticket, super().release(ticket, raw))
 
 
-def same_coins(replay: Replay, ticket: Ticket, first: Answer, own: Answer) -> None:
+def same_coins(replay: Replay, ticket: Ticket, first: SideAnswer, own: SideAnswer) -> None:
     """Hold an answer with the same coins, of neighbouring data, against the sensitivity that is declared.
 
     Raises
@@ -408,7 +408,7 @@ def _measured(answer: Any, apart: Apart) -> npt.NDArray[np.float64]:
     return to_units(answer, query, clip if math.isfinite(clip) else 1.0)
 
 
-def other_noise(replay: Replay, ticket: Ticket, first: Answer, own: Answer) -> None:
+def other_noise(replay: Replay, ticket: Ticket, first: SideAnswer, own: SideAnswer) -> None:
     """Note what the noise of a release is, by an answer of the same data with other noise."""
     apart = replay.apart(ticket)
     if apart is None or not apart.noisy or not isinstance(first.released, Released):
@@ -453,7 +453,7 @@ def check_noise(noises: Sequence[NoiseDifference], scale: NoiseScale) -> None:
         raise Leak(f"the standard deviation of noise is {found:.3g} times the one that is charged")
 
 
-def nothing(replay: Replay, ticket: Ticket, first: Answer, own: Answer) -> None:
+def nothing(replay: Replay, ticket: Ticket, first: SideAnswer, own: SideAnswer) -> None:
     """Hold an answer to be the very same: of the same data, with the same coins.
 
     Raises

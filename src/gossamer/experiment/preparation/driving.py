@@ -16,10 +16,9 @@ from gossamer.algorithms.problem import StopSettings
 from gossamer.errors import CallerError, SpecError, counted
 from gossamer.experiment.preparation.objective import build_objective
 from gossamer.experiment.preparation.prepare import Prepared, Sources, nodes_of, sides_of
-from gossamer.protocol.node import Node, Rounds
-from gossamer.runtimes.crew import Engine
-from gossamer.runtimes.shard import Shard, ShardBook
-from gossamer.runtimes.shards import Shards, least_delay
+from gossamer.protocol.node import Node, RoundsMade
+from gossamer.runtimes.shard import ShardBook, ShardSimulator
+from gossamer.runtimes.shards import Engine, Shards, least_delay
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.pool import Pool
@@ -36,7 +35,7 @@ STALLED, INCOMPLETE = "stalled", "incomplete"
 """Statuses of runs that ended before their plan: nobody could go on, or rounds came to nothing."""
 
 
-def rounds_of(nodes: Collection[Node]) -> Rounds | None:
+def rounds_of(nodes: Collection[Node]) -> RoundsMade | None:
     """Rounds of whoever is furthest behind its plan; None where no node's plan has a number of them."""
     found = [rounds for node in nodes if (rounds := node.rounds_made) is not None]
     return min(found, key=lambda rounds: rounds.made - rounds.planned, default=None)
@@ -340,7 +339,7 @@ class Making:
             bare, replace(plan, spent=_unread), homes, dict(sources.ledgers), sources.samples, sources.book is not None
         )
 
-    def shard(self, seed: int, number: int) -> Shard:
+    def shard(self, seed: int, number: int) -> ShardSimulator:
         """Make one shard; ``seed`` is that of all noise."""
         prepared = self.prepared
         prepared = replace(prepared, objective=build_objective(prepared.experiment, prepared.dataset))
@@ -351,7 +350,7 @@ class Making:
             nodes = nodes_of(prepared, plan)
         book = ShardBook() if self.receipts else None
         sides = sides_of(prepared, plan, Sources(seed, self.samples, ledgers=self.ledgers, book=book))
-        shard = Shard(nodes, sides, prepared.world, self.homes, number)
+        shard = ShardSimulator(nodes, sides, prepared.world, self.homes, number)
         if book is not None:
             book.shard = shard
         return shard

@@ -43,7 +43,7 @@ from gossamer.privacy.sampling import Poisson
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.plan import SidePlan, counts_of, most_of
-from gossamer.sides.pool import DryRun
+from gossamer.sides.pool import BlankSides
 
 # A run in plain words, before it is made: who takes part, what leaves whom, what epsilon means, how long, how large.
 #
@@ -361,16 +361,16 @@ def _first_clip(prepared: Prepared) -> float:
     return prepared.algorithm.clips.first(prepared.experiment.algorithm)
 
 
-def _dry_run(prepared: Prepared, stop: StopSettings, quotas: Quotas | None) -> DryRun:
+def _dry_run(prepared: Prepared, stop: StopSettings, quotas: Quotas | None) -> BlankSides:
     """Count what is asked in a run of the schedule."""
-    sides = DryRun()
+    sides = BlankSides()
     with few_collections(), closing(_without_data(prepared, sides, quotas=quotas)) as simulator:
         drive(simulator, stop, _Ahead(simulator, stop))
     return sides
 
 
 def _without_data(
-    prepared: Prepared, sides: DryRun, plan: Plan | None = None, quotas: Quotas | None = None
+    prepared: Prepared, sides: BlankSides, plan: Plan | None = None, quotas: Quotas | None = None
 ) -> Simulator:
     """The same nodes on the same clock, with nothing in their vectors: of a plan, or before there is one."""
     if plan is None:
@@ -464,7 +464,7 @@ def forecast(prepared: Prepared, plan: Plan) -> Forecast:
     The schedule of a run depends on nothing private, so it is that of the run itself where nothing else ends that,
     such as ``stop.accuracy``.
     """
-    simulator = _without_data(prepared, DryRun(), plan)
+    simulator = _without_data(prepared, BlankSides(), plan)
     with few_collections():
         ended = drive(simulator, plan.stop, _Patience(simulator))
     status, found = ending(simulator, prepared.names, prepared.cast.parents, ended)
@@ -486,7 +486,7 @@ def forecast(prepared: Prepared, plan: Plan) -> Forecast:
 
 def asked_in(prepared: Prepared, plan: Plan) -> dict[str, int]:
     """Count tasks for each node's data side in the whole run, found likewise; messages about masks left out."""
-    sides = DryRun()
+    sides = BlankSides()
     with few_collections(), closing(_without_data(prepared, sides, plan)) as simulator:
         drive(simulator, plan.stop, NullObserver())
     return sides.asked

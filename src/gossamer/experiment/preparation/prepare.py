@@ -39,7 +39,7 @@ from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Side
 from gossamer.sides.pool import Machine, Pool, open_pool
 from gossamer.sides.receipts import Noting
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
 from gossamer.topology.builders import build_graph
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import rho
@@ -97,9 +97,11 @@ def sides_of(prepared: Prepared, plan: Plan, sources: Sources) -> Pool:
     return open_pool(plan.sides, shards_of(prepared), objective, data, home, sources.machine, trust)
 
 
-def shards_of(prepared: Prepared) -> dict[str, Shard]:
+def shards_of(prepared: Prepared) -> dict[str, ShardRows]:
     """The rows of each node with data, of which some may be blank."""
-    return {name: Shard.of(rows, prepared.blank) for name, rows in zip(prepared.names, prepared.shards, strict=True)}
+    return {
+        name: ShardRows.of(rows, prepared.blank) for name, rows in zip(prepared.names, prepared.shards, strict=True)
+    }
 
 
 # Parts of a run, as prepared from its spec: data, shards, objective, graph, starting point.

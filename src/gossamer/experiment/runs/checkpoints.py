@@ -35,7 +35,7 @@ from gossamer.files import replaced
 from gossamer.numbers import real_number
 from gossamer.protocol.encoding import Buffer
 from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot
-from gossamer.runtimes.crew import next_due
+from gossamer.runtimes.shards import next_due
 from gossamer.version import __version__
 
 # Moments at which checkpoints of a run are made: by the machine's clock, and when somebody interrupts it.

@@ -40,9 +40,9 @@ from gossamer.experiment.runs.tracking import NullProgress, RunProgress, tracing
 from gossamer.experiment.specs.reading import read_spec
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.privacy import guarantee_card
-from gossamer.protocol.trace import Difference, read_steps, replay
-from gossamer.runtimes.crew import Engine
+from gossamer.protocol.trace import ReplayDifference, read_steps, replay
 from gossamer.runtimes.ray_shards import RayShards
+from gossamer.runtimes.shards import Engine
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 # Replaying a trace through the nodes that a spec describes.
 
 
-def replay_run(experiment: Experiment, trace: str | Path) -> Difference | None:
+def replay_run(experiment: Experiment, trace: str | Path) -> ReplayDifference | None:
     """Feed a recorded run's events to fresh nodes and compare their effects, bit for bit.
 
     Parameters

@@ -71,9 +71,8 @@ from gossamer.experiment.runs.tracking import (
 from gossamer.experiment.specs.reading import spec_of, write_spec
 from gossamer.experiment.specs.spec import Experiment, placeless
 from gossamer.protocol.node import Node
-from gossamer.protocol.trace import Step
-from gossamer.runtimes.crew import Engine
-from gossamer.runtimes.shards import Shards
+from gossamer.protocol.trace import TraceStep
+from gossamer.runtimes.shards import Engine, Shards
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import FILE as RECEIPTS
@@ -122,7 +121,7 @@ class Run:
     folder: ResultsFolder | None = None
     progress: RunProgress = field(default_factory=NullProgress)
     tracking: Tracking | None = None
-    watch: Callable[[Step], None] | None = None
+    watch: Callable[[TraceStep], None] | None = None
     measure: Measure | None = None
     purpose: str = RUN
     secret: NoiseSecret | None = None

@@ -28,7 +28,7 @@ from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.observing import Row
 from gossamer.extras import install_line
 from gossamer.files import for_owner, make_own_folder, named
-from gossamer.protocol.trace import Step, check_is_trace, write_step
+from gossamer.protocol.trace import TraceStep, check_is_trace, write_step
 
 if TYPE_CHECKING:
     from gossamer.runtimes.shards import Observed
@@ -149,7 +149,7 @@ class TraceFile:
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path, self._file = path, file
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: TraceStep) -> None:
         with named(self._path):
             write_step(self._file, step)
 

@@ -31,8 +31,8 @@ from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.guarantees import refused_delta
 from gossamer.privacy.unit_tasks import TrainingQuery
 from gossamer.registering import Kind, Registered, used
-from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.speeds import SpeedSettings
+from gossamer.runtimes.world import FaultSettings, LinkSettings
 from gossamer.section import Section, bare
 from gossamer.topology.builders import KIND as TOPOLOGIES
 

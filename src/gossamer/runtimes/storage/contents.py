@@ -100,16 +100,13 @@ def _grows_much(file: File, data_set: str, other: str, fresh: int, shared: int) 
 def _known(file: File, data_set: str, hashes: set[bytes]) -> set[bytes]:
     """Return those of ``hashes`` that are of examples that ``data_set`` has or had."""
     found: set[bytes] = set()
-    for some in _chunks(sorted(hashes)):
+    ordered = sorted(hashes)
+    for start in range(0, len(ordered), _AT_ONCE):
+        some = ordered[start : start + _AT_ONCE]
         marks = ", ".join("?" * len(some))
         statement = f"SELECT hash FROM example WHERE data_set = ? AND hash IN ({marks})"
         found.update(hash for (hash,) in file.rows(statement, data_set, *some))
     return found
-
-
-def _chunks(values: list[bytes]) -> Iterator[list[bytes]]:
-    for start in range(0, len(values), _AT_ONCE):
-        yield values[start : start + _AT_ONCE]
 
 
 def rename(file: File, old: str, new: str) -> None:
@@ -272,16 +269,7 @@ class Contents:
         StorageError
             If it cannot be read or written.
         """
-        with self.file.transaction():
-            last = self._last(data_set)
-            if last is None:
-                require_own(self.file, data_set, content.hashes)
-                self._insert(data_set, content, now, 0)
-                return None
-            number, accepted = last
-            if accepted.fingerprint == content.fingerprint:
-                return None
-            return self._difference(data_set, number, accepted, content)
+        return self._compared(data_set, content, now, replaces=False)
 
     def accept(self, data_set: str, content: Content, now: str, *, adds_up: bool = False) -> Difference | None:
         """Accept ``content`` in the place of the one before; how it differs, if there was one and it does.
@@ -298,18 +286,24 @@ class Contents:
         KnownElsewhere
             If it is, and may not.
         """
+        return self._compared(data_set, content, now, replaces=True, adds_up=adds_up)
+
+    def _compared(
+        self, data_set: str, content: Content, now: str, *, replaces: bool, adds_up: bool = False
+    ) -> Difference | None:
         with self.file.transaction():
-            last = self._last(data_set)
-            if not (adds_up or (last is not None and last[1].fingerprint == content.fingerprint)):
+            history = self.history(data_set)
+            if history and history[-1].fingerprint == content.fingerprint:
+                return None
+            if not adds_up and (replaces or not history):
                 require_own(self.file, data_set, content.hashes)
-            if last is None:
-                self._insert(data_set, content, now, 0)
+            number, size = len(history), len(content.hashes)
+            if not history:
+                self._insert(data_set, content, now, number, size, 0)
                 return None
-            number, accepted = last
-            if accepted.fingerprint == content.fingerprint:
-                return None
-            found = self._difference(data_set, number, accepted, content)
-            self._insert(data_set, content, now, number + 1, found.added, found.gone)
+            found = self._difference(data_set, number - 1, history[-1], content)
+            if replaces:
+                self._insert(data_set, content, now, number, found.added, found.gone)
             return found
 
     def overlaps(self, data_set: str) -> dict[str, int]:
@@ -329,26 +323,17 @@ class Contents:
         )
         return [Accepted(*row) for row in self.file.rows(statement, data_set)]
 
-    def _last(self, data_set: str) -> tuple[int, Accepted] | None:
-        history = self.history(data_set)
-        return (len(history) - 1, history[-1]) if history else None
-
     def _difference(self, data_set: str, number: int, accepted: Accepted, content: Content) -> Difference:
         rows = self.file.rows("SELECT hash FROM example WHERE data_set = ? AND last = ?", data_set, number)
         before, now = {hash for (hash,) in rows}, set(content.hashes)
         sizes = accepted.examples, len(content.hashes)
         return Difference(*sizes, len(now - before), len(before - now), comparable=bool(before))
 
-    def _insert(
-        self, data_set: str, content: Content, now: str, number: int, added: int | None = None, gone: int = 0
-    ) -> None:
-        size = len(content.hashes)
-        row = data_set, number, now, content.fingerprint, size, size if added is None else added, gone
+    def _insert(self, data_set: str, content: Content, now: str, number: int, added: int, gone: int) -> None:
+        row = data_set, number, now, content.fingerprint, len(content.hashes), added, gone
         self.file.execute("INSERT INTO content VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
+        statement = (
+            "INSERT INTO example VALUES (?, ?, ?) ON CONFLICT (data_set, hash) DO UPDATE SET last = excluded.last"
+        )
         for hash in content.hashes:
-            self.file.execute(
-                "INSERT INTO example VALUES (?, ?, ?) ON CONFLICT (data_set, hash) DO UPDATE SET last = excluded.last",
-                data_set,
-                hash,
-                number,
-            )
+            self.file.execute(statement, data_set, hash, number)

@@ -128,7 +128,7 @@ PAID = Cost(0.0, FilterEntry(0.0))
 
 
 @dataclass(frozen=True)
-class _Request:
+class _RunRequest:
     """Request with which a run is opened.
 
     Attributes
@@ -160,7 +160,7 @@ def _request(
     divergence: float | None,
     entry: FilterEntry | None,
     terms: bytes | None,
-) -> _Request:
+) -> _RunRequest:
     """A plan of releases, or one whose costs are known."""
     written = {encoded(kind): number for kind, number in plan.items()}
     if terms is not None:
@@ -171,13 +171,13 @@ def _request(
             # A budget without end admits what nothing is proved about, too.
             return NOTHING_PROVED if budget.epsilon == math.inf else budget.gaussian.entry(plan, total)
 
-        return _Request(written, known(budget.renyi.spent(plan)), computed, _places(plan, budget))
+        return _RunRequest(written, known(budget.renyi.spent(plan)), computed, _places(plan, budget))
     if entry is None:
         entry = FilterEntry(0.0) if divergence == 0 else NOTHING_PROVED
     entered = FilterEntry(known(entry.mu, "a mu"), known(entry.failure, "a failure"))
     if not entered.failure < 1:
         raise SpecError(f"a failure is a probability below 1, found {entry.failure!r}")
-    return _Request(written, known(divergence), lambda total: entered)
+    return _RunRequest(written, known(divergence), lambda total: entered)
 
 
 def _places(plan: Counts, budget: EitherFilter) -> list[Place]:
@@ -336,7 +336,7 @@ class LedgerFile(File):
         """
         if plan is None:
             found = DurableLedger(self, owner, data_set, run, budget, None)
-            found.open(_Request(None, 0.0, lambda total: FilterEntry(0.0)))
+            found.open(_RunRequest(None, 0.0, lambda total: FilterEntry(0.0)))
             return found
         plan = {kind: number for kind, number in checked_counts(plan).items() if number}
         found = DurableLedger(self, owner, data_set, run, budget, ReleasePlan(plan))
@@ -488,7 +488,7 @@ class DurableLedger:
         self.file, self.owner, self.data_set, self.run, self.budget = file, owner, data_set, run, budget
         self.plan, self.counts = plan, dict[Any, int]()
 
-    def open(self, request: _Request) -> None:
+    def open(self, request: _RunRequest) -> None:
         """Enter the run, with what its plan costs; or find it again, with what was charged.
 
         Raises
@@ -505,7 +505,7 @@ class DurableLedger:
         counted = self.file.rows(statement, self.data_set, self.run)
         self.counts = {kinds.get(kind) or decoded(kind): number for kind, number in counted}
 
-    def _enter(self, request: _Request) -> None:
+    def _enter(self, request: _RunRequest) -> None:
         entry = self._entry(request)  # it may take seconds, and others wait for a transaction
         with self.file.transaction():
             if not self.file.check_filter(self.data_set, self.budget):
@@ -532,7 +532,7 @@ class DurableLedger:
         """Number of releases that the run has been charged, of all kinds."""
         return sum(self.counts.values())
 
-    def charge(self, kind: Kind) -> None:
+    def charge(self, kind: Any) -> None:
         """Charge one release. Only after this returns may its noise be drawn.
 
         Raises
@@ -555,13 +555,13 @@ class DurableLedger:
             self.file.execute(_RELEASE, *where, cost.divergence, cost.entry.mu)
         self.counts[kind] = before + 1
 
-    def _entry(self, request: _Request) -> FilterEntry | None:
+    def _entry(self, request: _RunRequest) -> FilterEntry | None:
         """Entry that the plan of a new run is counted with; None where it needs none."""
         if self._find(request) is not None or self._free_place(request) is not None:
             return None
         return request.entry(self.file.total(self.data_set))
 
-    def _find(self, request: _Request) -> _Known | None:
+    def _find(self, request: _RunRequest) -> _Known | None:
         """Return the run with this plan, if it is there."""
         statement = "SELECT plan, divergence, series FROM run WHERE data_set = ? AND name = ?"
         found = self.file.rows(statement, self.data_set, self.run)
@@ -580,7 +580,7 @@ class DurableLedger:
             )
         return known
 
-    def _free_place(self, request: _Request) -> Place | None:
+    def _free_place(self, request: _RunRequest) -> Place | None:
         """The first place of the plan in a series that has a run left."""
         statement = "SELECT COUNT(*) FROM run WHERE data_set = ? AND series = ? AND place = ?"
         free = (place for place in request.places if self._one(statement, *place[:2]) < place[2])
@@ -592,7 +592,7 @@ class DurableLedger:
 
     def _insert(
         self,
-        request: _Request,
+        request: _RunRequest,
         divergence: float,
         entry: FilterEntry,
         place: tuple[str | None, int | None] = (None, None),

@@ -49,7 +49,7 @@ class Older(Exception):
     """The file is sound, and is not the newest."""
 
 
-class _State(NamedTuple):
+class _SealState(NamedTuple):
     """Row of the seal: number of transactions, the sum, the digest, and that under the key (empty without one)."""
 
     number: int
@@ -99,9 +99,9 @@ class Seal:
     ) -> None:
         self._connection, self._path, self.key = connection, path, key
         self._rests = rests
-        self._noted: _State | None = None  # the newest that is known to be in the file
+        self._noted: _SealState | None = None  # the newest that is known to be in the file
         self.next_key: bytes | None = None
-        self._state = _State(0, 0, b"", b"")
+        self._state = _SealState(0, 0, b"", b"")
         self._total = 0
         self._columns = {name: self._columns_of(name, statement) for name, statement in map(_named, tables)}
         connection.create_function("sealed", -1, self._follow)
@@ -192,12 +192,12 @@ class Seal:
         sealed.update((self._state.total if total is None else total).to_bytes(_BYTES, "big"))
         return sealed.digest()
 
-    def _read(self) -> _State:
+    def _read(self) -> _SealState:
         found = self._connection.execute("SELECT number, total, digest, tag FROM seal").fetchall()
         if [tuple(map(type, row)) for row in found] != [(int, bytes, bytes, bytes)]:
             raise Broken("its seal is not one")
         [(number, total, digest, tag)] = found
-        return _State(number, int.from_bytes(total, "big"), digest, tag)
+        return _SealState(number, int.from_bytes(total, "big"), digest, tag)
 
     def check_newest(self) -> None:
         """Compare what the file is with what the one beside it knows of; as `check`."""

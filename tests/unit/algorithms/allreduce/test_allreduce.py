@@ -20,11 +20,10 @@ from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, Received, Started, Stop
-from gossamer.protocol.trace import Step
-from gossamer.runtimes.links import FaultSettings, LinkSettings
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.runtimes.world import World
+from gossamer.runtimes.world import FaultSettings, LinkSettings, World
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public, Released
@@ -34,7 +33,7 @@ SIZE = 7
 
 def run(
     nodes: int, rounds: int, world: World | None = None, timeout: float | None = None
-) -> tuple[Simulator, list[Step], list[tuple[str, float]]]:
+) -> tuple[Simulator, list[TraceStep], list[tuple[str, float]]]:
     names = tuple(f"node-{i}" for i in range(nodes))
     context = Context(
         seed=0,
@@ -45,7 +44,7 @@ def run(
         shard_sizes=dict.fromkeys(names, 8),
         quotas=dict.fromkeys(names, rounds),
     )
-    steps: list[Step] = []
+    steps: list[TraceStep] = []
     records: list[tuple[str, float]] = []
 
     def record(seconds: float, node: str, name: str, value: float) -> None:

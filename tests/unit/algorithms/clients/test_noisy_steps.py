@@ -28,7 +28,7 @@ from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute, Effect, Finish, Send
 from gossamer.protocol.events import Completed, Event, Received, Refused, Resumed, Started
 from gossamer.protocol.node import Node
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
@@ -82,14 +82,14 @@ class Kept(FixedAnswers):
         return answer
 
 
-def simulated(name: str, **settings: Any) -> tuple[Simulator, list[Step], Kept, Any]:
+def simulated(name: str, **settings: Any) -> tuple[Simulator, list[TraceStep], Kept, Any]:
     """A whole run of four clients of very different speeds, and where it starts."""
     made = ALGORITHMS[name].Settings(**{"name": name, "nodes": 4, "privacy_unit": "example", **LOCAL, **settings})
 
     class Made(AlgorithmContract):
         settings = made
 
-    contract, sides, steps = Made(), Kept(), list[Step]()
+    contract, sides, steps = Made(), Kept(), list[TraceStep]()
     world = World(SpeedSettings(name="lognormal"), servers=(SERVER,))
     simulator = Simulator(contract.nodes(), sides, world, watch=steps.append)
     while simulator.next_time is not None and not simulator.settled:

@@ -25,12 +25,11 @@ from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Record, Send
 from gossamer.protocol.events import PeerDown, PeerUp, Received, Started
-from gossamer.protocol.trace import Step
-from gossamer.runtimes.links import FaultSettings, LinkSettings
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.runtimes.world import World
-from gossamer.sides.machine import Answer
+from gossamer.runtimes.world import FaultSettings, LinkSettings, World
+from gossamer.sides.machine import SideAnswer
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Public, Released
@@ -50,8 +49,8 @@ class Quadratic:
         self.tasks.append(task)
         return task
 
-    def compute(self, tickets: Sequence[Gradient]) -> list[Answer]:
-        return [Answer(Released(ticket.model.values - TARGET)) for ticket in tickets]
+    def compute(self, tickets: Sequence[Gradient]) -> list[SideAnswer]:
+        return [SideAnswer(Released(ticket.model.values - TARGET)) for ticket in tickets]
 
     def releases(self, node: str) -> int:
         return len(self.tasks)
@@ -73,8 +72,8 @@ def context(nodes: int, mechanisms: Sequence[Mechanism] = (NoNoise(),), **change
 
 def run(
     chosen: Any, known: Context, world: World | None = None, computer: Any = None
-) -> tuple[Simulator, list[Step], list[tuple[str, str, float]]]:
-    steps: list[Step] = []
+) -> tuple[Simulator, list[TraceStep], list[tuple[str, str, float]]]:
+    steps: list[TraceStep] = []
     records: list[tuple[str, str, float]] = []
     algorithm = mapa if chosen.name == "mapa" else edge_cloud
     simulator = Simulator(
@@ -130,7 +129,7 @@ def test_the_learning_rate_follows_the_epochs_of_all_edges() -> None:
     np.testing.assert_allclose(edge_cloud.output(simulator.nodes).values, expected, rtol=1e-12)
 
 
-def _is(step: Step, kind: type) -> bool:
+def _is(step: TraceStep, kind: type) -> bool:
     return isinstance(step.event, Received) and isinstance(step.event.message, kind)
 
 
@@ -374,8 +373,8 @@ def test_the_private_log_knows_of_gradients_that_are_not_finite() -> None:
     """The data side counts them, the release goes out as always, and only the node's own log says so."""
 
     class Broken(Quadratic):
-        def compute(self, tickets: Sequence[Gradient]) -> list[Answer]:
-            return [Answer(answer.released, not_finite=2) for answer in super().compute(tickets)]
+        def compute(self, tickets: Sequence[Gradient]) -> list[SideAnswer]:
+            return [SideAnswer(answer.released, not_finite=2) for answer in super().compute(tickets)]
 
     _, steps, records = run(Settings(nodes=1), context(1, updates=2), computer=Broken())
     assert [entry for entry in records if entry[1] == "gradients_not_finite"] == [

@@ -31,7 +31,7 @@ from gossamer.protocol.effects import Compute, Effect, Send
 from gossamer.protocol.events import Completed, Event, Received, Resumed, Started
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
@@ -81,9 +81,9 @@ class Kept(FixedAnswers):
         return answer
 
 
-def simulated(settings: Settings, known: Context) -> tuple[Simulator, list[Step], Kept]:
+def simulated(settings: Settings, known: Context) -> tuple[Simulator, list[TraceStep], Kept]:
     """A whole run, with clients of very different speeds."""
-    steps: list[Step] = []
+    steps: list[TraceStep] = []
     sides = Kept()
     world = World(SpeedSettings(name="lognormal"), servers=(SERVER,))
     simulator = Simulator(fedasync.build(settings, known), sides, world, watch=steps.append)
@@ -92,7 +92,7 @@ def simulated(settings: Settings, known: Context) -> tuple[Simulator, list[Step]
     return simulator, steps, sides
 
 
-def pushes(steps: list[Step]) -> list[tuple[str, Push]]:
+def pushes(steps: list[TraceStep]) -> list[tuple[str, Push]]:
     """What came to the server, in order."""
     events = [step.event for step in steps if step.node == SERVER]
     return [(e.sender, e.message) for e in events if isinstance(e, Received) and isinstance(e.message, Push)]

@@ -35,7 +35,7 @@ from gossamer.protocol.effects import Compute, Effect, Send
 from gossamer.protocol.events import Completed, Received, Started
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
@@ -71,9 +71,11 @@ def context(nodes: int, **changes: Any) -> Context:
     return replace(base, **changes)
 
 
-def simulated(settings: Settings, known: Context, speeds: SpeedSettings | None = None) -> tuple[Simulator, list[Step]]:
+def simulated(
+    settings: Settings, known: Context, speeds: SpeedSettings | None = None
+) -> tuple[Simulator, list[TraceStep]]:
     """A whole run, if nothing is said with clients of very different speeds."""
-    steps: list[Step] = []
+    steps: list[TraceStep] = []
     world = World(speeds or SpeedSettings(name="lognormal"), servers=(SERVER,))
     simulator = Simulator(fedbuff.build(settings, known), FixedAnswers(), world, watch=steps.append)
     while simulator.next_time is not None and not simulator.settled:

@@ -37,7 +37,7 @@ from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Completed, Elapsed, Received, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node, state_of
-from gossamer.protocol.trace import Step
+from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
@@ -115,7 +115,7 @@ def test_the_servers_model_is_what_a_loop_over_buffers_gives() -> None:
     Some clients are so much faster than others that updates of theirs wait for later sums.
     """
     settings = Settings(nodes=4, buffer=3, learning_rate=0.7, **TRUSTED)
-    known, steps = context(4, quotas=dict.fromkeys((f"node-{i}" for i in range(4)), 9)), list[Step]()
+    known, steps = context(4, quotas=dict.fromkeys((f"node-{i}" for i in range(4)), 9)), list[TraceStep]()
     nodes, speeds = fedbuff.build(settings, known), SpeedSettings(name="lognormal")
     world = World(speeds, servers=(SERVER,), seed=4, units=fedbuff.ALGORITHM.cast(settings, known.names).trust)
     simulator = Simulator(nodes, FixedAnswers(), world, watch=steps.append)

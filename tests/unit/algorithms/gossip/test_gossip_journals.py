@@ -8,7 +8,7 @@ from gossamer.algorithms.gossip import box as gossip
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.faults.schedules import SETTINGS
 from gossamer.protocol.encoding import encode
-from gossamer.protocol.frames import Data
+from gossamer.protocol.frames import MessageFrame
 from gossamer.protocol.node import state_of
 from gossamer.runtimes.host import Arrived, Host
 from gossamer.testing.contracts import AlgorithmContract
@@ -29,7 +29,7 @@ def asked() -> MemoryJournal:
     node = host(journal)
     node.start(0.0)
     offer = gossip.Offer(1, Public(Gossip().context().initial.values))
-    node.take(Arrived("node-1", Data(1, 0, 0, offer)), 1.0)
+    node.take(Arrived("node-1", MessageFrame(1, 0, 0, offer)), 1.0)
     return journal
 
 

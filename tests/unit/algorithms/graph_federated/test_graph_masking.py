@@ -29,11 +29,10 @@ from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Answered, Elapsed, PeerDown, PeerUp, Received, Refused, Resumed, Stop
 from gossamer.protocol.node import state_of
 from gossamer.randomness import stream
-from gossamer.runtimes.links import LinkSettings
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.runtimes.world import World
-from gossamer.sides.pool import DryRun
+from gossamer.runtimes.world import LinkSettings, World
+from gossamer.sides.pool import BlankSides
 from gossamer.topology.builders import build_graph
 from gossamer.vectors import Blank, Confined, Masked, Public, Released
 
@@ -402,7 +401,7 @@ def test_a_blank_sum_is_refused_when_a_real_one_is() -> None:
 
 
 def test_null_data_sides_answer_with_blanks_of_the_right_kind() -> None:
-    sides = DryRun()
+    sides = BlankSides()
     masked = MaskingStep(0, 2, REFUSED, 7, 64)
     shared = MaskingStep(0, 1, REFUSED, 9)
     answers = sides.compute([sides.admit("node-0", masked), sides.admit("node-0", shared)])
@@ -471,7 +470,7 @@ def test_masks_take_no_time() -> None:
         world = World(
             SpeedSettings(name="lognormal"), LinkSettings(latency=0.0), servers=("server-0", "server-1"), units=units
         )
-        simulator = Simulator(nodes, DryRun(), world)
+        simulator = Simulator(nodes, BlankSides(), world)
         while not simulator.settled:
             simulator.step()
         ends.append(simulator.elapsed)

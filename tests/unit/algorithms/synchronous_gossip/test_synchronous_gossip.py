@@ -25,10 +25,9 @@ from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Recei
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream
-from gossamer.runtimes.links import FaultSettings, LinkSettings
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
-from gossamer.runtimes.world import World
+from gossamer.runtimes.world import FaultSettings, LinkSettings, World
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.topology.builders import Complete, LineTopology, Ring, Star, build_graph
 from gossamer.topology.mixing import metropolis

@@ -17,7 +17,7 @@ from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute, Interrupt, Record, Release, Update
 from gossamer.protocol.events import Answered, Completed, Refused
 from gossamer.runtimes.storage.file import StorageError
-from gossamer.sides.machine import Answer
+from gossamer.sides.machine import SideAnswer
 from gossamer.vectors import Confined, Public, Released
 
 MODEL = Public(np.zeros(2))
@@ -39,9 +39,9 @@ class Computer:
     def amended(self, ticket: Any, task: Any) -> Any:
         return task
 
-    def compute(self, tickets: Sequence[Any]) -> list[Answer]:
+    def compute(self, tickets: Sequence[Any]) -> list[SideAnswer]:
         self.computed += tickets
-        return [Answer(self.label(np.ones(2)), self.zeroed) for _ in tickets]
+        return [SideAnswer(self.label(np.ones(2)), self.zeroed) for _ in tickets]
 
     def releases(self, node: str) -> int:
         return self.admitted

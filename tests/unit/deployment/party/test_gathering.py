@@ -12,11 +12,11 @@ from tests.reference.scripted_transport import Clock, Transport
 
 from gossamer.deployment.party.reach import Gathering, OlderStore, PeerReach, check_memory
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.peers.peers import Counters, PeerState
+from gossamer.deployment.peers.peers import LinkCounters, PeerState
 from gossamer.protocol.link import Link, counters_of, forgotten
 from gossamer.runtimes.mqtt.transport import Datagram
 
-NEW = Counters(0, 0, 0)
+NEW = LinkCounters(0, 0, 0)
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Peers:
     """Peers of whom a datagram tells what they know."""
 
     names: tuple[str, ...] = ("b", "c")
-    said: dict[str, Counters] = field(default_factory=dict)
+    said: dict[str, LinkCounters] = field(default_factory=dict)
     deaf: set[str] = field(default_factory=set)
     probed: list[tuple[str, int]] = field(default_factory=list)
 
@@ -39,7 +39,7 @@ class Peers:
         self.said[sender] = NEW
         return ["a frame"], [(sender, b"answer")]
 
-    def counters(self) -> dict[str, Counters]:
+    def counters(self) -> dict[str, LinkCounters]:
         return self.said
 
     def states(self, now: float) -> dict[str, PeerState]:
@@ -137,20 +137,20 @@ def link(transmitted: int, acknowledged: int, delivered: int, early: tuple[int, 
     ("own", "theirs", "words"),
     [
         (None, NEW, ""),
-        (None, Counters(7, 0, 0), ""),  # what they sent may be on its way, or lost
-        (link(5, 3, 4), Counters(9, 4, 5), ""),
-        (link(5, 3, 4), Counters(9, 4, 3), ""),
-        (link(5, 3, 4, early=(6,)), Counters(9, 4, 5), ""),
-        (link(5, 3, 4), Counters(4, 4, 6), "has 1 message more of it"),
-        (link(5, 3, 4), Counters(9, 6, 5), "knows that it took 2 messages more"),
-        (None, Counters(0, 0, 2), "has 2 messages more of it"),
-        (link(5, 3, 4), Counters(9, 4, 5, early=0b10), "knows that it took 1 message more"),  # the sixth
-        (link(5, 3, 4, early=(6,)), Counters(9, 4, 5, early=0b10), ""),
-        (link(5, 3, 3, early=(6,)), Counters(9, 5, 5), "knows that it took 2 messages more"),
-        (link(5, 3, 4), Counters(9, 5, 8), "has 3 messages more of it and knows that it took 1 message more"),
+        (None, LinkCounters(7, 0, 0), ""),  # what they sent may be on its way, or lost
+        (link(5, 3, 4), LinkCounters(9, 4, 5), ""),
+        (link(5, 3, 4), LinkCounters(9, 4, 3), ""),
+        (link(5, 3, 4, early=(6,)), LinkCounters(9, 4, 5), ""),
+        (link(5, 3, 4), LinkCounters(4, 4, 6), "has 1 message more of it"),
+        (link(5, 3, 4), LinkCounters(9, 6, 5), "knows that it took 2 messages more"),
+        (None, LinkCounters(0, 0, 2), "has 2 messages more of it"),
+        (link(5, 3, 4), LinkCounters(9, 4, 5, early=0b10), "knows that it took 1 message more"),  # the sixth
+        (link(5, 3, 4, early=(6,)), LinkCounters(9, 4, 5, early=0b10), ""),
+        (link(5, 3, 3, early=(6,)), LinkCounters(9, 5, 5), "knows that it took 2 messages more"),
+        (link(5, 3, 4), LinkCounters(9, 5, 8), "has 3 messages more of it and knows that it took 1 message more"),
     ],
 )
-def test_what_a_store_has_forgotten(own: Link | None, theirs: Counters, words: str) -> None:
+def test_what_a_store_has_forgotten(own: Link | None, theirs: LinkCounters, words: str) -> None:
     links = {} if own is None else {"b": own}
     assert forgotten(links, {"b": theirs}) == ({"b": words} if words else {})
 
@@ -163,7 +163,7 @@ def test_two_ends_of_a_link_agree() -> None:
 
 
 def test_an_older_store_is_explained(gathering: Any, tmp_path: Path) -> None:
-    gathering.peers.said = {"b": Counters(9, 4, 6), "c": NEW}
+    gathering.peers.said = {"b": LinkCounters(9, 4, 6), "c": NEW}
     check_memory({"b": link(6, 3, 4)}, gathering.peers, tmp_path)
     with pytest.raises(OlderStore, match="not the newest state of the node: b has 1 message more of it than") as error:
         check_memory({"b": link(5, 3, 4)}, gathering.peers, tmp_path)

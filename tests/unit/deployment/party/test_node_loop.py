@@ -19,7 +19,7 @@ from gossamer.deployment.peers.peers import PeerState
 from gossamer.protocol.effects import Finish, Interrupt, Record, Reject
 from gossamer.protocol.events import Refused
 from gossamer.protocol.frames import Acknowledge
-from gossamer.protocol.node import Rounds
+from gossamer.protocol.node import RoundsMade
 from gossamer.protocol.session import Transmit
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Wake
 from gossamer.runtimes.mqtt.transport import Datagram
@@ -396,7 +396,7 @@ class TestTheEnd:
 
     def test_its_last_word_is_why_it_ended_too(self, loop: Any) -> None:
         """Peers go by what they heard last, and should know that rounds came to nothing."""
-        loop.host.node.rounds_made = Rounds(6, 8, 14)
+        loop.host.node.rounds_made = RoundsMade(6, 8, 14)
         loop.host.finished = "rounds"
         loop.run()
         loop.farewell()

@@ -18,7 +18,7 @@ from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute, Interrupt, Update
 from gossamer.protocol.events import Completed, Refused
-from gossamer.sides.machine import Answer
+from gossamer.sides.machine import SideAnswer
 from gossamer.vectors import Public, Released
 
 MODEL = Public(np.zeros(2))
@@ -63,9 +63,9 @@ class Side:
     def task(self) -> Any:
         return Gradient(1, MODEL, QUERY)
 
-    def compute(self, tickets: Sequence[Any]) -> list[Answer]:
+    def compute(self, tickets: Sequence[Any]) -> list[SideAnswer]:
         self.clock.now += self.slower * (BEFORE + EACH * self.sizes.pop(0))
-        return [Answer(Released(np.ones(2)))]
+        return [SideAnswer(Released(np.ones(2)))]
 
     def releases(self, node: str) -> int:
         return self.admitted

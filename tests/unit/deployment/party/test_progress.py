@@ -12,7 +12,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from gossamer.deployment.party.health import Severity, problems
 from gossamer.deployment.party.reach import NodeProgress, short
 from gossamer.deployment.peers.peers import PeerState
-from gossamer.protocol.node import Rounds
+from gossamer.protocol.node import RoundsMade
 
 
 def peer(state: str = "up", finished: str = "") -> PeerState:
@@ -20,7 +20,7 @@ def peer(state: str = "up", finished: str = "") -> PeerState:
 
 
 def server(made: int = 0, empty: int = 0, *, awaited: frozenset[str] = frozenset()) -> Any:
-    return SimpleNamespace(rounds_made=Rounds(made, empty, 40), awaited=awaited)
+    return SimpleNamespace(rounds_made=RoundsMade(made, empty, 40), awaited=awaited)
 
 
 class Watched:

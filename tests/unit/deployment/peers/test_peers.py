@@ -11,8 +11,8 @@ from tests.reference.linked_peers import RUN, SETTINGS, Linked, identity, member
 from gossamer.deployment.channel.secure_channel import OVERHEAD, SecureChannel
 from gossamer.deployment.peers.peers import (
     LARGEST_NOTE,
-    Counters,
     Heartbeat,
+    LinkCounters,
     Peers,
     PeerSettings,
     decode_content,
@@ -21,7 +21,7 @@ from gossamer.deployment.peers.peers import (
 from gossamer.deployment.peers.record import PeerLimits, SparseLog, Standing
 from gossamer.errors import CallerError, MalformedMessage, SpecError
 from gossamer.protocol.encoding import encode
-from gossamer.protocol.frames import Acknowledge, Chunk, decode_frame, encode_frame
+from gossamer.protocol.frames import Acknowledge, ChunkFrame, decode_frame, encode_frame
 from gossamer.version import __version__
 
 FRAME = Acknowledge(5, 6)
@@ -153,13 +153,13 @@ def test_a_channel_is_made_when_it_is_needed() -> None:
 
 def test_a_frame_of_the_largest_size_passes_and_a_longer_one_is_the_callers_mistake() -> None:
     pair = joined()
-    overhead = len(encode_frame(Chunk(1, 0, 0, 1, 1, 1, b"")))
-    largest = Chunk(1, 0, 0, 1, 1, 1, bytes(SETTINGS.largest - overhead))
+    overhead = len(encode_frame(ChunkFrame(1, 0, 0, 1, 1, 1, b"")))
+    largest = ChunkFrame(1, 0, 0, 1, 1, 1, bytes(SETTINGS.largest - overhead))
     pair.send("a", "b", largest)
     assert pair.arrived["b"] == [("a", largest)]
     assert len(pair.carried[-1][2]) == SETTINGS.largest + DATAGRAM_OVERHEAD
     with pytest.raises(CallerError, match="cut it in chunks"):
-        pair.send("a", "b", Chunk(1, 0, 0, 1, 1, 1, bytes(SETTINGS.largest - overhead + 1)))
+        pair.send("a", "b", ChunkFrame(1, 0, 0, 1, 1, 1, bytes(SETTINGS.largest - overhead + 1)))
 
 
 def test_no_one_but_members() -> None:
@@ -602,7 +602,7 @@ def test_frames_of_unknown_sessions_are_answered_once_in_a_while() -> None:
 
 
 def test_nothing_grows_with_what_is_sent() -> None:
-    """Counters by reason, and one line for each: as many after a thousand datagrams as after ten thousand."""
+    """LinkCounters by reason, and one line for each: as many after a thousand datagrams as after ten thousand."""
 
     def kept(peers: Peers) -> int:
         counts = sum(len(state.dropped) for state in peers.states(0.0).values())
@@ -625,7 +625,7 @@ def test_nothing_grows_with_what_is_sent() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [Heartbeat(1.5, "quota", True, "1.2.3"), Heartbeat(0.0), Counters(0, 0, 0), Counters(3, 2, 1 << 40), FRAME],
+    [Heartbeat(1.5, "quota", True, "1.2.3"), Heartbeat(0.0), LinkCounters(0, 0, 0), LinkCounters(3, 2, 1 << 40), FRAME],
 )
 def test_contents_come_back(content: Any) -> None:
     assert decode_content(encode_content(content), 100) == content
@@ -674,7 +674,7 @@ def test_settings_that_contradict_each_other(settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("fields", [(-1, 0, 0), (0, -1, 0), (0, 0, -1), (True, 0, 0), (0, 1.0, 0), (0, 0, None)])
 def test_counters_of_wrong_content(fields: Any) -> None:
-    made = Counters(0, 0, 0)
+    made = LinkCounters(0, 0, 0)
     for name, value in zip(("sent", "acknowledged", "received"), fields):
         object.__setattr__(made, name, value)
     with pytest.raises(MalformedMessage):

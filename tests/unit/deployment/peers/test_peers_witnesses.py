@@ -11,9 +11,9 @@ from tests.reference.linked_peers import Linked
 from tests.reference.witnessed_hosts import Memory, witnesses
 
 from gossamer.algorithms.gossip.exchange import Offer
-from gossamer.deployment.peers.peers import NOTED, Counters, PeerSettings, decode_noted, encode_content, noted
+from gossamer.deployment.peers.peers import NOTED, LinkCounters, PeerSettings, decode_noted, encode_content, noted
 from gossamer.errors import MalformedMessage
-from gossamer.protocol.frames import Acknowledge, Data
+from gossamer.protocol.frames import Acknowledge, MessageFrame
 from gossamer.protocol.witnesses import LATE, MORE, OTHER, Note
 from gossamer.vectors import Released
 
@@ -21,8 +21,8 @@ MODEL = np.zeros(12_500)  # 100 kB
 SETTINGS = PeerSettings(heartbeat=10.0, silence=30.0, gone_after=300.0, largest=200_000)
 
 
-def frame(number: int, values: Any = MODEL[:4]) -> Data:
-    return Data(number, number - 1, 0, Offer(number, Released(values)))
+def frame(number: int, values: Any = MODEL[:4]) -> MessageFrame:
+    return MessageFrame(number, number - 1, 0, Offer(number, Released(values)))
 
 
 class Pair(Linked):
@@ -38,7 +38,7 @@ class Pair(Linked):
 
     def begin(self, name: str, chain: Chain | None) -> None:
         found = witnesses(name, chain, self.memories[name])
-        self.start(name, witnesses=found, counters=lambda peer: Counters(0, 0, 0), warn=self.lines[name].append)
+        self.start(name, witnesses=found, counters=lambda peer: LinkCounters(0, 0, 0), warn=self.lines[name].append)
 
     def says(self, number: int) -> bool:
         """Whether b takes a message of a, and acknowledges it."""
@@ -152,7 +152,7 @@ def test_under_one_percent_of_the_bytes_between_two_parties_are_notes() -> None:
             if witnessed:
                 pair.begin(name, chains[name])
             else:
-                pair.start(name, counters=lambda peer: Counters(0, 0, 0))
+                pair.start(name, counters=lambda peer: LinkCounters(0, 0, 0))
         for _ in range(2):
             pair.send("a", "b", Acknowledge(0)), pair.send("b", "a", Acknowledge(0))
         pair.carried.clear()
@@ -162,7 +162,7 @@ def test_under_one_percent_of_the_bytes_between_two_parties_are_notes() -> None:
                 pair.send(name, other, frame(number, MODEL))
                 pair.peers[other].keep(pair.now)
                 pair.send(other, name, Acknowledge(number))
-        assert all(sum(isinstance(one, Data) for _, one in arrived) == 30 for arrived in pair.arrived.values())
+        assert all(sum(isinstance(one, MessageFrame) for _, one in arrived) == 30 for arrived in pair.arrived.values())
         total.append(sum(len(datagram) for _, _, datagram in pair.carried))
     assert total[1] < total[0] < 1.01 * total[1]
 

@@ -34,7 +34,7 @@ from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.encoding import decode, encode
 from gossamer.randomness import stream
 from gossamer.sides.sum_rounding import GridQuery, Rounding
-from gossamer.sides.sums import Turns, round_sum
+from gossamer.sides.sums import DrawnTurns, round_sum
 from gossamer.vectors import Public
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
@@ -51,7 +51,7 @@ def kind(law: Gaussian, sampling: BatchSampling) -> ReleaseKind:
 # How far one example moves a sum
 
 
-def sums_of(features: np.ndarray, targets: np.ndarray, turns: Turns, steps: int, rate: float) -> np.ndarray:
+def sums_of(features: np.ndarray, targets: np.ndarray, turns: DrawnTurns, steps: int, rate: float) -> np.ndarray:
     objective = LinearModel("squared", features.shape[1], None, intercept=False, dtype=np.float64)
     query = Query(Poisson(1.0), BALL, 1.0)
     swap = Swap(0, Public(np.zeros(features.shape[1])))
@@ -66,7 +66,7 @@ def test_no_replaced_example_moves_a_sum_further_than_the_clip() -> None:
         examples, steps = generator.integers(1, 6), int(generator.integers(1, 7))
         features, targets = generator.standard_normal((examples, 3)), generator.standard_normal(examples)
         drawn = np.flatnonzero(generator.random(examples) < 0.8)
-        turns = Turns(drawn, generator.integers(steps, size=len(drawn)))
+        turns = DrawnTurns(drawn, generator.integers(steps, size=len(drawn)))
         rate = 10.0 ** generator.uniform(-3, 2)
         before = sums_of(features, targets, turns, steps, rate)
         features[0] = generator.standard_normal(3) * 10.0 ** generator.uniform(-2, 6)
@@ -80,7 +80,7 @@ def test_no_replaced_example_moves_a_sum_further_than_the_clip() -> None:
 
 def test_one_example_turns_the_whole_sum_around() -> None:
     """So the charge cannot be halved again: both ends of a diameter are reached, by one replaced example."""
-    turns = Turns(np.array([0, 1]), np.array([0, 1]))
+    turns = DrawnTurns(np.array([0, 1]), np.array([0, 1]))
     features = np.ones((2, 1))
     ends = [sums_of(features, np.array([target, -1.0]), turns, 2, 10.0) for target in (-5.0, 1.0)]
     assert abs(float(ends[0][0] - ends[1][0])) == pytest.approx(BALL.clip, rel=1e-12)

@@ -16,7 +16,7 @@ from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, Maskin
 from gossamer.sides.client import steps_of
 from gossamer.sides.home import Numbers, numbers_of
 from gossamer.sides.machine import NOTHING_PROVIDED, Ticket
-from gossamer.sides.samples import Shard
+from gossamer.sides.samples import ShardRows
 from gossamer.vectors import Public
 
 
@@ -133,15 +133,15 @@ def test_secrets_noise_and_samples_are_fresh() -> None:
     assert len(set(keys)) == len(set(vectors)) == 2
     task = LocalUpdate(0, Public(np.zeros(SIZE)), LocalQuery(3, 20, 0.1, CLIP))
 
-    def rows(shard: Shard, numbers: Numbers) -> np.ndarray:
+    def rows(shard: ShardRows, numbers: Numbers) -> np.ndarray:
         side: Any = None
         return steps_of(Ticket(side, task, 0, NOTHING_PROVIDED, None), shard, numbers).drawn
 
-    batches = [rows(Shard(np.arange(50, 90)), numbers_of(None, "node-0", "sampling")) for _ in range(2)]
+    batches = [rows(ShardRows(np.arange(50, 90)), numbers_of(None, "node-0", "sampling")) for _ in range(2)]
     assert batches[0].shape == (3, 20)
     assert ((batches[0] >= 50) & (batches[0] < 90)).all()
     assert batches[0].tolist() != batches[1].tolist()
-    whole = Shard(np.arange(90))
+    whole = ShardRows(np.arange(90))
     fresh, seeded = numbers_of(None, "node-0", "sampling"), numbers_of(4, "node-0", "sampling")
     assert rows(whole, fresh).tolist() != rows(whole, fresh).tolist()
     assert rows(whole, seeded).tolist() == rows(whole, seeded).tolist()

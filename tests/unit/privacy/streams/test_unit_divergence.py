@@ -27,13 +27,13 @@ from gossamer.privacy.streams.graph_bounds import (
     gaussian_mu_of,
     laplace_epsilon_of,
 )
-from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, Stream, Trust
+from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, StreamPlan, Trust
 
 BOUND = UpdateBound(step=0.1, bound=2.0, agents_sampled=4, gradient_at=GradientAt.HIDDEN)
 REPLACED = NeighboringRelation.REPLACE_ONE
 
 
-def messages(noise: Noise | None, bound: UpdateBound | None, size: int) -> Stream:
+def messages(noise: Noise | None, bound: UpdateBound | None, size: int) -> StreamPlan:
     """What leaves a unit."""
     proved = {}
     if noise is not None and bound is not None:
@@ -42,10 +42,10 @@ def messages(noise: Noise | None, bound: UpdateBound | None, size: int) -> Strea
             {"mu": gaussian_mu_of(noise, bound)} if gaussian else {"epsilon": laplace_epsilon_of(noise, bound, size)}
         )
     law: Any = noise
-    return Stream(law, 1, size, None if bound is None else bound.moved, 4, 0.2, ("agent",), **proved)
+    return StreamPlan(law, 1, size, None if bound is None else bound.moved, 4, 0.2, ("agent",), **proved)
 
 
-def agent(behind: Stream, own: AgentNoise | None = None, sums: int = 0) -> SidePlan:
+def agent(behind: StreamPlan, own: AgentNoise | None = None, sums: int = 0) -> SidePlan:
     """What leaves an agent of that unit."""
     if own is None:
         return ClientUpdate(behind=behind)

@@ -19,7 +19,7 @@ from tests.reference.durable_node import Note, Writer
 from gossamer.errors import CallerError
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Refused
-from gossamer.protocol.frames import CHUNK_OVERHEAD, Acknowledge, Data
+from gossamer.protocol.frames import CHUNK_OVERHEAD, Acknowledge, MessageFrame
 from gossamer.protocol.node import state_of
 from gossamer.protocol.session import Session, SessionSettings, Transmit
 from gossamer.runtimes.host import Arrived, Begin, DataSideAnswer, End, Host, HostBroken, HostState, Input, Wake
@@ -349,10 +349,10 @@ def test_a_host_comes_back_as_it_was(reopen: Callable[[], SqliteStore], every: i
         (Begin(), 1.0),
         *((End("b"), 2.0 + number) for number in range(40)),
         (Arrived("b", Acknowledge(2, 0b101)), 50.0),
-        (Arrived("b", Data(2, 0, 3, note)), 50.0),
-        (Arrived("c", Data(3, 0, 0, note)), 50.0),
+        (Arrived("b", MessageFrame(2, 0, 3, note)), 50.0),
+        (Arrived("c", MessageFrame(3, 0, 0, note)), 50.0),
         (Wake(), 60.0),
-        (Arrived("b", Data(1, 0, 3, note)), 61.0),
+        (Arrived("b", MessageFrame(1, 0, 3, note)), 61.0),
     ]
     alive = host(reopen(), every=every)
     for what, now in inputs:
@@ -384,7 +384,7 @@ def test_acknowledgements_alone_cost_no_transaction(
     alive.arrived("b", Acknowledge(2), 2.0)
     assert alive.wake(4.0)  # 3 is transmitted again
     assert len(done) == 1
-    assert set(host(reopen()).session.state()["b"].outbox) == {1, 2, 3}
+    assert set(host(reopen()).session.links["b"].outbox) == {1, 2, 3}
 
 
 def test_what_a_peer_would_miss_is_a_transaction(
@@ -393,7 +393,9 @@ def test_what_a_peer_would_miss_is_a_transaction(
     """A message that came, in its turn or early, and a number that was put on the link."""
     alive, note = host(reopen()), Note(1, Public(np.ones(3)))
     done = commits(alive.journal, monkeypatch)  # type: ignore[arg-type]
-    for count, frame in enumerate((Data(2, 0, 0, note), Data(3, 0, 0, note), Data(1, 0, 0, note)), 1):
+    for count, frame in enumerate(
+        (MessageFrame(2, 0, 0, note), MessageFrame(3, 0, 0, note), MessageFrame(1, 0, 0, note)), 1
+    ):
         alive.arrived("b", frame, 1.0)
         assert len(done) == count
         alive.arrived("b", frame, 1.0)  # again; answered, and that is all
@@ -430,13 +432,13 @@ def test_a_snapshot_is_a_transaction(reopen: Callable[[], SqliteStore], monkeypa
         alive.arrived("b", Acknowledge(7), float(number))
     alive.rest()
     assert len(done) == 1
-    alive.arrived("b", Data(1, 0, 0, Note(1, Public(np.ones(3)))), 20.0)
+    alive.arrived("b", MessageFrame(1, 0, 0, Note(1, Public(np.ones(3)))), 20.0)
     assert len(done) == 2
 
 
 def test_a_turn_answers_each_peer_once(reopen: Callable[[], SqliteStore]) -> None:
     note = Note(1, Public(np.ones(3)))
-    frames = [Data(number, 0, 0, note) for number in (1, 2, 4)]
+    frames = [MessageFrame(number, 0, 0, note) for number in (1, 2, 4)]
     outcomes = host(reopen()).turn([(Arrived(peer, frame), 1.0) for frame in frames for peer in ("b", "c")])
     assert outcomes == [Transmit("b", Acknowledge(2, 0b10)), Transmit("c", Acknowledge(2, 0b10))]
 
@@ -471,7 +473,7 @@ def test_chunks_and_answers_to_them_cost_no_transaction(
                 waiting += sender.arrived("b", out.frame, 2.0)
     assert answered == 81
     assert len(done) == 1
-    assert not sender.session.state()["b"].outbox
+    assert not sender.session.links["b"].outbox
 
 
 def test_large_states_bring_fewer_snapshots(reopen: Callable[[], SqliteStore]) -> None:
@@ -483,12 +485,12 @@ def test_large_states_bring_fewer_snapshots(reopen: Callable[[], SqliteStore]) -
     for number in range(1, 20):
         if number in (1, 3, 10):
             alive = host(reopen(), every=2, size=1 << 15)
-        alive.arrived("b", Data(number, number - 1, 0, Note(number, Public(np.zeros(1 << 15)))), 0.0)
+        alive.arrived("b", MessageFrame(number, number - 1, 0, Note(number, Public(np.zeros(1 << 15)))), 0.0)
         if number >= 17:
             alive.rest()
         lengths.append(len(contents(alive.journal)[1]))  # type: ignore[arg-type]
     assert lengths == [1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3]
-    alive.arrived("b", Data(20, 19, 0, Note(20, Public(np.zeros(1 << 15)))), 0.0)
+    alive.arrived("b", MessageFrame(20, 19, 0, Note(20, Public(np.zeros(1 << 15)))), 0.0)
     assert len(contents(alive.journal)[1]) == 4  # type: ignore[arg-type]
     alive.rest()
     state, entries = contents(reopen())
@@ -498,7 +500,7 @@ def test_large_states_bring_fewer_snapshots(reopen: Callable[[], SqliteStore]) -
 
 def test_a_host_at_rest_has_its_store_tidied(reopen: Callable[[], SqliteStore], tmp_path: Path) -> None:
     alive = host(reopen(), size=1 << 18)
-    alive.arrived("b", Data(1, 0, 0, Note(1, Public(np.zeros(1 << 18)))), 0.0)
+    alive.arrived("b", MessageFrame(1, 0, 0, Note(1, Public(np.zeros(1 << 18)))), 0.0)
     before = (tmp_path / "a.store").stat().st_size
     alive.rest()
     assert before < 1 << 21 < (tmp_path / "a.store").stat().st_size
@@ -551,7 +553,7 @@ def test_a_full_disk_breaks_the_host(reopen: Callable[[], SqliteStore]) -> None:
     before = encode(alive.state())
     fill(alive.journal)  # type: ignore[arg-type]
     with pytest.raises(HostBroken, match=r"a\.store could not grow: the disk is full; nothing was written") as caught:
-        alive.arrived("b", Data(1, 0, 0, Note(1, Public(np.ones(100_000)))), 2.0)
+        alive.arrived("b", MessageFrame(1, 0, 0, Note(1, Public(np.ones(100_000)))), 2.0)
     assert caught.value.exit_code == 2  # as of any command that finds no room
     assert encode(host(reopen(), size=100_000).state()) == before
 
