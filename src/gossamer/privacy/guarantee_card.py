@@ -258,11 +258,12 @@ def read_guarantee_card(text: str, where: Path) -> GuaranteeCard:
     """
     try:
         found = json.loads(text) if len(text) <= LARGEST else None
-        version = found.get("format") if isinstance(found, dict) else None
+        card = found if isinstance(found, dict) else {}
+        version = card.get("format")
         if isinstance(version, int) and version != FORMAT:
             raise DataError(
                 f"{where}: expected a guarantee of format {FORMAT}, found format {version}, written by gossamer "
-                f"{str(found.get('gossamer', '?'))[:20]}; install that version"
+                f"{str(card.get('gossamer', '?'))[:20]}; install that version"
             )
         return GuaranteeCard.model_validate(found)
     except DataError:
