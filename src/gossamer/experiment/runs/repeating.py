@@ -231,15 +231,7 @@ class Earlier:
         """
         summary = read_summary(path)
         ended = summary.get("status") not in UNFINISHED
-        try:
-            rows = _read_rows(path / _METRICS)
-            model = load_file(path / _MODEL) if ended else None
-        except (OSError, ValueError, SafetensorError) as error:
-            raise DataError(
-                f"{path}: the results cannot be read ({getattr(error, 'strerror', None) or error}), so no repeat can "
-                "be held against them; bring back what the run wrote"
-            ) from None
-        return cls(path, rows, summary, model)
+        return cls(path, _read_rows(path / _METRICS), summary, _read_model(path / _MODEL) if ended else None)
 
     def check(self, result: Result) -> None:
         """Raise DataError unless a repeat gave the same; of a run that did not end, as far as it came."""
@@ -277,20 +269,39 @@ class Earlier:
 def _read_rows(path: Path) -> list[dict[str, Any]]:
     """A row a line; one that a killed process did not finish is none."""
     rows = []
-    for number, line in enumerate(read_file(path, MOST_RECORDS).split(b"\n")[:-1], 1):
+    for number, line in enumerate(_bytes(path, missing=False).split(b"\n")[:-1], 1):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            raise ValueError(f"{path.name}: line {number} is no row of metrics")
+            raise _unreadable(path, f"line {number} is no row of metrics")
         rows.append(row)
     return rows
 
 
-def _bytes(path: Path) -> bytes:
-    """Content of a file; nothing where there is none."""
-    return read_file(path, MOST_RECORDS) if path.exists() else b""
+def _read_model(path: Path) -> Mapping[str, npt.NDArray[Any]]:
+    try:
+        return load_file(path)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise _unreadable(path, str(error)) from None
+
+
+def _bytes(path: Path, *, missing: bool = True) -> bytes:
+    """Content of a file; nothing where it may be ``missing``."""
+    try:
+        return read_file(path, MOST_RECORDS)
+    except OSError as error:
+        if missing and not path.exists():
+            return b""
+        raise _unreadable(path, error.strerror or str(error)) from None
+
+
+def _unreadable(path: Path, why: str) -> DataError:
+    return DataError(
+        f"{path.parent}: the results cannot be read ({path.name}: {why}), so no repeat can be held against them; bring "
+        "back what the run wrote"
+    )
 
 
 def _alike(earlier: Any, new: Any) -> bool:
