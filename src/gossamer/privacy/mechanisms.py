@@ -254,27 +254,16 @@ class L2Laplace(Mechanism):
         return L2LaplaceFull(rows * self.release_epsilon(relation), size)
 
     def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
-        direction = generator.standard_normal(self._noised(size))
-        norm = generator.gamma(self._shape(size), self.scale)
-        draw = np.zeros(size, dtype)
-        draw[: direction.size] = direction * (norm / np.linalg.norm(direction))
-        return draw
+        direction = generator.standard_normal(size)
+        norm = generator.gamma(size, self.scale)
+        return (direction * (norm / np.linalg.norm(direction))).astype(dtype)
 
     def second_moment(self, size: int) -> float:
-        shape = self._shape(size)
-        return shape * (shape + 1) * self.scale**2
+        return size * (size + 1) * self.scale**2
 
     def mean_norm(self, size: int) -> float:
         """The mean L2 norm of the noise on a sum of ``size`` coordinates."""
-        return self._shape(size) * self.scale
-
-    def _noised(self, size: int) -> int:
-        """Number of leading coordinates that are noised."""
-        return size
-
-    def _shape(self, size: int) -> int:
-        """Return the shape of the Gamma law of the noise's norm."""
-        return size
+        return size * self.scale
 
 
 @dataclass(frozen=True)

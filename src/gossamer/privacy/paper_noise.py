@@ -14,17 +14,20 @@ MAPA, section 7.1 ("noise is only added to the gradient of the first convolution
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.numbers import whole_number
-from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
+from gossamer.numbers import real_number, whole_number
+from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 
 
 @dataclass(frozen=True)
-class PaperNoise(L2Laplace):
+class PaperNoise(Mechanism):
     """Noise of random direction whose norm follows another law, or that leaves coordinates out.
 
     Attributes
@@ -39,6 +42,8 @@ class PaperNoise(L2Laplace):
         Number of leading coordinates that are noised; 0 is all.
     """
 
+    epsilon: float
+    relation: NeighboringRelation
     norm: Literal["gamma", "exponential"] = "exponential"
     coordinates: int = 0
 
@@ -46,6 +51,9 @@ class PaperNoise(L2Laplace):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "relation", NeighboringRelation(self.relation))  # decoded, it is a bare string
+        if not 0 < real_number(self.epsilon) < np.inf or not self.clip < np.inf:
+            raise SpecError(f"noise needs a finite clip and epsilon > 0, found {self.clip!r} and {self.epsilon!r}")
         if whole_number(self.coordinates) is None:
             raise SpecError(f"noise is on a whole number of coordinates, 0 for all, found {self.coordinates!r}")
 
@@ -53,11 +61,30 @@ class PaperNoise(L2Laplace):
     def words(self) -> str:
         return f"noise whose norm is {self.norm} (epsilon {self.epsilon:.4g} a release, which is not proved)"
 
-    def release_epsilon(self, relation: NeighboringRelation, size: int = 1) -> float:
-        return math.inf
+    @property
+    def scale(self) -> float:
+        """S / epsilon, the scale of the noise's norm."""
+        return self.sensitivity(self.relation) / self.epsilon
+
+    def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
+        noised = self._noised(size)
+        direction = generator.standard_normal(noised)
+        norm = generator.gamma(noised if self.norm == "gamma" else 1.0, self.scale)
+        draw = np.zeros(size, dtype)
+        draw[:noised] = direction * (norm / np.linalg.norm(direction))
+        return draw
+
+    def second_moment(self, size: int) -> float:
+        shape = self._shape(size)
+        return shape * (shape + 1) * self.scale**2
+
+    def mean_norm(self, size: int) -> float:
+        """The mean L2 norm of the noise on a sum of ``size`` coordinates."""
+        return self._shape(size) * self.scale
+
+    def _shape(self, size: int) -> int:
+        """Return the shape of the Gamma law of the noise's norm; an exponential law is the one of shape 1."""
+        return self._noised(size) if self.norm == "gamma" else 1
 
     def _noised(self, size: int) -> int:
         return min(self.coordinates, size) if self.coordinates else size
-
-    def _shape(self, size: int) -> int:
-        return self._noised(size) if self.norm == "gamma" else 1  # an exponential law is the one of shape 1

@@ -10,6 +10,7 @@ import pytest
 
 from gossamer.errors import SpecError
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation, NoNoise
+from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 from gossamer.randomness import stream
@@ -134,3 +135,10 @@ def test_a_batch_is_sorted_without_repetition(sampling: BatchSampling) -> None:
         assert batch.dtype == np.int64
         assert np.all(np.diff(batch) > 0)
         assert batch.size == 0 or (batch[0] >= 0 and batch[-1] < 50)
+
+
+@pytest.mark.parametrize("law", [NoNoise, PaperNoise])
+def test_a_law_that_guarantees_nothing_is_taken_for_none_that_does(law: type[Mechanism]) -> None:
+    """Whoever asks for a proved law by its class never gets one that is not."""
+    assert not law.private
+    assert not any(base.private for base in law.__mro__[1:] if base not in (Mechanism, object))
