@@ -21,8 +21,8 @@ from statistics import median
 from typing import Any
 
 import gossamer as gs
-from gossamer.experiment.runs.tracking import NullProgress
-from gossamer.experiment.specs.reading import read_spec
+from gossamer.experiment.runs.trackers import NullProgress
+from gossamer.experiment.specs.spec_file import read_spec
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 REQUIRED = 1.05

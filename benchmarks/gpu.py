@@ -37,13 +37,13 @@ from simulator import Clock, _spec
 import gossamer as gs
 from gossamer.data.examples import Split
 from gossamer.errors import ModelError
-from gossamer.experiment.specs.reading import parse_spec
-from gossamer.objectives.asked import Normals
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.objectives.device.device import Device, device_of
 from gossamer.objectives.device.network import DeviceLinear, DeviceNetwork
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.models import build_model
 from gossamer.objectives.networks.module import TorchModule
+from gossamer.objectives.questions import Normals
 
 ROOT = Path(__file__).resolve().parent.parent
 Row = dict[str, Any]

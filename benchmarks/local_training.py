@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from gossamer.data.examples import Split
-from gossamer.objectives.asked import Minibatches, Training
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.local_training import momentum_descent, step_by_step
+from gossamer.objectives.questions import Minibatches, Training
 
 FEATURES, CLASSES, CLIENTS, EPOCHS, SHARD = 784, 10, 50, 5, 200
 L2, RATE, MOMENTUM, PROXIMAL = 1e-3, 0.1, 0.9, 0.1

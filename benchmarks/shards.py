@@ -24,8 +24,8 @@ import yaml
 from simulator import _spec
 
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.runs.tracking import NullProgress
-from gossamer.experiment.specs.reading import read_spec
+from gossamer.experiment.runs.trackers import NullProgress
+from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.runtimes.ray_shards import RayShards
 from gossamer.runtimes.shards import Shards
 

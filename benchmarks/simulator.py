@@ -34,8 +34,8 @@ import yaml
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.runs.tracking import NullProgress
-from gossamer.experiment.specs.reading import read_spec
+from gossamer.experiment.runs.trackers import NullProgress
+from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

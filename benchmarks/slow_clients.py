@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gossamer as gs
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 ACCURACY = "mean_model_test_accuracy"
 TARGETS, HORIZON, EVERY = (0.9, 0.93), 1200.0, 2.0

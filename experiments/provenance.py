@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from tests.oracle import machine
 
-from gossamer.experiment.runs.tracking import NullProgress, Watched
+from gossamer.experiment.runs.trackers import NullProgress, Watched
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("src", "tests/oracle/machine.py", "experiments/*.py", "experiments/**/*.py", "experiments/**/sweep.yaml")

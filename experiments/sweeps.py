@@ -25,7 +25,7 @@ from experiments.tuning import Tuning
 
 import gossamer as gs
 from gossamer.errors import RunWarning
-from gossamer.experiment.specs.reading import override, parse_spec
+from gossamer.experiment.specs.spec_file import override, parse_spec
 
 KEPT = ("updates", "virtual_seconds", "mean_model_test_accuracy", "test_accuracy", "worst_node_test_accuracy")
 OWN = frozenset({"name", "value", "epsilon", "delta", "claims", "batch_size", "curve", "made"})

@@ -31,8 +31,8 @@ from gossamer.deployment.owner.policy import read_policy
 from gossamer.deployment.party.data_side import UNIT_LEDGER
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
-from gossamer.experiment.specs.reading import read_spec
 from gossamer.experiment.specs.spec import Experiment
+from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker, LocalBroker, Mosquitto
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.strict_yaml import load_yaml

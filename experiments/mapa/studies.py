@@ -15,7 +15,7 @@ from experiments.stored import Record
 from experiments.sweeps import KEPT, Paper, Variant
 
 import gossamer as gs
-from gossamer.experiment.audits.attacking import invert
+from gossamer.experiment.audits.inversion_audit import invert
 from gossamer.experiment.preparation.prepare import prepare
 
 STUDIES = ("figure-4", "figure-5", "figure-6", "figure-7", "figure-8", "figure-9", "proved-linear", "proved-cnn")

@@ -18,7 +18,7 @@ from gossamer.algorithms.clients.client import SERVER, Halt, NewestAtClip
 from gossamer.arrays import FloatArray
 from gossamer.errors import GossamerError
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.protocol.effects import Send
 from gossamer.protocol.trace import TraceStep, read_steps
 

@@ -17,9 +17,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gossamer.protocol.encoding import known_by
+from gossamer.protocol.registries import known_by
 
-for _module in ("gossamer.algorithms.table", "gossamer.experiment.runs.repeating"):
+for _module in ("gossamer.algorithms.table", "gossamer.experiment.runs.repeats"):
     known_by(_module)  # what was stored or sent may be read where nothing else was imported
 
 # Who wants to read what is logged says where it goes; a library writes nowhere by itself.

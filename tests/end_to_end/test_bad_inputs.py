@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 import gossamer as gs
 from gossamer.cli import main
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 pytestmark = pytest.mark.usefixtures("called_here")
 

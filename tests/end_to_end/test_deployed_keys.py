@@ -18,7 +18,7 @@ from gossamer.deployment.party.data_side import SideFile, deployed_computer
 from gossamer.errors import DataError
 from gossamer.experiment.preparation.planning import plan_run, problem_of
 from gossamer.experiment.preparation.prepare import Prepared, prepare
-from gossamer.experiment.specs.reading import parse_spec, write_spec
+from gossamer.experiment.specs.spec_file import parse_spec, write_spec
 from gossamer.keys.identity import Identity
 from gossamer.privacy.masking import Group, MaskingAgent, MaskingServer, Phase
 from gossamer.privacy.masking.messages import REPLIES, AgentRoster, Announcement, MaskedVector, packed, unpacked

@@ -20,11 +20,11 @@ from gossamer.deployment.party.data_side import (
     side_with_queries,
 )
 from gossamer.errors import BudgetSpent, DataError, SpecError
-from gossamer.experiment.preparation.driving import NullObserver, drive
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, Sources, prepare, sides_of
 from gossamer.experiment.preparation.secrets import secret_seed
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.preparation.simulation import NullObserver, drive
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.keys.identity import Identity
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import OPEN_TIMES, PUBLIC_TIMES

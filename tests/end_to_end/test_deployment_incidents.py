@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("paho", reason="needs the extra mqtt")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("called_here")]

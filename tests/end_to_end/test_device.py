@@ -11,7 +11,7 @@ import yaml
 
 import gossamer as gs
 from gossamer.cli.main import main
-from gossamer.experiment.specs.reading import override, parse_spec
+from gossamer.experiment.specs.spec_file import override, parse_spec
 
 torch = pytest.importorskip("torch")
 

@@ -15,8 +15,8 @@ from gossamer.cli import main
 from gossamer.errors import DataError, RunWarning, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.runs.repeating import replay_run
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.runs.repeats import replay_run
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy import guarantees
 
 BASE: dict[str, Any] = {
@@ -100,7 +100,7 @@ def test_what_is_not_said_is_estimated_and_written_down(tmp_path: Path) -> None:
     written = (tmp_path / "first" / "spec.yaml").read_text()
     for name, value in {**found, "loss_gap": 0.5}.items():
         assert f"{name}: {value}" in written
-    from gossamer.experiment.specs.reading import read_spec
+    from gossamer.experiment.specs.spec_file import read_spec
 
     gs.run(read_spec(tmp_path / "first" / "spec.yaml"), tmp_path / "again", secret=first.secret)
     for name in ("spec.yaml", "summary.json", "metrics.jsonl", "model.safetensors"):

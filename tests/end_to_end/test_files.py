@@ -13,7 +13,7 @@ import yaml
 
 import gossamer as gs
 from gossamer.cli import main
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.files import for_owner, make_own_folder, replaced, write_own
 from gossamer.protocol.events import Started
 from gossamer.protocol.trace import TraceStep, write_step

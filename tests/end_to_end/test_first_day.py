@@ -19,7 +19,7 @@ from tests.end_to_end.ward_table import main as write_examples
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.data.datasets import load_dataset
-from gossamer.experiment.specs.reading import read_spec
+from gossamer.experiment.specs.spec_file import read_spec
 
 pytestmark = pytest.mark.usefixtures("called_here")
 LogisticRegression = pytest.importorskip("sklearn.linear_model").LogisticRegression

@@ -15,7 +15,7 @@ import gossamer as gs
 from gossamer.cli import main
 from gossamer.experiment.preparation.secrets import KeptSecret, secret_seed
 from gossamer.experiment.runs import running
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.sides.machine import Side
 from gossamer.sides.pool import Pool
 from gossamer.sides.sums import DrawnTurns

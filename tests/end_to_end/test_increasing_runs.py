@@ -15,8 +15,8 @@ from gossamer.cli import main
 from gossamer.errors import CallerError, RunWarning, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.runs.repeating import replay_run
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.runs.repeats import replay_run
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
@@ -327,7 +327,7 @@ def test_the_reading_is_of_the_node_that_spent_most_whatever_its_noise() -> None
 @pytest.mark.parametrize("parts", [1, 4])
 def test_an_audit_of_a_run_stays_below_what_is_proved(update: str, parts: int) -> None:
     """False alarm: 1e-3 for each of the four, as the bound's confidence is 0.999."""
-    from gossamer.experiment.audits.auditing import audit_run
+    from gossamer.experiment.audits.canary_audit import audit_run
 
     chosen = private(algorithm={"round_update": update, "parts": parts})
     found = audit_run(chosen, canaries=60, guesses=30, confidence=0.999)
@@ -357,7 +357,7 @@ def test_seconds_that_vanish_take_no_time() -> None:
 
 
 def test_inversion_is_refused_as_no_gradient_is_released() -> None:
-    from gossamer.experiment.audits.attacking import invert
+    from gossamer.experiment.audits.inversion_audit import invert
 
     with pytest.raises(CallerError, match="increasing releases sums of whole rounds"):
         invert(prepare(private()))

@@ -19,7 +19,7 @@ from tests.end_to_end.test_live_page import until
 from tests.reference.browser import browser, said
 from tests.unit.report.test_serving import asked
 
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 pytest.importorskip("cryptography", reason="needs the extra secure")
 pytest.importorskip("altair", reason="needs the extra report")

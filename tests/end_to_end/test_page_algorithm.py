@@ -21,7 +21,7 @@ from gossamer.algorithms import interface as registering
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs import running
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 COMMON: dict[str, Any] = {"dataset": "digits", "speeds": {"name": "lognormal"}, "evaluation": "off"}
 CLIENTS: dict[str, Any] = {"nodes": 6, "mixing": 0.7, "local_steps": 3, "updates_per_node": 5}

@@ -15,7 +15,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from gossamer.cli import main
 from gossamer.deployment.party.agreement import PartyOptions, RunTerms, accept
 from gossamer.errors import CallerError, SpecError
-from gossamer.experiment.specs.reading import read_text, write_spec
+from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.keys.invitations import read_signed
 
 pytestmark = pytest.mark.usefixtures("called_here")

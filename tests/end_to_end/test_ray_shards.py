@@ -20,7 +20,7 @@ from gossamer.experiment.preparation.secrets import KeptSecret, NoiseSecret
 from gossamer.experiment.results.results_folder import CHECKPOINT
 from gossamer.experiment.runs.checkpoints import read_checkpoint
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.runs.tracking import NullProgress
+from gossamer.experiment.runs.trackers import NullProgress
 from gossamer.runtimes import shards as crew_module
 from gossamer.runtimes.ray_shards import RayCrew, RayShards
 

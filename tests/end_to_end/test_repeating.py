@@ -14,9 +14,9 @@ import yaml
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.errors import DataError, SpecError
-from gossamer.experiment.audits.auditing import audit_run
+from gossamer.experiment.audits.canary_audit import audit_run
 from gossamer.experiment.preparation.secrets import FILE
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 pytestmark = pytest.mark.usefixtures("called_here", "quiet")
 

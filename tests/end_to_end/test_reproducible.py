@@ -12,10 +12,10 @@ import yaml
 
 import gossamer as gs
 from gossamer.cli import main
-from gossamer.experiment.audits.auditing import audit_run
+from gossamer.experiment.audits.canary_audit import audit_run
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy import guarantees
 
 pytestmark = pytest.mark.usefixtures("called_here", "quiet")

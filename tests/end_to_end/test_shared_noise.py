@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import gossamer as gs
-from gossamer.experiment.audits.auditing import audit_run
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.audits.canary_audit import audit_run
+from gossamer.experiment.specs.spec_file import parse_spec
 
 SPEC: dict[str, Any] = {
     "algorithm": {"name": "audp", "nodes": 1},

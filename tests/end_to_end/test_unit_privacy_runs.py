@@ -14,11 +14,11 @@ import pytest
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.errors import SpecError
-from gossamer.experiment.audits.auditing import audit_run
+from gossamer.experiment.audits.canary_audit import audit_run
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.running import Run
-from gossamer.experiment.specs.reading import parse_spec, write_spec
+from gossamer.experiment.specs.spec_file import parse_spec, write_spec
 from gossamer.sides.plan import StreamPlan
 
 BASE: dict[str, Any] = {

@@ -18,7 +18,7 @@ from gossamer.deployment.owner.owned_data import spendings
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.deployment.party.data import load_party_split
 from gossamer.deployment.party.data_side import planned_divergence
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 pytest.importorskip("cryptography", reason="needs the extra secure")
 pytestmark = pytest.mark.usefixtures("called_here")

@@ -16,7 +16,7 @@ import scipy.stats  # noqa: F401 (it draws numbers when it is imported, and othe
 
 from gossamer.errors import RunWarning
 from gossamer.experiment.preparation import secrets
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.faults.trials import Trial, small_runs
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.host import Host

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.specs.reading import read_spec
+from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.protocol.effects import Compute, Effect, Finish, Release, Send
 from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Received
 from gossamer.protocol.trace import TraceStep, read_steps

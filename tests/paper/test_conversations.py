@@ -10,7 +10,7 @@ from tests.paper.conversations import SPECS, conversation
 
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import RunWarning
-from gossamer.experiment.specs.reading import read_spec
+from gossamer.experiment.specs.spec_file import read_spec
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.parent.name}-{spec.stem}")

@@ -30,7 +30,7 @@ from experiments.sweeps import Paper
 from experiments.verdicts import BEGIN, END, Verdict, table
 
 from gossamer.data.examples import Split
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.runtimes.speeds import SpeedSettings
 

@@ -20,7 +20,7 @@ from tests.sampling import examples
 from gossamer.deployment.party import data_side
 from gossamer.deployment.party.data_side import deployed_computer
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.faults.trials import Ledgers, SmallRun, Trial, small_runs
 from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.sides.deployed import Deployed

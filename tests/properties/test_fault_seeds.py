@@ -13,7 +13,7 @@ from tests.reference.planted_bugs import BUGS
 from tests.sampling import examples
 
 from gossamer.algorithms.table import ALGORITHMS
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.faults import hosts
 from gossamer.faults.schedules import Crash, Fate, FaultSchedule, NetworkPartition, OldCopy, Sieve, shortened
 from gossamer.faults.trials import MOST_EVENTS, Failure, Trial

@@ -19,7 +19,7 @@ from gossamer.algorithms.graph_federated.settings import Settings, combination, 
 from gossamer.algorithms.problem import StopSettings
 from gossamer.data.examples import Split
 from gossamer.errors import TopologyError
-from gossamer.experiment.preparation.driving import NullObserver, drive
+from gossamer.experiment.preparation.simulation import NullObserver, drive
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson

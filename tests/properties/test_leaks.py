@@ -11,7 +11,7 @@ from tests.reference.planted_leaks import BUGS, Bug
 from tests.sampling import examples
 
 from gossamer.algorithms.table import ALGORITHMS
-from gossamer.experiment.audits.leaking import audit_leak
+from gossamer.experiment.audits.leak_audit import audit_leak
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember, Nothing, Samples, StreamPlan

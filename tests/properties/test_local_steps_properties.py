@@ -11,9 +11,9 @@ from hypothesis.extra import numpy as hnp
 from tests.reference.splits import split_of
 from tests.sampling import examples
 
-from gossamer.objectives.asked import LocalRound
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.local_steps import clipped_on, step_by_step
+from gossamer.objectives.questions import LocalRound
 from gossamer.vectors import Coordinates
 
 LOSSES = st.sampled_from([("logistic", 2), ("softmax", 3), ("squared", None), ("hinge", 2), ("hinge", 3)])

@@ -13,9 +13,9 @@ from tests.reference import glm_slow
 from tests.reference.local_training_slow import local_training
 from tests.sampling import examples
 
-from gossamer.objectives.asked import Minibatches, Training
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.local_training import momentum_descent, step_by_step
+from gossamer.objectives.questions import Minibatches, Training
 
 momenta = st.sampled_from([0.0, 0.5, 0.9, 0.999])
 proximals = st.sampled_from([0.0, 0.1, 3.0])

@@ -16,7 +16,7 @@ from gossamer.deployment.party.data_side import SideFile, deployed_computer
 from gossamer.errors import TooFewAgents
 from gossamer.experiment.preparation.planning import plan_run, problem_of
 from gossamer.experiment.preparation.prepare import Prepared, Sources, prepare, sides_of
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.masking import MaskedSum, Phase
 from gossamer.privacy.masking.sums import PackedServer, start_sum
 from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep

@@ -10,7 +10,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.problem import Problem
 from gossamer.experiment.preparation.planning import plan_run, problem_of
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 
 def changed(base: Mapping[str, Any], /, **changes: Any) -> dict[str, Any]:

@@ -28,8 +28,8 @@ from gossamer.deployment.party.agreement import Agreed, PartyOptions, RunTerms, 
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.state_folder import ENDED, StateFolder
 from gossamer.errors import CallerError
-from gossamer.experiment.specs.reading import read_text
 from gossamer.experiment.specs.spec import Experiment
+from gossamer.experiment.specs.spec_file import read_text
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import parse_invitation

@@ -10,7 +10,7 @@ import numpy as np
 
 import gossamer as gs
 from gossamer.experiment.preparation.prepare import FromMemory, Prepared, prepare
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 EXAMPLES, FEATURES = 6, 4  # examples of each node
 

@@ -17,8 +17,8 @@ import pytest
 from gossamer.algorithms.gossip.box import GossipNode, model_of
 from gossamer.algorithms.graph_federated import nodes as server
 from gossamer.experiment.preparation.prepare import Prepared
-from gossamer.experiment.results import summarising
-from gossamer.experiment.results.observing import Evaluator
+from gossamer.experiment.results import summary as summarising
+from gossamer.experiment.results.observer import Evaluator
 from gossamer.experiment.runs import running
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.runtimes import computations

@@ -8,7 +8,7 @@ import pytest
 
 from gossamer.errors import CallerError
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 
 def refusal(content: dict[str, Any], **options: Any) -> str:

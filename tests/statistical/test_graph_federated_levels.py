@@ -10,8 +10,8 @@ from tests.reference.gfl_slow import measures, train
 
 import gossamer as gs
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.results.observing import best_model, units_of
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.results.observer import best_model, units_of
+from gossamer.experiment.specs.spec_file import parse_spec
 
 SEEDS, ROUNDS = 12, 200
 VARIANTS: dict[str, dict[str, Any]] = {

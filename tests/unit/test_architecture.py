@@ -114,7 +114,7 @@ HOMES = {
     "altair": r"report/\w+\.py",
     "vl_convert": r"report/\w+\.py",
     "jinja2": r"report/\w+\.py",
-    **dict.fromkeys(("tensorboard", "mlflow", "wandb", "trackio"), r"experiment/runs/tracking\.py"),
+    **dict.fromkeys(("tensorboard", "mlflow", "wandb", "trackio"), r"experiment/runs/trackers\.py"),
     "matplotlib": r"report/\w+\.py",
     "PIL": r"data/picture_files\.py|report/\w+\.py",
     "pyarrow": r"data/table_files\.py",

@@ -20,7 +20,7 @@ from tests.reference.pages import MODULE, OWN, blocks, own_module
 import gossamer as gs
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli.main import parser
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting import accountants
 

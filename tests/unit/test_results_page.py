@@ -14,7 +14,7 @@ import yaml
 
 import gossamer as gs
 from gossamer.algorithms.graph_federated.nodes import REASONS
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("digits-*.yaml"))

@@ -260,7 +260,7 @@ def add_reproducible(command: argparse.ArgumentParser) -> None:
 
 def read_experiment(options: argparse.Namespace) -> Experiment:
     """The spec that was given, with its overrides."""
-    from gossamer.experiment.specs.reading import read_spec
+    from gossamer.experiment.specs.spec_file import read_spec
 
     return read_spec(options.spec, overrides_of(options))
 

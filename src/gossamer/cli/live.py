@@ -25,8 +25,8 @@ from gossamer.cli.printing import PlainProgress, figure, moving, say, score
 from gossamer.privacy.guarantees import rounded_up
 
 if TYPE_CHECKING:
-    from gossamer.experiment.results.observing import Row
-    from gossamer.experiment.runs.tracking import Party, Watched
+    from gossamer.experiment.results.observer import Row
+    from gossamer.experiment.runs.trackers import Party, Watched
     from gossamer.studies.study import Study
 
 

@@ -18,8 +18,8 @@ from gossamer.errors import counted
 
 if TYPE_CHECKING:
     from gossamer.algorithms.plan import Plan, Words
-    from gossamer.experiment.results.observing import Row
-    from gossamer.experiment.runs.tracking import Watched
+    from gossamer.experiment.results.observer import Row
+    from gossamer.experiment.runs.trackers import Watched
     from gossamer.privacy.guarantees import Guarantee
 
 

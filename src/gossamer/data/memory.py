@@ -14,10 +14,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from pydantic import ValidationError
 
+from gossamer.data.column_hints import Codes, doubts
 from gossamer.data.columns import Column, NoTargetRange, TargetRange
 from gossamer.data.datasets import Dataset, dataset_of
 from gossamer.data.examples import Features, Labelled, Labels, Owners, Places, as_float32, with_entries
-from gossamer.data.meaning import Codes, doubts
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.errors import DataError, RunWarning, SpecError, counted
 from gossamer.section import place, said

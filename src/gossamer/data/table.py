@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.data.column_hints import Codes, check_undeclared, warn_of_marks
 from gossamer.data.columns import Column, Columns, CsvSettings, feature_names, with_marks
 from gossamer.data.examples import Labelled, Labels, Places, as_float32
-from gossamer.data.meaning import Codes, check_undeclared, warn_of_marks
 from gossamer.errors import DataError, did_you_mean
 
 Cells = Sequence[str] | npt.NDArray[np.float64]

@@ -19,8 +19,8 @@ from gossamer.data.examples import Split
 from gossamer.errors import RunWarning, SpecError, TopologyError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, assemble, nodes_of, public_seed
-from gossamer.experiment.specs.reading import parse_spec
 from gossamer.experiment.specs.spec import Experiment
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.faults.checks import (
     ALONE,
     SIZE,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.asked import Clip, Differentiable, LocalRound, LocalSums, clips_of
+from gossamer.objectives.questions import Clip, Differentiable, LocalRound, LocalSums, clips_of
 from gossamer.vectors import Coordinates
 
 # With ``D = where.step``, an example's share of a sum is ``clip(D * gradient[where])``: the clip comes after masking

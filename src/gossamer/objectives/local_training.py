@@ -18,7 +18,7 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.asked import Differentiable, LocalUpdates, Training, clips_of
+from gossamer.objectives.questions import Differentiable, LocalUpdates, Training, clips_of
 
 _Numbers = npt.NDArray[np.float64]
 

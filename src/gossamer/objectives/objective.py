@@ -19,7 +19,8 @@ from gossamer.arrays import IndexArray as IndexArray
 from gossamer.data.examples import Features, Split
 from gossamer.errors import DataError, ModelError
 from gossamer.objectives import local_steps
-from gossamer.objectives.asked import (
+from gossamer.objectives.local_training import Descent, clipped_descent, momentum_descent, step_by_step
+from gossamer.objectives.questions import (
     Clip,
     Computing,
     Evaluation,
@@ -29,7 +30,6 @@ from gossamer.objectives.asked import (
     LocalUpdates,
     Training,
 )
-from gossamer.objectives.local_training import Descent, clipped_descent, momentum_descent, step_by_step
 from gossamer.parameters import Part as Part
 
 Known = TypeVar("Known")

@@ -28,33 +28,14 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from enum import StrEnum
-from importlib import import_module
 from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 
 from gossamer.errors import MalformedMessage
+from gossamer.protocol import registries
 from gossamer.vectors import Confined, Masked, Public, Released, Vector
-
-# Modules whose import registers types with `encoding`: imported once a type is met that is not known yet.
-#
-# It imports nothing, so naming a module here costs nothing until bytes are read that need it.
-
-_NAMED: list[str] = []
-
-
-def known_by(module: str) -> None:
-    """Let types that are not known be looked for in ``module``, by its full name."""
-    if module not in _NAMED:
-        _NAMED.append(module)
-
-
-def import_all() -> None:
-    """Import the modules that were named; those that were imported before are not imported again."""
-    for module in _NAMED:
-        import_module(module)
-
 
 _DTYPES = [np.dtype(code) for code in ("<f4", "<f8", "<i4", "<i8", "<u4", "<u8", "|u1")]
 _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
@@ -344,7 +325,7 @@ def made(name: str, values: Sequence[Any]) -> Any:
 
 def _type_of(name: str) -> type:
     if name not in _TYPES:
-        import_all()
+        registries.import_all()
     cls = _TYPES.get(name)
     if cls is None:
         raise MalformedMessage(f"unknown type {name!r}")

@@ -14,8 +14,8 @@ import numpy as np
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
-from gossamer.objectives.asked import LocalUpdates, Minibatches, Training
 from gossamer.objectives.objective import Objective
+from gossamer.objectives.questions import LocalUpdates, Minibatches, Training
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import ClippedUpdate, LocalQuery, LocalUpdate, TrainingQuery
 from gossamer.sides.home import Home, Numbers, numbers_in

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
-from gossamer.objectives.asked import NoisyObjective, Normals
 from gossamer.objectives.objective import Objective
+from gossamer.objectives.questions import NoisyObjective, Normals
 from gossamer.privacy.sampling import BatchSampling, Poisson
 from gossamer.privacy.streams.correlated_noise import NoiseState, NoiseStream, StreamRecord, StreamRecords
 from gossamer.privacy.tasks import Query

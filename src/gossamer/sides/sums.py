@@ -26,9 +26,9 @@ import scipy.sparse as sp
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
-from gossamer.objectives.asked import LocalRound, LocalSums
 from gossamer.objectives.local_steps import clipped_on
 from gossamer.objectives.objective import Objective
+from gossamer.objectives.questions import LocalRound, LocalSums
 from gossamer.privacy.sampling import provided_for
 from gossamer.privacy.tasks import Gradient, Round, Swap
 from gossamer.sides.sum_rounding import NOTHING_PROVIDED, Provided, Rounding

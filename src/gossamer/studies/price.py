@@ -17,8 +17,8 @@ from gossamer.algorithms.table import TOGETHER, Baseline
 from gossamer.errors import CallerError, SpecError, shortened
 from gossamer.experiment.preparation.planning import asked_in
 from gossamer.experiment.preparation.prepare import Prepared
-from gossamer.experiment.specs.reading import parse_spec
 from gossamer.experiment.specs.spec import Experiment
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.report.curves import PricePoint, price_figure
 from gossamer.report.figure import Figure

@@ -32,10 +32,10 @@ from gossamer.experiment.results.results_folder import (
     read_summary,
     unpack,
 )
-from gossamer.experiment.runs.repeating import resume_run
+from gossamer.experiment.runs.repeats import resume_run
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.specs.reading import read_spec, write_spec
 from gossamer.experiment.specs.spec import Experiment
+from gossamer.experiment.specs.spec_file import read_spec, write_spec
 from gossamer.processes import results
 from gossamer.runtimes.ray_shards import ENDED, UNGUARDED, connected
 from gossamer.version import __version__

@@ -22,7 +22,7 @@ from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import DataError, ModelError
 from gossamer.objectives.linear.kernels import LOSSES
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.loss_settings import KIND, OwnLoss
+from gossamer.objectives.network_losses import KIND, OwnLoss
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part, pack, unpack
 from gossamer.section import Section, place, said

@@ -71,7 +71,7 @@ PRESSED: tuple[Pressed, ...] = (
             "scipy.sparse",
             "safetensors.numpy",
             "numba",
-            "gossamer.experiment.specs.reading",
+            "gossamer.experiment.specs.spec_file",
             "gossamer.experiment.runs.running",
         )
     ),

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import gossamer as gs
-from gossamer.experiment.specs.reading import read_text
+from gossamer.experiment.specs.spec_file import read_text
 
 RUN = """
 dataset: digits

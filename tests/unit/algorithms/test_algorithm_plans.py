@@ -18,7 +18,7 @@ from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, Sources, prepare, sides_of
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.sides.plan import Nothing
 
 GRAPH = {"name": "graph_federated", "units": 2, "agents": 3, "rounds": 4}

@@ -18,7 +18,7 @@ from gossamer.deployment.founding.federation_spec import federation_spec
 from gossamer.errors import SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import nodes_of, prepare
-from gossamer.experiment.specs.reading import read_text, write_spec
+from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.faults.trials import small_runs
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson

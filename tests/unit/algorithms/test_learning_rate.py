@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gossamer.algorithms.optimizer import ConstantRate, CosineRate, LearningRate, StepRate, WarmupAnnealRate
 from gossamer.errors import SpecError
-from gossamer.experiment.specs.reading import parse_spec, read_text, write_spec
+from gossamer.experiment.specs.spec_file import parse_spec, read_text, write_spec
 
 ADAPTER: TypeAdapter[LearningRate] = TypeAdapter(LearningRate)
 

@@ -15,7 +15,7 @@ from gossamer.errors import SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.preparation.secrets import secret_seed
-from gossamer.experiment.specs.reading import parse_spec, read_text, write_spec
+from gossamer.experiment.specs.spec_file import parse_spec, read_text, write_spec
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.faults.schedules import SETTINGS
 from gossamer.protocol.effects import Compute, Send

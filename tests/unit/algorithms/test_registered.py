@@ -15,7 +15,7 @@ from gossamer.algorithms.interface import Registered, find, registered
 from gossamer.algorithms.table import ALGORITHMS, known_names
 from gossamer.deployment.owner.policy import OwnerPolicy, read_policy
 from gossamer.errors import SpecError
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 BOOM = "raise RuntimeError('boom')\n"
 

@@ -17,7 +17,7 @@ from gossamer.attacks.inversion import (
 from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError
-from gossamer.experiment.audits.attacking import released_gradients
+from gossamer.experiment.audits.inversion_audit import released_gradients
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.parameters import Part, pack
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NeighboringRelation, NoNoise

@@ -16,7 +16,7 @@ from gossamer.cli import printing
 from gossamer.cli.live import Display, Terminal, chosen
 from gossamer.cli.logs import progress
 from gossamer.cli.printing import PlainProgress
-from gossamer.experiment.runs.tracking import Party
+from gossamer.experiment.runs.trackers import Party
 
 SPEC: dict[str, Any] = {
     "algorithm": {"name": "gossip", "nodes": 4, "updates_per_node": 30},

@@ -12,8 +12,8 @@ from tests.reference.planted_bugs import BUGS
 
 from gossamer.cli.main import main
 from gossamer.cli.runs import simulate_faults as command
-from gossamer.experiment.specs.reading import parse_spec, read_spec
 from gossamer.experiment.specs.spec import Experiment
+from gossamer.experiment.specs.spec_file import parse_spec, read_spec
 from gossamer.faults.trials import Trial, small_runs
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -12,7 +12,7 @@ from gossamer.cli.main import main
 from gossamer.data.datasets import DatasetSettings, graph_regression, known_datasets, load_dataset
 from gossamer.data.partition import Natural, partition
 from gossamer.data.settings import SyntheticSettings
-from gossamer.experiment.specs.reading import parse_spec, write_spec
+from gossamer.experiment.specs.spec_file import parse_spec, write_spec
 
 
 def drawn(**settings: Any) -> Any:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.data import looking
+from gossamer.data import table_survey as looking
 from gossamer.data.columns import CsvSettings
-from gossamer.data.looking import look, sniffed
+from gossamer.data.table_survey import look, sniffed
 from gossamer.errors import DataError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gossamer.data.column_hints import Codes, counts_rows, is_unnamed, is_value, names_somebody
 from gossamer.data.columns import Column
-from gossamer.data.meaning import Codes, counts_rows, is_unnamed, is_value, names_somebody
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 
 from gossamer.cli import main
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.results.summarising import initial_loss, troubles, worse
+from gossamer.experiment.results.summary import initial_loss, troubles, worse
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 pytestmark = pytest.mark.filterwarnings("ignore:fedavg. local_learning_rate:gossamer.errors.RunWarning")
 

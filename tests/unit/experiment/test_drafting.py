@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.experiment.specs.drafting import Draft, delta_of, draft
-from gossamer.experiment.specs.reading import read_text
+from gossamer.experiment.specs.spec_draft import Draft, delta_of, draft
+from gossamer.experiment.specs.spec_file import read_text
 
 PLAIN = Draft("t", "t.csv", "y", ["no", "yes"], {"a": [0, 1]}, rows=1000, fewest=1000)
 

@@ -14,8 +14,8 @@ from gossamer.cli import main
 from gossamer.errors import CallerError
 from gossamer.experiment.preparation.planning import PUBLIC_EXAMPLES, UNITS, plan_run
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.results.observing import PUBLIC, TEST
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.results.observer import PUBLIC, TEST
+from gossamer.experiment.specs.spec_file import parse_spec
 
 GRAPH = {"name": "graph_federated", "units": 3, "agents": 4, "rounds": 5, "topology": "complete"}
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gossamer.attacks.canaries import Sum
-from gossamer.experiment.audits.auditing import Listener, audit_run, canaries_of
+from gossamer.experiment.audits.canary_audit import Listener, audit_run, canaries_of
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 
 @pytest.mark.parametrize(

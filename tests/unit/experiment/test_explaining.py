@@ -14,7 +14,7 @@ import gossamer as gs
 from gossamer.experiment.preparation import planning
 from gossamer.experiment.preparation.planning import Forecast, Words, explain, forecast, plan_run
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.specs.reading import read_spec
+from gossamer.experiment.specs.spec_file import read_spec
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 

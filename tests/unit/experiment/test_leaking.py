@@ -12,9 +12,9 @@ from tests.reference.leak_specs import tiny
 
 import gossamer as gs
 from gossamer.errors import SpecError
-from gossamer.experiment.audits.leaking import LeakAudit, audit_leak
+from gossamer.experiment.audits.leak_audit import LeakAudit, audit_leak
 from gossamer.experiment.preparation.prepare import FromMemory, Prepared, prepare
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.sides.machine import Side
 
 NODES = 3

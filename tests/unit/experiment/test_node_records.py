@@ -12,7 +12,7 @@ import pytest
 from gossamer.experiment.results import records
 from gossamer.experiment.results.records import Result
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 COMMON = {
     "privacy": "none",

@@ -17,7 +17,7 @@ from gossamer.experiment.preparation import secrets
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.preparation.secrets import FILE, KeptSecret, NoiseSecret, mark, secret_seed
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.randomness import Stream, derive
 from gossamer.version import __version__
 

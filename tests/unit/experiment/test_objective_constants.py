@@ -15,9 +15,9 @@ from gossamer.data.settings import DatasetSettings
 from gossamer.errors import DataError
 from gossamer.experiment.preparation import objective
 from gossamer.experiment.preparation.objective import estimate_problem, public_sample, synthetic_sample
-from gossamer.objectives.asked import Evaluation, Gradients
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
+from gossamer.objectives.questions import Evaluation, Gradients
 
 DIGITS = DatasetSettings(name="digits")
 

@@ -17,8 +17,8 @@ from gossamer.data.partition import KIND as PARTITIONS
 from gossamer.deployment.founding.federation_spec import own_code
 from gossamer.errors import SpecError
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.specs.reading import parse_spec, read_text, write_spec
 from gossamer.experiment.specs.spec import of_others
+from gossamer.experiment.specs.spec_file import parse_spec, read_text, write_spec
 from gossamer.topology.builders import KIND as TOPOLOGIES
 from gossamer.topology.builders import build_graph
 

@@ -13,8 +13,8 @@ import pytest
 from gossamer.data.declaration import Declaration
 from gossamer.data.table import table_of
 from gossamer.errors import CallerError, RunWarning
-from gossamer.experiment.audits.attacking import invert
-from gossamer.experiment.audits.auditing import audit_membership, audit_run
+from gossamer.experiment.audits.canary_audit import audit_membership, audit_run
+from gossamer.experiment.audits.inversion_audit import invert
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Sources, prepare
 from gossamer.experiment.preparation.private_scale import WIDTH, beforehand, scaled

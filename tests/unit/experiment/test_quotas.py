@@ -9,7 +9,7 @@ import pytest
 
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 
 
 @pytest.mark.parametrize("epochs", [0.1, 10.0])

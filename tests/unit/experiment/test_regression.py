@@ -13,8 +13,8 @@ import gossamer as gs
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.results.observing import fit_figures, fit_in_words, fit_warnings
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.results.observer import fit_figures, fit_in_words, fit_warnings
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.models import build_model
 

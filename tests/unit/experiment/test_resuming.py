@@ -19,12 +19,12 @@ import gossamer as gs
 from gossamer.cli.commands import interval
 from gossamer.cli.main import main
 from gossamer.errors import DataError, RunWarning, SpecError
-from gossamer.experiment.preparation.driving import Patience
 from gossamer.experiment.preparation.secrets import KeptSecret
+from gossamer.experiment.preparation.simulation import Patience
 from gossamer.experiment.results.results_folder import CHECKPOINT, ResultsFolder
 from gossamer.experiment.runs import checkpoints, running
 from gossamer.experiment.runs.checkpoints import Checkpoints
-from gossamer.experiment.runs.tracking import NullProgress
+from gossamer.experiment.runs.trackers import NullProgress
 from gossamer.protocol.snapshots import encode_snapshot
 
 SECRET = gs.NoiseSecret(bytes(range(16)))

@@ -11,9 +11,9 @@ import pytest
 import gossamer as gs
 from gossamer.cli.main import main
 from gossamer.errors import CallerError
-from gossamer.experiment.audits.auditing import audit_membership, audit_run
+from gossamer.experiment.audits.canary_audit import audit_membership, audit_run
 from gossamer.experiment.results.results_folder import CHECKPOINT, unpack
-from gossamer.experiment.runs.tracking import NullProgress
+from gossamer.experiment.runs.trackers import NullProgress
 from gossamer.files import UnderWay
 from gossamer.studies.runs import each_seed
 from gossamer.studies.sweep import sweep

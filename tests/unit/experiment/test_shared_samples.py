@@ -13,7 +13,7 @@ import gossamer as gs
 from gossamer.deployment.founding.federation_spec import federation_spec
 from gossamer.errors import SpecError
 from gossamer.experiment.preparation.secrets import samples_seed, secret_seed
-from gossamer.experiment.specs.reading import read_text, write_spec
+from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.sides.client import UpdateRule
 from gossamer.sides.masked_side import MemberRule
 from gossamer.sides.samples import SampleRule

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 import gossamer as gs
 import gossamer.deployment.owner.policy  # its settings are among those that are looked at
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.specs.reading import override, parse_spec, read_spec, read_text, write_spec
+from gossamer.experiment.specs.spec_file import override, parse_spec, read_spec, read_text, write_spec
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.section import TRUTH_VALUE, Section, place
 

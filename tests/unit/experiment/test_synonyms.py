@@ -8,7 +8,7 @@ import pytest
 
 import gossamer as gs
 from gossamer.algorithms.table import OWN
-from gossamer.experiment.specs.reading import SYNONYMS, key_of, meant
+from gossamer.experiment.specs.spec_file import SYNONYMS, key_of, meant
 
 ALGORITHMS: dict[str, Any] = {name: algorithm.Settings for name, algorithm in OWN.items()}
 

@@ -16,8 +16,8 @@ import pytest
 
 import gossamer as gs
 from gossamer.cli import main
-from gossamer.experiment.runs import tracking
-from gossamer.experiment.runs.tracking import Tracking
+from gossamer.experiment.runs import trackers as tracking
+from gossamer.experiment.runs.trackers import Tracking
 from gossamer.extras import install_line
 
 SPEC = {"algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 4}, "privacy": {"noise_multiplier": 2}}

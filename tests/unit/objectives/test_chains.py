@@ -18,13 +18,13 @@ from torch.nn import functional as F
 
 from gossamer.data.examples import Split
 from gossamer.errors import ModelError
-from gossamer.objectives.asked import LocalRound, Minibatches, Training
 from gossamer.objectives.chains import compiled
 from gossamer.objectives.local_training import clipped_descent, momentum_descent
 from gossamer.objectives.networks.chains import Unknown, chain_of
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import flat_parameters
 from gossamer.objectives.objective import Objective
+from gossamer.objectives.questions import LocalRound, Minibatches, Training
 
 MODULES = {
     "pooled": (

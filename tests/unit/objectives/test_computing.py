@@ -12,10 +12,10 @@ pytest.importorskip("torch", reason="needs the extra torch")
 from torch import nn
 
 from gossamer.data.examples import Split
-from gossamer.objectives.asked import Computing
 from gossamer.objectives.chains import compiled
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.networks.module import TorchModule
+from gossamer.objectives.questions import Computing
 
 DATA = Split(np.ones((2, 3), np.float32), np.array([0, 1]))
 

@@ -18,8 +18,8 @@ import scipy.sparse as sp
 from tests.sampling import examples
 
 from gossamer.data.examples import Split
-from gossamer.objectives.asked import LocalRound, Minibatches, Training
 from gossamer.objectives.linear.model import LinearModel
+from gossamer.objectives.questions import LocalRound, Minibatches, Training
 from gossamer.vectors import ALL
 
 WIDTH, FEATURES, EXAMPLES = 4, 4, 24

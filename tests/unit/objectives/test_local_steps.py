@@ -19,12 +19,12 @@ from torch import nn
 
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.asked import LocalRound
 from gossamer.objectives.linear import steps as glm_steps
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.local_steps import step_by_step
 from gossamer.objectives.models import build_model
 from gossamer.objectives.networks.module import TorchModule
+from gossamer.objectives.questions import LocalRound
 from gossamer.vectors import Coordinates
 
 LOSSES = [("logistic", 2), ("softmax", 3), ("squared", None), ("squared_error", None), ("hinge", 2), ("hinge", 3)]
@@ -335,7 +335,7 @@ MANY_FEATURES = """
 import resource
 import numpy as np, scipy.sparse as sp
 from gossamer.data.examples import Split
-from gossamer.objectives.asked import LocalRound
+from gossamer.objectives.questions import LocalRound
 from gossamer.objectives.linear.model import LinearModel
 
 rows, features, stored = 20_000, 20_958, 50

@@ -26,11 +26,11 @@ from torch import nn
 
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.asked import LocalUpdates, Minibatches, Training
 from gossamer.objectives.linear import updates as glm_updates
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.local_training import momentum_descent, step_by_step
 from gossamer.objectives.networks.module import TorchModule
+from gossamer.objectives.questions import LocalUpdates, Minibatches, Training
 
 N = 12
 LENGTHS = [[5, 5, 2, 5, 5, 2], [1, 1, 1], [12, 12], [], [4], [7, 3, 9, 1, 2]]

@@ -12,13 +12,13 @@ torch = pytest.importorskip("torch")
 
 from gossamer.data.examples import Split  # noqa: E402
 from gossamer.errors import ModelError, SpecError  # noqa: E402
-from gossamer.objectives.asked import NoisyObjective, Normals  # noqa: E402
 from gossamer.objectives.device.device import Device, DeviceLimits, chunks, device_of  # noqa: E402
 from gossamer.objectives.device.network import DeviceLinear, DeviceNetwork  # noqa: E402
 from gossamer.objectives.linear.model import LinearModel  # noqa: E402
 from gossamer.objectives.models import MODELS, build_model  # noqa: E402
 from gossamer.objectives.networks.module import TorchModule  # noqa: E402
 from gossamer.objectives.objective import Objective  # noqa: E402
+from gossamer.objectives.questions import NoisyObjective, Normals  # noqa: E402
 
 CPU = Device("cpu", 2**29)
 LENGTHS = (20, 0, 7, 20, 1, 13)

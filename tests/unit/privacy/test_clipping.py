@@ -17,9 +17,9 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.specs.reading import parse_spec
-from gossamer.objectives.asked import Evaluation, Gradients
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.objectives.objective import Objective
+from gossamer.objectives.questions import Evaluation, Gradients
 from gossamer.parameters import Part
 from gossamer.privacy.clipping import Clipping, FixedClip, QuantileClip, StageClip, bound_of
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise

@@ -16,7 +16,7 @@ from gossamer.deployment.owner.policy import read_policy
 from gossamer.errors import SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.specs.reading import parse_spec, read_text, write_spec
+from gossamer.experiment.specs.spec_file import parse_spec, read_text, write_spec
 from gossamer.privacy.accounting.accountants import delta as proved_delta
 from gossamer.privacy.guarantees import KnownPersons, for_persons, planned, refused_delta, remarked, remarks
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation

@@ -15,7 +15,7 @@ from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.specs.reading import parse_spec, write_spec
+from gossamer.experiment.specs.spec_file import parse_spec, write_spec
 from gossamer.runtimes.world import DayAndNight, FaultSettings, Span, Trace
 from gossamer.sides.plan import counts_of
 

@@ -12,8 +12,8 @@ from tests.reference.pools import simulated
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent
-from gossamer.objectives.asked import Clip, Evaluation, Gradients
 from gossamer.objectives.objective import Objective
+from gossamer.objectives.questions import Clip, Evaluation, Gradients
 from gossamer.parameters import Part
 from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise

@@ -20,7 +20,7 @@ from gossamer.deployment.party.data_side import SideFile, deployed_computer
 from gossamer.errors import BudgetSpent
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.masking import MaskedSum, Phase
 from gossamer.privacy.masking.messages import AgentRoster, Announcement, packed, unpacked
 from gossamer.privacy.unit_tasks import REFUSED, MaskingStep

@@ -15,9 +15,9 @@ from tests.reference import pools
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
-from gossamer.objectives.asked import Clip, Evaluation, Gradients
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
+from gossamer.objectives.questions import Clip, Evaluation, Gradients
 from gossamer.parameters import Part
 from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.exact.secret_randomness import SecretRandomness

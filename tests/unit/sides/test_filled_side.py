@@ -13,9 +13,9 @@ from tests.reference import pools
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
-from gossamer.objectives.asked import Clip, Evaluation, Gradients
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
+from gossamer.objectives.questions import Clip, Evaluation, Gradients
 from gossamer.parameters import Part
 from gossamer.privacy.mechanisms import Gaussian, Laplace, Mechanism
 from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, provided_for

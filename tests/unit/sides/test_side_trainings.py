@@ -28,7 +28,7 @@ from tests.reference.side_kinds import (
 )
 
 from gossamer.errors import SpecError
-from gossamer.objectives.asked import Training
+from gossamer.objectives.questions import Training
 from gossamer.privacy.mechanisms import Gaussian, NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

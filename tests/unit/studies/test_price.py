@@ -13,7 +13,7 @@ from tests.unit.studies.test_scores import summary
 
 import gossamer as gs
 from gossamer.cli.main import main
-from gossamer.experiment.specs.reading import parse_spec, read_spec
+from gossamer.experiment.specs.spec_file import parse_spec, read_spec
 from gossamer.privacy.guarantees import PLANNED
 from gossamer.report.figure import Shown
 from gossamer.studies.price import (

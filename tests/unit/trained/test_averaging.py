@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 import gossamer as gs
 from gossamer.cli import main
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.trained.averaging import Saved, average
 from gossamer.trained.card import read_model, saved
 

@@ -23,7 +23,7 @@ from tests.reference import wards
 
 import gossamer as gs
 from gossamer.errors import CallerError, RunWarning
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.extras import install_line
 from gossamer.trained import exporting
 

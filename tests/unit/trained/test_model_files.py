@@ -17,7 +17,7 @@ from tests.reference import wards
 import gossamer as gs
 from gossamer.data.datasets import load_dataset
 from gossamer.errors import CallerError
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.trained.card import FORMAT
 from gossamer.trained.model import predictions
 

@@ -26,9 +26,9 @@ from gossamer.errors import CallerError, DataError, counted
 from gossamer.experiment.specs.folder_names import default_folder
 
 if TYPE_CHECKING:
-    from gossamer.experiment.audits.attacking import Inversion
-    from gossamer.experiment.audits.auditing import MembershipAudit
-    from gossamer.experiment.audits.leaking import LeakAudit
+    from gossamer.experiment.audits.canary_audit import MembershipAudit
+    from gossamer.experiment.audits.inversion_audit import Inversion
+    from gossamer.experiment.audits.leak_audit import LeakAudit
 
 
 def attack_options(command: CommandParser) -> None:
@@ -82,7 +82,7 @@ def inversion_options(command: argparse.ArgumentParser) -> None:
 
 def inversion_command(options: argparse.Namespace) -> int:
     """Recover examples, draw them, and say how like the originals they are."""
-    from gossamer.experiment.audits.attacking import invert
+    from gossamer.experiment.audits.inversion_audit import invert
     from gossamer.experiment.preparation.prepare import prepare
     from gossamer.experiment.results.results_folder import to_json
     from gossamer.files import write_own
@@ -141,7 +141,7 @@ def membership_options(command: argparse.ArgumentParser) -> None:
 
 def membership_command(options: argparse.Namespace) -> int:
     """Say how well losses tell members from others, and write it beside the guarantee."""
-    from gossamer.experiment.audits.auditing import audit_membership
+    from gossamer.experiment.audits.canary_audit import audit_membership
 
     found = audit_membership(options.results)
     figure = _draw_losses(found, made_folder(options.out or options.results) / "membership.png")
@@ -214,7 +214,7 @@ def canaries_options(command: argparse.ArgumentParser) -> None:
 
 def audit_command(options: argparse.Namespace) -> int:
     """Run with canaries, and say what is measured and what is proved."""
-    from gossamer.experiment.audits.auditing import audit_run
+    from gossamer.experiment.audits.canary_audit import audit_run
 
     experiment = read_experiment(options)
     shown = progress()
@@ -273,7 +273,7 @@ def leak_options(command: argparse.ArgumentParser) -> None:
 
 def leak_command(options: argparse.Namespace) -> int:
     """Run the pairs, and say what differs."""
-    from gossamer.experiment.audits.leaking import audit_leak
+    from gossamer.experiment.audits.leak_audit import audit_leak
     from gossamer.experiment.preparation.prepare import prepare
 
     experiment = read_experiment(options)

@@ -21,7 +21,7 @@ from gossamer.deployment.founding.layout import has_tls
 from gossamer.deployment.party.agreement import Agreed, RunTerms, check_newer
 from gossamer.deployment.party.data_side import deployed_epsilon, deployed_guarantees
 from gossamer.errors import CallerError, counted
-from gossamer.experiment.specs.reading import read_text
+from gossamer.experiment.specs.spec_file import read_text
 from gossamer.extras import installed_wheel
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import Invitation, Member, read_signed

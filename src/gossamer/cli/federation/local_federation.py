@@ -40,11 +40,11 @@ from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError, GossamerError, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
-from gossamer.experiment.results.observing import fit_warnings
+from gossamer.experiment.results.observer import fit_warnings
 from gossamer.experiment.results.results_folder import to_json
-from gossamer.experiment.results.summarising import all_finite, card_of, initial_loss, troubles, worse
-from gossamer.experiment.specs.reading import write_spec
+from gossamer.experiment.results.summary import all_finite, card_of, initial_loss, troubles, worse
 from gossamer.experiment.specs.spec import Experiment
+from gossamer.experiment.specs.spec_file import write_spec
 from gossamer.files import for_owner, write_own
 from gossamer.interrupts import orderly
 from gossamer.keys.invitations import AGENT, Invitation, read_signed

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gossamer.cli.printing import warn, wrapped
-from gossamer.cli.runs.declaring import (
+from gossamer.cli.runs.column_flags import (
     Declaring,
     ask_column,
     ask_columns,
@@ -34,17 +34,17 @@ from gossamer.cli.runs.declaring import (
     undeclared,
 )
 from gossamer.data.catalogue import KNOWN
-from gossamer.data.looking import Looked, LookedAt, look
-from gossamer.data.meaning import MarkWarning, names_somebody
+from gossamer.data.column_hints import MarkWarning, names_somebody
 from gossamer.data.settings import GENERATED
 from gossamer.data.table import WrongCell
 from gossamer.data.table_files import WrongHeader
+from gossamer.data.table_survey import Looked, LookedAt, look
 from gossamer.errors import CallerError, counted, did_you_mean
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.specs.drafting import Draft, draft, with_settings
-from gossamer.experiment.specs.reading import read_text
 from gossamer.experiment.specs.spec import resolved
+from gossamer.experiment.specs.spec_draft import Draft, draft, with_settings
+from gossamer.experiment.specs.spec_file import read_text
 from gossamer.files import replaced
 from gossamer.section import place
 from gossamer.section import said as problem_said

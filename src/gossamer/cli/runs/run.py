@@ -171,9 +171,9 @@ def _add_engine(command: argparse.ArgumentParser) -> None:
 
 def run_command(options: argparse.Namespace) -> int:
     """Run the experiment and say what came of it."""
-    from gossamer.experiment.preparation.driving import made
-    from gossamer.experiment.results.observing import fit_warnings, remark
-    from gossamer.experiment.results.summarising import troubles
+    from gossamer.experiment.preparation.simulation import made
+    from gossamer.experiment.results.observer import fit_warnings, remark
+    from gossamer.experiment.results.summary import troubles
 
     made_by = _resume if options.resume is not None else _repeat if options.repeat is not None else _run
     out, start = made_by(options)
@@ -236,7 +236,7 @@ def _engine(options: argparse.Namespace) -> RayShards | None:
 
 
 def _repeat(options: argparse.Namespace) -> Start:
-    from gossamer.experiment.runs.repeating import repeat_run
+    from gossamer.experiment.runs.repeats import repeat_run
 
     more = {"--checkpoint": options.checkpoint, "--shards": options.shards, "--address": options.address}
     _check_alone("--repeat", options, {name: value is not None for name, value in more.items()})
@@ -246,7 +246,7 @@ def _repeat(options: argparse.Namespace) -> Start:
 
 
 def _resume(options: argparse.Namespace) -> Start:
-    from gossamer.experiment.runs.repeating import resume_run
+    from gossamer.experiment.runs.repeats import resume_run
 
     more = {"--repeat": options.repeat, "--out": options.out, "--overwrite": options.overwrite}
     _check_alone("--resume", options, {name: bool(value) for name, value in more.items()})
@@ -283,7 +283,7 @@ def _goes_on(out: Path) -> str:
 
 
 def _report(result: Result, words: Words, repeated: Path | None) -> str:
-    from gossamer.experiment.results.observing import fit_in_words
+    from gossamer.experiment.results.observer import fit_in_words
 
     summary = result.summary
     nodes = summary["privacy"]["nodes"]

@@ -18,7 +18,6 @@ from gossamer.data.settings import PrivateScale
 from gossamer.deployment.founding import layout as papers
 from gossamer.errors import CallerError, SpecError, counted, did_you_mean
 from gossamer.experiment.preparation.objective import pretrained_file
-from gossamer.experiment.specs.reading import read_text, write_spec
 from gossamer.experiment.specs.spec import (
     Experiment,
     PretrainedSettings,
@@ -26,6 +25,7 @@ from gossamer.experiment.specs.spec import (
     of_others,
     resolved,
 )
+from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.files import make_own_folder, replaced
 from gossamer.keys.errors import IdentityError
 from gossamer.keys.identity import Identity, PublicKey

@@ -31,8 +31,8 @@ from gossamer.deployment.founding.federation_spec import (
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.preparation.objective import pretrained_file
 from gossamer.experiment.preparation.prepare import servers
-from gossamer.experiment.specs.reading import read_text
 from gossamer.experiment.specs.spec import Experiment
+from gossamer.experiment.specs.spec_file import read_text
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import Invitation, content_of, invite, parse_signed, read_signed
 from gossamer.keys.private_files import read_private

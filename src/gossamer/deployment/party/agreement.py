@@ -23,8 +23,8 @@ from gossamer.errors import CallerError, SpecError, counted
 from gossamer.experiment.preparation.objective import estimates_on, needs_estimates
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, assemble, nodes_of, servers
-from gossamer.experiment.specs.reading import read_text
 from gossamer.experiment.specs.spec import Experiment
+from gossamer.experiment.specs.spec_file import read_text
 from gossamer.keys.errors import InvitationError
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import AGENT, Invitation, Member, content_of, parse_invitation

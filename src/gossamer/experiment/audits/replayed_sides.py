@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from gossamer.attacks.leak import NoiseScale, repeated, rounding, silent, to_units
 from gossamer.experiment.results.records import Result
-from gossamer.experiment.runs.tracking import NullProgress, Watched
+from gossamer.experiment.runs.trackers import NullProgress, Watched
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.protocol.effects import Record
 from gossamer.protocol.encoding import encode

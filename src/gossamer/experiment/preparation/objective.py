@@ -28,7 +28,7 @@ from gossamer.errors import DataError, ModelError, SpecError, counted, did_you_m
 from gossamer.experiment.specs.spec import Experiment, PretrainedSettings
 from gossamer.objectives.linear.kernels import LOSSES
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.loss_settings import said_of
+from gossamer.objectives.network_losses import said_of
 from gossamer.objectives.objective import Objective
 from gossamer.parameters import Part, pack
 from gossamer.randomness import stream

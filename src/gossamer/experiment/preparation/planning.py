@@ -21,7 +21,10 @@ from gossamer.algorithms.plan import Plan, differing
 from gossamer.algorithms.problem import Problem, Quotas, StopSettings
 from gossamer.algorithms.table import registered_as
 from gossamer.errors import RunWarning, SpecError, counted
-from gossamer.experiment.preparation.driving import (
+from gossamer.experiment.preparation.objective import estimates_on
+from gossamer.experiment.preparation.prepare import Prepared, public_seed
+from gossamer.experiment.preparation.private_scale import beforehand
+from gossamer.experiment.preparation.simulation import (
     INCOMPLETE,
     STALLED,
     NullObserver,
@@ -31,9 +34,6 @@ from gossamer.experiment.preparation.driving import (
     few_collections,
     in_words,
 )
-from gossamer.experiment.preparation.objective import estimates_on
-from gossamer.experiment.preparation.prepare import Prepared, public_seed
-from gossamer.experiment.preparation.private_scale import beforehand
 from gossamer.experiment.specs.spec import Experiment, of_others
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy import guarantees

@@ -19,9 +19,9 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.errors import counted
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.preparation.secrets import NoiseSecret
-from gossamer.experiment.results.observing import Fit, Row
+from gossamer.experiment.results.observer import Fit, Row
 from gossamer.experiment.results.results_folder import ResultsFolder
-from gossamer.experiment.results.summarising import PrivacyReport, card_of, outcome
+from gossamer.experiment.results.summary import PrivacyReport, card_of, outcome
 from gossamer.notebooks import Rows, card
 from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
 from gossamer.privacy.guarantees import Guarantee

@@ -27,9 +27,9 @@ from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError, with
 
 from gossamer.bounded import open_file, read_file
 from gossamer.errors import DataError, GossamerError, MalformedMessage, RunWarning, SpecError
-from gossamer.experiment.preparation.driving import Keeper, Patience
 from gossamer.experiment.preparation.secrets import FILE as SECRET
 from gossamer.experiment.preparation.secrets import KeptSecret, check_mark
+from gossamer.experiment.preparation.simulation import Keeper, Patience
 from gossamer.experiment.results.results_folder import CHECKPOINT
 from gossamer.files import replaced
 from gossamer.numbers import real_number

@@ -16,7 +16,19 @@ from threadpoolctl import threadpool_limits
 from gossamer.algorithms.plan import Plan
 from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
-from gossamer.experiment.preparation.driving import (
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import FromMemory, Prepared, Sources, nodes_of, prepare, sides_of
+from gossamer.experiment.preparation.private_scale import Scaled, found_before, scaled
+from gossamer.experiment.preparation.secrets import (
+    KeptSecret,
+    NoiseSecret,
+    chosen_secret,
+    mark,
+    samples_seed,
+    secret_seed,
+    test_mark,
+)
+from gossamer.experiment.preparation.simulation import (
     INCOMPLETE,
     NO_KEEPER,
     STALLED,
@@ -31,23 +43,11 @@ from gossamer.experiment.preparation.driving import (
     reason_against,
     sharded,
 )
-from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import FromMemory, Prepared, Sources, nodes_of, prepare, sides_of
-from gossamer.experiment.preparation.private_scale import Scaled, found_before, scaled
-from gossamer.experiment.preparation.secrets import (
-    KeptSecret,
-    NoiseSecret,
-    chosen_secret,
-    mark,
-    samples_seed,
-    secret_seed,
-    test_mark,
-)
-from gossamer.experiment.results.observing import Evaluator, Fit, Measure, Row
+from gossamer.experiment.results.observer import Evaluator, Fit, Measure, Row
 from gossamer.experiment.results.records import FILE as NODES
 from gossamer.experiment.results.records import NodeRecords, PrivateRecords, ReceiptRecords, Result, RunRecords
 from gossamer.experiment.results.results_folder import ResultsFolder, results_folder
-from gossamer.experiment.results.summarising import divergence, personalised
+from gossamer.experiment.results.summary import divergence, personalised
 from gossamer.experiment.runs.checkpoints import (
     EVERY,
     Checkpoint,
@@ -58,7 +58,7 @@ from gossamer.experiment.runs.checkpoints import (
     restore,
     spec_digest,
 )
-from gossamer.experiment.runs.tracking import (
+from gossamer.experiment.runs.trackers import (
     NullProgress,
     RunProgress,
     TraceFile,
@@ -68,8 +68,8 @@ from gossamer.experiment.runs.tracking import (
     tracked,
     trackers_of,
 )
-from gossamer.experiment.specs.reading import spec_of, write_spec
 from gossamer.experiment.specs.spec import Experiment, placeless
+from gossamer.experiment.specs.spec_file import spec_of, write_spec
 from gossamer.protocol.node import Node
 from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.shards import Engine, Shards

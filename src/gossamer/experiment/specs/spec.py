@@ -25,8 +25,8 @@ from gossamer.data.partition import KIND as PARTITIONS
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
 from gossamer.notebooks import card, verbatim
-from gossamer.objectives.loss_settings import KIND as LOSSES
-from gossamer.objectives.loss_settings import LossSettings
+from gossamer.objectives.network_losses import KIND as LOSSES
+from gossamer.objectives.network_losses import LossSettings
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.guarantees import refused_delta
 from gossamer.privacy.unit_tasks import TrainingQuery

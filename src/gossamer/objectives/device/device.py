@@ -35,9 +35,9 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import ModelError, SpecError
 from gossamer.normals import BLOCK
-from gossamer.objectives.asked import Clip, Gradients, Normals, clips_of
 from gossamer.objectives.networks.gradients import GradientSums, check_indices, one_torch_thread
 from gossamer.objectives.objective import KnownSplits, Objective
+from gossamer.objectives.questions import Clip, Gradients, Normals, clips_of
 
 # The normal numbers of `gossamer.normals`, made by torch, on whatever device.
 #

@@ -25,7 +25,6 @@ from torch.nn import functional as F
 from gossamer.arrays import FloatArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError
-from gossamer.objectives.asked import Computing, Evaluation
 from gossamer.objectives.device.device import Device, DeviceLimits, PaddedExamples, SumsThere
 from gossamer.objectives.linear import kernels as glm_kernels
 from gossamer.objectives.linear.model import LinearModel
@@ -47,6 +46,7 @@ from gossamer.objectives.networks.layers import (
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import Network
 from gossamer.objectives.networks.taps import BatchPass, VectorisedPass, is_of_torch, trainable_layers
+from gossamer.objectives.questions import Computing, Evaluation
 
 # Linear models on a device: all nodes of a call by products of matrices, one batch of them a layer.
 #

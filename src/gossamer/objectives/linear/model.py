@@ -18,7 +18,12 @@ import scipy.sparse as sp
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Features, Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives.asked import (
+from gossamer.objectives.linear import kernels, steps, updates
+from gossamer.objectives.linear.kernels import LOSSES, TargetArray
+from gossamer.objectives.local_steps import arrays_of, checked
+from gossamer.objectives.local_training import Descent
+from gossamer.objectives.objective import KnownSplits, Objective
+from gossamer.objectives.questions import (
     Clip,
     Evaluation,
     Gradients,
@@ -27,11 +32,6 @@ from gossamer.objectives.asked import (
     LocalUpdates,
     clips_of,
 )
-from gossamer.objectives.linear import kernels, steps, updates
-from gossamer.objectives.linear.kernels import LOSSES, TargetArray
-from gossamer.objectives.local_steps import arrays_of, checked
-from gossamer.objectives.local_training import Descent
-from gossamer.objectives.objective import KnownSplits, Objective
 from gossamer.parameters import Part
 
 # Examples as the compiled loops take them, checked.

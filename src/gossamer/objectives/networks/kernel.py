@@ -13,11 +13,11 @@ import scipy.sparse as sp
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
-from gossamer.objectives.asked import Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates
 from gossamer.objectives.chains.compiled import CLIPPED, SCORED, SUMMED
 from gossamer.objectives.linear.updates import descent_step, place, round_step, write_update
 from gossamer.objectives.local_training import Descent
 from gossamer.objectives.networks.gradients import Piece, in_order, pieces, without_subnormals
+from gossamer.objectives.questions import Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates
 from gossamer.threads import one_blas_thread
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 import gossamer.objectives.networks.torch_extra  # noqa: F401  (says how to install torch where it is missing)
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.objectives.asked import (
+from gossamer.objectives.questions import (
     Clip,
     Evaluation,
     Gradients,
@@ -28,11 +28,10 @@ from torch import nn
 
 from gossamer.data.examples import Features, Split
 from gossamer.errors import DataError, ModelError, SpecError
-from gossamer.objectives.asked import Computing
 from gossamer.objectives.chains.compiled import MADE
 from gossamer.objectives.local_steps import checked
 from gossamer.objectives.local_training import Descent
-from gossamer.objectives.loss_settings import OwnLoss
+from gossamer.objectives.network_losses import OwnLoss
 from gossamer.objectives.networks import kernel as torch_kernel
 from gossamer.objectives.networks.checks import private_copy, reason
 from gossamer.objectives.networks.gradients import (
@@ -48,6 +47,7 @@ from gossamer.objectives.networks.network import Network, flat_parameters, froze
 from gossamer.objectives.networks.plan import COMPILED, STRATEGIES, NetworkPlan, make_plan
 from gossamer.objectives.networks.stand_ins import check_embedded, embeddings
 from gossamer.objectives.objective import KnownSplits, Objective
+from gossamer.objectives.questions import Computing
 from gossamer.threads import available_cores
 
 

@@ -14,7 +14,7 @@ from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.allreduce.box import AllreduceNode, Settings
 from gossamer.algorithms.allreduce.member import Alive, Join, Probe, Roster, Welcome, begin
 from gossamer.algorithms.context import Context
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query

@@ -12,7 +12,7 @@ from gossamer.errors import SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.protocol.effects import Compute, Finish
 from gossamer.protocol.events import Completed, Resumed, Started
 from gossamer.testing.contracts import AlgorithmContract

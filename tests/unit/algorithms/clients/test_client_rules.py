@@ -14,7 +14,7 @@ from gossamer.cli import main
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.specs.reading import parse_spec, write_spec
+from gossamer.experiment.specs.spec_file import parse_spec, write_spec
 from gossamer.faults.trials import small_runs
 
 NAMES = ("fedavg", "fedbuff", "fedasync")

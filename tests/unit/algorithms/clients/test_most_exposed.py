@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gossamer.algorithms.clients.planning import most_exposed
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
 from gossamer.sides.guarantees import noised_guarantee
 from gossamer.sides.plan import ClientUpdate

@@ -22,7 +22,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.cli import main
 from gossamer.errors import BudgetUnreachable, PeerError, SpecError
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.mechanisms import Gaussian, NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

@@ -15,7 +15,7 @@ from tests.reference.server_traces import ages
 from gossamer.algorithms.clients.client import SERVER
 from gossamer.algorithms.fedasync.box import Settings
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.protocol.trace import read_steps
 
 CLIENTS, QUOTA = 4, 20

@@ -28,7 +28,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import nodes_of, prepare
 from gossamer.experiment.results.records import Result
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.masking import MaskedSum
 from gossamer.privacy.masking import Phase as MaskingStep
 from gossamer.privacy.masking.sums import reply_bytes

@@ -30,7 +30,7 @@ from gossamer.algorithms.fedavg.box import Settings
 from gossamer.cli import main
 from gossamer.errors import SpecError
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import CuratedSum

@@ -22,11 +22,11 @@ from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.fedbuff.box import Settings
 from gossamer.algorithms.plan import Plan
 from gossamer.errors import BudgetUnreachable, PeerError, SpecError
-from gossamer.experiment.audits.auditing import audit_run
+from gossamer.experiment.audits.canary_audit import audit_run
 from gossamer.experiment.preparation.planning import problem_of
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.mechanisms import Gaussian, NoNoise
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Query

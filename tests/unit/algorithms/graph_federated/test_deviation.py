@@ -18,8 +18,8 @@ from gossamer.algorithms.interface import Cast
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.examples import Split
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.results.observing import best_model, deviations
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.results.observer import best_model, deviations
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.objectives.linear.model import LinearModel
 
 SIZES = ((3, 1, 4), (2, 7))

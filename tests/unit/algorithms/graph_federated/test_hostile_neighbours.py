@@ -18,7 +18,7 @@ from gossamer.algorithms.graph_federated.nodes import Assignment, Average, Combi
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, Sources, nodes_of, prepare, sides_of
 from gossamer.experiment.preparation.secrets import secret_seed
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.protocol.effects import Effect, Send
 from gossamer.protocol.node import Node
 from gossamer.runtimes.simulator import Simulator

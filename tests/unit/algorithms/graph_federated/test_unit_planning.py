@@ -24,7 +24,7 @@ from gossamer.errors import CallerError
 from gossamer.experiment.preparation.planning import plan_run, problem_of
 from gossamer.experiment.preparation.prepare import Prepared, Sources, prepare, sides_of
 from gossamer.experiment.preparation.secrets import _deciding, secret_seed
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.guarantees import SIMULATED_NOISE
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, Temporal

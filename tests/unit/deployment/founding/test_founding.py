@@ -22,7 +22,7 @@ from gossamer.deployment.founding.founding import VALID, draft, found
 from gossamer.deployment.founding.layout import is_loopback
 from gossamer.deployment.party.agreement import RunTerms
 from gossamer.errors import CallerError
-from gossamer.experiment.specs.reading import read_spec, read_text, write_spec
+from gossamer.experiment.specs.spec_file import read_spec, read_text, write_spec
 from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import parse_invitation, parse_signed

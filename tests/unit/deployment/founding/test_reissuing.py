@@ -22,7 +22,7 @@ from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.founding import draft_again, found
 from gossamer.deployment.party.agreement import RunTerms
 from gossamer.errors import CallerError, SpecError
-from gossamer.experiment.specs.reading import read_text
+from gossamer.experiment.specs.spec_file import read_text
 from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import Invitation, read_signed

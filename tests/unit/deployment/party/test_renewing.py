@@ -19,7 +19,7 @@ from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.stored import RECORD, InvitationWatch, fitting, open_host
 from gossamer.errors import CallerError
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.specs.reading import parse_spec, write_spec
+from gossamer.experiment.specs.spec_file import parse_spec, write_spec
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import Invitation, invite, parse_signed
 from gossamer.protocol.effects import Request

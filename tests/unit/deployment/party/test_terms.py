@@ -19,7 +19,7 @@ from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
-from gossamer.experiment.specs.reading import parse_spec, write_spec
+from gossamer.experiment.specs.spec_file import parse_spec, write_spec
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import Invitation
 from gossamer.protocol.encoding import encode

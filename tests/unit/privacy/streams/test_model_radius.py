@@ -15,7 +15,7 @@ from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Sources, nodes_of, prepare, sides_of
 from gossamer.experiment.preparation.secrets import secret_seed
-from gossamer.experiment.specs.reading import parse_spec
+from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, Temporal
 from gossamer.privacy.streams.graph_bounds import TAIL_BITS, RandomNoise, model_lengths
 from gossamer.protocol.effects import Send

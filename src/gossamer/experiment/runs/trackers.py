@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 from gossamer.algorithms.plan import Plan
 from gossamer.errors import CallerError, DataError, RunWarning, SpecError, shortened
 from gossamer.experiment.preparation.prepare import Prepared
-from gossamer.experiment.results.observing import Row
+from gossamer.experiment.results.observer import Row
 from gossamer.extras import install_line
 from gossamer.files import for_owner, make_own_folder, named
 from gossamer.protocol.trace import TraceStep, check_is_trace, write_step

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from gossamer.cli.printing import say, wrapped
+from gossamer.data.column_hints import is_unnamed, names_somebody
 from gossamer.data.columns import Column
-from gossamer.data.looking import Looked, LookedAt
-from gossamer.data.meaning import is_unnamed, names_somebody
 from gossamer.data.table import MISSING
+from gossamer.data.table_survey import Looked, LookedAt
 from gossamer.errors import CallerError, counted, did_you_mean
 from gossamer.section import said
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from gossamer.experiment.specs.reading import override
+from gossamer.experiment.specs.spec_file import override
 
 _TESTED = 0.2
 """Share of the rows that is held out for testing, as specs have it by default."""

@@ -25,7 +25,7 @@ from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import FromMemory, Prepared, nodes_of, prepare
 from gossamer.experiment.preparation.secrets import FILE, KeptSecret, check_mark, mark, secret_seed, test_mark
-from gossamer.experiment.results.observing import Measure
+from gossamer.experiment.results.observer import Measure
 from gossamer.experiment.results.records import Result
 from gossamer.experiment.results.results_folder import (
     CHECKPOINT,
@@ -36,9 +36,9 @@ from gossamer.experiment.results.results_folder import (
 )
 from gossamer.experiment.runs.checkpoints import EVERY, check_interval, read_checkpoint
 from gossamer.experiment.runs.running import Run
-from gossamer.experiment.runs.tracking import NullProgress, RunProgress, tracing
-from gossamer.experiment.specs.reading import read_spec
+from gossamer.experiment.runs.trackers import NullProgress, RunProgress, tracing
 from gossamer.experiment.specs.spec import Experiment
+from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.privacy import guarantee_card
 from gossamer.protocol.trace import ReplayDifference, read_steps, replay
 from gossamer.runtimes.ray_shards import RayShards

@@ -38,9 +38,9 @@ from gossamer.experiment.preparation.secrets import KeptSecret, NoiseSecret
 from gossamer.experiment.results.records import Result
 from gossamer.experiment.results.results_folder import ResultsFolder, read_summary, results_folder
 from gossamer.experiment.runs.running import Run
-from gossamer.experiment.runs.tracking import NullProgress, RunProgress
-from gossamer.experiment.specs.reading import read_spec
+from gossamer.experiment.runs.trackers import NullProgress, RunProgress
 from gossamer.experiment.specs.spec import Experiment
+from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.files import held
 from gossamer.objectives.local_steps import clipped_on
 from gossamer.parameters import pack
