@@ -128,7 +128,7 @@ class UnitSides:
         return side.admit(task)
 
     def amended(self, ticket: Any, task: Any) -> Any:
-        raise SpecError(f"agents of a unit run no rounds, found {type(task).__name__}")
+        raise SpecError(f"this data side runs no rounds, found {type(task).__name__}")
 
     def compute(self, tickets: Sequence[Any]) -> list[SideAnswer]:
         updates = [ticket for ticket in tickets if isinstance(ticket, AdmittedUpdate)]

@@ -104,7 +104,7 @@ class LearningNode(EndingNode):
         return Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
 
     def move(self, done: Completed) -> Model | None:
-        """What the model is to move by, -eta g~ or the optimizer's; None for what is no answer to the newest task."""
+        """Step of the model, -eta g~ or the optimizer's; None for what is no answer to the newest task."""
         s = self.state
         if done.id != s.task or s.finished:
             return None

@@ -1,4 +1,4 @@
-"""What commands that run long show beside their lines: a display, a page (``--live``), a log (``--log-file``).
+"""Things that commands that run long show beside their lines: a display, a page (``--live``), a log (``--log-file``).
 
 Logs are for machines that gather those of many programs.
 

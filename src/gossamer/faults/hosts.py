@@ -315,7 +315,7 @@ class LinkedHosts:
 
     @contextmanager
     def _may_die(self, name: str) -> Iterator[None]:
-        """What a process does inside, which may be the last that it does."""
+        """Do inside what a process does, which may be its last deed."""
         try:
             yield
         except Killed as killed:

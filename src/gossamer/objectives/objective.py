@@ -36,7 +36,7 @@ Known = TypeVar("Known")
 
 
 class KnownSplits(WeakKeyDictionary[Split, Known]):
-    """What an objective keeps of the splits that it has seen; copies and pickles of it start empty."""
+    """Memory of the splits that an objective has seen; copies and pickles of it start empty."""
 
     def __reduce__(self) -> tuple[type[KnownSplits[Known]], tuple[()]]:
         return KnownSplits, ()

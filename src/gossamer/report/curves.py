@@ -207,7 +207,7 @@ def chart(metrics: Columns, names: Sequence[str] = (), across: str = "virtual_se
 
 
 def _unit(name: str) -> str:
-    """What a figure is measured in."""
+    """Unit that a figure is measured in."""
     return next((unit for unit in ("accuracy", "loss") if name.endswith(f"_{unit}")), name.replace("_", " "))
 
 

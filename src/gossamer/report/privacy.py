@@ -83,7 +83,7 @@ def privacy(records: Sequence[RunRecord], public: bool) -> PageSection | None:
 
 
 def _promise(found: ProvedOfRuns, name: str, several: bool, public: bool) -> dict[str, Any]:
-    """What the page says of a guarantee: whose it is where there is a choice, and all that is shown of it."""
+    """Text of the page about a guarantee: whose it is where there is a choice, and all that is shown of it."""
     first, said = found.first, []
     if (other := first.would_be) is not None:
         said = [f"With a noise secret it would be otherwise. {sentence(other)} {_guess(other)}"]

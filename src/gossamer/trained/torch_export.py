@@ -46,7 +46,7 @@ def _of_column(column: Column, scaled: bool) -> list[tuple[float, float, float, 
 
 
 def _steps(data: Declaration) -> Floats:
-    """What is done to each input: filling, least, most, shift and unit, [5, inputs], or [5, 1] where all are alike."""
+    """Changes to each input: filling, least, most, shift and unit, [5, inputs], or [5, 1] where all are alike."""
     if data.columns is None:
         each = [_AS_IT_IS]
     else:

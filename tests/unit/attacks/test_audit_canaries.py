@@ -148,7 +148,7 @@ def test_a_blank_slot_takes_no_turn_in_a_round() -> None:
     query = Query(Poisson(0.8), NoNoise(1.0), 1.0)
     task = Round(1, (Swap(0, Public(np.zeros(objective.size))),), query, 40, 40, StepSizes(0.1), "batch")
     plain, blanked = (
-        sides.sides["node"].draw(sides.admit("node", task)).turns
+        sides.sides["node"].draw(sides.admit("node", task)).drawn
         for sides in (pool(objective, shard), pool(objective, shard, blank))
     )
     held = ~np.isin(plain.rows, blank)

@@ -178,10 +178,10 @@ def test_a_round_has_its_own_coins() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ((0, 1, 0.5, 1.0), "1 step and 1 example or more"),
-        ((1, 0, 0.5, 1.0), "1 step and 1 example or more"),
-        ((1, 1, 0.0, 1.0), "a finite number above 0"),
-        ((1, 1, np.inf, 1.0), "a finite number above 0"),
+        ((0, 1, 0.5, 1.0), "steps must be a whole number > 0"),
+        ((1, 0, 0.5, 1.0), "batch must be a whole number > 0"),
+        ((1, 1, 0.0, 1.0), "rate must be a finite number > 0"),
+        ((1, 1, np.inf, 1.0), "rate must be a finite number > 0"),
         ((1, 1, 0.5, 0.0), "clip must be a positive number"),
         ((1, 1, 0.5, np.nan), "clip must be a positive number"),
     ],

@@ -77,7 +77,7 @@ def no_guarantees(where: GradientAt, reason: str, masks: Masks = "none") -> dict
 
 
 def _by_observer(where: GradientAt, others: Guarantee, agents: Guarantee, masks: Masks) -> dict[str, Guarantee]:
-    """What holds against other units, and against own agents if these get what was released."""
+    """Guarantees against other units, and against own agents if these get what was released."""
     return {
         "other_units": others,
         "own_agents": agents if where is GradientAt.RELEASED else _none(where, _AGENTS, _HIDDEN_STATE),

@@ -386,7 +386,7 @@ class Settings(Composite):
 
     @property
     def terms(self) -> Terms:
-        """What a round's update is decides about releases."""
+        """Effects of what a round's update is on releases."""
         whole = self.round_update == "clipped_sum"
         return Terms(
             proved=self.round_update is None or UPDATES[self.round_update],

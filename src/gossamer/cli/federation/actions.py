@@ -1,4 +1,4 @@
-"""What ``gossamer federation`` does: keys, invitations and a broker's papers are made, and what they say is said."""
+"""Actions of ``gossamer federation``: keys, invitations and a broker's papers are made, and what they say is said."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed) -> int
 
 
 def _agreed(invitation: Invitation, start: Path | None, modules: Sequence[str] | None = None) -> Agreed:
-    """What all parties will derive from it: an error now rather than at each of them.
+    """Derive what all parties will: an error now rather than at each of them.
 
     An organiser's own spec may have the code run that it names.
     """
@@ -127,7 +127,7 @@ def _parties(options: argparse.Namespace) -> dict[str, int]:
 
 
 def _signing(options: argparse.Namespace) -> dict[str, Any]:
-    """For how long papers are good, and by whom they are signed."""
+    """Say for how long papers are good, and by whom they are signed."""
     if not 1 <= options.expires <= _MOST_DAYS:
         raise CallerError(f"--expires must be from 1 to {_MOST_DAYS} days, found {options.expires}")
     organiser = None if options.organiser is None else Identity.load(options.organiser)

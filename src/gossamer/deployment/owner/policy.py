@@ -552,7 +552,7 @@ def _of_data(policy: OwnerPolicy, asked: Asked) -> Iterator[Refusal]:
 
 
 def _unproved(planned: Counts | None, relation: NeighboringRelation) -> str | None:
-    """Why nothing is proved of what is planned under a relation, in brackets if that is known; None if it is proved."""
+    """Reason why nothing is proved of a plan under a relation, in brackets if it is known; None if something is."""
     try:
         for kind in planned or ():
             row_of(kind, relation)

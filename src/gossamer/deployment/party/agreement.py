@@ -1,4 +1,4 @@
-"""What an invitation settles, alike at every party, and whether a party may join: its options, identity and policy."""
+"""Terms that an invitation settles for all, and whether a party may join: its options, identity and policy."""
 
 from __future__ import annotations
 

@@ -346,7 +346,7 @@ class OlderStore(CallerError):
 
 @dataclass
 class Wire:
-    """What a node's peers are talked to by, until somebody stops it.
+    """Means by which a node's peers are talked to, until somebody stops it.
 
     Attributes
     ----------

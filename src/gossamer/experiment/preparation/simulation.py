@@ -44,7 +44,7 @@ def rounds_of(nodes: Collection[Node]) -> RoundsMade | None:
 def ending(
     simulator: Observed, workers: Collection[str], parents: Mapping[str, str], status: str
 ) -> tuple[str, dict[str, Any]]:
-    """How a run ended that `drive` says ended by ``status``, and of one short of the end of its plan by how much.
+    """End of a run that `drive` says ended by ``status``, and how far short of the end of its plan it is.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Who is told how a run goes: its progress, a trace, and trackers.
+"""Listeners to a run: its progress, a trace, and trackers.
 
 Trackers that may send figures elsewhere are told only what may be known.
 

@@ -177,7 +177,7 @@ def _fixed_size_divergence(kind: ReleaseKind, relation: NeighboringRelation, ord
 
 
 def _pure_divergence(kind: ReleaseKind, relation: NeighboringRelation, order: float) -> float:
-    """That of randomized response, if the noise needs no delta."""
+    """Pair of randomized response, if the noise needs no delta."""
     return renyi.response(pure_epsilon(kind, relation), order) if has_pure_epsilon(kind) else math.inf
 
 

@@ -1,4 +1,4 @@
-"""What a data holder's budget admits, charged before the noise is drawn: plans of a run, and filters over runs.
+"""Releases that a budget admits, charged before the noise is drawn: plans of a run, and filters over runs.
 
 A ledger only ever counts up. Whether it admits another release is decided by its *policy*:
 

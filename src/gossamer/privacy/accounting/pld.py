@@ -439,7 +439,7 @@ def _root(bound: FourierBound, start: float, order: float, delta: float) -> floa
 
 
 class Precision(NamedTuple):
-    """How close figures of many releases are to what they bound.
+    """Closeness of figures of many releases to what they bound.
 
     Attributes
     ----------

@@ -225,7 +225,7 @@ def laplace_epsilon_of(noise: Noise, bound: UpdateBound, size: int) -> float:
 
 
 def _seen(noise: RandomNoise) -> Iterator[tuple[FloatArray, int]]:
-    """Of each unit C 1 [rounds], and how many copies of C x + z its messages are post-processing of."""
+    """Vectors C 1 [rounds] of each unit, and how many copies of C x + z its messages are post-processing of."""
     return ((np.cumsum(own ** np.arange(noise.rounds)), links) for own, links in noise.links)
 
 
