@@ -202,8 +202,14 @@ class PlanCurve:
             ends = max((gaussian_mu(max(e, _LEAST), d) for e, d in points if 0 < d < 1), default=least)
             if least <= ends * (1 + _LOOSE):
                 break
-            middles = (np.array(curve.losses[:-1]) + curve.losses[1:]) / 2
-            losses |= set(middles[asked > ends * (1 + _LOOSE / 2)].tolist())
+            # A chord that the curve of what it asks for touches elsewhere asks for no more than its ends do.
+            before, after = np.array(curve.losses[:-1]), np.array(curve.losses[1:])
+            with np.errstate(invalid="ignore"):
+                touching = -asked * (asked / 2 + ndtri(alphas))
+            cut = (asked > ends * (1 + _LOOSE / 2)) & ~((touching < before) | (touching > after))
+            if not cut.any():
+                break
+            losses |= set(((before + after) / 2)[cut].tolist())
         return least * (1 + _SAFE)
 
 

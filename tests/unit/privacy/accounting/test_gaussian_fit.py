@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,6 +71,24 @@ def test_it_covers_every_loss_and_hardly_less_mu_does(
         covered = right_side(mu * 0.985, failure, dense)
         # From above, where less mu mostly fails: one loss that is not covered is enough.
         assert any(delta(plan, loss, relation) > there for loss, there in zip(dense[::-1].tolist(), covered[::-1]))
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_a_few_losses_are_enough_where_the_divergence_is_a_few_lines(
+    relation: NeighboringRelation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all losses on one line the few around the point where a normal curve touches it decide."""
+    looked = Counter[float]()
+
+    def counted(self: accountants.LossFigures, loss: float, own: Any = accountants.LossFigures.delta) -> Any:
+        looked[loss] += 1
+        assert len(looked) <= 60, "more losses are looked at each round"
+        return own(self, loss)
+
+    monkeypatch.setattr(accountants.LossFigures, "delta", counted)
+    plan = {ReleaseKind(Laplace(1.0, 3.0), Poisson(1.0), 1): 2}
+    mu, alone = PlanCurve.of(plan, relation).mu(1e-3), full_mu(plan, relation)
+    assert 0.85 * alone < mu < 0.9 * alone
 
 
 @pytest.mark.parametrize("failure", [3e-6, 1e-14])
