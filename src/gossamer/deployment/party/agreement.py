@@ -410,22 +410,23 @@ class Invited:
         return self.identity.secret("state")
 
 
-def accept(options: PartyOptions, text: bytes | None = None) -> Invited:
-    """Read a party's invitation, or one that it accepted before, and see whether its policy lets it pass.
+def accept(options: PartyOptions, before: Path | None = None) -> Invited:
+    """Read a party's invitation, or the copy of one that it accepted before, and see whether its policy lets it pass.
 
     Raises
     ------
     CallerError
         With one line: what cannot be read, is not genuine, does not fit, or is not allowed.
     """
-    text = content_of(options.invitation) if text is None else text  # first, as the key is looked for beside it
+    file = options.invitation if before is None else before
+    text = content_of(file)  # first, as the key is looked for beside it
     identity = Identity.load(options.key)
     policy = None if options.policy is None else read_policy(options.policy)
     try:
         modules = (*options.modules, *(() if policy is None else policy.modules))
         terms = RunTerms.of(_read(text, options, identity, policy), modules, options.start)
     except InvitationError as error:
-        raise InvitationError(f"{options.invitation}: {error}") from None
+        raise InvitationError(f"{file}: {error}") from None
     if options.pretrained is not None and terms.start is None:
         raise CallerError("all parties of this run start from a model that is drawn; leave out --pretrained")
     me = terms.me.name

@@ -15,7 +15,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from gossamer.deployment.founding.layout import AUTHORITY, CERTIFICATE, has_tls, host_and_port
-from gossamer.deployment.party.agreement import LARGEST_FRAME, Invited, PartyOptions, accept
+from gossamer.deployment.party.agreement import LARGEST_FRAME, Invited, PartyOptions, accept, check_newer
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.loop import Clock, NodeLoop, Tasks, Worker
 from gossamer.deployment.party.reach import (
@@ -137,7 +137,9 @@ def run_party(options: PartyOptions, beside: Beside | None = None) -> str:
         invited = fitting(options, invited, folder)
         while (state := _take_part(options, invited, folder)) == _RENEWED:
             try:
-                invited = fitting(options, accept(options), folder)
+                newer = accept(options)
+                check_newer(invited.agreed, newer.agreed)
+                invited = newer
             except CallerError as error:
                 folder.warn(f"does not accept the newer invitation, and goes on by the old one: {error}")
         return state

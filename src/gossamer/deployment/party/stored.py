@@ -127,10 +127,15 @@ def _recorded(folder: StateFolder) -> bytes | None:
 
 def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
     """Have the store hold a snapshot that the node of the newer invitation can begin from."""
-    # Its code is allowed; the spec may not have had other.
-    earlier = Agreed.on(RunTerms.of(before, own_code(agreed.terms.experiment), agreed.terms.start))
+    earlier = _agreed_before(before, agreed)
     check_newer(earlier, agreed)
     earlier.host(store).checkpoint()
+
+
+def _agreed_before(before: Invitation, agreed: Agreed) -> Agreed:
+    """What was agreed by an invitation that was accepted then, and may have expired since."""
+    # Its code is allowed; the spec may not have had other.
+    return Agreed.on(RunTerms.of(before, own_code(agreed.terms.experiment), agreed.terms.start))
 
 
 def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Invited:
@@ -139,7 +144,7 @@ def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Inv
     Raises
     ------
     InvitationError
-        If the store is of another run, or was written by a newer invitation.
+        If the newer one does not fit, and the one before has expired.
     """
     text = _recorded(folder)
     if text is None or text == invited.text:
@@ -147,12 +152,11 @@ def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Inv
     before, new = parse_signed(text), invited.agreed.terms.invitation
     if (before.run, before.organiser) != (new.run, new.organiser) or new.issued < before.issued:
         return invited  # for `open_host` to refuse
-    earlier = accept(options, text)
     try:
-        check_newer(earlier.agreed, invited.agreed)
+        check_newer(_agreed_before(before, invited.agreed), invited.agreed)
     except InvitationError as error:
         folder.warn(f"does not accept the newer invitation, and goes on by the old one: {error}")
-        return earlier
+        return accept(options, folder.path / RECORD)
     return invited
 
 

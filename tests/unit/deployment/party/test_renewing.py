@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from gossamer.deployment.founding.founding import Founded, draft
+from gossamer.deployment.party import party as party_module
 from gossamer.deployment.party.agreement import Agreed, Invited, PartyOptions, RunTerms, check_newer
 from gossamer.deployment.party.data import shard_settings
 from gossamer.deployment.party.state_folder import StateFolder
@@ -214,9 +216,64 @@ class TestStarting:
         assert found == text_of(old)
         assert "does not accept the newer invitation, and goes on by the old one: who is in a run stays" in said
 
+    def expired(self, old: Invitation) -> bytes:
+        """The same, long ago."""
+        return text_of(replace(old, issued=old.issued - timedelta(days=9), expires=old.issued - timedelta(days=1)))
+
+    def test_the_one_before_has_expired(self, tmp_path: Path, party: Party) -> None:
+        """Which is why it was issued again."""
+        old = self.server(privacy={"noise_multiplier": 1.0})
+        new = text_of(old)
+        assert self.fitting(tmp_path, party, self.expired(old), new) == (new, "")
+
+    def test_nothing_is_left_to_go_on_by(self, tmp_path: Path, party: Party) -> None:
+        old = self.server(privacy={"noise_multiplier": 1.0})
+        stranger = replace(old.members[0], key=Identity.generate().public_key)
+        new = again(old, members=(stranger, *old.members[1:]))
+        with pytest.raises(CallerError, match=f"^{re.escape(str(party.folder.path / RECORD))}: it expired at"):
+            self.fitting(tmp_path, party, self.expired(old), new)
+
     def test_another_run_is_not_its_to_choose(self, tmp_path: Path, party: Party) -> None:
         old, other = (self.server(privacy={"noise_multiplier": 1.0}) for _ in range(2))
         assert self.fitting(tmp_path, party, text_of(old), text_of(other)) == (text_of(other), "")
+
+
+class TestRunning:
+    """A node that runs is told of a newer invitation, and reads it again after its process has let go of the store."""
+
+    def run(self, folder: Path, monkeypatch: pytest.MonkeyPatch, old: bytes, new: bytes) -> tuple[bytes, str]:
+        """Text by which it goes on, and what it says of that."""
+        (folder / "identity.key").write_bytes(IDENTITY.pem)
+        (folder / "identity.key").chmod(0o600)
+        (folder / "invitation.yaml").write_bytes(old)
+        ran: list[bytes] = []
+
+        def take_part(options: PartyOptions, invited: Invited, state: StateFolder) -> str:
+            ran.append(invited.text)
+            state.kept = True
+            state.write(RECORD, invited.text)
+            options.invitation.write_bytes(new)
+            return "renewed" if len(ran) == 1 else "finished"
+
+        monkeypatch.setattr(party_module, "_take_part", take_part)
+        fingerprint = ORGANISER.public_key.fingerprint
+        party_module.run_party(PartyOptions(folder / "invitation.yaml", organiser=fingerprint, quiet=True))
+        assert len(ran) == 2
+        log = folder / "state" / "node.log"
+        return ran[1], log.read_text() if log.exists() else ""
+
+    def server(self) -> Invitation:
+        return TestStarting().server(privacy={"noise_multiplier": 1.0})
+
+    def test_it_goes_on_by_the_newer_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        old = self.server()
+        assert self.run(tmp_path, monkeypatch, text_of(old), again(old))[0] == again(old)
+
+    def test_another_run_does_not_end_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        old, other = text_of(self.server()), text_of(self.server())
+        found, said = self.run(tmp_path, monkeypatch, old, other)
+        assert found == old
+        assert "goes on by the old one: the invitation is to another run" in said
 
 
 class TestLooking:
