@@ -363,8 +363,9 @@ def _document(content: bytes) -> dict[str, Any]:
         raise InvitationError(
             f"it is of format {found[:80]}, and this version of gossamer reads format {FORMAT}; update gossamer"
         )
-    if different := ", ".join(sorted((set(document) - {_WHEEL}) ^ (_KEYS | {"signature"})))[:200]:
-        raise InvitationError(f"expected the keys of an invitation, and these are missing or too many: {different}")
+    if different := (set(document) - {_WHEEL}) ^ (_KEYS | {"signature"}):
+        shown = ", ".join(sorted(different))[:200]
+        raise InvitationError(f"expected the keys of an invitation, and these are missing or too many: {shown}")
     return document
 
 

@@ -205,6 +205,7 @@ MEMBER = {"name": "x", "role": "worker", "key": str(ORGANISER.public_key)}
         ({"expires": "2026-03-01T12:00:00+00:00"}, "expire after it is issued"),
         ({"run": ["x"]}, "expected run to be a text"),
         ({"extra": "x"}, "too many: extra"),
+        ({"": "x"}, "these are missing or too many: "),
     ],
 )
 def test_what_an_organiser_may_not_sign(changes: dict[str, Any], line: str) -> None:
