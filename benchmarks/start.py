@@ -48,12 +48,12 @@ def run_until_first_update(arguments: list[str]) -> NoReturn:
     """Run the command in this process, print its processor time at the first update, and end there."""
     from gossamer.cli import main, printing
 
-    def updated(bar: printing.Bar, updates: int) -> None:
+    def updated(bar: printing.PlainProgress, updates: int) -> None:
         if updates:
             print(time.process_time(), flush=True)
             os._exit(0)
 
-    printing.Bar.updated = updated  # type: ignore[method-assign]
+    printing.PlainProgress.updated = updated  # type: ignore[method-assign]
     sys.exit(main(arguments) or "the run ended before its first update")
 
 

@@ -29,7 +29,7 @@ Utility, which ``gossamer plan gossip`` prints from public constants of a run:
 | L | `Adp2sgdProblem.smoothness` |
 | varsigma^2, upsilon^2 | `Adp2sgdProblem.within_variance`, `Adp2sgdProblem.between_variance` |
 | d | `Adp2sgdProblem.size` |
-| rho, tau | `Adp2sgdNetwork.rho` (see `gossamer.topology.rho`), `Adp2sgdNetwork.staleness` |
+| rho, tau | `Adp2sgdNetwork.rho` (see `gossamer.topology.mixing.rho`), `Adp2sgdNetwork.staleness` |
 | K | `Adp2sgdNetwork.nodes` |
 | sigma | ``sigma_sum``: in Theorem 1 and Proposition 1 the noise is on the *sum* of gradients (eq. 16) |
 
