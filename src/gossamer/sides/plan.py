@@ -46,6 +46,7 @@ that are not in their unit.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -232,22 +233,23 @@ class Revealed(NamedTuple):
     entry: FilterEntry = NOTHING_PROVED
 
 
-class SidePlan:
-    """Plan of the most that leaves one party's data: nothing, unless a kind of plan says otherwise."""
+class SidePlan(ABC):
+    """Plan of the most that leaves one party's data. Each kind says itself what it reveals and is charged."""
 
     @property
     def trusted(self) -> Trusted:
         """Conditions that its proofs rest on."""
         return Trusted()
 
+    @abstractmethod
     def charges(self) -> Charges | None:
         """Charges that the ledger is opened for; None for a party that is charged nothing."""
-        return None
 
+    @abstractmethod
     def revealed(self, trust: Trust) -> Revealed:
         """Bounds of all that the plan reveals, for an owner with this trust."""
-        return Revealed(lambda order, relation: 0.0)
 
+    @abstractmethod
     def said(self, who: str, often: str, examples: str) -> str:
         """Say in a plain sentence what leaves; empty where nothing does.
 
@@ -260,12 +262,12 @@ class SidePlan:
         examples : str
             Number of its examples in one release, in words such as "about 40", where the sentence says that.
         """
-        return ""
 
+    @abstractmethod
     def drawn(self) -> Drawn:
         """Numbers drawn for the whole plan in a deployment."""
-        return Drawn()
 
+    @abstractmethod
     def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart | None:
         """Most distance between the answers of neighbours to ``task``; None of what depends on no data.
 
@@ -278,12 +280,26 @@ class SidePlan:
         shard : int
             Number of examples that the party has.
         """
-        return None
 
 
 @dataclass(frozen=True)
 class Nothing(SidePlan):
     """A party without data: there is nothing to ask it."""
+
+    def charges(self) -> None:
+        return None
+
+    def revealed(self, trust: Trust) -> Revealed:
+        return Revealed(lambda order, relation: 0.0)
+
+    def said(self, who: str, often: str, examples: str) -> str:
+        return ""
+
+    def drawn(self) -> Drawn:
+        return Drawn()
+
+    def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> None:
+        return None
 
 
 def most_of(plan: SidePlan) -> int | None:

@@ -16,7 +16,7 @@ from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, StreamKind
 from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
 from gossamer.sides.ledger import Account, Charges, Ledger, MemoryLedger, Receipt
-from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, Revealed, Trust
+from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, Revealed, SidePlan, Trust
 
 KIND, OTHER = ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.5), 3), ReleaseKind(Gaussian(1.0, 1.0), Poisson(0.5), 3)
 CLIENT = ReleaseKind(Gaussian(1.0, 2.0), WHOLE, 3)
@@ -127,3 +127,13 @@ def test_a_raw_update_is_charged_for_a_replacement_whatever_the_owner_counts_by(
     stored_ledger(file, "a", "data", "run", BUDGET, side, Trust.SCOPE)
     true = curator.revealed(Trust.SCOPE).divergence(BUDGET.order, NeighboringRelation.REPLACE_ONE)
     assert file.spent("data") == true > curator.revealed(Trust.SCOPE).divergence(BUDGET.order, BUDGET.relation)
+
+
+def test_a_plan_says_itself_what_it_reveals_and_is_charged() -> None:
+    """A kind of plan that says nothing of it is none, and is not taken for one that reveals nothing."""
+
+    class Unsaid(SidePlan):
+        pass
+
+    with pytest.raises(TypeError, match=r"apart.*charges.*drawn.*revealed.*said"):
+        Unsaid()  # type: ignore[abstract]
