@@ -199,13 +199,31 @@ def pooled(places: int) -> Rule:
 
 
 _MANY = 1009
-"""Number of examples of which is seen where functions put them; more than anybody cuts an array of them to."""
+"""Number of examples of which is seen where functions put them."""
+_MOST = 2**40
+"""More examples than any batch has."""
 
 
 def viewed(call: FunctionCall) -> State:
     """Functions that give the same entries in another order, seen by where in memory they are."""
     call.others_are_free()
     return _seen(call, call.args[1:])
+
+
+def indexed(call: FunctionCall) -> State:
+    """Places of axes; all examples are taken, however many there are."""
+    state, lengths = viewed(call), list(call.args[0].shape)
+    lengths[call.axis] = _MOST
+    found = torch.empty(()).expand(lengths)[call.args[1]]
+    if not isinstance(state, ExampleAxis) or found.shape[state.axis] != _MOST:
+        raise Mixed("examples cut off")
+    return state
+
+
+def pieces(call: FunctionCall) -> State:
+    """Arrays cut along an axis, never the examples'."""
+    call.along(call.given(2, "dim", 0))
+    return viewed(call)
 
 
 def squeezed(call: FunctionCall) -> State:
@@ -330,11 +348,13 @@ RULES: Mapping[str, Rule] = {
     **_named("softmax log_softmax cumsum glu", along),
     **_named("mean sum amax amin logsumexp var std", reduced),
     **_named("view reshape", reshaped),
-    **_named("transpose permute unsqueeze select unbind chunk split getitem flatten unflatten", viewed),
+    **_named("transpose permute unsqueeze select unbind flatten unflatten", viewed),
+    **_named("chunk split", pieces),
     **_named("max_pool1d avg_pool1d adaptive_avg_pool1d adaptive_max_pool1d", pooled(1)),
     **_named("max_pool2d avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d", pooled(2)),
     **_named("cat concat concatenate", joined),
     **_named("matmul bmm", product),
+    "getitem": indexed,
     "squeeze": squeezed,
     "stack": stacked,
     "pad": before_the_last(lambda call: len(call.given(1, "pad")) // 2),
