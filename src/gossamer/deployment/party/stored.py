@@ -133,7 +133,7 @@ def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
 
 
 def _agreed_before(before: Invitation, agreed: Agreed) -> Agreed:
-    """What was agreed by an invitation that was accepted then, and may have expired since."""
+    """Terms and plan by an invitation that was accepted then, and may have expired since."""
     # Its code is allowed; the spec may not have had other.
     return Agreed.on(RunTerms.of(before, own_code(agreed.terms.experiment), agreed.terms.start))
 
