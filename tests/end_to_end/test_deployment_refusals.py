@@ -482,7 +482,8 @@ def test_a_module_that_a_deployment_cannot_compute_is_charged_nothing(
     spec = (SPEC % 2).replace("audp", "gossip") + "objective: {module: 'branching_module:Branching'}\n"
     (tmp_path / "spec.yaml").write_text(spec)
     assert main(["up", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "up")]) != 0
-    assert capsys.readouterr().err.count("a deployment needs gradients that are computed in the same way") == 2
+    # Whoever says so first has the other ended, which may not have come as far.
+    assert "a deployment needs gradients that are computed in the same way" in capsys.readouterr().err
     for name in (A, B):
         assert main(["data", "show", str(tmp_path / "up" / name / "policy.yaml")]) == 0
         assert "spent: 0 %" in capsys.readouterr().out
