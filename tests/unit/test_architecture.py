@@ -46,7 +46,7 @@ _ALONE = (
 )
 MAY_IMPORT = {
     **dict.fromkeys(_ALONE, ""),
-    **dict.fromkeys(("files", "processes"), "errors"),
+    "files": "errors",
     "extras": "errors version",
     "philox": "arrays normals",
     "randomness": "normals threads",
@@ -87,7 +87,7 @@ MAY_IMPORT = {
     "experiment/results": f"{SPECS} experiment/specs experiment/preparation",
     "experiment/runs": f"{SPECS} experiment/specs experiment/preparation experiment/results",
     "experiment/audits": f"{SPECS} {EXPERIMENT}",
-    "studies": f"{RUNS} runtimes {EXPERIMENT} processes report",
+    "studies": f"{RUNS} runtimes {EXPERIMENT} report",
     "faults": f"{RUNS} runtimes runtimes/storage {EXPERIMENT}",
     "deployment": "",
     "deployment/channel": "errors protocol keys",
@@ -99,7 +99,7 @@ MAY_IMPORT = {
     "cli/audit": f"{DEPLOYED} cli report verify",
     "cli/data": f"{DEPLOYED} {PARTIES} cli",
     "cli/federation": f"{DEPLOYED} {PARTIES} cli interrupts report",
-    "cli/runs": f"{DEPLOYED} {PARTIES} faults cli processes report studies",
+    "cli/runs": f"{DEPLOYED} {PARTIES} faults cli report studies",
     "testing": f"{DEPLOYED} faults",
     "__main__": "cli interrupts",
     "__init__": f"{RUNS} trained runtimes {EXPERIMENT} deployment/party studies",

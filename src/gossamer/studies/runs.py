@@ -36,8 +36,8 @@ from gossamer.experiment.runs.repeats import resume_run
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_spec, write_spec
-from gossamer.processes import results
 from gossamer.runtimes.ray_shards import ENDED, UNGUARDED, connected
+from gossamer.studies.processes import results
 from gossamer.version import __version__
 
 # Workers that make the runs of a study: processes of this machine, or of a Ray cluster.
