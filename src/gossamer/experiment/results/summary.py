@@ -368,14 +368,18 @@ class PrivacyReport:
 
     def _spent_by(self, name: str, releases: Callable[[str], int]) -> dict[str, Any]:
         """Count what a node has released and may release, with what is proved of that."""
-        laws = self.plan.mechanisms
         return {
             "epsilon": _finite(self.plan.epsilons[name]),
             **({"would_be_epsilon": _finite(self.plan.would_be[name])} if self.plan.would_be else {}),
             "releases": releases(name),
             "planned_releases": self.plan.releases[name],
-            **({} if in_common(laws) else laws[name].describe()),
+            **({} if self._is_common else self.plan.mechanisms[name].describe()),
         }
+
+    @cached_property
+    def _is_common(self) -> bool:
+        """Whether all nodes have one law; found once, since each of many nodes asks."""
+        return in_common(self.plan.mechanisms) is not None
 
 
 def _finite(value: float) -> float | None:
