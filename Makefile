@@ -37,6 +37,7 @@ test-long: $(READY) ## run those that take longer, a third of a second and more 
 	@$(BIN)/python -m pytest -n auto --dist worksteal --length long -p no:lfplugin
 
 test-costs: $(READY) ## run both, and measure which take longer (tests/costs.tsv)
+	@: > tests/costs.tsv
 	@$(BIN)/python -m pytest -n auto --dist worksteal --costs
 
 test-slow: $(READY) ## also run statistical, parity and full-size tests, and all cases of every test (nightly)

@@ -75,9 +75,9 @@ class Meter:
             self.costs[report.nodeid] = float(str(dict(report.user_properties)["processor seconds"]))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the dear ones."""
+        """Write the dear ones; what did not run now keeps its row."""
         if not hasattr(session.config, "workerinput"):
-            dear = sorted((case, cost) for case, cost in self.costs.items() if cost > DEAR)
+            dear = sorted((case, cost) for case, cost in {**known(), **self.costs}.items() if cost >= DEAR)
             TABLE.write_text("".join(f"{cost:.2f}\t{case}\n" for case, cost in dear), encoding="utf-8")
 
 

@@ -24,8 +24,10 @@ def test_the_table_has_what_is_dear_alone() -> None:
 
 
 def test_it_is_made_by_running_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work of this process and of those that it starts counts, in each worker, and waiting does not."""
-    monkeypatch.setattr("tests.costs.TABLE", pytester.path / "costs.tsv")
+    """Work of this process and of those that it starts counts, and waiting does not; tests that did not run stay."""
+    table = pytester.path / "costs.tsv"
+    table.write_text("9.00\ttest_a.py::test_waits\n9.00\ttest_b.py::test_elsewhere\n")
+    monkeypatch.setattr("tests.costs.TABLE", table)
     pytester.makeconftest(
         "from tests.costs import Meter\ndef pytest_configure(config): config.pluginmanager.register(Meter())"
     )
@@ -42,5 +44,5 @@ def test_it_is_made_by_running_tests(pytester: pytest.Pytester, monkeypatch: pyt
     )
     pytester.inline_run("-p", "no:unraisableexception", "-p", "no:cacheprovider").assertoutcome(passed=3)
     measured = {case.rpartition("::")[2]: seconds for case, seconds in known().items()}
-    assert measured.keys() == {"test_works", "test_starts_work"}
+    assert measured.keys() == {"test_works", "test_starts_work", "test_elsewhere"}
     assert min(measured.values()) > 0.9

@@ -34,7 +34,7 @@ _SUFFIX = ".safetensors"
 
 def saved(model: FloatArray, card: Card) -> bytes:
     """The content of a safetensors file with the vector ``model`` [size], and with the card in its metadata."""
-    arrays = unpack(np.asarray(model), card.parts)
+    arrays = unpack(np.asarray(model), card.arrays)
     return save({name: np.ascontiguousarray(part) for name, part in arrays.items()}, card.metadata)
 
 
@@ -93,10 +93,10 @@ def _card_beside(path: Path) -> Card | None:
 
 def _vector(path: Path, card: Card, found: dict[str, Any]) -> FloatArray:
     """The numbers, in the order of the card's parts."""
-    if found.keys() != (expected := {part.name for part in card.parts}):
+    if found.keys() != (expected := {part.name for part in card.arrays}):
         raise damaged(path, f"arrays {sorted(found)[:5]} in the place of {sorted(expected)[:5]}")
     try:
-        vector = pack(found, card.parts, card.objective.dtype)
+        vector = pack(found, card.arrays, card.objective.dtype)
     except (ValueError, TypeError) as error:
         raise damaged(path, str(error)) from None
     if not np.isfinite(vector).all():
@@ -116,6 +116,7 @@ LARGEST = 32 << 20
 """Most characters of a card."""
 
 _MOST = 2**31
+Size = Annotated[int, Field(ge=1, le=_MOST)]
 
 
 class LossCard(Section):
@@ -183,6 +184,21 @@ class ObjectiveCard(Section):
         return self
 
 
+class PartCard(Section):
+    """An array of the model's.
+
+    Attributes
+    ----------
+    name : str
+        Name in the safetensors file.
+    shape : tuple of int
+        Shape of the array.
+    """
+
+    name: str = Field(min_length=1)
+    shape: tuple[Size, ...]
+
+
 class Card(Section):
     """A model without its numbers.
 
@@ -194,7 +210,7 @@ class Card(Section):
         Version that wrote it.
     objective : ObjectiveCard
         Function that the model is.
-    parts : tuple of Part
+    parts : tuple of PartCard
         Arrays of the model, in the order in which they make a vector.
     data : Declaration
         Declaration of how rows are read, scaled and ordered, and of what the classes are called.
@@ -207,7 +223,7 @@ class Card(Section):
     format: Literal[1] = 1
     gossamer: str = __version__
     objective: ObjectiveCard
-    parts: tuple[Part, ...] = Field(min_length=1)
+    parts: tuple[PartCard, ...] = Field(min_length=1)
     data: Declaration
     owners: tuple[str, ...] | None = None
     note: str | None = None
@@ -218,9 +234,8 @@ class Card(Section):
 
     @model_validator(mode="after")
     def _has_a_form(self) -> Card:
-        for what, shape in (("data", self.data.shape or (0,)), *((part.name, part.shape) for part in self.parts)):
-            if not all(1 <= size <= _MOST for size in shape):
-                raise ValueError(f"{what}.shape must have sizes from 1 to {_MOST}, found {list(shape)}")
+        if not self.data.shape or min(self.data.shape) < 1 or max(self.data.shape) > _MOST:
+            raise ValueError(f"data.shape must have sizes from 1 to {_MOST}, found {list(self.data.shape)}")
         if self.data.classes is not None and len(self.data.classes) < 2:
             raise ValueError("data.classes must be two or more")
         return self
@@ -239,6 +254,11 @@ class Card(Section):
     def metadata(self) -> dict[str, str]:
         """Metadata of a safetensors file. One key alone: the file has several in an order that changes."""
         return {METADATA: self.to_json()}
+
+    @property
+    def arrays(self) -> tuple[Part, ...]:
+        """The parts of the vector."""
+        return tuple(Part(part.name, part.shape) for part in self.parts)
 
 
 def read_card(text: str, where: Path) -> Card:
@@ -361,9 +381,9 @@ def rebuilt(card: Card, where: Path, module: Any = None) -> Objective:
         If the module cannot be made, or is another one.
     """
     made = _linear(card, where, module) if card.objective.linear else _network(card, where, module)
-    if tuple(made.parts) != card.parts:
+    if tuple(made.parts) != card.arrays:
         missing = next(
-            (f"{wanted.name} {list(wanted.shape)}" for wanted in card.parts if wanted not in made.parts), "an order"
+            (f"{wanted.name} {list(wanted.shape)}" for wanted in card.arrays if wanted not in made.parts), "an order"
         )
         raise ModelError(
             f"{where}: the model has {missing}, which {_named(card)} has not: it was changed since the run, or the "

@@ -317,7 +317,7 @@ class Model(Mapping[str, FloatArray]):
         self.card = card
         self.objective = objective
         self.vector = np.asarray(vector)
-        self._arrays = unpack(self.vector, card.parts)
+        self._arrays = unpack(self.vector, card.arrays)
 
     def __getitem__(self, name: str) -> FloatArray:
         return self._arrays[name]

@@ -105,6 +105,12 @@ CARDS: dict[str, tuple[dict[str, Any], str]] = {
     "other loss": ({"objective": {"name": "x", "loss": "poisson"}}, r"damaged \(objective\.loss: "),
     "squared of classes": ({"objective": {"name": "squared", "loss": "squared"}}, r"damaged \(the squared loss is for"),
     "other parts": ({"parts": [{"name": "weight", "shape": [1, 63]}, {"name": "bias", "shape": [1]}]}, "damaged"),
+    "a part with another key": (
+        {"parts": [{"name": "bias", "shape": [1], "unit": "m"}]},
+        r"damaged \(parts\.0\.unit",
+    ),
+    "a part without a name": ({"parts": [{"name": "", "shape": [1, 64]}]}, r"damaged \(parts\.0\.name"),
+    "a size that is true": ({"parts": [{"name": "bias", "shape": [True]}]}, r"damaged \(parts\.0\.shape"),
     "other shape": ({"data": {"shape": [65]}}, r"the model has weight \[1, 64\], which logistic has not"),
     "one class": ({"data": {"classes": [["yes"]]}}, r"damaged \(.*data\.classes must be two or more"),
     "three classes": ({"data": {"classes": [["a"], ["b"], ["c"]]}}, r"damaged \(the logistic loss is for 2 classes"),

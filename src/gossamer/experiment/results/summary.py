@@ -26,7 +26,7 @@ from gossamer.objectives.questions import Training
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream
 from gossamer.sides.client import shuffled
-from gossamer.trained.card import Card, describe
+from gossamer.trained.card import Card, PartCard, describe
 
 if TYPE_CHECKING:
     from gossamer.runtimes.shards import Observed
@@ -244,7 +244,7 @@ def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: 
     module = None if prepared.code else settings.module  # of one that was given from memory there is no name
     return Card(
         objective=describe(prepared.objective, None if settings.module else name, module),
-        parts=tuple(prepared.objective.parts),
+        parts=tuple(PartCard(name=part.name, shape=part.shape) for part in prepared.objective.parts),
         data=dataset.declaration or _declared(prepared),
         owners=owners or prepared.owners,
         note=note,
