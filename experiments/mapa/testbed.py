@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 from experiments.stored import Record
 
-from gossamer.algorithms.clients.client import SERVER, Halt, NewestAtClip
+from gossamer.algorithms.clients.nodes import SERVER, Halt, NewestAtClip
 from gossamer.arrays import FloatArray
 from gossamer.errors import GossamerError
 from gossamer.experiment.preparation.prepare import prepare

@@ -17,7 +17,7 @@ from tests.end_to_end.test_deployment_refusals import Party
 from tests.reference.deployments import Life, Parties, charge, check_lives, experiment, keep_history, parties, until
 from tests.reference.founded_broker import free_port
 
-from gossamer.algorithms.clients.client import SERVER, Fetch, Leave, Newest
+from gossamer.algorithms.clients.nodes import SERVER, Fetch, Leave, Newest
 from gossamer.algorithms.masked_round import MaskingReply, Withdrawn
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import STATE, LocalFederation

@@ -109,7 +109,7 @@ def test_a_deployed_run_starts_there(tmp_path: Path) -> None:
     pytest.importorskip("amqtt", reason="needs the extra broker")
     from tests.reference.deployments import QUICK, experiment
 
-    from gossamer.algorithms.clients.client import NewestAtClip
+    from gossamer.algorithms.clients.nodes import NewestAtClip
     from gossamer.cli.federation.local_federation import LocalFederation
     from gossamer.protocol.effects import Send
     from gossamer.protocol.trace import read_steps

@@ -24,7 +24,7 @@ from tests.reference.mixed_models import shares
 from tests.reference.server_traces import ages, models, pushes, updates
 
 import gossamer as gs
-from gossamer.algorithms.clients.client import SERVER
+from gossamer.algorithms.clients.nodes import SERVER
 from gossamer.arrays import FloatArray
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.protocol.trace import TraceStep, read_steps

@@ -16,7 +16,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.nodes import ServerNode
 from gossamer.algorithms.graph_federated.settings import Settings, combination, drawn, servers, units_of
-from gossamer.algorithms.problem import StopSettings
+from gossamer.algorithms.plan import StopSettings
 from gossamer.data.examples import Split
 from gossamer.errors import TopologyError
 from gossamer.experiment.preparation.simulation import NullObserver, drive

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gossamer.algorithms.fedavg.settings import public_cohorts
-from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.fedavg.box import public_cohorts
+from gossamer.algorithms.plan import Plan, Problem
 from gossamer.experiment.preparation.planning import plan_run, problem_of
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.spec_file import parse_spec

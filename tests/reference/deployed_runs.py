@@ -9,7 +9,7 @@ import numpy as np
 from tests.reference.deployments import QUICK, Life, check_lives, keep_history, parties
 from tests.reference.server_traces import asked
 
-from gossamer.algorithms.clients.client import SERVER
+from gossamer.algorithms.clients.nodes import SERVER
 from gossamer.cli.federation.local_federation import LocalFederation, LocalOutcome
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.protocol.node import Node

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.algorithms.clients.client import SERVER
+from gossamer.algorithms.clients.nodes import SERVER
 from gossamer.protocol.events import Received
 from gossamer.protocol.trace import read_steps
 from gossamer.vectors import Masked, Public, Vector

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gossamer.algorithms.clients.client import Fetch, Halt, Newest, Push
+from gossamer.algorithms.clients.nodes import Fetch, Halt, Newest, Push
 from gossamer.arrays import FloatArray
 from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Received

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, norm
 
-from gossamer.algorithms.clients.client import SERVER, Push
+from gossamer.algorithms.clients.nodes import SERVER, Push
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedavg.box import Settings

@@ -17,9 +17,8 @@ from typing import Any, Generic, TypeVar
 
 from gossamer.algorithms.command import Command
 from gossamer.algorithms.context import Batches, Context, InFlight, Staleness, Workload
-from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.problem import Problem, Spec
-from gossamer.algorithms.problem import Terms as Terms
+from gossamer.algorithms.plan import Plan, Problem, Spec
+from gossamer.algorithms.plan import Terms as Terms
 from gossamer.algorithms.sample_planning import check_samples, plan_samples
 from gossamer.privacy.clipping import ClipSettings, FixedClip
 from gossamer.privacy.guarantees import Claim

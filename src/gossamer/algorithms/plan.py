@@ -1,19 +1,501 @@
-"""Plan of a run: all that is fixed before its first release, as one value, whatever it is that nodes release."""
+"""Problem that a run is planned from, and its plan: all that is fixed before the run's first release, as one value.
+
+The problem is known before the run, and public but for how persons' examples lie at nodes. It has the settings that
+plans depend on: privacy, budget, stop and masks. `experiment` makes a `Problem` of a spec and its data, and the
+algorithm makes a `Plan` of the problem, whatever it is that nodes release.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar
 
-from gossamer.algorithms.problem import Problem, StopSettings
+import numpy as np
+import numpy.typing as npt
+from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model_validator
+
+from gossamer.algorithms.context import Workload
 from gossamer.errors import counted
+from gossamer.parameters import Part
 from gossamer.privacy import guarantees
+from gossamer.privacy.accounting.accountant_table import MOST_ROWS
+from gossamer.privacy.clipping import ClipSettings
 from gossamer.privacy.guarantees import Guarantee
-from gossamer.privacy.mechanisms import Mechanism, NoNoise
+from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation, NoNoise
+from gossamer.privacy.releases import Counts
+from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
 from gossamer.privacy.streams.graph_bounds import ModelLengths
+from gossamer.section import Composite, Section
 from gossamer.sides.plan import Nothing, SidePlan
+from gossamer.topology.graphs import Graph
+from gossamer.vectors import Public
+
+if TYPE_CHECKING:
+    from gossamer.sides.pool import BlankSides
+
+Multiplier = Annotated[float, Field(ge=1e-2, le=1e6)]
+# Tags in brackets are left out of error messages.
+_ONE_OR_EACH = Discriminator(lambda value: "[each]" if isinstance(value, (list, tuple)) else "[one]")
+Multipliers = Annotated[
+    Annotated[Multiplier, Tag("[one]")] | Annotated[tuple[Multiplier, ...], Tag("[each]")], _ONE_OR_EACH
+]
+Epsilons = Annotated[
+    Annotated[PositiveFloat, Tag("[one]")] | Annotated[tuple[PositiveFloat, ...], Tag("[each]")], _ONE_OR_EACH
+]
+"""A number for all nodes, or a list with one for each."""
+
+
+class PrivacySettings(Composite):
+    """Settings that make releases private.
+
+    Attributes
+    ----------
+    mechanism : {"gaussian", "l2_laplace", "laplace", "none"}
+        The noise law. ``l2_laplace``: density ~ exp(-epsilon |noise| / sensitivity). ``laplace``: of each coordinate,
+        for `graph_federated`. ``none``: no noise, and the guarantee says "none".
+    clip : float or mapping, optional
+        C, the most L2 norm of a per-example gradient, or a mapping with a ``policy``: ``fixed`` (``bound``),
+        ``quantile`` (follows a quantile of the norms, for a share of each release), ``stages`` (of `mapa`) or ``none``
+        (of `graph_federated`: nothing is bounded, so nothing is guaranteed). By default, `mapa` has stages, `audp` with
+        Gaussian noise a quantile, and other noise a clip of 1; without noise nothing is clipped. `graph_federated`
+        clips mean gradients of mini-batches, with the regulariser's part. `fedavg`, `fedbuff` and `fedasync` clip a
+        client's whole update, of all its local steps; with ``privacy_unit: example`` they clip per-example gradients.
+    sampling : {"poisson", "fixed_size"}
+        Way in which batches are drawn.
+    neighboring_relation : {"add_or_remove_one", "replace_one"}
+        Relation of datasets that are neighbours.
+    noise_multiplier : float or list, optional
+        Standard deviation of ``gaussian`` noise on the sum, over C; a list has one for each node. Left out, it is
+        calibrated to the budget.
+    epsilon : float or list, optional
+        Pure epsilon of one ``l2_laplace`` release on a full batch; a list has one for each node. Left out, it is
+        calibrated to the budget.
+    standard_deviation : float, optional
+        Standard deviation of each coordinate of what a server's ``gaussian`` or ``laplace`` noise is made of in a round
+        of `graph_federated`. Left out, it is calibrated to the budget.
+    agent_noise : float, optional
+        Standard deviation of each coordinate of what an agent of `graph_federated` with ``masking: secure`` adds to its
+        update, against its own server, over the most length of an update, mu B.
+    norm : {"gamma", "exponential"}
+        Law of the norm of ``l2_laplace``. ``exponential`` reproduces a paper's figures and guarantees nothing.
+    noise_scope : {"all", "first_layer"}
+        Coordinates that ``l2_laplace`` noises. ``first_layer`` reproduces a paper's figures and guarantees nothing.
+    delta : float
+        Delta at which epsilon is reported when there is no budget.
+    accept_weak : bool, optional
+        ``true`` takes a delta above 0.01, of the budget or this one, which says next to nothing.
+    noise_secret : {"fresh", "reproducible"}
+        ``fresh``: noise and samples of a simulation come from 128 random bits, drawn for each run and kept beside its
+        results. ``reproducible``: from the seed, for tests and studies; the guarantee says "none".
+    shared_samples : bool, optional
+        ``true`` draws batches from the seed alone, so that runs which differ in noise, mechanism or masking draw the
+        same ones, for paired comparisons. Only with reproducible noise, or where there is nothing to hide.
+    """
+
+    mechanism: Literal["gaussian", "l2_laplace", "laplace", "none"] = "gaussian"
+    clip: ClipSettings | None = None
+    sampling: Literal["poisson", "fixed_size"] = "poisson"
+    neighboring_relation: NeighboringRelation | None = None
+    noise_multiplier: Multipliers | None = None
+    epsilon: Epsilons | None = None
+    standard_deviation: PositiveFloat | None = None
+    agent_noise: PositiveFloat | None = None
+    norm: Literal["gamma", "exponential"] = "gamma"
+    noise_scope: Literal["all", "first_layer"] = "all"
+    delta: float = Field(default=1e-5, ge=1e-50, lt=1)
+    accept_weak: StrictBool | None = None
+    noise_secret: Literal["fresh", "reproducible"] = "fresh"
+    shared_samples: StrictBool | None = None
+
+    @model_validator(mode="after")
+    def _levels_belong_to_their_law(self) -> PrivacySettings:
+        if self.noise_multiplier is not None and self.mechanism != "gaussian":
+            raise ValueError(f"noise_multiplier is for gaussian noise, and mechanism is {self.mechanism}; leave it out")
+        if self.epsilon is not None and self.mechanism != "l2_laplace":
+            raise ValueError(
+                f"epsilon is that of one release of l2_laplace, and mechanism is {self.mechanism}; "
+                "leave it out, or give a budget"
+            )
+        if self.standard_deviation is not None and self.mechanism not in ("gaussian", "laplace"):
+            raise ValueError(
+                f"standard_deviation is for gaussian and laplace noise, and mechanism is {self.mechanism}; leave it out"
+            )
+        if not self.proved and self.mechanism != "l2_laplace":
+            raise ValueError(f"norm and noise_scope are for l2_laplace, and mechanism is {self.mechanism}")
+        if not self.proved and self.epsilon is None:
+            raise ValueError("norm: exponential and noise_scope: first_layer meet no budget; give privacy.epsilon")
+        return self
+
+    @property
+    def proved(self) -> bool:
+        """Whether the noise is one of those that a guarantee is proved for, or none at all."""
+        return self.norm == "gamma" and self.noise_scope == "all"
+
+    @property
+    def level(self) -> float | tuple[float, ...] | None:
+        """Amount of noise that the spec says."""
+        if self.standard_deviation is not None:
+            return self.standard_deviation
+        return self.noise_multiplier if self.mechanism == "gaussian" else self.epsilon
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """The relation asked for, or the one that goes with the sampling."""
+        if self.neighboring_relation is not None:
+            return self.neighboring_relation
+        poisson = self.sampling == "poisson"
+        return NeighboringRelation.ADD_OR_REMOVE_ONE if poisson else NeighboringRelation.REPLACE_ONE
+
+
+class SecureSums(Section):
+    """Base of settings whose kind ``secure`` hides updates in exact sums.
+
+    Attributes
+    ----------
+    name : {"none", "secure"}
+        Name of the kind.
+    bits, threshold, minimum, fraction_bits
+        Settings of ``secure``, as all others are; each algorithm says what they are of its own nodes.
+    """
+
+    name: Literal["none", "secure"] = "none"
+    bits: Literal[32, 64] = 32
+    threshold: int | None = Field(default=None, ge=2)
+    minimum: int | None = Field(default=None, ge=2)
+    fraction_bits: int | None = None
+
+    @model_validator(mode="after")
+    def _belongs_to_secure(self) -> Self:
+        fields = type(self).model_fields
+        foreign = [key for key in fields if key != "name" and getattr(self, key) != fields[key].default]
+        if foreign and self.name != "secure":
+            raise ValueError(
+                f"masking: {' and '.join(foreign)} {'belong' if foreign[1:] else 'belongs'} to secure, found "
+                f"{self.name}"
+            )
+        return self
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Arguments of `secure_unit` for ``secure``."""
+        return {
+            "bits": self.bits,
+            "threshold": self.threshold or 0,
+            "minimum": self.minimum or 0,
+            "fraction_bits": self.fraction_bits,
+        }
+
+
+class Budget(Section):
+    """The most that any node's data may leak: ``epsilon`` at ``delta``; a list has an epsilon for each node.
+
+    Attributes
+    ----------
+    epsilon : float or list
+        Upper bound of the privacy loss.
+    delta : float
+        Probability with which it may not hold.
+    rows_per_person : int, optional
+        The guarantee is for all training examples of a person together, who has at most so many. Left out, it is for
+        each example. Where the data say whose they are (``dataset.person``), more are refused.
+    """
+
+    epsilon: Epsilons
+    delta: float = Field(default=1e-5, ge=1e-50, lt=1)
+    rows_per_person: int | None = Field(default=None, ge=1, le=MOST_ROWS)
+
+
+EXAMPLE = "example"
+"""The unit of privacy of most algorithms; others protect all that a party has."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms of what is released under some settings, as far as they decide it.
+
+    Attributes
+    ----------
+    noiseless : bool
+        Whether this is the algorithm without noise.
+    proved : bool
+        Whether a guarantee is proved for what is released.
+    sampling : str, optional
+        Scheme by which examples are drawn; None where ``privacy.sampling`` says it.
+    sensitivity : float
+        Distance that one example moves what is released, at most, in clips.
+    clipped_whole : bool
+        Whether what is released is clipped as a whole, and not example by example.
+    unit : str
+        Unit that a guarantee protects, as owners' policies call it: ``example``, ``client`` or ``agent``.
+    relation : NeighboringRelation, optional
+        Relation of data that are neighbours, where the spec leaves it to the algorithm; None where the sampling says
+        it.
+    hiding : bool
+        Whether nodes draw what nobody may guess beside noise, such as masks.
+    limit : int, optional
+        A bound on the run's length, beside ``updates_per_node``.
+    told : bool
+        Whether nodes go by how many updates all of them have made, which only a simulation tells them; see
+        `protocol.events.Counted`. Deployments refuse such settings.
+    rounds : bool
+        Whether a release sums up a whole round, and not one batch's gradients.
+    """
+
+    noiseless: bool = False
+    proved: bool = True
+    sampling: str | None = None
+    sensitivity: float = 1.0
+    clipped_whole: bool = False
+    unit: str = EXAMPLE
+    relation: NeighboringRelation | None = None
+    hiding: bool = False
+    limit: int | None = None
+    rounds: bool = False
+    told: bool = False
+
+
+class StopSettings(Section):
+    """Conditions that end a run, whichever comes first. Without any, it ends after the algorithm's rounds or 20 epochs.
+
+    Attributes
+    ----------
+    updates : int, optional
+        Updates of all nodes together. The schedule up to there is looked ahead at before a run, some 10,000 a second;
+        ``updates_per_node`` of the algorithm and ``epochs`` need no such look.
+    epochs : float, optional
+        Passes of each node over its own shard, in expectation; a node that is done goes on answering.
+    virtual_seconds : float, optional
+        Seconds of the simulated clock.
+    accuracy : float, optional
+        Accuracy of the run's model, the server's or the mean of the nodes', on the public examples of
+        ``evaluation.public_path``; without these on the test examples, which then look better than they are. Privacy is
+        charged for the whole plan, so another bound is needed too.
+    """
+
+    updates: int | None = Field(default=None, ge=1, le=10**8)
+    epochs: float | None = Field(default=None, gt=0, le=1e6)
+    virtual_seconds: PositiveFloat | None = None
+    accuracy: float | None = Field(default=None, gt=0, le=1)
+
+
+S = TypeVar("S")
+
+Quotas = Mapping[str, int]
+"""Updates of each node."""
+
+
+Held = tuple[tuple[int, int], ...]
+"""Of one person: the nodes that hold examples, by rising number, and how many each of them holds."""
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Distribution of persons' training examples over nodes.
+
+    Attributes
+    ----------
+    held : frozenset of Held
+        Examples that persons hold; several may hold alike.
+    """
+
+    held: frozenset[Held]
+
+    @classmethod
+    def of(cls, persons: npt.NDArray[Any], shards: Sequence[npt.NDArray[np.int64]]) -> Holdings:
+        """Those of examples of ``persons`` [n], of which each node has a shard."""
+        _, number = np.unique(persons, return_inverse=True)
+        nodes = np.repeat(np.arange(len(shards)), [len(shard) for shard in shards])
+        examples = np.concatenate([np.zeros(0, np.int64), *shards])
+        pairs, counts = np.unique(np.stack([number[examples], nodes]), axis=1, return_counts=True)
+        lines = zip(*pairs.tolist(), counts.tolist())
+        return cls(frozenset(tuple(line[1:] for line in lines_) for _, lines_ in groupby(lines, itemgetter(0))))
+
+    @property
+    def most(self) -> int:
+        """The most examples of one person, at all nodes together."""
+        return max((sum(rows for _, rows in held) for held in self.held), default=0)
+
+    @property
+    def most_nodes(self) -> int:
+        """The most nodes that hold examples of one person."""
+        return max(map(len, self.held), default=0)
+
+    @property
+    def together(self) -> bool:
+        """Whether every person's examples are at one node."""
+        return self.most_nodes <= 1
+
+
+class Spec:
+    """Part of a spec that plans depend on, whatever its algorithm."""
+
+    if TYPE_CHECKING:
+        algorithm: Any
+        privacy: PrivacySettings
+        budget: Budget | None
+        stop: StopSettings
+
+    @property
+    def terms(self) -> Terms:
+        """Terms of releases that the algorithm's settings decide."""
+        raise NotImplementedError
+
+    @property
+    def ends_by_clock(self) -> bool:
+        """Whether the number of updates of a run depends on how long they take."""
+        raise NotImplementedError
+
+    @property
+    def away(self) -> bool:
+        """Whether nodes are away at times, so that they may not make all updates of their quotas."""
+        raise NotImplementedError
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether nodes are away at times, or cut off from each other."""
+        raise NotImplementedError
+
+    @property
+    def private(self) -> bool:
+        """Whether noise is added."""
+        return self.privacy.mechanism != "none"
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether what a run hides things with follows from its seed, so that it hides nothing."""
+        return self.privacy.noise_secret == "reproducible"
+
+    @property
+    def proved(self) -> bool:
+        """Whether a guarantee is proved for the noise, if there is any, and for what it is added to."""
+        return self.privacy.proved and self.terms.proved
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the run's length is limited by something public."""
+        stop = self.stop
+        own = (self.algorithm.updates_per_node, self.terms.limit)
+        return any((stop.updates, stop.epochs, stop.virtual_seconds, *own))
+
+    @property
+    def rows_per_person(self) -> int:
+        """The number of examples of one person that a guarantee covers together."""
+        return 1 if self.budget is None else self.budget.rows_per_person or 1
+
+    @property
+    def delta(self) -> float:
+        """The delta at which guarantees are stated."""
+        return self.budget.delta if self.budget is not None else self.privacy.delta
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """Constants that the spec leaves out, as they were estimated on so many examples that are not the nodes'."""
+
+    constants: Mapping[str, float]
+    examples: int
+    smoothness_by: str
+
+    def __str__(self) -> str:
+        how = {"smoothness": f" ({self.smoothness_by})"}
+        found = ", ".join(f"{name} {value:.4g}{how.get(name, '')}" for name, value in self.constants.items())
+        return f"estimated on {self.examples} examples that are not the nodes': {found}"
+
+
+_SAMPLINGS: dict[str, Callable[[int, int], BatchSampling]] = {
+    "poisson": Poisson.of_batch,
+    "fixed_size": FixedSize.of_batch,
+    "with_replacement": WithReplacement.of_batch,
+}
+
+
+def sampling_of(spec: Spec, examples: int, batch: int) -> BatchSampling:
+    """Return the scheme by which a node with so many ``examples`` draws a batch."""
+    return _SAMPLINGS[spec.terms.sampling or spec.privacy.sampling](examples, batch)
+
+
+@dataclass(frozen=True)
+class Problem(Generic[S]):
+    """Problem that a run is planned from.
+
+    Attributes
+    ----------
+    spec : Spec
+        The algorithm's settings, the sections on privacy, budget and the run's end, and what follows from them.
+    shard_sizes : mapping of str to int
+        Number of training examples of each node with data.
+    parts : tuple of Part
+        Parts of the model's vector.
+    graph : Graph
+        Graph of who may talk to whom.
+    initial : Public
+        The common starting model, [size].
+    seed : int
+        Seed of the public randomness.
+    run : str
+        Name of a deployed run, whose parties have identities; empty in a simulation.
+    agreed : bytes
+        Digest of the whole spec and of the run's name, the same at every party that has agreed to them.
+    first_clip : float
+        The bound at the start.
+    workload : Workload
+        Number of examples of each update.
+    dry_run : callable
+        (stop, quotas) -> what nodes ask of their data sides, found by running them without data.
+    check : callable
+        Given each node's mechanism, builds the nodes once, without data.
+
+        Raises CallerError if they cannot be built.
+    holdings : Holdings or None
+        Distribution of persons' examples over nodes, where the data say whose they are.
+    beforehand : Counts
+        Releases that each node makes of its examples before the run, such as those of a private scale.
+    """
+
+    spec: Spec
+    shard_sizes: Mapping[str, int]
+    parts: tuple[Part, ...]
+    graph: Graph
+    initial: Public
+    seed: int
+    run: str
+    agreed: bytes
+    first_clip: float
+    workload: Workload
+    dry_run: Callable[[StopSettings, Quotas | None], BlankSides]
+    check: Callable[[Mapping[str, Mechanism]], None]
+    holdings: Holdings | None = None
+    beforehand: Counts = field(default_factory=dict)
+
+    @property
+    def settings(self) -> S:
+        """Settings of the algorithm."""
+        settings: S = self.spec.algorithm
+        return settings
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The nodes with data."""
+        return tuple(self.shard_sizes)
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return sum(part.size for part in self.parts)
+
+    def sampling(self, name: str, batch: int) -> BatchSampling:
+        """Return the scheme by which node ``name`` draws so many examples."""
+        return sampling_of(self.spec, self.shard_sizes[name], batch)
+
+
+def smallest_node(problem: Problem[Any]) -> str:
+    """The node with the least number of examples."""
+    return min(problem.names, key=lambda name: problem.shard_sizes[name])
+
 
 EVERYBODY = "everybody"
 """The observer of what nodes release: it is shown to none alone."""

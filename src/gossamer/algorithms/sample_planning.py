@@ -16,8 +16,19 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from gossamer.algorithms.plan import EVERYBODY, Plan, Words, in_common, noise_of
-from gossamer.algorithms.problem import EXAMPLE, Held, Holdings, Problem, Spec, StopSettings
+from gossamer.algorithms.plan import (
+    EVERYBODY,
+    EXAMPLE,
+    Held,
+    Holdings,
+    Plan,
+    Problem,
+    Spec,
+    StopSettings,
+    Words,
+    in_common,
+    noise_of,
+)
 from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountants import Accounted, Parts, epsilon, joint_epsilon, worst_profile

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gossamer.algorithms.graph_federated.claims import gfl_theorem2, theorem2_product
+from gossamer.algorithms.graph_federated.guarantees import gfl_theorem2, theorem2_product
 from gossamer.errors import SpecError
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound, laplace_epsilon_of

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gossamer.algorithms.graph_federated.claims import ERRORS, Constants, homomorphic_noise, limits, next_bounds
+from gossamer.algorithms.graph_federated.guarantees import ERRORS, Constants, homomorphic_noise, limits, next_bounds
 from gossamer.cli.main import main
 from gossamer.errors import SpecError
 

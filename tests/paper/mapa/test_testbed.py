@@ -7,7 +7,7 @@ import pytest
 from experiments.mapa.testbed import by_processes, sent
 from experiments.study import named
 
-from gossamer.algorithms.clients.client import Halt, NewestAtClip
+from gossamer.algorithms.clients.nodes import Halt, NewestAtClip
 from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.events import Started
 from gossamer.protocol.trace import TraceStep

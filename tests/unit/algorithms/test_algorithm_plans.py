@@ -11,8 +11,7 @@ import pytest
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from gossamer.algorithms.interface import Algorithm, Cast
-from gossamer.algorithms.plan import Plan, differing
-from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.plan import Plan, Problem, differing
 from gossamer.algorithms.sample_planning import plan_samples
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import RunWarning, SpecError

@@ -13,7 +13,7 @@ import pytest
 
 from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.allreduce.member import Alive, Average, Chunk, Join, Roster, Welcome
-from gossamer.algorithms.clients.client import Leave
+from gossamer.algorithms.clients.nodes import Leave
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated

@@ -82,7 +82,7 @@ def test_a_node_alone_moves_as_torch_does(algorithm: str, optimizer: Any, make: 
 
 @pytest.mark.parametrize(("optimizer", "make"), OPTIMIZERS)
 def test_an_edge_server_moves_as_torch_does(optimizer: Any, make: Any) -> None:
-    from gossamer.algorithms.clients.client import SERVER, Fetch, Push
+    from gossamer.algorithms.clients.nodes import SERVER, Fetch, Push
 
     server = nodes("audp", optimizer, learning_rate=0.3)[SERVER]
     server.handle(Started(), 0.0)
@@ -95,7 +95,7 @@ def test_an_edge_server_moves_as_torch_does(optimizer: Any, make: Any) -> None:
 
 @pytest.mark.parametrize(("optimizer", "make"), OPTIMIZERS)
 def test_fedbuffs_server_moves_by_its_buffers_mean_as_torch_does(optimizer: Any, make: Any) -> None:
-    from gossamer.algorithms.clients.client import SERVER, Push
+    from gossamer.algorithms.clients.nodes import SERVER, Push
 
     server = nodes("fedbuff", optimizer, learning_rate=0.3, buffer=3)[SERVER]
     server.handle(Started(), 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gossamer.algorithms.problem import StopSettings
+from gossamer.algorithms.plan import StopSettings
 from gossamer.experiment.preparation.simulation import Observer, drive, few_collections
 from gossamer.runtimes.computations import Counters
 

@@ -15,7 +15,7 @@ from tests.end_to_end.test_deployed_sides import ledger_of, own, signing_of
 from tests.reference.asked_apart import Party, added
 
 from gossamer.algorithms.fedavg import box as fedavg
-from gossamer.algorithms.fedavg.settings import public_cohorts
+from gossamer.algorithms.fedavg.box import public_cohorts
 from gossamer.deployment.party.data_side import SideFile, deployed_computer
 from gossamer.errors import BudgetSpent
 from gossamer.experiment.preparation.planning import plan_run

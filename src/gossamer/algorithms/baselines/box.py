@@ -33,8 +33,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns, Terms
 from gossamer.algorithms.nodes import LearnerState, LearningNode, goes_by_all, mean_model, model_of
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
-from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.plan import Plan, Problem
 from gossamer.algorithms.sample_planning import plan_samples
 from gossamer.protocol.events import Completed, Resumed, Started
 from gossamer.protocol.node import Effects, Node, on

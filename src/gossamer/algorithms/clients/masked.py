@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from gossamer.algorithms.clients.client import SERVER, Leave, Newest, Push, TrainingNode
+from gossamer.algorithms.clients.nodes import SERVER, CohortServer, CohortState, Leave, Newest, Push, TrainingNode
 from gossamer.algorithms.clients.planning import MaskedRounds
-from gossamer.algorithms.clients.server import CohortServer, CohortState
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMember, SumState

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gossamer.algorithms.clients import client
-from gossamer.algorithms.clients.client import SERVER, ClientNode, Push
+from gossamer.algorithms.clients.nodes import (
+    SERVER,
+    Asks,
+    ClientNode,
+    CohortServer,
+    NoisedUpdate,
+    Push,
+    Pushed,
+    SteppingClient,
+    update_itself,
+)
 from gossamer.algorithms.clients.planning import MaskedRounds, masked_unit
-from gossamer.algorithms.clients.server import CohortServer
 from gossamer.algorithms.clients.settings import CLIENT, ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Cast, SmallRuns, Terms
@@ -53,11 +61,11 @@ def terms(settings: ClientSettings, limit: int | None = None) -> Terms:
     )
 
 
-def clients(settings: ClientSettings, context: Context, makes: client.Pushed = client.update_itself) -> dict[str, Node]:
+def clients(settings: ClientSettings, context: Context, makes: Pushed = update_itself) -> dict[str, Node]:
     """The clients by name; ``makes`` says what they push."""
     trainings = {name: settings.query(context.shard_sizes[name]) for name in context.names}
     if settings.stepwise:
-        return {name: client.SteppingClient(name, context, training, makes) for name, training in trainings.items()}
+        return {name: SteppingClient(name, context, training, makes) for name, training in trainings.items()}
     follows = isinstance(context.clipping.policy, QuantileClip)
     return {
         name: ClientNode(name, context, _asks(settings, training, follows), makes, follows=follows)
@@ -65,11 +73,11 @@ def clients(settings: ClientSettings, context: Context, makes: client.Pushed = c
     }
 
 
-def _asks(settings: ClientSettings, training: TrainingQuery, follows: bool) -> client.Asks:
+def _asks(settings: ClientSettings, training: TrainingQuery, follows: bool) -> Asks:
     """Function that says what a client's data side is asked for."""
     if follows:
         return lambda task, model, log_clip: ClippedUpdate(task, model, training, bound_of(log_clip))
-    kind = LocalUpdate if settings.curated else client.NoisedUpdate
+    kind = LocalUpdate if settings.curated else NoisedUpdate
     return lambda task, model, log_clip: kind(task, model, training)
 
 

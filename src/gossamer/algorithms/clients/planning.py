@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gossamer.algorithms.clients.client import SERVER
-from gossamer.algorithms.clients.server import Waiting
+from gossamer.algorithms.clients.nodes import SERVER, Waiting
 from gossamer.algorithms.clients.settings import ClientSettings, Masking
-from gossamer.algorithms.plan import EVERYBODY, Plan, Words, in_common, noise_of
-from gossamer.algorithms.problem import Problem, Spec, StopSettings
+from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, StopSettings, Words, in_common, noise_of
 from gossamer.algorithms.sample_planning import (
     Schedule,
     asked,

@@ -46,15 +46,13 @@ from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
 from gossamer.algorithms import optimizer as rates
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.clients.client import SERVER, Asks, ClientNode, Leave, Push
-from gossamer.algorithms.clients.server import ModelServer, ServerState
+from gossamer.algorithms.clients.nodes import SERVER, Asks, ClientNode, Leave, ModelServer, Push, ServerState
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
 from gossamer.algorithms.nodes import Probe, model_of, output
 from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.optimizer import step as optimized
-from gossamer.algorithms.plan import Plan, least_noise
-from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.plan import Plan, Problem, least_noise
 from gossamer.numbers import require_fraction, require_positive
 from gossamer.privacy.accounting.pure_composition import advanced, simple
 from gossamer.privacy.clipping import QuantileClip, bound_of

@@ -42,15 +42,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.clients.client import SERVER
+from gossamer.algorithms.clients.nodes import SERVER, AtOnceServer, ServerState
 from gossamer.algorithms.clients.planning import check, participation_by_quota, plan_clients, stop_of
-from gossamer.algorithms.clients.server import AtOnceServer, ServerState
 from gossamer.algorithms.clients.settings import ClientSettings, workload
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
 from gossamer.algorithms.nodes import model_of, output
-from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.plan import Plan, Problem
 from gossamer.protocol.node import Node
 from gossamer.section import Section, bare
 

@@ -58,15 +58,22 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms.clients import parts, planning
-from gossamer.algorithms.clients.client import SERVER, Leave, Push
-from gossamer.algorithms.clients.server import AtOnceServer, ClientServer, ServerState, Waiting, sum_query
+from gossamer.algorithms.clients.nodes import (
+    SERVER,
+    AtOnceServer,
+    ClientServer,
+    Leave,
+    Push,
+    ServerState,
+    Waiting,
+    sum_query,
+)
 from gossamer.algorithms.clients.settings import ClientSettings, workload
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
 from gossamer.algorithms.nodes import model_of, output
 from gossamer.algorithms.optimizer import OneRate
-from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.problem import Problem, Spec
+from gossamer.algorithms.plan import Plan, Problem, Spec
 from gossamer.algorithms.sample_planning import quotas_of
 from gossamer.arrays import IntArray
 from gossamer.errors import SpecError, counted

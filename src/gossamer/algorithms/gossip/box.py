@@ -46,8 +46,7 @@ from gossamer.algorithms.gossip.exchange import Answer, Offer, State
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms, small
 from gossamer.algorithms.nodes import LearningNode, goes_by_all, mean_model, model_of
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
-from gossamer.algorithms.plan import Plan, least_noise
-from gossamer.algorithms.problem import Problem, smallest_node
+from gossamer.algorithms.plan import Plan, Problem, least_noise, smallest_node
 from gossamer.errors import PeerError
 from gossamer.privacy.guarantees import Claim
 from gossamer.protocol.effects import Record, Send

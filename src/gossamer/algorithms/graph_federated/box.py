@@ -40,15 +40,14 @@ import numpy as np
 
 from gossamer.algorithms.command import imported_when_used
 from gossamer.algorithms.context import Context, mean
-from gossamer.algorithms.graph_federated.claims import gfl_claims
+from gossamer.algorithms.graph_federated.guarantees import gfl_claims
 from gossamer.algorithms.graph_federated.nodes import AgentNode, Combine, Reach, ServerNode, Weights
 from gossamer.algorithms.graph_federated.planning import plan_units
 from gossamer.algorithms.graph_federated.settings import Sampling, check, combination, local_queries, units_of, workload
 from gossamer.algorithms.graph_federated.settings import Settings as Settings
 from gossamer.algorithms.graph_federated.settings import servers as servers
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
-from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.problem import Problem
+from gossamer.algorithms.plan import Plan, Problem
 from gossamer.errors import SpecError
 from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -177,7 +176,7 @@ def remarks(nodes: Mapping[str, Node]) -> list[str]:
 
 
 def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
-    """Claims of the paper's Theorem 2; see `gossamer.algorithms.graph_federated.claims`."""
+    """Claims of the paper's Theorem 2; see `gossamer.algorithms.graph_federated.guarantees`."""
     settings, (law, *_) = problem.settings, plan.mechanisms.values()
     if settings.gradient_at is None:
         return []

@@ -11,8 +11,13 @@ from typing import Annotated, Any
 import numpy as np
 
 from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Option, Table
-from gossamer.algorithms.graph_federated.claims import Constants, homomorphic_noise, limits, theorem2_product
-from gossamer.algorithms.graph_federated.guarantees import graph_guarantees
+from gossamer.algorithms.graph_federated.guarantees import (
+    Constants,
+    graph_guarantees,
+    homomorphic_noise,
+    limits,
+    theorem2_product,
+)
 from gossamer.algorithms.graph_federated.noise import Measure, NoiseChoice, NoiseProblem, plan_noise
 from gossamer.bounded import read_text
 from gossamer.errors import CallerError, DataError

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
 
-from gossamer.algorithms.problem import SecureSums, Spec
+from gossamer.algorithms.plan import SecureSums, Spec
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError, TopologyError
 from gossamer.privacy.clipping import NoClip

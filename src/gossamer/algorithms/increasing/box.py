@@ -60,8 +60,7 @@ from gossamer.algorithms.increasing.settings import PublicRounds, RoundsAhead, f
 from gossamer.algorithms.increasing.settings import Settings as Settings
 from gossamer.algorithms.increasing.sizes import PrivacySizes, check_sizes
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns
-from gossamer.algorithms.plan import Plan, least_noise
-from gossamer.algorithms.problem import Problem, smallest_node
+from gossamer.algorithms.plan import Plan, Problem, least_noise, smallest_node
 from gossamer.errors import SpecError
 from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.tasks import Query

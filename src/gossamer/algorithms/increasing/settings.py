@@ -52,7 +52,7 @@ from gossamer.algorithms.increasing.sizes import (
     check_theory,
 )
 from gossamer.algorithms.optimizer import from_number
-from gossamer.algorithms.problem import Terms
+from gossamer.algorithms.plan import Terms
 from gossamer.errors import SpecError
 from gossamer.privacy.tasks import UPDATES, StepSizes
 from gossamer.randomness import Stream

@@ -14,9 +14,9 @@ lines 3 and 4 K times (`gossip_steps`). So a round of all is X <- W^K (X - eta G
 |---|---|
 | x_i | `state.w` |
 | eta | `Settings.learning_rate` |
-| W | Metropolis weights on `Settings.topology`: `averaging.rows` |
+| W | Metropolis weights on `Settings.topology`: `rows` |
 | K | `Settings.gossip_steps` |
-| gamma | `averaging.momentum` of the spectral gap of W |
+| gamma | `momentum` of the spectral gap of W |
 
 Lian et al. take the gradient of line 1 off the mean of line 4, X <- W X - eta G~; here the step is averaged too, as in
 Muffliato. The mean of all models moves in the same way.
@@ -30,21 +30,27 @@ averaging", NeurIPS 2022, arXiv 2206.05091.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, small
-from gossamer.algorithms.nodes import mean_model, model_of
+from gossamer.algorithms.nodes import LearnerState, RoundNode, mean_model, model_of
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
-from gossamer.algorithms.synchronous_gossip.node import SynchronousNode, rows
-from gossamer.protocol.node import Node
+from gossamer.errors import PeerError
+from gossamer.protocol.effects import CancelTimer, Record, Send
+from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
+from gossamer.protocol.messages import Message, check_count, check_model, message
+from gossamer.protocol.node import Effects, Node, on
 from gossamer.section import Composite
 from gossamer.topology.builders import Ring, Topology
 from gossamer.topology.graphs import Graph
-from gossamer.topology.mixing import Matrix, metropolis
+from gossamer.topology.mixing import Matrix, metropolis, spectral_gap
+from gossamer.vectors import Model, Public, Released, shifted
 
 
 class Settings(Composite):
@@ -97,6 +103,304 @@ class Settings(Composite):
                 f"{self.acceleration}; leave them out, or take muffliato"
             )
         return self
+
+
+# The nodes make gossip steps in lock-step with their neighbours. Messages arrive once and in order, so a neighbour's
+# first iterate that is not older than the present gossip step is the one to be averaged: of this very step, unless the
+# neighbour has gone on alone meanwhile. At most two iterates of a neighbour are kept, that one and the newest.
+#
+# Nobody waits for a neighbour that is reported down, or that has said `Enough`: its weight is the node's own until it
+# is heard again. While a neighbour is silent, a `Probe` has the session find out whether it is there. Who comes back
+# makes the rounds that it lacks at its neighbours' newest iterates, and these wait for it.
+
+
+@message("synchronous_gossip.iterate")
+@dataclass(frozen=True)
+class Iterate(Message):
+    """The sender's vector in a gossip step; ``step`` counts those of all rounds, from 0."""
+
+    step: int
+    model: Public | Released
+
+
+@message("synchronous_gossip.probe")
+@dataclass(frozen=True)
+class Probe(Message):
+    """The sender waits for an iterate. That it was received shows that the receiver is there, which needs no answer."""
+
+
+@message("synchronous_gossip.enough")
+@dataclass(frozen=True)
+class Enough(Message):
+    """The sender makes no more rounds, and nobody is to wait for it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A node's row of the mixing matrix W.
+
+    Attributes
+    ----------
+    weights : mapping of str to float
+        W_ij of each neighbour; what is left of 1 is the node's own.
+    momentum : float
+        gamma of the accelerated recursion; 1 for plain averaging.
+    """
+
+    weights: Mapping[str, float]
+    momentum: float = 1.0
+
+    def averaged(self, own: Model, heard: Mapping[str, Model]) -> Model:
+        """Return (W X)_i: the weight of a neighbour that is not ``heard`` is the node's ``own``."""
+        mixed = own
+        for name, weight in self.weights.items():
+            if name in heard:
+                mixed = shifted(mixed, own, heard[name], weight)
+        return mixed
+
+    def accelerated(self, mixed: Model, before: Model | None) -> Model:
+        """Return gamma (W X)_i + (1 - gamma) x_i of the step ``before``, if there is one in this round."""
+        if before is None or self.momentum == 1.0:
+            return mixed
+        return shifted(before, before, mixed, self.momentum)
+
+
+def momentum(gap: float) -> float:
+    """Weight of the accelerated recursion, 2 (1 - sqrt(gap (1 - gap/4))) / (1 - gap/2)^2, for a spectral ``gap``.
+
+    References
+    ----------
+    Cyffers, Even, Bellet and Massoulie, "Muffliato", NeurIPS 2022, Algorithm 1; it is the second-order recursion of
+    Muthukrishnan, Ghosh and Schultz (1998), 2 / (1 + sqrt(1 - r^2)), for r = 1 - gap/2.
+    """
+    return 2.0 / (1.0 + math.sqrt(gap * (1.0 - gap / 4.0)))
+
+
+def rows(graph: Graph, names: tuple[str, ...], *, accelerated: bool) -> dict[str, Row]:
+    """Return the rows of the graph's Metropolis weights, by name."""
+    matrix = metropolis(graph)
+    gamma = momentum(spectral_gap(matrix)) if accelerated else 1.0
+    found = {}
+    for i, name in enumerate(names):
+        there = zip(matrix.indices[matrix.indptr[i] : matrix.indptr[i + 1]], matrix.data[matrix.indptr[i] :])
+        found[name] = Row({names[j]: float(weight) for j, weight in sorted(there) if j != i and weight > 0}, gamma)
+    return found
+
+
+@dataclass
+class State(LearnerState):
+    """State of a node.
+
+    ``w`` is its iterate and ``before`` that of the gossip step before, in the same round. ``step`` counts the gossip
+    steps that are over, and ``sent`` says whether the iterate of the present one has gone out. ``heard`` holds each
+    neighbour's iterate for it and ``ahead`` the newest one after that, with their steps. ``away`` are neighbours that
+    are down, ``left`` those that make no more rounds; ``over`` says that this node makes none.
+    """
+
+    before: Model | None = None
+    step: int = 0
+    sent: bool = False
+    heard: dict[str, Model] = field(default_factory=dict)
+    heard_of: dict[str, int] = field(default_factory=dict)
+    ahead: dict[str, Model] = field(default_factory=dict)
+    ahead_of: dict[str, int] = field(default_factory=dict)
+    away: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
+    probes: int = 0
+    over: bool = False
+
+
+class SynchronousNode(RoundNode):
+    """One party: its gradient steps, and its place among its neighbours."""
+
+    state: State
+
+    def __init__(self, name: str, context: Context, settings: Any, row: Row) -> None:
+        super().__init__(name, context, settings, State)
+        self.row = row
+        self.neighbours = frozenset(row.weights)
+        self.gossip_steps: int = settings.gossip_steps
+        self.patience = settings.patience
+
+    @property
+    def round(self) -> int:
+        return self.state.step // self.gossip_steps
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Neighbours whose iterates are due and waited for."""
+        s = self.state
+        return self.neighbours - s.heard.keys() - s.away - s.left
+
+    @property
+    def awaited(self) -> Set[str]:
+        return self.missing if self.state.sent else frozenset()
+
+    # Gradient steps
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        yield from self.set_deadline(now)
+        yield from self.begin_round()
+
+    def begin_round(self) -> Effects:
+        """Line 1. A node that makes no more updates passes on what it averages, as long as anybody is there."""
+        s = self.state
+        if self.quota is not None and self.round >= self.quota:
+            yield from self.end("quota")
+        elif not s.finished:
+            yield self.compute()
+        elif self.neighbours - s.away - s.left:
+            yield from self.send()
+        else:
+            yield from self.end(s.finished)
+
+    @on(Completed)
+    def update(self, done: Completed, now: float) -> Effects:
+        """Line 2."""
+        s, move = self.state, self.move(done)
+        if move is None:
+            return
+        s.w = (s.w + move).within()
+        yield from self.send()
+        yield from self.advance()
+
+    def refused(self, event: Refused, now: float) -> Effects:
+        """The budget is spent. Where rounds are numbered, the node goes on averaging."""
+        if self.quota is None:
+            yield from self.end("budget")
+        else:
+            yield from self.finish("budget")
+            yield from self.begin_round()
+            yield from self.advance()
+
+    # Gossip steps
+
+    def send(self) -> Effects:
+        """Line 3: the iterate of a gossip step, for all neighbours."""
+        s = self.state
+        s.sent, s.probes = True, 0
+        yield from self.tell(Iterate(s.step, s.w))
+
+    @on(Iterate)
+    def receive(self, sender: str, iterate: Iterate, now: float) -> Effects:
+        s = self.state
+        self.only_from_neighbours(sender)
+        check_count(sender, "step", iterate.step)
+        check_model(iterate.model, s.w)
+        if s.over or iterate.step < s.step:
+            return  # of a step that was made without it
+        if sender not in s.heard:
+            s.heard[sender], s.heard_of[sender] = iterate.model, iterate.step
+            if s.sent and not self.missing:
+                yield from self.advance()
+        elif iterate.step > s.heard_of[sender]:
+            s.ahead[sender], s.ahead_of[sender] = iterate.model, iterate.step
+
+    def advance(self) -> Effects:
+        """Make gossip steps and begin rounds, as far as one can."""
+        s = self.state
+        while s.sent and not self.missing:
+            self.average()
+            if s.step % self.gossip_steps:
+                yield from self.send()
+            else:
+                yield CancelTimer("patience")
+                yield from self.begin_round()
+        if s.sent:
+            yield self.wait_for("patience")
+
+    def average(self) -> None:
+        """Line 4."""
+        s = self.state
+        mixed = self.row.averaged(s.w, s.heard)
+        s.before, s.w = s.w, self.row.accelerated(mixed, s.before).within()
+        s.step, s.sent = s.step + 1, False
+        if s.step % self.gossip_steps == 0:
+            s.before = None
+        for name in [name for name, of in s.heard_of.items() if of < s.step]:
+            del s.heard[name], s.heard_of[name]
+            if name in s.ahead:
+                s.heard[name], s.heard_of[name] = s.ahead.pop(name), s.ahead_of.pop(name)
+
+    # When a neighbour is silent
+
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        s = self.state
+        if event.timer == "deadline":
+            yield from self.end("deadline")
+        elif s.sent:
+            s.probes += 1
+            for name in sorted(self.missing):
+                yield Send(name, Probe())
+            yield self.wait_for("patience")
+
+    @on(Probe)
+    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
+        self.only_from_neighbours(sender)
+        yield from ()
+
+    @on(PeerDown)
+    def peer_down(self, event: PeerDown, now: float) -> Effects:
+        s = self.state
+        if event.peer in self.neighbours and event.peer not in s.left:
+            s.away.add(event.peer)
+            yield Record("left_out", 1.0)
+            yield from self.unblock()
+
+    @on(PeerUp)
+    def peer_up(self, event: PeerUp, now: float) -> Effects:
+        """Tell who was away what it waits for."""
+        s = self.state
+        if event.peer in s.away:
+            s.away.discard(event.peer)
+            if s.over:
+                yield Send(event.peer, Enough())
+            elif s.sent:
+                yield Send(event.peer, Iterate(s.step, s.w))
+
+    @on(Enough)
+    def enough(self, sender: str, message: Enough, now: float) -> Effects:
+        self.only_from_neighbours(sender)
+        self.state.left.add(sender)
+        yield from self.unblock()
+
+    def unblock(self) -> Effects:
+        """Go on, if it was only those that are waited for no more."""
+        if self.state.sent and not self.missing:
+            yield from self.advance()
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        """Set the timers again and go on; what was being computed is lost."""
+        s = self.state
+        yield from self.reset_deadline(now)
+        if not s.sent and not s.over:
+            yield from self.begin_round()
+        yield from self.advance()
+
+    def stop(self, event: Stop, now: float) -> Effects:
+        yield from self.end(event.reason)
+
+    def end(self, reason: str) -> Effects:
+        """Make no more rounds, and tell all, so that nobody waits."""
+        s = self.state
+        if not s.over:
+            s.over, s.sent = True, False
+            s.heard, s.heard_of, s.ahead, s.ahead_of = {}, {}, {}, {}
+            yield CancelTimer("patience")
+            yield from self.tell(Enough())
+        yield from self.finish(reason)
+
+    def tell(self, what: Message) -> Effects:
+        s = self.state
+        for name in self.row.weights:
+            if name not in s.away and name not in s.left:
+                yield Send(name, what)
+
+    def only_from_neighbours(self, sender: str) -> None:
+        if sender not in self.neighbours:
+            raise PeerError(f"{sender} is no neighbour of {self.name}")
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:

@@ -31,7 +31,7 @@ from pydantic import (
     model_validator,
 )
 
-from gossamer.algorithms.problem import EXAMPLE as EXAMPLE
+from gossamer.algorithms.plan import EXAMPLE as EXAMPLE
 from gossamer.algorithms.table import ALGORITHMS, known_names
 from gossamer.bounded import real_path
 from gossamer.deployment.founding.federation_spec import ROLES, roles_of

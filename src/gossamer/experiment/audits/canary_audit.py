@@ -15,8 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
-from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.problem import EXAMPLE
+from gossamer.algorithms.plan import EXAMPLE, Plan
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.attacks.audit import (
     REPORTED,

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.problem import EXAMPLE
+from gossamer.algorithms.plan import EXAMPLE, Plan
 from gossamer.attacks.leak import Neighbours, NoiseScale, neighbours, worst_cases
 from gossamer.data.examples import Split
 from gossamer.errors import RunWarning, SpecError

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from gossamer.algorithms.interface import SYNTHETIC
-from gossamer.algorithms.problem import Estimated as Estimated
+from gossamer.algorithms.plan import Estimated as Estimated
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.arrays import FloatArray
 from gossamer.bounded import MOST_RECORDS, read_file, real_path

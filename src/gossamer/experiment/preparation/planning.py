@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.algorithms.interface import SYNTHETIC
-from gossamer.algorithms.plan import Plan, differing
-from gossamer.algorithms.problem import Problem, Quotas, StopSettings
+from gossamer.algorithms.plan import Plan, Problem, Quotas, StopSettings, differing
 from gossamer.algorithms.table import registered_as
 from gossamer.errors import RunWarning, SpecError, counted
 from gossamer.experiment.preparation.objective import estimates_on

@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from gossamer.algorithms.context import Context, Workload
 from gossamer.algorithms.interface import Algorithm, Cast
-from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.problem import Estimated, Holdings, sampling_of
+from gossamer.algorithms.plan import Estimated, Holdings, Plan, sampling_of
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.arrays import IndexArray
 from gossamer.data.datasets import Dataset, load_dataset, undeclared_labels, unlearnable, unscaled

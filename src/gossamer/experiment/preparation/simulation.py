@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.problem import StopSettings
+from gossamer.algorithms.plan import Plan, StopSettings
 from gossamer.errors import CallerError, SpecError, counted
 from gossamer.experiment.preparation.objective import build_objective
 from gossamer.experiment.preparation.prepare import Prepared, Sources, nodes_of, sides_of

@@ -15,10 +15,10 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from gossamer.algorithms.optimizer import OneRate
-from gossamer.algorithms.problem import Budget as Budget
-from gossamer.algorithms.problem import PrivacySettings as PrivacySettings
-from gossamer.algorithms.problem import Spec, Terms
-from gossamer.algorithms.problem import StopSettings as StopSettings
+from gossamer.algorithms.plan import Budget as Budget
+from gossamer.algorithms.plan import PrivacySettings as PrivacySettings
+from gossamer.algorithms.plan import Spec, Terms
+from gossamer.algorithms.plan import StopSettings as StopSettings
 from gossamer.algorithms.table import ALGORITHMS, DEFAULT, AlgorithmSettings
 from gossamer.bounded import real_path
 from gossamer.data.partition import KIND as PARTITIONS

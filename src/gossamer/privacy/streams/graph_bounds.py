@@ -73,7 +73,7 @@ for a probability of 2^-64. Noise on a grid is a little larger than planned (`gr
 References
 ----------
 "Privatized graph federated learning", eqs. 6-8 and 47; its own proof, Appendix F, is for independent Laplace noise and
-d = 1 (see `gossamer.algorithms.graph_federated.claims`).
+d = 1 (see `gossamer.algorithms.graph_federated.guarantees`).
 [1] Boucheron, Lugosi and Massart, "Concentration inequalities", 2013, theorem 5.6.
 [2] Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, corollary 17.
 [3] Hsu, Kakade and Zhang, "A tail inequality for quadratic forms of subgaussian random vectors", ECP 2012.

@@ -13,8 +13,8 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDp
 from dp_accounting.pld import PLDAccountant
 from tests.reference import client_specs
 
-from gossamer.algorithms.clients.client import SERVER, Fetch, Leave, Newest, Push
-from gossamer.algorithms.fedavg.settings import public_cohorts
+from gossamer.algorithms.clients.nodes import SERVER, Fetch, Leave, Newest, Push
+from gossamer.algorithms.fedavg.box import public_cohorts
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli import main

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from gossamer.algorithms.clients.client import SERVER, Fetch, Halt, Leave, NewestAtClip, Push
+from gossamer.algorithms.clients.nodes import SERVER, Fetch, Halt, Leave, NewestAtClip, Push
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.edge_cloud.box import AgarwalDuchiRate, Settings, StalenessSettings, feasible

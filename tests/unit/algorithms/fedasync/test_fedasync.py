@@ -14,7 +14,7 @@ import pytest
 from tests.reference import client_specs
 
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.clients.client import SERVER, Fetch, Leave, Newest, Push
+from gossamer.algorithms.clients.nodes import SERVER, Fetch, Leave, Newest, Push
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedasync import box as fedasync
 from gossamer.algorithms.fedasync.box import Settings

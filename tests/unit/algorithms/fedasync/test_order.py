@@ -12,7 +12,7 @@ from scipy import stats
 from tests.reference.mixed_models import shares
 from tests.reference.server_traces import ages
 
-from gossamer.algorithms.clients.client import SERVER
+from gossamer.algorithms.clients.nodes import SERVER
 from gossamer.algorithms.fedasync.box import Settings
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec

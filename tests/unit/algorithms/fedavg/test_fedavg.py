@@ -14,11 +14,10 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDp
 from dp_accounting.pld import PLDAccountant
 from tests.reference import client_specs
 
-from gossamer.algorithms.clients.client import SERVER, Fetch, Halt, Leave, Newest, Push
+from gossamer.algorithms.clients.nodes import SERVER, Fetch, Halt, Leave, Newest, Push
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedavg import box as fedavg
-from gossamer.algorithms.fedavg.box import Settings
-from gossamer.algorithms.fedavg.settings import public_cohorts
+from gossamer.algorithms.fedavg.box import Settings, public_cohorts
 from gossamer.algorithms.plan import Plan
 from gossamer.cli import main
 from gossamer.errors import PeerError, SpecError

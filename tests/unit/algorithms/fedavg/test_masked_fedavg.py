@@ -18,7 +18,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.reference.masked_messages import check_masked
 
-from gossamer.algorithms.clients.client import SERVER, Fetch, Leave, Newest
+from gossamer.algorithms.clients.nodes import SERVER, Fetch, Leave, Newest
 from gossamer.algorithms.clients.planning import ALONE
 from gossamer.algorithms.masked_round import MaskingReply
 from gossamer.algorithms.plan import EVERYBODY, Plan

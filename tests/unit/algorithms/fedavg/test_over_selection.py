@@ -25,7 +25,7 @@ from tests.unit.algorithms.fedavg.test_fedavg import (
     update,
 )
 
-from gossamer.algorithms.clients.client import SERVER, Fetch, Leave, Push
+from gossamer.algorithms.clients.nodes import SERVER, Fetch, Leave, Push
 from gossamer.algorithms.fedavg.box import Settings
 from gossamer.cli import main
 from gossamer.errors import SpecError

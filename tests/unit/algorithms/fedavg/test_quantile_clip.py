@@ -14,7 +14,7 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDp
 from dp_accounting.pld import PLDAccountant
 from tests.unit.algorithms.fedavg.test_fedavg import SECRET, SIZE, TRUSTED, context, planned, spec, told
 
-from gossamer.algorithms.clients.client import SERVER, Fetch, Newest, NewestAtClip, Push
+from gossamer.algorithms.clients.nodes import SERVER, Fetch, Newest, NewestAtClip, Push
 from gossamer.algorithms.fedavg import box as fedavg
 from gossamer.algorithms.fedavg.box import Settings
 from gossamer.cli import main

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from tests.unit.algorithms.fedavg.test_fedavg import SECRET, SIZE, TRUSTED, context, given, planned, spec, told, update
 
-from gossamer.algorithms.clients.client import SERVER, Fetch, Push
+from gossamer.algorithms.clients.nodes import SERVER, Fetch, Push
 from gossamer.algorithms.fedavg import box as fedavg
-from gossamer.algorithms.fedavg.box import Settings
-from gossamer.algorithms.fedavg.settings import weights_of
+from gossamer.algorithms.fedavg.box import Settings, weights_of
 from gossamer.cli import main
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec

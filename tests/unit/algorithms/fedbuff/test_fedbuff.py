@@ -15,7 +15,7 @@ import pytest
 from tests.reference import client_specs
 
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.clients.client import SERVER, Fetch, Halt, Leave, Newest, Push
+from gossamer.algorithms.clients.nodes import SERVER, Fetch, Halt, Leave, Newest, Push
 from gossamer.algorithms.clients.planning import RUN_ASSUMPTIONS
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff import box as fedbuff

@@ -18,7 +18,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.reference.masked_messages import check_masked
 from tests.reference.masked_sides import MaskedAnswers, client_sides
 
-from gossamer.algorithms.clients.client import SERVER, Fetch, Leave
+from gossamer.algorithms.clients.nodes import SERVER, Fetch, Leave
 from gossamer.algorithms.clients.planning import ALONE
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff import box as fedbuff

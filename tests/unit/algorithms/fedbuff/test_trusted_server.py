@@ -17,7 +17,7 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, SelfComposedDpEv
 from dp_accounting.pld import PLDAccountant
 from tests.reference import client_specs
 
-from gossamer.algorithms.clients.client import SERVER, Fetch, Halt, Leave, Newest, Push
+from gossamer.algorithms.clients.nodes import SERVER, Fetch, Halt, Leave, Newest, Push
 from gossamer.algorithms.clients.planning import most_sums
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.fedbuff import box as fedbuff

@@ -15,7 +15,7 @@ from scipy.stats import norm
 from tests.reference.graph_slow import factor
 
 import gossamer as gs
-from gossamer.algorithms.graph_federated.claims import THEOREM2
+from gossamer.algorithms.graph_federated.guarantees import THEOREM2
 from gossamer.algorithms.graph_federated.planning import first_rounds, planned_noise, unit_terms
 from gossamer.algorithms.graph_federated.settings import combination
 from gossamer.algorithms.plan import Plan
