@@ -65,7 +65,6 @@ from gossamer.experiment.specs.spec_file import read_spec as read_spec
 from gossamer.objectives.linear.model import LinearModel as LinearModel
 from gossamer.objectives.network_losses import OwnLoss as OwnLoss
 from gossamer.objectives.networks.module import TorchModule as TorchModule
-from gossamer.parameters import unpack as unpack
 from gossamer.privacy.clipping import FixedClip as FixedClip
 from gossamer.privacy.clipping import NoClip as NoClip
 from gossamer.privacy.clipping import QuantileClip as QuantileClip
@@ -93,4 +92,5 @@ from gossamer.topology.mixing import spectral_gap as spectral_gap
 from gossamer.trained.model import Model as Model
 from gossamer.trained.model import Predictions as Predictions
 from gossamer.trained.model import load_model as load_model
+from gossamer.vectors import unpack as unpack
 from gossamer.version import __version__ as __version__

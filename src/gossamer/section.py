@@ -1,23 +1,35 @@
-"""The base of all settings: a section of a spec, of a policy, of what they hold."""
+"""The base of all settings, a section of a spec or of a policy; and settings that other distributions register."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import sys
 import typing
-from collections.abc import Mapping
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.machinery import ModuleSpec
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
     model_serializer,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticKnownError
+
+from gossamer.errors import SpecError
 
 TRUTH_VALUE = "truth_value"
 """The type of the error for `true` where a number stands; its context has the ``key`` and what was ``found``."""
@@ -111,3 +123,295 @@ def kinds_of(annotation: Any) -> list[Any]:
         return [bool if value in ("on", "off") else type(value) for value in typing.get_args(annotation)]
     arguments = typing.get_args(annotation)
     return [kind for argument in arguments for kind in kinds_of(argument)] if arguments else [annotation]
+
+
+# Code of other distributions, which register it by entry points, and whose name a spec may say.
+#
+#     [project.entry-points."gossamer.topologies"]
+#     tree = "my_graphs:Tree"
+#
+# To import an entry point is to run its code. So its distribution and its source are found without importing it, and
+# who decides whether it may run can look at them first. Nothing is looked up before a name is asked for that Gossamer
+# does not have itself.
+
+# Kinds of settings, such as topologies, of which other distributions may register more.
+#
+# Gossamer's own are a union of classes, told apart by ``name``. A registered one is a class of settings of another
+# distribution, which has what the kind's base asks for. It is looked for where a spec says a name that is none of
+# Gossamer's own, and only imported if its code may run here.
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A kind of settings.
+
+    Attributes
+    ----------
+    noun, article : str
+        Words as in "a topology".
+    group : str
+        Group of entry points.
+    base : type
+        Base class of those that others register.
+    own : tuple of type
+        Gossamer's own classes.
+    promise : str
+        Promise of code of this kind that a guarantee trusts; by default that it is public.
+    """
+
+    noun: str
+    article: str
+    group: str
+    base: type[Section]
+    own: tuple[type[Section], ...]
+    promise: str = ""
+    loaded: dict[str, tuple[Registered, type[Section]]] = field(default_factory=dict, repr=False)
+
+    @property
+    def plural(self) -> str:
+        """As its group is called."""
+        return self.group.rpartition(".")[2]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of Gossamer's own."""
+        return tuple(tag for one in self.own for tag in typing.get_args(one.model_fields["name"].annotation))
+
+    def registered(self) -> list[Registered]:
+        """All that others register, by name; nothing of them is imported."""
+        return registered_in(self.group, Registered)
+
+    def find(self, name: str) -> Registered | None:
+        """The one that is registered as ``name``, not imported; see `registering.one_of`."""
+        if name in self.loaded:
+            return self.loaded[name][0]
+        return one_of(self.registered(), name, self.names, f"{self.article} {self.noun}")
+
+    def load(self, found: Registered) -> type[Section]:
+        """Import a class, which runs its code; once in a process.
+
+        Raises
+        ------
+        SpecError
+            If that fails, or it is no class of this kind and name.
+        """
+        if found.name in self.loaded:
+            return self.loaded[found.name][1]
+        made = found.imported()
+        if not (isinstance(made, type) and issubclass(made, self.base)):
+            expected = f"{self.base.__module__}.{self.base.__name__}"
+            raise found.broken(
+                f"{found.point.value} is no class of settings, expected one that derives from {expected}"
+            )
+        known = made.model_fields.get("name")
+        if known is None or found.name not in typing.get_args(known.annotation):
+            raise found.broken(f'{found.point.value} has no name: Literal["{found.name}"]')
+        self.loaded[found.name] = found, made
+        return made
+
+    def known(self, value: Any, own: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        """Validate settings of this kind. Before code of a registered one is imported, it must be allowed."""
+        name = value.get("name") if isinstance(value, Mapping) else getattr(value, "name", None)
+        if not isinstance(name, str) or name in self.names:
+            return own(value)
+        if (found := self.find(name)) is None:
+            names = [*self.names, *dict.fromkeys(one.name for one in self.registered() if one.name not in self.names)]
+            expected = {"discriminator": "'name'", "tag": name, "expected_tags": ", ".join(map(repr, names))}
+            raise PydanticKnownError("union_tag_invalid", expected)
+        found.check_allowed((info.context or {}).get(MODULES), self.noun)
+        # Told apart by name, so that errors have the places that those of Gossamer's own have.
+        union: Any = Annotated[self.own[0] | self.load(found), Field(discriminator="name")]
+        return TypeAdapter(union).validate_python(value)
+
+    def of(self, settings: object) -> Registered | None:
+        """Return who has registered the class of these settings; None if nobody has."""
+        return next((found for found, made in self.loaded.values() if type(settings) is made), None)
+
+
+def used(settings: BaseModel, kinds: typing.Sequence[Kind]) -> list[tuple[Kind, Registered]]:
+    """Registered classes of these kinds among settings, and among those in them."""
+    found: dict[tuple[str, str], tuple[Kind, Registered]] = {}
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        for kind in kinds:
+            if (one := kind.of(value)) is not None:
+                found[kind.group, one.name] = kind, one
+        if isinstance(value, BaseModel):
+            found |= {(kind.group, one.name): (kind, one) for kind, one in used(value, kinds)}
+    return list(found.values())
+
+
+_UNREAD = re.compile(r"(^|/)(__pycache__|[^/]+\.(dist|egg)-info|\.\.)/|\.(pyc|pth)$|^__editable__")
+"""Files of a distribution that are not its source: what is compiled, metadata, what lies outside, paths to sources."""
+MODULES = "modules"
+"""Key of a validation's context: the code that may run, where a spec is another's; see `allowing`."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """Something that a distribution registers.
+
+    Attributes
+    ----------
+    name : str
+        Name that specs say.
+    distribution, version : str
+        Party who registers it; the name of the distribution in its normal form, such as ``mean-of-gradients``.
+    point : EntryPoint
+        Place where it is.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    point: EntryPoint = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}"
+
+    @cached_property
+    def source(self) -> str:
+        """SHA-256 of the distribution's files and of the package that would be imported, in hexadecimal digits.
+
+        Raises
+        ------
+        SpecError
+            If no file of it can be read.
+        """
+        try:
+            files = {name: path.read_bytes() for name, path in _files(self.point)}
+        except OSError as error:
+            raise self.broken(f"its source cannot be read: {error.strerror}: {error.filename}") from None
+        if not files:
+            raise self.broken(f"no source of {self.point.module} is found")
+        found = hashlib.sha256()
+        for name, content in sorted(files.items()):
+            for part in (name.encode(), content):
+                found.update(len(part).to_bytes(8, "big"))
+                found.update(part)
+        return found.hexdigest()
+
+    @property
+    def code(self) -> str:
+        """Reference by which an owner allows exactly this code."""
+        return f"{self.distribution}=={self.version}@sha256:{self.source}"
+
+    def is_allowed(self, modules: Collection[str]) -> bool:
+        """Whether ``modules`` has the code, or its distribution in this version or in any."""
+        names = (self.distribution, f"{self.distribution}=={self.version}")
+        return any(name in modules for name in names) or self.code in modules
+
+    def check_allowed(self, modules: Collection[str] | None, what: str) -> None:
+        """Raise SpecError if it may not run: ``modules`` are what may, or None where all may."""
+        if modules is not None and not self.is_allowed(modules):
+            raise SpecError(f"{self.name} would have code run on this machine, of {self}; {allowing(self.code, what)}")
+
+    def imported(self) -> Any:
+        """Import it, which runs its code.
+
+        Raises
+        ------
+        SpecError
+            If that fails.
+        """
+        _ = self.source  # of what is imported, before anything of it can run
+        try:
+            return self.point.load()
+        except Exception as error:  # whatever others' code does
+            raise self.broken(f"{self.point.value} cannot be imported: {type(error).__name__}: {error}") from None
+
+    def broken(self, why: str) -> SpecError:
+        """Error for one that is not what its distribution says."""
+        return SpecError(f"{self.name!r} is registered by {self}, and {why}; mend that distribution, or uninstall it")
+
+
+R = TypeVar("R", bound=Registered)
+
+
+def allowing(code: str, what: str) -> str:
+    """End of an error message about code that an owner has not allowed; ``what`` it is."""
+    how = f"modules: in the policy, or --module {code}"
+    return f"if that is the {what} that was agreed on and you trust it, allow it ({how})"
+
+
+def registered_in(group: str, kind: type[R]) -> list[R]:
+    """All that are registered in a group of entry points, by name; nothing of them is imported."""
+    found = [kind(point.name, *_made_by(point), point) for point in entry_points(group=group)]
+    return sorted(found, key=lambda one: (one.name, one.distribution))
+
+
+def one_of(everything: Collection[R], name: str, own: Collection[str], what: str) -> R | None:
+    """The one that is registered as ``name``, not imported; None if there is none.
+
+    Parameters
+    ----------
+    everything : collection of Registered
+        All of its group.
+    name : str
+        Name that is none of Gossamer's own.
+    own : collection of str
+        Gossamer's own names, which nobody else may take.
+    what : str
+        Word for what they are, with an article, such as ``an algorithm``.
+
+    Raises
+    ------
+    SpecError
+        If several register it, or who does takes another name that is taken.
+    """
+    found = [one for one in everything if one.name == name]
+    for one in found:
+        if (problem := clash(one, everything, own, what)) is not None:
+            raise SpecError(problem)
+    return found[0] if found else None
+
+
+def clash(
+    one: Registered, everything: Collection[Registered], own: Collection[str], what: str = "an algorithm"
+) -> str | None:
+    """Find why one is refused for the names that its distribution takes, in a line; None if it is not."""
+    others = [other for other in everything if other.name == one.name and other.point != one.point]
+    if others:
+        return f"{one.name!r} is registered by {one} and by {others[0]}; uninstall one of them"
+    for other in everything:
+        if other.distribution == one.distribution and other.name in own:
+            return f"{other.name!r} is {what} of gossamer itself, and {one} registers it too; uninstall {one}"
+    return None
+
+
+def _made_by(point: EntryPoint) -> tuple[str, str]:
+    """Name and version of an entry point's distribution."""
+    if point.dist is None:
+        return "unknown", "0"
+    return re.sub(r"[-_.]+", "-", point.dist.name).lower(), point.dist.version
+
+
+def _files(point: EntryPoint) -> Iterator[tuple[str, Path]]:
+    """Source files, by their names below the folder that would be on the path."""
+    for file in (point.dist.files or ()) if point.dist is not None else ():
+        if not _UNREAD.search(file.as_posix()):
+            yield file.as_posix(), Path(str(file.locate()))
+    spec, depth = _spec_of(point.module)
+    if spec is None or spec.origin is None:
+        return
+    origin = Path(spec.origin)
+    package = spec.submodule_search_locations is not None
+    root = origin.parents[depth if package else depth - 1]
+    for path in sorted(origin.parent.rglob("*")) if package else [origin]:
+        name = path.relative_to(root).as_posix()
+        if path.is_file() and not _UNREAD.search(name):
+            yield name, path
+
+
+def _spec_of(module: str) -> tuple[ModuleSpec | None, int]:
+    """First package with code on the way to a module, or the module, and how deep it is; nothing is imported."""
+    spec, path = None, None
+    parts = module.split(".")
+    for depth in range(1, len(parts) + 1):
+        name = ".".join(parts[:depth])
+        finders = (finder.find_spec(name, path) for finder in sys.meta_path if hasattr(finder, "find_spec"))
+        spec = next((found for found in finders if found is not None), None)
+        if spec is None or spec.origin is not None:
+            return spec, depth
+        path = list(spec.submodule_search_locations or ())  # a namespace, which has no code
+    return spec, len(parts)

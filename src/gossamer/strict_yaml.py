@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from gossamer.bounded import MOST_TEXT, in_bytes, read_text
 from gossamer.errors import SpecError, counted
+from gossamer.files import MOST_TEXT, in_bytes, read_text
 
 MOST_DEPTH = 60
 """Lists and mappings in one another; no setting is nested by more than ten."""

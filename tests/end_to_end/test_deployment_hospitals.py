@@ -24,8 +24,8 @@ import gossamer as gs
 from gossamer.cli import main
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.keys.invitations import read_signed
-from gossamer.parameters import pack
 from gossamer.runtimes.mqtt.broker import HOST, Mosquitto
+from gossamer.vectors import pack
 
 pytestmark = pytest.mark.usefixtures("called_here")
 

@@ -18,7 +18,7 @@ from gossamer.algorithms.gossip.claims import (
     iteration_failures,
     theorem2_failures,
 )
-from gossamer.numbers import require_fraction, require_positive
+from gossamer.errors import require_fraction, require_positive
 from gossamer.privacy.guarantees import UtilityClaim
 
 PROPOSITION2 = "A(DP)2SGD, Proposition 2"

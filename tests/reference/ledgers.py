@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.errors import BudgetSpent, SpecError, counted
-from gossamer.numbers import whole_number
+from gossamer.errors import BudgetSpent, SpecError, counted, whole_number
 from gossamer.privacy.accounting.filters import RenyiFilter
 from gossamer.privacy.releases import ReleaseKind, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise

@@ -21,12 +21,12 @@ FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 
 # A room is a folder with code, or a file right under the package; the table of algorithms is one, too. Lowest first: a
 # room imports from itself and from those named for it, which all stand above it in this list, so there are no circles.
-BASE = "arrays bounded errors extras numbers randomness section threads vectors"
+BASE = "arrays errors extras files randomness section threads vectors"
 PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/streams"
-RELEASED = f"{BASE} parameters protocol topology {PRIVACY} sides"
+RELEASED = f"{BASE} protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
 """Common to algorithms with clients and a server."""
-_SETTINGS = "registering version files strict_yaml"
+_SETTINGS = "version strict_yaml"
 MODELS = "objectives objectives/linear objectives/networks objectives/device"
 RUNS = f"{RELEASED} {_SETTINGS} keys data {MODELS} algorithms {TABLE}"
 SPECS = f"{RUNS} report notebooks trained runtimes attacks objectives/models"
@@ -35,11 +35,9 @@ DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage {EXPERIMENT}
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
 _ALONE = (
     "arrays",
-    "bounded",
     "errors",
     "interrupts",
     "version",
-    "section",
     "normals",
     "threads",
     "notebooks",
@@ -50,37 +48,36 @@ MAY_IMPORT = {
     "extras": "errors version",
     "philox": "arrays normals",
     "randomness": "normals threads",
-    "numbers": "errors",
-    "strict_yaml": "bounded errors",
-    **dict.fromkeys(("vectors", "parameters"), "arrays vectors"),
+    "strict_yaml": "errors files",
+    "vectors": "arrays",
     "protocol": "errors vectors",
-    "keys": "bounded errors extras files protocol strict_yaml",
-    "registering": "errors section",
-    "topology": f"{BASE} registering",
-    "data": f"{BASE} files strict_yaml registering",
+    "keys": "errors extras files protocol strict_yaml",
+    "section": "errors",
+    "topology": f"{BASE}",
+    "data": f"{BASE} strict_yaml",
     "objectives/chains": "files",
-    "objectives": f"{BASE} parameters data registering",
-    "objectives/linear": f"{BASE} parameters data registering objectives",
-    "objectives/networks": f"{BASE} parameters data registering objectives objectives/linear objectives/chains",
-    "objectives/device": f"{BASE} normals parameters data {MODELS}",
-    "objectives/models": f"{BASE} parameters data {MODELS}",
-    "trained": f"{BASE} parameters version files data {MODELS} objectives/models",
+    "objectives": f"{BASE} data",
+    "objectives/linear": f"{BASE} data objectives",
+    "objectives/networks": f"{BASE} data objectives objectives/linear objectives/chains",
+    "objectives/device": f"{BASE} normals data {MODELS}",
+    "objectives/models": f"{BASE} data {MODELS}",
+    "trained": f"{BASE} version data {MODELS} objectives/models",
     "privacy": f"{BASE} notebooks protocol",
     "privacy/masking": f"{BASE} protocol keys",
     "privacy/exact": f"{BASE} privacy privacy/masking",
     "privacy/accounting": f"{BASE} privacy privacy/exact",
     "privacy/streams": f"{BASE} privacy privacy/accounting privacy/exact",
     "sides": f"{BASE} philox protocol keys data {MODELS} {PRIVACY}",
-    "attacks": f"{BASE} parameters data {MODELS} {PRIVACY}",
-    "algorithms": f"{RELEASED} registering",
+    "attacks": f"{BASE} data {MODELS} {PRIVACY}",
+    "algorithms": f"{RELEASED}",
     CLIENTS: f"{RELEASED} algorithms",
     **dict.fromkeys((f"algorithms/{room}" for room in ROOMS), f"{RELEASED} algorithms {CLIENTS}"),
-    TABLE: f"errors registering algorithms {' '.join(f'algorithms/{room}' for room in ROOMS)}",
+    TABLE: f"errors section algorithms {' '.join(f'algorithms/{room}' for room in ROOMS)}",
     "runtimes": f"{RELEASED} algorithms",
     "runtimes/mqtt": "errors extras keys",
-    "runtimes/storage": f"{BASE} files protocol {PRIVACY} sides",
+    "runtimes/storage": f"{BASE} protocol {PRIVACY} sides",
     "verify": "",
-    "report": "arrays bounded errors extras files version privacy",
+    "report": "arrays errors extras files version privacy",
     "experiment": "",
     "experiment/specs": SPECS,
     "experiment/preparation": f"{SPECS} experiment/specs",

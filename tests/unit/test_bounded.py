@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.bounded import read_file
+from gossamer.files import read_file
 
 READ = """
 import resource, sys
-from gossamer.bounded import read_file
+from gossamer.files import read_file
 resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32))
 assert read_file(sys.argv[1], 2**40) == b"few"
 """

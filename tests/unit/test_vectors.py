@@ -10,19 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gossamer.parameters import Part, pack, unpack
 from gossamer.vectors import (
     LARGEST_VALUE,
     Blank,
     Confined,
     Coordinates,
     Masked,
+    Part,
     Public,
     Released,
     Vector,
     concatenate,
+    pack,
     shifted,
     spread,
+    unpack,
 )
 
 RAW = np.ndarray

@@ -11,7 +11,6 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Annotated, Any
 
 from gossamer.errors import CallerError
@@ -138,16 +137,6 @@ class Command:
     help: str
     description: str
     needed: Callable[[Mapping[str, Any]], tuple[Sequence[str], str]] | None = None
-
-
-def imported_when_used(module: str) -> Callable[[], Command]:
-    """Return a function that imports an algorithm's ``module`` and returns its ``COMMAND``."""
-
-    def command() -> Command:
-        found: Command = import_module(module).COMMAND
-        return found
-
-    return command
 
 
 def flag_of(name: str) -> str:

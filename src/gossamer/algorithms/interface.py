@@ -2,7 +2,7 @@
 
 What an algorithm has to say is `build`, `model_of` and `output`; everything else has a default. The suite in
 `gossamer.testing.contracts` runs on each, and ``algorithms/table.py`` has the table of them. Those of other
-distributions register by entry points; how they are found, hashed and allowed is in `gossamer.registering`:
+distributions register by entry points; how they are found, hashed and allowed is in `gossamer.section`:
 
     [project.entry-points."gossamer.algorithms"]
     mean = "mean_of_gradients:ALGORITHM"
@@ -13,6 +13,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from gossamer.algorithms.command import Command
@@ -23,9 +24,9 @@ from gossamer.algorithms.sample_planning import check_samples, plan_samples
 from gossamer.privacy.clipping import ClipSettings, FixedClip
 from gossamer.privacy.guarantees import Claim
 from gossamer.protocol.node import Node
-from gossamer.registering import Registered as AnyRegistered
-from gossamer.registering import clash as clash
-from gossamer.registering import one_of, registered_in
+from gossamer.section import Registered as AnyRegistered
+from gossamer.section import clash as clash
+from gossamer.section import one_of, registered_in
 from gossamer.topology.builders import Ring, Topology
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import Matrix
@@ -331,3 +332,13 @@ def find(name: str, own: Collection[str]) -> Registered | None:
     if name in _LOADED:
         return _LOADED[name][0]
     return one_of(registered(), name, own, "an algorithm")
+
+
+def imported_when_used(module: str) -> Callable[[], Command]:
+    """Return a function that imports an algorithm's ``module`` and returns its ``COMMAND``."""
+
+    def command() -> Command:
+        found: Command = import_module(module).COMMAND
+        return found
+
+    return command

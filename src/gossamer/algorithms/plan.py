@@ -20,7 +20,6 @@ from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model
 
 from gossamer.algorithms.context import Workload
 from gossamer.errors import counted
-from gossamer.parameters import Part
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountant_table import MOST_ROWS
 from gossamer.privacy.clipping import ClipSettings
@@ -32,7 +31,7 @@ from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.section import Composite, Section
 from gossamer.sides.plan import Nothing, SidePlan
 from gossamer.topology.graphs import Graph
-from gossamer.vectors import Public
+from gossamer.vectors import Part, Public
 
 if TYPE_CHECKING:
     from gossamer.sides.pool import BlankSides

@@ -25,8 +25,8 @@ from gossamer.algorithms.interface import Algorithm, Registered, find, registere
 from gossamer.algorithms.mapa import box as mapa
 from gossamer.algorithms.synchronous_gossip import box as synchronous_gossip
 from gossamer.errors import SpecError, did_you_mean
-from gossamer.registering import MODULES as MODULES
-from gossamer.registering import allowing as allowing
+from gossamer.section import MODULES as MODULES
+from gossamer.section import allowing as allowing
 
 
 class Table(dict[str, Algorithm[Any]]):

@@ -21,7 +21,7 @@ from scipy.ndimage import gaussian_filter
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, ModelError
-from gossamer.parameters import Part, unpack
+from gossamer.vectors import Part, unpack
 
 _WINDOW, _SIGMA = 11, 1.5  # pixels, [2]
 _K1, _K2 = 0.01, 0.03

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from gossamer.bounded import read_text
 from gossamer.errors import DataError, SpecError
+from gossamer.files import read_text
 from gossamer.section import Section
 from gossamer.strict_yaml import load_yaml
 

@@ -14,8 +14,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gossamer.bounded import in_bytes, open_file
 from gossamer.errors import DataError
+from gossamer.files import in_bytes, open_file
 
 MOST_DATA = 1 << 34
 """Bytes of a file of data, and of what is in a compressed one: all of it has to fit into memory."""

@@ -21,8 +21,7 @@ from pydantic import Field, SerializeAsAny, WrapValidator, field_validator, mode
 
 from gossamer.arrays import IndexArray
 from gossamer.errors import DataError, GossamerError, counted
-from gossamer.registering import Kind
-from gossamer.section import Section
+from gossamer.section import Kind, Section
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.bounded import read_file
 from gossamer.data.compression import MOST_DATA, archive, read_bytes, variant
 from gossamer.data.examples import Labelled, Pair
 from gossamer.errors import DataError
 from gossamer.extras import install_line
+from gossamer.files import read_file
 
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 """Of the classes, by number; the order is that of the alphabet."""

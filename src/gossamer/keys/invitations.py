@@ -42,8 +42,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gossamer.bounded import read_file
 from gossamer.errors import SpecError
+from gossamer.files import read_file
 from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.strict_yaml import canonical, dump_texts, load_texts

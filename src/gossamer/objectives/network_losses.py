@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import SerializeAsAny, WrapValidator, model_serializer
 
-from gossamer.registering import Kind
-from gossamer.section import Section, bare
+from gossamer.section import Kind, Section, bare
 
 
 class NamedLoss(Section):

@@ -30,7 +30,7 @@ from gossamer.objectives.questions import (
     LocalUpdates,
     Training,
 )
-from gossamer.parameters import Part as Part
+from gossamer.vectors import Part as Part
 
 Known = TypeVar("Known")
 

@@ -30,9 +30,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from gossamer.errors import counted
+from gossamer.errors import counted, round_up
 from gossamer.notebooks import card, opened
-from gossamer.numbers import round_up
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.profile import EVERYTHING, PrivacyProfile
 

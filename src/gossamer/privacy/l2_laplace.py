@@ -67,8 +67,7 @@ import numpy as np
 from scipy.special import k0e, k1e
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import AccountingError
-from gossamer.numbers import real_number, whole_number
+from gossamer.errors import AccountingError, real_number, whole_number
 from gossamer.privacy.chords import Chords
 from gossamer.privacy.pairs import ResponseFull
 

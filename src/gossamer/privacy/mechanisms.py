@@ -28,8 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import AccountingError, SpecError
-from gossamer.numbers import real_number
+from gossamer.errors import AccountingError, SpecError, real_number
 
 if TYPE_CHECKING:
     from gossamer.privacy.pairs import Full

@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import SpecError
-from gossamer.numbers import real_number, whole_number
+from gossamer.errors import SpecError, real_number, whole_number
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 
 

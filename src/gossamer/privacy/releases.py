@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gossamer.errors import AccountingError, SpecError
-from gossamer.numbers import whole_number
+from gossamer.errors import AccountingError, SpecError, whole_number
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.sampling import BatchSampling
 

@@ -49,8 +49,7 @@ import numpy as np
 from scipy.special import betainc
 
 from gossamer.arrays import IndexArray
-from gossamer.errors import SpecError
-from gossamer.numbers import real_number, whole_number
+from gossamer.errors import SpecError, real_number, whole_number
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.errors import SpecError
-from gossamer.numbers import real_number, require_not_negative, require_positive, whole_number
+from gossamer.errors import SpecError, real_number, require_not_negative, require_positive, whole_number
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NoNoise
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.releases import ReleaseKind

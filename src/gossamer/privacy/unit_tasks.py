@@ -23,8 +23,7 @@ from typing import Self
 
 import numpy as np
 
-from gossamer.errors import SpecError
-from gossamer.numbers import real_number, require_counts, require_not_negative, require_positive, whole_number
+from gossamer.errors import SpecError, real_number, require_counts, require_not_negative, require_positive, whole_number
 from gossamer.privacy.tasks import AtModel, Query
 from gossamer.protocol.encoding import register
 from gossamer.vectors import Confined, Masked, Model, Public, Released

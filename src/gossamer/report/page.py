@@ -14,8 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from gossamer.bounded import MOST_RECORDS, read_text
-from gossamer.files import make_own_folder, write_own
+from gossamer.files import MOST_RECORDS, make_own_folder, read_text, write_own
 from gossamer.report import numbers
 from gossamer.report.curves import axes_of, curves
 from gossamer.report.figure import COLOURS, TICKS, Figure, PageSection, Shown, altair, config, needed

@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gossamer.bounded import MOST_RECORDS, read_text
 from gossamer.errors import DataError, counted
+from gossamer.files import MOST_RECORDS, read_text
 from gossamer.privacy.guarantee_card import FILE, LARGEST, GuaranteeCard, GuaranteeEntry, read_guarantee_card
 from gossamer.privacy.guarantees import rounded_up, told_apart
 from gossamer.privacy.profile import NOTHING, PrivacyProfile

@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gossamer.bounded import MOST_RECORDS, elsewhere, read_text
 from gossamer.errors import DataError, shortened
+from gossamer.files import MOST_RECORDS, elsewhere, read_text
 
 # An epoch is a pass of all nodes together over all shards, in expectation, as in `algorithms.learning_rate`. Of node i
 # with n_i examples the ledger has the rate p_i = b / n_i at which each release samples, and how many releases there

@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from gossamer.bounded import read_text
 from gossamer.errors import DataError, SpecError
+from gossamer.files import read_text
 from gossamer.randomness import Hand, Stream, stream
 from gossamer.section import Composite, Section, bare
 

@@ -18,8 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from gossamer.bounded import read_text
 from gossamer.errors import DataError, SpecError, counted
+from gossamer.files import read_text
 from gossamer.protocol.snapshots import Kept
 from gossamer.randomness import Stream, stream
 from gossamer.runtimes.speeds import Speeds, SpeedSettings

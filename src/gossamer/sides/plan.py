@@ -53,8 +53,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gossamer.errors import SpecError
-from gossamer.numbers import whole_number
+from gossamer.errors import SpecError, whole_number
 from gossamer.privacy.accounting.accountants import renyi_divergence
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, FilterEntry
 from gossamer.privacy.accounting.renyi import check_order

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.algorithms.plan import Plan
-from gossamer.bounded import real_path
 from gossamer.errors import CallerError, DataError, RunWarning, counted
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.results.observer import no_better
 from gossamer.experiment.specs.spec import Experiment, resolved
 from gossamer.experiment.specs.spec_file import override, parse_spec, read_spec
-from gossamer.files import held, make_own_folder, to_json, write_own
+from gossamer.files import held, make_own_folder, real_path, to_json, write_own
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.figure import PageSection
 from gossamer.report.page import write_report

@@ -14,10 +14,9 @@ import numpy as np
 from pydantic import Field, SerializeAsAny, TypeAdapter, ValidationError, WrapValidator
 
 from gossamer.arrays import IndexArray
-from gossamer.bounded import read_text
 from gossamer.errors import SpecError, TopologyError
-from gossamer.registering import Kind
-from gossamer.section import Section, bare
+from gossamer.files import read_text
+from gossamer.section import Kind, Section, bare
 from gossamer.topology.graphs import Graph, Names, require_connected
 
 _DRAWS = 20

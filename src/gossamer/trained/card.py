@@ -16,16 +16,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from gossamer.arrays import FloatArray
-from gossamer.bounded import elsewhere, read_text
 from gossamer.data.declaration import Declaration
 from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import DataError, ModelError
+from gossamer.files import elsewhere, read_text
 from gossamer.objectives.linear.kernels import LOSSES
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.network_losses import KIND, OwnLoss
 from gossamer.objectives.objective import Objective
-from gossamer.parameters import Part, pack, unpack
 from gossamer.section import Section, place, said
+from gossamer.vectors import Part, pack, unpack
 from gossamer.version import __version__
 
 ARRAYS = "model.safetensors"

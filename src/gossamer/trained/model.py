@@ -27,8 +27,8 @@ from gossamer.data.table_files import table_file
 from gossamer.errors import DataError, RunWarning, counted
 from gossamer.objectives.fit import class_figures, real_figures, warnings_of
 from gossamer.objectives.objective import Objective
-from gossamer.parameters import unpack
 from gossamer.trained.card import FILE, Card, read_model, rebuilt
+from gossamer.vectors import unpack
 
 
 @dataclass(frozen=True, eq=False)

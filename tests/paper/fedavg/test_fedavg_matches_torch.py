@@ -12,7 +12,7 @@ from tests.reference import fedavg_torch
 import gossamer as gs
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.parameters import unpack
+from gossamer.vectors import unpack
 
 MODULES = {"softmax": fedavg_torch.softmax, "cnn_mapa": fedavg_torch.cnn}
 

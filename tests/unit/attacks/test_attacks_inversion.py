@@ -19,9 +19,8 @@ from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError
 from gossamer.experiment.audits.inversion_audit import released_gradients
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.parameters import Part, pack
 from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NeighboringRelation, NoNoise
-from gossamer.vectors import Public
+from gossamer.vectors import Part, Public, pack
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 PARTS = (Part("weight", (3, 4)), Part("bias", (3,)))

@@ -16,7 +16,7 @@ from gossamer.experiment.results.records import Result
 from gossamer.experiment.results.summary import NOTE, personal_models
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec
-from gossamer.parameters import pack
+from gossamer.vectors import pack
 
 SETTINGS = {"steps": 7, "learning_rate": 0.05, "momentum": 0.5, "proximal": 0.1, "batch_size": 40}
 SPEC: dict[str, Any] = {

@@ -21,7 +21,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.linear import model as glm
 from gossamer.objectives.linear.model import LinearModel, largest_eigenvalue
-from gossamer.parameters import Part, unpack
+from gossamer.vectors import Part, unpack
 
 LOSSES = [("logistic", 2), ("softmax", 2), ("softmax", 4), ("squared", None), ("hinge", 2), ("hinge", 4)]
 

@@ -17,7 +17,7 @@ from gossamer.errors import DataError, ModelError, SpecError
 from gossamer.objectives.models import build_model
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import Network
-from gossamer.parameters import unpack
+from gossamer.vectors import unpack
 
 
 def images(count: int = 6, seed: int = 0) -> Split:

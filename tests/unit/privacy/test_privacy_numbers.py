@@ -18,8 +18,7 @@ from tests.reference.ledgers import AgentLedger, UnitLedger
 import gossamer.privacy
 from gossamer.algorithms.gossip import claims as adp2sgd
 from gossamer.algorithms.increasing import claims as increasing_theorem
-from gossamer.errors import AccountingError, SpecError
-from gossamer.numbers import real_number, whole_number
+from gossamer.errors import AccountingError, SpecError, real_number, whole_number
 from gossamer.privacy import mechanisms, sampling, tasks
 from gossamer.privacy.accounting.filters import EitherFilter, GaussianFilter, RenyiFilter, RunSeries, SeriesPlan
 from gossamer.privacy.exact.grid_noise import GridGaussian

@@ -14,7 +14,6 @@ from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.questions import Clip, Evaluation, Gradients
-from gossamer.parameters import Part
 from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise
 from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
@@ -23,7 +22,7 @@ from gossamer.sides import samples
 from gossamer.sides.home import FloatNoise
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import BlankSides, Pool
-from gossamer.vectors import Public, Released
+from gossamer.vectors import Part, Public, Released
 
 SIZE = 3
 DATA = Split(np.arange(12, dtype=np.float32).reshape(4, SIZE), np.zeros(4, np.int64))

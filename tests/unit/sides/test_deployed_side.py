@@ -18,7 +18,6 @@ from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.questions import Clip, Evaluation, Gradients
-from gossamer.parameters import Part
 from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation, NoNoise
@@ -28,7 +27,7 @@ from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool
 from gossamer.sides.sum_rounding import Rounding
 from gossamer.sides.sums import DrawnTurns, round_sum
-from gossamer.vectors import Coordinates, Public, Released
+from gossamer.vectors import Coordinates, Part, Public, Released
 
 N, FEATURES = 12, 4
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE

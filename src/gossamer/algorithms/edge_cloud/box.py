@@ -53,7 +53,7 @@ from gossamer.algorithms.nodes import Probe, model_of, output
 from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.optimizer import step as optimized
 from gossamer.algorithms.plan import Plan, Problem, least_noise
-from gossamer.numbers import require_fraction, require_positive
+from gossamer.errors import require_fraction, require_positive
 from gossamer.privacy.accounting.pure_composition import advanced, simple
 from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.guarantees import Claim

@@ -54,8 +54,7 @@ from typing import Annotated, NamedTuple
 from scipy.optimize import minimize_scalar
 
 from gossamer.algorithms.command import Answer, Command, Doing, Option, Table
-from gossamer.errors import SpecError
-from gossamer.numbers import require_counts, require_fraction, require_not_negative, require_positive
+from gossamer.errors import SpecError, require_counts, require_fraction, require_not_negative, require_positive
 from gossamer.privacy.guarantees import Claim, UtilityClaim
 
 THEOREM2 = "A(DP)2SGD, Theorem 2"

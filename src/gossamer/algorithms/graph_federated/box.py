@@ -38,7 +38,6 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.algorithms.command import imported_when_used
 from gossamer.algorithms.context import Context, mean
 from gossamer.algorithms.graph_federated.guarantees import gfl_claims
 from gossamer.algorithms.graph_federated.nodes import AgentNode, Combine, Reach, ServerNode, Weights
@@ -46,7 +45,7 @@ from gossamer.algorithms.graph_federated.planning import plan_units
 from gossamer.algorithms.graph_federated.settings import Sampling, check, combination, local_queries, units_of, workload
 from gossamer.algorithms.graph_federated.settings import Settings as Settings
 from gossamer.algorithms.graph_federated.settings import servers as servers
-from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms, imported_when_used
 from gossamer.algorithms.plan import Plan, Problem
 from gossamer.errors import SpecError
 from gossamer.privacy.guarantees import Claim

@@ -19,8 +19,8 @@ from gossamer.algorithms.graph_federated.guarantees import (
     theorem2_product,
 )
 from gossamer.algorithms.graph_federated.noise import Measure, NoiseChoice, NoiseProblem, plan_noise
-from gossamer.bounded import read_text
 from gossamer.errors import CallerError, DataError
+from gossamer.files import read_text
 from gossamer.privacy.guarantees import remarks
 from gossamer.privacy.streams.correlated_noise import Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound

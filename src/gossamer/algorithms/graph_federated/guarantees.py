@@ -44,8 +44,7 @@ import numpy as np
 
 from gossamer.algorithms.graph_federated.noise import privacy_loss
 from gossamer.arrays import FloatArray
-from gossamer.errors import SpecError
-from gossamer.numbers import require_positive
+from gossamer.errors import SpecError, require_positive
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.guarantees import Claim, Guarantee
 from gossamer.privacy.mechanisms import NeighboringRelation

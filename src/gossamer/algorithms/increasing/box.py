@@ -51,7 +51,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gossamer.algorithms.command import imported_when_used
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.increasing.claims import increasing_claims
 from gossamer.algorithms.increasing.client import ClientNode
@@ -59,7 +58,7 @@ from gossamer.algorithms.increasing.server import SERVER, AggregatorNode, Server
 from gossamer.algorithms.increasing.settings import PublicRounds, RoundsAhead, first_breach, workload
 from gossamer.algorithms.increasing.settings import Settings as Settings
 from gossamer.algorithms.increasing.sizes import PrivacySizes, check_sizes
-from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, imported_when_used
 from gossamer.algorithms.plan import Plan, Problem, least_noise, smallest_node
 from gossamer.errors import SpecError
 from gossamer.privacy.guarantees import Claim

@@ -40,8 +40,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import SpecError
-from gossamer.numbers import real_number, require_fraction, require_not_negative, require_positive
+from gossamer.errors import SpecError, real_number, require_fraction, require_not_negative, require_positive
 from gossamer.privacy.guarantees import Claim
 
 LEAST_SIGMA = 1.137

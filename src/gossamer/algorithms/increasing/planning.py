@@ -34,8 +34,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 
 from gossamer.algorithms.increasing.claims import MainTheorem, increasing_claims, largest_r0, recommended_r0
-from gossamer.errors import BudgetUnreachable, SpecError, counted
-from gossamer.numbers import real_number, whole_number
+from gossamer.errors import BudgetUnreachable, SpecError, counted, real_number, whole_number
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.planner import (
     MOST_MULTIPLIER,

@@ -35,11 +35,10 @@ from typing import Any, Literal
 from pydantic import Field, PositiveFloat, model_validator
 
 from gossamer.algorithms.clients import parts
-from gossamer.algorithms.command import imported_when_used
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.edge_cloud.box import StalenessSettings
-from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, Figures, SmallRuns
+from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, Figures, SmallRuns, imported_when_used
 from gossamer.algorithms.mapa.stages import Problem, Schedule, initial_clip
 from gossamer.algorithms.nodes import model_of, output
 from gossamer.errors import SpecError

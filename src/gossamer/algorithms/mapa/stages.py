@@ -58,8 +58,7 @@ from functools import partial
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
-from gossamer.errors import AccountingError, BudgetUnreachable, SpecError
-from gossamer.numbers import require_positive
+from gossamer.errors import AccountingError, BudgetUnreachable, SpecError, require_positive
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.planner import LEAST_MULTIPLIER, MOST_MULTIPLIER, gaussian_releases
 from gossamer.privacy.accounting.pure_composition import compositions

@@ -7,10 +7,10 @@ import math
 from pathlib import Path
 from typing import Any
 
-from gossamer.bounded import read_text
 from gossamer.cli.commands import FileName, add_accept_weak, check_delta
 from gossamer.cli.printing import print_json, warn
 from gossamer.errors import CallerError, DataError, counted
+from gossamer.files import read_text
 from gossamer.privacy.accounting.accountants import epsilon, profile
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, l2_laplace_family
 from gossamer.privacy.accounting.pure_composition import COMPOSITIONS, compositions

@@ -10,7 +10,7 @@ from gossamer.errors import SpecError
 
 if TYPE_CHECKING:
     from gossamer.data.datasets import DatasetRecord
-    from gossamer.registering import Registered
+    from gossamer.section import Registered
 
 
 def algorithms_options(command: argparse.ArgumentParser) -> None:

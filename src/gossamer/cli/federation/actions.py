@@ -9,8 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gossamer.bounded import read_file, real_path
-from gossamer.bounded import read_text as text_of
 from gossamer.cli.federation.federation import first_twice
 from gossamer.cli.printing import below, epsilon, guarantees, node_table, print_json, say, table, warn, wrapped
 from gossamer.data.datasets import declared, unscaled
@@ -23,6 +21,8 @@ from gossamer.deployment.party.data_side import deployed_epsilon, deployed_guara
 from gossamer.errors import CallerError, counted
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.extras import installed_wheel
+from gossamer.files import read_file, real_path
+from gossamer.files import read_text as text_of
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import Invitation, Member, read_signed
 

@@ -12,7 +12,6 @@ from pydantic import BaseModel
 
 from gossamer.algorithms.interface import registered
 from gossamer.algorithms.table import ALGORITHMS, registered_as
-from gossamer.bounded import read_file
 from gossamer.data.datasets import declared, declared_form
 from gossamer.data.settings import PrivateScale
 from gossamer.deployment.founding import layout as papers
@@ -26,7 +25,7 @@ from gossamer.experiment.specs.spec import (
     resolved,
 )
 from gossamer.experiment.specs.spec_file import read_text, write_spec
-from gossamer.files import make_own_folder, replaced
+from gossamer.files import make_own_folder, read_file, replaced
 from gossamer.keys.errors import IdentityError
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import AGENT, Member, check_name

@@ -18,7 +18,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gossamer.bounded import read_file
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.federation_spec import (
     check_known,
@@ -33,6 +32,7 @@ from gossamer.experiment.preparation.objective import pretrained_file
 from gossamer.experiment.preparation.prepare import servers
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_text
+from gossamer.files import read_file
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import Invitation, content_of, invite, parse_signed, read_signed
 from gossamer.keys.private_files import read_private

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from gossamer.bounded import read_file
 from gossamer.data.array_files import read_libsvm
 from gossamer.data.compression import MOST_DATA, archive, opened, read_bytes
 from gossamer.data.examples import Labelled, Split
@@ -29,6 +28,7 @@ from gossamer.data.picture_files import SUFFIXES
 from gossamer.data.settings import DatasetSettings, Format
 from gossamer.data.table_files import parquet_table
 from gossamer.errors import DataError
+from gossamer.files import read_file
 from gossamer.runtimes.storage.contents import Content
 
 KEY_BYTES = 32

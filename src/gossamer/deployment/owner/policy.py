@@ -33,9 +33,9 @@ from pydantic import (
 
 from gossamer.algorithms.plan import EXAMPLE as EXAMPLE
 from gossamer.algorithms.table import ALGORITHMS, known_names
-from gossamer.bounded import real_path
 from gossamer.deployment.founding.federation_spec import ROLES, roles_of
 from gossamer.errors import AccountingError, CallerError, SpecError, counted, did_you_mean
+from gossamer.files import real_path
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountant_table import row_of
 from gossamer.privacy.accounting.filters import MOST_RELEASES, RunSeries, SeriesPlan, check_parts

@@ -14,7 +14,6 @@ import numpy as np
 from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import allowing
-from gossamer.bounded import real_path
 from gossamer.data.datasets import blank_dataset
 from gossamer.data.examples import Split
 from gossamer.deployment.founding.federation_spec import check_deployed, check_no_files, roster, with_start
@@ -25,6 +24,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, assemble, nodes_of, servers
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_text
+from gossamer.files import real_path
 from gossamer.keys.errors import InvitationError
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import AGENT, Invitation, Member, content_of, parse_invitation

@@ -38,9 +38,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gossamer.bounded import read_text
 from gossamer.errors import CallerError, GossamerError
-from gossamer.files import append, for_owner, is_read_only, make_own_folder, named, to_json, write_own
+from gossamer.files import append, for_owner, is_read_only, make_own_folder, named, read_text, to_json, write_own
 
 LOG = logging.getLogger("gossamer.node")
 STORE = "store.sqlite"

@@ -42,7 +42,6 @@ from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.files import held
 from gossamer.objectives.local_steps import clipped_on
-from gossamer.parameters import pack
 from gossamer.privacy.accounting.accountants import worst_profile
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation
@@ -54,6 +53,7 @@ from gossamer.protocol.events import Completed
 from gossamer.protocol.trace import TraceStep
 from gossamer.randomness import derive, stream
 from gossamer.sides.plan import counts_of
+from gossamer.vectors import pack
 
 # Membership inference in a results folder: what it finds stands beside what is proved, in ``summary.json``.
 

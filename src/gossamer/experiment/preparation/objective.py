@@ -19,20 +19,19 @@ from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.algorithms.plan import Estimated as Estimated
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.arrays import FloatArray
-from gossamer.bounded import MOST_RECORDS, read_file, real_path
 from gossamer.data.datasets import Dataset, load_dataset
 from gossamer.data.declaration import unit_norm as to_unit_norm
 from gossamer.data.examples import Features, Split
 from gossamer.data.settings import DatasetSettings
 from gossamer.errors import DataError, ModelError, SpecError, counted, did_you_mean
 from gossamer.experiment.specs.spec import Experiment, PretrainedSettings
+from gossamer.files import MOST_RECORDS, read_file, real_path
 from gossamer.objectives.linear.kernels import LOSSES
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.network_losses import said_of
 from gossamer.objectives.objective import Objective
-from gossamer.parameters import Part, pack
 from gossamer.randomness import stream
-from gossamer.vectors import Public
+from gossamer.vectors import Part, Public, pack
 
 if TYPE_CHECKING:
     from gossamer.objectives.models import Given

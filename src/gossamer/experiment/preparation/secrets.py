@@ -30,11 +30,11 @@ import scipy.sparse as sp
 from pydantic import BaseModel, Field, ValidationError
 
 from gossamer.algorithms.table import registered_as
-from gossamer.bounded import MOST_RECORDS, read_file
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.spec import Experiment, of_others
+from gossamer.files import MOST_RECORDS, read_file
 from gossamer.keys.errors import IdentityError
 from gossamer.keys.private_files import read_private, write_private
 from gossamer.randomness import derive

@@ -34,10 +34,19 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.arrays import FloatArray
-from gossamer.bounded import MOST_RECORDS, elsewhere, read_text
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation import secrets
-from gossamer.files import FolderLock, append, held, make_own_folder, synced, write_own
+from gossamer.files import (
+    MOST_RECORDS,
+    FolderLock,
+    append,
+    elsewhere,
+    held,
+    make_own_folder,
+    read_text,
+    synced,
+    write_own,
+)
 from gossamer.files import to_json as to_json
 from gossamer.privacy import guarantee_card
 from gossamer.privacy.guarantees import Guarantee

@@ -25,14 +25,12 @@ from typing import Any, Protocol
 
 from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError, with_config
 
-from gossamer.bounded import open_file, read_file
-from gossamer.errors import DataError, GossamerError, MalformedMessage, RunWarning, SpecError
+from gossamer.errors import DataError, GossamerError, MalformedMessage, RunWarning, SpecError, real_number
 from gossamer.experiment.preparation.secrets import FILE as SECRET
 from gossamer.experiment.preparation.secrets import KeptSecret, check_mark
 from gossamer.experiment.preparation.simulation import Keeper, Patience
 from gossamer.experiment.results.results_folder import CHECKPOINT
-from gossamer.files import replaced
-from gossamer.numbers import real_number
+from gossamer.files import open_file, read_file, replaced
 from gossamer.protocol.encoding import Buffer
 from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot
 from gossamer.runtimes.shards import next_due

@@ -19,7 +19,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
-from gossamer.bounded import MOST_RECORDS, read_file, real_path
 from gossamer.data.memory import Data
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.preparation.planning import plan_run
@@ -39,6 +38,7 @@ from gossamer.experiment.runs.running import Run
 from gossamer.experiment.runs.trackers import NullProgress, RunProgress, tracing
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_spec
+from gossamer.files import MOST_RECORDS, read_file, real_path
 from gossamer.privacy import guarantee_card
 from gossamer.protocol.trace import ReplayDifference, read_steps, replay
 from gossamer.runtimes.ray_shards import RayShards

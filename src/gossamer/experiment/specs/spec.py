@@ -20,20 +20,19 @@ from gossamer.algorithms.plan import PrivacySettings as PrivacySettings
 from gossamer.algorithms.plan import Spec, Terms
 from gossamer.algorithms.plan import StopSettings as StopSettings
 from gossamer.algorithms.table import ALGORITHMS, DEFAULT, AlgorithmSettings
-from gossamer.bounded import real_path
 from gossamer.data.partition import KIND as PARTITIONS
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
+from gossamer.files import real_path
 from gossamer.notebooks import card, verbatim
 from gossamer.objectives.network_losses import KIND as LOSSES
 from gossamer.objectives.network_losses import LossSettings
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.guarantees import refused_delta
 from gossamer.privacy.unit_tasks import TrainingQuery
-from gossamer.registering import Kind, Registered, used
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import FaultSettings, LinkSettings
-from gossamer.section import Section, bare
+from gossamer.section import Kind, Registered, Section, bare, used
 from gossamer.topology.builders import KIND as TOPOLOGIES
 
 _LONGEST = 86400

@@ -16,10 +16,10 @@ from pydantic import BaseModel, ValidationError
 
 from gossamer.algorithms.interface import loaded
 from gossamer.algorithms.table import MODULES, OWN, registered_as
-from gossamer.bounded import read_text as text_of
-from gossamer.bounded import real_path
 from gossamer.errors import RunWarning, SpecError, did_you_mean, shortened
 from gossamer.experiment.specs.spec import KINDS, Experiment, on_or_off, resolved
+from gossamer.files import read_text as text_of
+from gossamer.files import real_path
 from gossamer.section import kinds_of, place, said
 from gossamer.strict_yaml import MOST_DEPTH, load_yaml
 

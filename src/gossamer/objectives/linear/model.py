@@ -32,7 +32,7 @@ from gossamer.objectives.questions import (
     LocalUpdates,
     clips_of,
 )
-from gossamer.parameters import Part
+from gossamer.vectors import Part
 
 # Examples as the compiled loops take them, checked.
 

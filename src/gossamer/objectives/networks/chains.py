@@ -20,7 +20,7 @@ from gossamer.objectives.chains.layers import (
     PooledConvolution,
     WeightPlaces,
 )
-from gossamer.parameters import Part
+from gossamer.vectors import Part
 
 L = TypeVar("L", bound=Layer)
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from gossamer.errors import ModelError, SpecError
 from gossamer.objectives.network_losses import OwnLoss
-from gossamer.parameters import Part
+from gossamer.vectors import Part
 
 # A loss of another distribution is never given a batch: clipping bounds what one example adds to a gradient if its
 # loss depends on that example alone. ``torch.func`` vectorises it over tensors that it cannot tell from one example's.

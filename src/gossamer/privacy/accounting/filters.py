@@ -46,8 +46,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from gossamer.errors import AccountingError, SpecError, counted
-from gossamer.numbers import real_number, whole_number
+from gossamer.errors import AccountingError, SpecError, counted, real_number, whole_number
 from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
 from gossamer.privacy.accounting.accountants import renyi_divergence, renyi_level
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve, full_mu, gaussian_epsilon, gaussian_mu, is_exact

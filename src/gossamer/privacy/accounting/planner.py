@@ -10,8 +10,7 @@ from functools import cache, partial
 
 from scipy.optimize import brentq
 
-from gossamer.errors import AccountingError, BudgetUnreachable
-from gossamer.numbers import round_up
+from gossamer.errors import AccountingError, BudgetUnreachable, round_up
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation

@@ -21,8 +21,7 @@ import math
 import numpy as np
 from scipy.special import logsumexp
 
-from gossamer.errors import AccountingError
-from gossamer.numbers import real_number
+from gossamer.errors import AccountingError, real_number
 
 _CANCELLED = 1e-14  # relative, on terms that cancel
 _MARGIN = 1e-9  # relative, added to what is computed by quadrature or subtracted from a level

@@ -55,8 +55,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import SpecError
-from gossamer.numbers import real_number, whole_number
+from gossamer.errors import SpecError, real_number, whole_number
 from gossamer.privacy.exact.discrete_gaussian import Words, discrete_gaussian
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
 

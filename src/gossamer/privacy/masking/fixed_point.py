@@ -28,8 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.errors import PeerError, SpecError
-from gossamer.numbers import real_number
+from gossamer.errors import PeerError, SpecError, real_number
 from gossamer.privacy.masking.group import DTYPES, UintArray
 
 SMALLEST_CLIP, LARGEST_CLIP = 1e-30, 1e30  # so that 2^f is far from the ends of float64

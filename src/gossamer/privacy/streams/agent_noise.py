@@ -61,8 +61,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from gossamer.errors import AccountingError, SpecError
-from gossamer.numbers import real_number, whole_number
+from gossamer.errors import AccountingError, SpecError, real_number, whole_number
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, FilterEntry
 from gossamer.privacy.accounting.gaussian_dp import NearlyGaussian, response_mu, sum_of_discrete_gaussians
 from gossamer.privacy.accounting.renyi import check_delta, check_order, renyi_epsilon, response

@@ -73,8 +73,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import SpecError, did_you_mean
-from gossamer.numbers import real_number, whole_number
+from gossamer.errors import SpecError, did_you_mean, real_number, whole_number
 
 
 class Temporal(StrEnum):

@@ -89,8 +89,7 @@ from enum import StrEnum
 import numpy as np
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import SpecError, did_you_mean
-from gossamer.numbers import real_number, whole_number
+from gossamer.errors import SpecError, did_you_mean, real_number, whole_number
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, NoiseLaw
 
 

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.bounded import wrong_kind
 from gossamer.errors import CallerError, GossamerError, shortened
-from gossamer.files import is_read_only
+from gossamer.files import is_read_only, wrong_kind
 from gossamer.runtimes.storage import seal
 from gossamer.runtimes.storage.seal import Broken, Older, Seal
 

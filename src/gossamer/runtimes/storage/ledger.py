@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gossamer.privacy.tasks  # noqa: F401  gives mechanisms and sampling schemes their encodings
-from gossamer.errors import BudgetSpent, SpecError
-from gossamer.numbers import real_number
+from gossamer.errors import BudgetSpent, SpecError, real_number
 from gossamer.privacy.accounting.accountants import renyi_divergence
 from gossamer.privacy.accounting.filters import (
     NOTHING_PROVED,
