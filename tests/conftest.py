@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import costs, sampling
-
-from gossamer.experiment.preparation import secrets as run_secrets
+from tests import costs, machine_code, sampling
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--costs"):
         config.pluginmanager.register(costs.Meter())
+    machine_code.share()  # before gossamer is imported, and with it its loops
     sampling.decide(whole=config.getoption("--slow"))
     # How long an example takes is no matter of tests.
     settings.register_profile("gossamer", deadline=None, max_examples=sampling.examples(100))
@@ -76,6 +75,8 @@ def _secrets_by_test() -> Iterator[None]:
 
     So what passes once passes always, as with a seed, and whoever compares two runs has to give them one secret.
     """
+    from gossamer.experiment.preparation import secrets as run_secrets
+
     drawn: Counter[str] = Counter()
 
     def next_secret(size: int) -> bytes:
@@ -89,18 +90,18 @@ def _secrets_by_test() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache_of_tests(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _cache_of_tests() -> Iterator[None]:
     """A cache for tests alone; machine code in it lasts from one run of them to the next."""
-    kept = getattr(request.config, "cache", None)
-    home = tmp_path_factory.mktemp("cache") if kept is None else kept.mkdir("gossamer")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(home))
+        patch.setenv("XDG_CACHE_HOME", str(machine_code.home()))
         yield
 
 
 @pytest.fixture
 def real_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise secrets from the operating system, as they are outside of tests."""
+    from gossamer.experiment.preparation import secrets as run_secrets
+
     monkeypatch.setattr(run_secrets, "token_bytes", secrets.token_bytes)
 
 

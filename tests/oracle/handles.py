@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -39,6 +40,8 @@ def known_secret() -> Iterator[None]:
 
 # The operating system's randomness
 
+_URANDOM = os.urandom
+
 
 class KnownRandomness:
     """In the place of the operating system's randomness: for each party a sequence of its own, always the same.
@@ -50,6 +53,10 @@ class KnownRandomness:
         self._party, self._drawn = "", Counter[str]()
 
     def __call__(self, size: int) -> bytes:
+        if (
+            sys._getframe(1).f_globals["__name__"] == "uuid"
+        ):  # names of files of machine code, which may be there already
+            return _URANDOM(size)
         self._drawn[self._party] += 1
         name = f"{self._party} {self._drawn[self._party]}"
         return hashlib.shake_256(name.encode()).digest(size)
