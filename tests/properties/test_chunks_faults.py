@@ -12,10 +12,9 @@ from tests.reference.linked_nodes import Network, seeded_faults
 from tests.sampling import examples
 
 from gossamer.faults.schedules import Faults, NetworkPartition
-from gossamer.protocol.chunks import CHUNK_WINDOW
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Received
-from gossamer.protocol.frames import ChunkFrame, ProgressFrame, encode_frame, frame_size
+from gossamer.protocol.frames import CHUNK_WINDOW, ChunkFrame, ProgressFrame, encode_frame, frame_size
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.session import Session, SessionSettings
 from gossamer.vectors import Public

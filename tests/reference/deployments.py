@@ -37,8 +37,8 @@ from gossamer.privacy.unit_tasks import CuratedSum, step_of
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Answered, Completed, Received
-from gossamer.protocol.link import Link
 from gossamer.protocol.messages import Message
+from gossamer.protocol.session import Link
 from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.host import Host, Input
 from gossamer.runtimes.storage.ledger import LedgerFile

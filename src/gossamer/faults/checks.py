@@ -24,8 +24,8 @@ from gossamer.algorithms.context import InFlight
 from gossamer.faults.hosts import Killed, LinkedHosts
 from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Answered, Completed, Received, Refused
-from gossamer.protocol.link import Link
 from gossamer.protocol.messages import Message
+from gossamer.protocol.session import Link
 from gossamer.protocol.trace import TraceStep
 from gossamer.randomness import derive
 from gossamer.sides.home import DRAWING, Simulated

@@ -25,10 +25,9 @@ from gossamer.protocol.effects import Compute, Finish, Interrupt, Record, Reject
 from gossamer.protocol.encoding import Buffer, decode, encode
 from gossamer.protocol.events import Event
 from gossamer.protocol.frames import MessageFrame
-from gossamer.protocol.link import Link, counters_of, forgotten
 from gossamer.protocol.messages import may_hear
 from gossamer.protocol.node import Node
-from gossamer.protocol.session import SessionSettings, Transmit
+from gossamer.protocol.session import Link, SessionSettings, Transmit, counters_of, forgotten
 from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters

@@ -37,10 +37,9 @@ from gossamer.protocol.effects import (
 from gossamer.protocol.encoding import Buffer, decode, encode_pieces, register, size_of
 from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Received, Refused, Resumed, Started, Stop
 from gossamer.protocol.frames import Frame
-from gossamer.protocol.link import Link
 from gossamer.protocol.messages import is_confined
 from gossamer.protocol.node import Node, restore_state, state_of
-from gossamer.protocol.session import Deliver, Output, Report, Session, SessionSettings, Transmit, latest_answers
+from gossamer.protocol.session import Deliver, Link, Output, Report, Session, SessionSettings, Transmit, latest_answers
 from gossamer.protocol.trace import TraceStep
 
 # Inputs of a host, and what is to be done about them.

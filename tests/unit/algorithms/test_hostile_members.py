@@ -29,10 +29,9 @@ from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Completed, Elapsed, Received, Started
 from gossamer.protocol.frames import Acknowledge, Frame, MessageFrame, ProgressFrame
 from gossamer.protocol.frames import ChunkFrame as FrameChunk
-from gossamer.protocol.link import WINDOW
 from gossamer.protocol.messages import MOST_COUNT, Message
 from gossamer.protocol.node import Node, state_of
-from gossamer.protocol.session import Deliver, Output, Session, SessionSettings, Transmit
+from gossamer.protocol.session import WINDOW, Deliver, Output, Session, SessionSettings, Transmit
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Confined, Public, Released
 

@@ -9,12 +9,22 @@ import numpy as np
 import pytest
 
 from gossamer.errors import MalformedMessage, PeerError, SpecError
-from gossamer.protocol.chunks import CHUNK_WINDOW, Incoming, Outgoing, chunk_length, cut
 from gossamer.protocol.events import PeerDown, PeerUp
-from gossamer.protocol.frames import CHUNK_OVERHEAD, Acknowledge, ChunkFrame, MessageFrame, ProgressFrame, encode_frame
-from gossamer.protocol.link import WINDOW
+from gossamer.protocol.frames import (
+    CHUNK_OVERHEAD,
+    CHUNK_WINDOW,
+    Acknowledge,
+    ChunkFrame,
+    Incoming,
+    MessageFrame,
+    Outgoing,
+    ProgressFrame,
+    chunk_length,
+    cut,
+    encode_frame,
+)
 from gossamer.protocol.messages import Message, encode_message, message
-from gossamer.protocol.session import Deliver, Output, Report, Session, SessionSettings, Transmit
+from gossamer.protocol.session import WINDOW, Deliver, Output, Report, Session, SessionSettings, Transmit
 from gossamer.vectors import Public
 
 

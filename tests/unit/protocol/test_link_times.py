@@ -11,9 +11,8 @@ from gossamer.errors import PeerError
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import PeerDown
 from gossamer.protocol.frames import Acknowledge
-from gossamer.protocol.link import Link, RoundTrips
 from gossamer.protocol.messages import Message, message
-from gossamer.protocol.session import Report, Session, SessionSettings, Transmit
+from gossamer.protocol.session import Link, Report, RoundTrips, Session, SessionSettings, Transmit
 
 
 @message("test.round_trips.note")

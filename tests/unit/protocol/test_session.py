@@ -15,9 +15,9 @@ from gossamer.errors import PeerError, SpecError
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import PeerDown, PeerUp
 from gossamer.protocol.frames import Acknowledge, Frame, MessageFrame, ProgressFrame
-from gossamer.protocol.link import WINDOW
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.session import (
+    WINDOW,
     Deliver,
     Output,
     Report,

@@ -34,7 +34,7 @@ from gossamer.deployment.party.stored import InvitationWatch, fitting, is_stored
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import CallerError, GossamerError
 from gossamer.keys.invitations import Invitation
-from gossamer.protocol.link import Link, counters_of
+from gossamer.protocol.session import Link, counters_of
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.mqtt.broker import BrokerAddress, Tls, TransportSettings
 from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport

@@ -22,8 +22,8 @@ from gossamer.deployment.party.health import LOST
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Outgoing, Peers, PeerState
 from gossamer.errors import CallerError, counted
-from gossamer.protocol.link import Link, forgotten
 from gossamer.protocol.node import Node
+from gossamer.protocol.session import Link, forgotten
 from gossamer.protocol.witnesses import PURPOSE, Witnesses
 from gossamer.runtimes.mqtt.transport import MqttTransport
 from gossamer.runtimes.storage.store import WitnessFile

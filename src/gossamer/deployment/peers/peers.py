@@ -52,8 +52,8 @@ from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import Member
 from gossamer.protocol import encoding
 from gossamer.protocol.frames import ChunkFrame, Frame, MessageFrame, decode_frame, encode_frame
-from gossamer.protocol.link import LinkCounters
 from gossamer.protocol.messages import HEADER, without_header
+from gossamer.protocol.session import LinkCounters
 from gossamer.protocol.witnesses import MOST_LINKS, Note, Witnesses
 from gossamer.version import __version__
 

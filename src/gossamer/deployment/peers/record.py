@@ -11,7 +11,7 @@ from typing import Literal
 from gossamer.deployment.channel.secure_channel import SecureChannel
 from gossamer.errors import SpecError
 from gossamer.keys.invitations import Member
-from gossamer.protocol.link import LinkCounters
+from gossamer.protocol.session import LinkCounters
 
 # Behaviour of a peer: what of it was dropped, whether it is in quarantine, and how much time it may still cost.
 #

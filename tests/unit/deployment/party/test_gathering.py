@@ -13,7 +13,7 @@ from tests.reference.scripted_transport import Clock, Transport
 from gossamer.deployment.party.reach import Gathering, OlderStore, PeerReach, check_memory
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import LinkCounters, PeerState
-from gossamer.protocol.link import Link, counters_of, forgotten
+from gossamer.protocol.session import Link, counters_of, forgotten
 from gossamer.runtimes.mqtt.transport import Datagram
 
 NEW = LinkCounters(0, 0, 0)

@@ -10,7 +10,7 @@ import pytest
 
 from gossamer.deployment.party.reach import PeerReach
 from gossamer.deployment.peers.peers import PeerState
-from gossamer.protocol.link import Link, RoundTrips
+from gossamer.protocol.session import Link, RoundTrips
 
 
 @dataclass
