@@ -79,4 +79,4 @@ def test_a_mistake_gets_one_line(capsys: pytest.CaptureFixture[str], changed: li
 
 def test_all_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "gossip", "--nodes", "5", "--rho", "0"]) == 2
-    assert capsys.readouterr().err.startswith("gossamer: error: plan gossip needs --batch-size, --iterations, ")
+    assert capsys.readouterr().err.startswith("gossamer: error: plan gossip needs --staleness, --loss-gap, ")

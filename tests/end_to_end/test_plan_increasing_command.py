@@ -245,7 +245,7 @@ def test_the_search_for_noise_and_of_everything(capsys: pytest.CaptureFixture[st
         ({"--gradients": "10"}, "10 gradients are fewer than the 16 of the first round"),
         ({"--initial-size": "10001"}, "the initial size must be from 1 to the 10000 examples"),
         ({"--initial-size": "500"}, "the first round is 0.05 of the data set"),
-        ({"--power": "0.05"}, "--power must be 0, for constant sizes, or at least 0.1, found 0.05"),
+        ({"--power": "0.05"}, "power must be 0, for constant sizes, or at least 0.1, found 0.05"),
         ({"--case": "3"}, "--case must be a whole number >= 1 and <= 2, found 3"),
         ({"--over": "2"}, "--over is K in units of K+, and only with --case 2"),
         ({"--case": "2"}, "case 2 needs K = 25000 to be at least K+"),

@@ -63,8 +63,7 @@ class Run:
     def __init__(self, options: increasing.Settings, seed: int, eager: float, duplicate: float) -> None:
         self.options, self.context = options, context(options, self.size)
         self.nodes = increasing.build(options, self.context)
-        self.sizes = increasing.workload(options, self.context.shard_sizes, self.context.seed).rounds
-        self.rounds = increasing.PublicRounds(options, self.sizes, self.context.seed)
+        self.sizes = self.rounds = increasing.PublicRounds(options, self.context.shard_sizes, self.context.seed)
         self.steps: list[TraceStep] = []
         self.became: dict[tuple[str, int], Round] = {}
         self._draw, self._duplicate = np.random.default_rng(seed), duplicate
@@ -386,7 +385,7 @@ def test_own_updates_are_counted_once_whoever_is_away(seed: int, eager: float, a
 def test_without_delays_nobody_waits(aggregators: Sequence[int]) -> None:
     """Equal clients and quick links: every client computes without a break, d = 1."""
     options = increasing.Settings(nodes=4, sizes=GROWING, aggregators=aggregators)
-    sizes = increasing.workload(options, context(options).shard_sizes, 5).rounds
+    sizes = increasing.PublicRounds(options, context(options).shard_sizes, 5)
     ends: dict[str, list[float]] = {}
 
     def watch(step: TraceStep) -> None:

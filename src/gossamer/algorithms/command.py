@@ -11,9 +11,9 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, SpecError, real_number, whole_number
 
 MOST_WHOLE = 10**15
 """The largest whole number that an option takes which has no bound of its own."""
@@ -51,15 +51,16 @@ class Option:
     also: tuple[str, ...] = ()
     asked: str | None = None
 
-    def refusal(self, number: float) -> str | None:
-        """Return what is expected in the place of a number that is outside the bounds; None of one inside."""
-        whole = isinstance(number, int)
+    def refusal(self, value: Any, whole: bool) -> str | None:
+        """Return what is expected in the place of a value that is no number within the bounds; None of one that is."""
+        found = whole_number(value) if whole else real_number(value)
+        number = math.nan if found is None else found
         most = MOST_WHOLE if whole and self.le is None else self.le
         bounds = [(sign, bound) for sign, bound in zip(_SIGNS, (self.gt, self.ge, self.lt, most)) if bound is not None]
         if -math.inf < number < math.inf and all(inside(number, bound) for (_, inside), bound in bounds):
             return None
         said = " and ".join(f"{sign} {_figure(bound)}" for (sign, _), bound in bounds)
-        return f"a {'whole' if whole else 'finite'} number {said}{self.why}, found {number!r:.30}"
+        return f"a {'whole' if whole else 'finite'} number {said}{self.why}, found {value!r:.30}"
 
 
 def _figure(number: float) -> str:
@@ -67,6 +68,34 @@ def _figure(number: float) -> str:
     if number >= 10**6 and number == 10 ** (power := round(math.log10(number))):
         return f"10^{power}"
     return f"{number:g}"
+
+
+def numbers(kind: type) -> dict[str, tuple[Option, bool]]:
+    """The options of a type's fields that are numbers, and whether these are whole."""
+    found = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        for option in getattr(hint, "__metadata__", ()):
+            kinds = get_args(hint.__origin__) or (hint.__origin__,)
+            if isinstance(option, Option) and not {int, float}.isdisjoint(kinds):
+                found[name] = option, int in kinds
+    return found
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Base of values whose numbers are options of a command: they are within its bounds, whoever makes them.
+
+    Raises
+    ------
+    SpecError
+        If one is neither that nor the default.
+    """
+
+    def __post_init__(self) -> None:
+        for name, (option, whole) in numbers(type(self)).items():
+            value = getattr(self, name)
+            if value is not getattr(type(self), name, self) and (expected := option.refusal(value, whole)) is not None:
+                raise SpecError(f"{name} must be {expected}")
 
 
 AcceptWeak = Annotated[bool, Option("take a delta above 0.01, which says little")]

@@ -114,7 +114,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("run: a repeat for a tracker", "run --repeat old --track mlflow", "found --track as well; leave it out"),
     ("plan: no algorithm", "plan", "the following arguments are required"),
     ("plan: an unknown one", "plan gosip", "invalid choice: 'gosip'"),
-    ("plan gossip: no nodes", "plan gossip --nodes 0", "plan gossip needs --batch-size, --iterations"),
+    ("plan gossip: no nodes", "plan gossip --nodes 0", "plan gossip needs --rho, --staleness"),
     ("plan gossip: abc", "plan gossip --nodes abc", "--nodes: expected a whole number, found 'abc'"),
     ("plan mapa: NaN", "plan mapa --smoothness nan", "plan mapa needs --batch-size"),
     ("attack: no attack", "attack", "the following arguments are required: ATTACK"),

@@ -133,8 +133,8 @@ def test_proposition_2_says_what_fails():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Adp2sgdNetwork(2, 1.0, 0), "rho must be below 1"),
-        (lambda: Adp2sgdNetwork(2, 0.5, -1), "staleness must be a finite number >= 0, found -1"),
+        (lambda: Adp2sgdNetwork(2, 1.0, 0), "rho must be a finite number >= 0 and < 1"),
+        (lambda: Adp2sgdNetwork(2, 0.5, -1), "staleness must be a whole number >= 0"),
         (lambda: Adp2sgdProblem(1.0, 0.0, 0.0, 0.0, 1), "smoothness must be a finite number > 0"),
         (lambda: Adp2sgdProblem(-1.0, 1.0, 0.0, 0.0, 1), "loss_gap must be a finite number >= 0"),
     ],

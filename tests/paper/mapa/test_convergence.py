@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from gossamer.algorithms.mapa.stages import (
     Problem,
     Theory,
     gaussian_second_moment,
-    lemma_1,
     stages,
     theorem_2,
     theorem_4,
@@ -22,6 +21,22 @@ from gossamer.algorithms.mapa.stages import (
 from gossamer.errors import SpecError
 
 THEORY = Theory(smoothness=0.5, staleness=1, variance=4.0)
+
+
+def convex_rate(theory: Theory) -> float:
+    """1/(L (tau + 1)^2), which a learning rate has to be below in Lemma 1."""
+    return 1 / (theory.smoothness * (theory.staleness + 1) ** 2)
+
+
+def lemma_1(theory: Theory, rates: Sequence[float], radius: float) -> float:
+    """Bound the mean of E F(x_t) - F* over the updates 1 .. T (MAPA, Lemma 1).
+
+    F is convex, no rate is larger than the one before, and no model is further from the optimum than ``radius`` in root
+    mean square; with a constant rate, the first one.
+    """
+    assert all(after <= before < convex_rate(theory) for before, after in pairwise([*rates, 0.0]))
+    slack = sum(1 / (1 / rate - 1 / convex_rate(theory)) for rate in rates)  # the sum of c_t
+    return (radius**2 / (2 * rates[-1]) + theory.variance / 2 * slack) / len(rates)
 
 
 def squares(theory: Theory, rates: Sequence[float], start: float) -> list[float]:
@@ -92,7 +107,7 @@ def test_convex_bounds_hold_for_quadratics(theory: Theory, updates: int) -> None
     assert math.sqrt(max(moments)) <= radius
     mean_error = theory.smoothness / 2 * float(np.mean(moments[1:]))
     assert mean_error <= lemma_1(theory, rates, radius) <= theorem_2(theory, updates, radius) * (1 + 1e-12)
-    constant = [theory.convex_rate / 2] * updates  # with a constant step the first distance is enough
+    constant = [convex_rate(theory) / 2] * updates  # with a constant step the first distance is enough
     mean_error = theory.smoothness / 2 * float(np.mean(squares(theory, constant, radius)[1:]))
     assert mean_error <= lemma_1(theory, constant, radius)
 
@@ -133,15 +148,8 @@ def test_a_penalised_stage_ends_at_the_next_clip_by_theorem_4() -> None:
 def test_the_published_step_is_beyond_lemma_1() -> None:
     """1/(2 L (tau + 1)) against 1/(L (tau + 1)^2): longer where tau > 1, so the theory says nothing of it."""
     rate = AgarwalDuchiRate(smoothness=0.5, gradient_sd=0.1, lag="linear")
-    theory = Theory(0.5, 4, 0.01)
-    with pytest.raises(SpecError, match=r"below 1/\(L \(tau \+ 1\)\^2\) = 0.08, found 0.196"):
-        lemma_1(theory, [rate.at_update(0, 5, 1, 0.0)], 1.0)
-
-
-@pytest.mark.parametrize("rates", [[], [0.1, 0.2]])
-def test_rates_have_to_be_there_and_never_grow(rates: list[float]) -> None:
-    with pytest.raises(SpecError, match="never grow"):
-        lemma_1(THEORY, rates, 1.0)
+    assert rate.at_update(0, 5, 1, 0.0) == pytest.approx(0.196, abs=1e-3)
+    assert convex_rate(Theory(0.5, 4, 0.01)) == pytest.approx(0.08)
 
 
 def test_a_step_above_eq_13_is_refused() -> None:

@@ -39,7 +39,7 @@ def test_stages_by_hand():
     Stage 2: G^2 = 32, Delta_b = 4.5, P = max(1, 9/16) = 1, eta = 1/2, T = ceil(24/4.5) = 6.
     Stage 3: G^2 = 8, Delta_b = 4.125, P = 8.25/4 = 2.0625, eta = 1/4.125, T = ceil(24 2.0625^2/4.125) = ceil(24.75).
     """
-    problem = Problem(8.0, 0.5, 3.0, staleness=1, batch_size=16, failure=0.75, reduction=0.5)
+    problem = Problem(8.0, 0.5, 3.0, staleness=1, batch_size=16, kappa=0.75, reduction=0.5)
     first, second, third = islice(stages(problem, lambda clip: clip**2 / 64), 3)
     assert first.clip == pytest.approx(math.sqrt(128))
     assert first.sensitivity == pytest.approx(math.sqrt(2))
@@ -82,7 +82,7 @@ def test_stages_agree_with_exact_arithmetic(noise, seed):
 def test_theorem_3_at_the_default_failure():
     """kappa = 0.1: sqrt(0.9) = 0.9486832980505138, so G = s / sqrt(0.0513167019494862) = 4.4143893... s."""
     assert initial_clip(PROBLEM) == pytest.approx(4.414389310029772 * 3, rel=1e-12)
-    assert initial_clip(Problem(1.0, 1, 1, 0, 1, failure=1e-16)) == pytest.approx(math.sqrt(2e16), rel=1e-9)
+    assert initial_clip(Problem(1.0, 1, 1, 0, 1, kappa=1e-16)) == pytest.approx(math.sqrt(2e16), rel=1e-9)
 
 
 def test_a_penalised_stage_ends_at_the_next_clip():
@@ -141,7 +141,7 @@ def test_the_second_moment_is_that_of_the_mechanism(relation):
 
 def test_a_schedule_counts_updates_from_zero():
     """Lengths 4, 6, 25 of the stages by hand: updates 0-3, 4-9 and 10-34."""
-    problem = Problem(8.0, 0.5, 3.0, staleness=1, batch_size=16, failure=0.75, reduction=0.5)
+    problem = Problem(8.0, 0.5, 3.0, staleness=1, batch_size=16, kappa=0.75, reduction=0.5)
     schedule = Schedule(problem, lambda clip: clip**2 / 64)
     expected = list(islice(stages(problem, lambda clip: clip**2 / 64), 4))
     for update, number in [(10, 3), (0, 1), (3, 1), (4, 2), (9, 2), (34, 3), (35, 4), (5, 2)]:  # in any order
@@ -177,15 +177,15 @@ def test_a_stage_without_end_is_the_last():
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({"failure": 0.0}, r"failure must be inside \(0, 1\), found 0.0"),
-        ({"failure": 1.0}, "failure must be inside"),
-        ({"reduction": 1.0}, r"reduction must be inside \(0, 1\), found 1.0"),
+        ({"kappa": 0.0}, "kappa must be a finite number > 0 and < 1, found 0.0"),
+        ({"kappa": 1.0}, "kappa must be a finite number"),
+        ({"reduction": 1.0}, "reduction must be a finite number > 0 and < 1, found 1.0"),
         ({"reduction": math.nan}, "reduction"),
         ({"gradient_sd": 0.0}, "gradient_sd must be a finite number > 0, found 0.0"),
         ({"smoothness": math.inf}, "smoothness"),
         ({"loss_gap": math.nan}, "loss_gap"),
         ({"batch_size": 0}, "batch_size"),
-        ({"staleness": -1}, "staleness must be a number of updates, 0 or more, found -1"),
+        ({"staleness": -1}, "staleness must be a whole number >= 0"),
         ({"staleness": 0.5}, "staleness"),
         ({"staleness": math.inf}, "staleness"),
     ],

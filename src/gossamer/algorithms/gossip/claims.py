@@ -53,7 +53,7 @@ from typing import Annotated, NamedTuple
 
 from scipy.optimize import minimize_scalar
 
-from gossamer.algorithms.command import Answer, Command, Doing, Option, Table
+from gossamer.algorithms.command import Answer, Bounded, Command, Doing, Option, Table
 from gossamer.errors import SpecError, require_counts, require_fraction, require_not_negative, require_positive
 from gossamer.privacy.guarantees import Claim, UtilityClaim
 
@@ -234,7 +234,7 @@ PROPOSITION1 = "A(DP)2SGD, Proposition 1"
 
 
 @dataclass(frozen=True)
-class Adp2sgdProblem:
+class Adp2sgdProblem(Bounded):
     """Problem that is minimised.
 
     Attributes
@@ -256,20 +256,15 @@ class Adp2sgdProblem:
         ``smoothness`` or ``size`` is not positive, or another value is negative.
     """
 
-    loss_gap: float
-    smoothness: float
-    within_variance: float
-    between_variance: float
-    size: int
-
-    def __post_init__(self) -> None:
-        require_positive(smoothness=self.smoothness)
-        require_counts(size=self.size)
-        require_not_negative(
-            loss_gap=self.loss_gap,
-            within_variance=self.within_variance,
-            between_variance=self.between_variance,
-        )
+    loss_gap: Annotated[float, Option("upper bound of F(w_0) - F*", "F", ge=0, le=10**12)]
+    smoothness: Annotated[float, Option("L, Lipschitz constant of the gradient", "L", gt=0)]
+    within_variance: Annotated[
+        float, Option("varsigma^2, of an example's gradient around its node's mean", "V", ge=0, le=10**12)
+    ]
+    between_variance: Annotated[
+        float, Option("upsilon^2, of the nodes' gradients around the mean", "U", ge=0, le=10**12)
+    ]
+    size: Annotated[int, Option("d, number of parameters", "D", ge=1)]
 
     def noiseless(self, batch_size: float) -> float:
         """F(w0) - F* + L (varsigma^2/B + 6 upsilon^2)."""
@@ -278,7 +273,7 @@ class Adp2sgdProblem:
 
 
 @dataclass(frozen=True)
-class Adp2sgdNetwork:
+class Adp2sgdNetwork(Bounded):
     """Network of nodes that exchange, and how late they do.
 
     Attributes
@@ -287,7 +282,7 @@ class Adp2sgdNetwork:
         K.
     rho : float
         max(|lambda_2|, |lambda_K|) of E[A'A], in [0, 1).
-    staleness : float
+    staleness : int
         tau, the most iterations that a gradient's model may be old.
 
     Raises
@@ -296,15 +291,9 @@ class Adp2sgdNetwork:
         A value is out of its range.
     """
 
-    nodes: int
-    rho: float
-    staleness: float
-
-    def __post_init__(self) -> None:
-        require_counts(nodes=self.nodes)
-        require_not_negative(rho=self.rho, staleness=self.staleness)
-        if self.rho >= 1:
-            raise SpecError(f"rho must be below 1 (a connected topology), found {self.rho!r}")
+    nodes: Annotated[int, Option("K, number of nodes", "K", ge=1, le=10**6)]
+    rho: Annotated[float, Option("max(|lambda_2|, |lambda_K|) of E[A'A], below 1", "R", ge=0, lt=1)]
+    staleness: Annotated[int, Option("tau, most updates between pull and use", "TAU", ge=0)]
 
 
 class Theorem1Conditions(NamedTuple):
@@ -414,23 +403,11 @@ there is gossamer account."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Adp2sgdProblem, Adp2sgdNetwork):
     """Options of the command."""
 
-    nodes: Annotated[int, Option("K, number of nodes", "K", ge=1, le=10**6)]
     batch_size: Annotated[int, Option("B, examples in a batch", "B", ge=1)]
     iterations: Annotated[int, Option("T, updates of all nodes together", "T", ge=1)]
-    staleness: Annotated[int, Option("tau, most updates between pull and use", "TAU", ge=0)]
-    rho: Annotated[float, Option("max(|lambda_2|, |lambda_K|) of E[A'A], below 1", "R", ge=0, lt=1)]
-    size: Annotated[int, Option("d, number of parameters", "D", ge=1)]
-    smoothness: Annotated[float, Option("L, Lipschitz constant of the gradient", "L", gt=0)]
-    loss_gap: Annotated[float, Option("upper bound of F(w_0) - F*", "F", ge=0, le=10**12)]
-    within_variance: Annotated[
-        float, Option("varsigma^2, of an example's gradient around its node's mean", "V", ge=0, le=10**12)
-    ]
-    between_variance: Annotated[
-        float, Option("upsilon^2, of the nodes' gradients around the mean", "U", ge=0, le=10**12)
-    ]
     sigma: Annotated[
         float, Option("sd of the noise on a batch's sum of gradients (default 0)", "S", ge=0, le=10**12)
     ] = 0.0
@@ -438,16 +415,11 @@ class Options:
 
 def answer(options: Options, doing: Doing) -> Answer:
     """Return the claim, with and without the noise, and whether its conditions hold."""
-    problem = Adp2sgdProblem(
-        options.loss_gap, options.smoothness, options.within_variance, options.between_variance, options.size
-    )
-    network = Adp2sgdNetwork(options.nodes, options.rho, options.staleness)
-    claims = [
-        adp2sgd_proposition1(options.iterations, sigma, options.batch_size, problem, network)
+    claim, without = (
+        adp2sgd_proposition1(options.iterations, sigma, options.batch_size, options, options)
         for sigma in (options.sigma, 0.0)
-    ]
-    claim, without = claims
-    needed = adp2sgd_iterations_needed(options.smoothness, network)
+    )
+    needed = adp2sgd_iterations_needed(options.smoothness, options)
     document = {**claim.as_dict(), "bound_without_noise": without.bound, "iterations_needed": needed, "proved": False}
     rows = [
         ["", "with the noise", "without"],

@@ -55,7 +55,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.increasing.claims import increasing_claims
 from gossamer.algorithms.increasing.client import ClientNode
 from gossamer.algorithms.increasing.server import SERVER, AggregatorNode, ServerNode
-from gossamer.algorithms.increasing.settings import PublicRounds, RoundsAhead, first_breach, workload
+from gossamer.algorithms.increasing.settings import PublicRounds, RoundsAhead, first_breach
 from gossamer.algorithms.increasing.settings import Settings as Settings
 from gossamer.algorithms.increasing.sizes import PrivacySizes, check_sizes
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, imported_when_used
@@ -95,14 +95,13 @@ def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, the aggregators, and the server."""
     _check_parts(settings, context)
-    sizes = workload(settings, context.shard_sizes, context.seed).rounds
-    rounds = PublicRounds(settings, sizes, context.seed)
+    rounds = PublicRounds(settings, context.shard_sizes, context.seed)
     above = parents(settings, context.names)
 
     def query(name: str, i: int) -> Query:
-        common, size, examples = context.queries[name], sizes.of(name, i), context.shard_sizes[name]
+        common, size, examples = context.queries[name], rounds.of(name, i), context.shard_sizes[name]
         if size > examples and settings.sampling is None:
-            check_sizes(sizes, i + 1)
+            check_sizes(rounds, i + 1)
         sampling = type(common.sampling).of_batch(examples, size)
         return replace(common, sampling=sampling, normaliser=1.0)
 
@@ -166,7 +165,7 @@ def advice(settings: Settings, context: Context, updates: int) -> list[str]:
         d, follows = rule.d, "so the paper's convergence theorem says nothing of this run"
     else:
         d, follows = 1, "so clients may have to wait there for the updates of the round before"
-    sizes = workload(settings, context.shard_sizes, context.seed).rounds
+    sizes = PublicRounds(settings, context.shard_sizes, context.seed)
     i = first_breach(rule.tau, sizes, d, max(quotas.values()))
     if i is None:
         return []
@@ -200,7 +199,7 @@ ALGORITHM = Algorithm(
     decided=Settings.decided,
     terms=lambda settings: settings.terms,
     clips=Clips(("fixed", "none"), laws=("gaussian", "none")),
-    workload=workload,
+    workload=PublicRounds,
     figures=Figures(count=count, report=report, advice=advice),
     claims=claims,
     small_runs=lambda settings: SmallRuns(

@@ -121,7 +121,7 @@ class ClientNode(EndingNode):
                 id=s.task,
                 swaps=(Swap(0, self.base),),
                 query=self.query(name, i),
-                steps=rounds.sizes.of(name, i),
+                steps=rounds.of(name, i),
                 until=allowed,
                 step_sizes=rounds.step_sizes(name, i),
                 update=rounds.update,

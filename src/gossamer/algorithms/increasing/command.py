@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Line, Option, Table, refuse
+from gossamer.algorithms.increasing import planning as of
 from gossamer.algorithms.increasing.planning import (
     Proved,
     RoundPlan,
@@ -215,20 +216,15 @@ class Options:
     """Options of the command."""
 
     search: Annotated[Objective | None, Option("look for the best schedule that is proved")] = None
-    initial_size: Annotated[int | None, Option("s_0, gradients in the first round", "S", ge=1, le=10**12)] = None
-    dataset_size: Annotated[int, Option("examples of the client", "N", ge=1, le=10**12)]
-    gradients: Annotated[int, Option("gradients in all rounds together", "K", ge=1)]
-    sigma: Annotated[
-        float | None,
-        Option(
-            "noise multiplier: sd of the sum's noise / clip", "Z", ge=1.137, le=10**6, why=", as the main theorem needs"
-        ),
-    ] = None
-    epsilon: Annotated[float, Option("to be claimed; with --search, to be proved", "E", gt=0)]
-    power: Annotated[float | None, Option("p; default 1, with --search all of a grid", "P", ge=0, le=4)] = None
+    initial_size: Annotated[int | None, of.INITIAL_SIZE] = None
+    dataset_size: Annotated[int, of.DATASET_SIZE]
+    gradients: Annotated[int, of.GRADIENTS]
+    sigma: Annotated[float | None, of.SIGMA] = None
+    epsilon: Annotated[float, of.EPSILON]
+    power: Annotated[float | None, of.POWER] = None
     r0: Annotated[str | None, Option("a number up to 1/e, or max; default: r0(sigma) of the main theorem", "R")] = None
-    case: Annotated[int | None, Option("of the main theorem: 1 (default), K <= K-; 2, K >= K+", "N", ge=1, le=2)] = None
-    over: Annotated[float | None, Option("with --case 2: K/K+ (default 1)", "X", ge=1, le=1000)] = None
+    case: Annotated[int | None, of.CASE] = None
+    over: Annotated[float | None, of.OVER] = None
     delta: Annotated[float | None, Option("with --search: to be proved", "D", ge=1e-200, lt=1)] = None
     accept_weak: AcceptWeak = False
     most_size: Annotated[int | None, Option("with --search: of a round (default: N/10)", "S", ge=1, le=10**12)] = None
@@ -263,15 +259,11 @@ def answer(options: Options, doing: Doing) -> Answer:
 
 
 def _plan(options: Options, doing: Doing) -> Answer:
-    power = 1.0 if options.power is None else options.power
-    if 0 < power < 0.1:
-        raise CallerError(f"--power must be 0, for constant sizes, or at least 0.1, found {power:g}")
     if options.over is not None and options.case != 2:
         raise CallerError("--over is K in units of K+, and only with --case 2; leave it out, or add --case 2")
     given = {name: getattr(options, name) for name in _NEEDED}
-    r0, case, over = _r0(options.r0, given["sigma"]), options.case or 1, options.over or 1.0
-    problem = RoundProblem(**given, power=power, r0=r0, case=case, over=over)
-    plan = plan_rounds(problem)
+    given |= {name: value for name in ("power", "case", "over") if (value := getattr(options, name)) is not None}
+    plan = plan_rounds(RoundProblem(**given, r0=_r0(options.r0, given["sigma"])))
     with doing(f"accounting for {counted(plan.rounds, 'round')}"):
         proved = prove(plan, options.neighboring_relation)
     return plan_answer(plan, proved, options.neighboring_relation)

@@ -28,13 +28,15 @@ import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
+from gossamer.algorithms.command import Bounded, Option
 from gossamer.algorithms.increasing.claims import MainTheorem, increasing_claims, largest_r0, recommended_r0
-from gossamer.errors import BudgetUnreachable, SpecError, counted, real_number, whole_number
+from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.planner import (
     MOST_MULTIPLIER,
@@ -50,25 +52,26 @@ from gossamer.privacy.sampling import BatchSampling, Poisson
 MOST_ROUNDS = 10**6
 """More rounds than this are not planned."""
 
-MOST_COUNT = 10**15
-"""More examples or gradients than this are not planned."""
-
 SETTLED = 0.01
 """m/T counts as found when a pass changes it by no more than this share of it, and so would all further ones."""
 
 _MOST_PASSES = 2000
 
 
-def require_count(**values: object) -> None:
-    """Raise SpecError unless every value is a whole number from 0 to `MOST_COUNT`."""
-    for name, value in values.items():
-        number = whole_number(value)
-        if number is None or number > MOST_COUNT:
-            raise SpecError(f"{name} must be a whole number from 0 to {MOST_COUNT:.0e}, found {value!r:.60}")
+INITIAL_SIZE = Option("s_0, gradients in the first round", "S", ge=1, le=10**12)
+DATASET_SIZE = Option("examples of the client", "N", ge=1, le=10**12)
+GRADIENTS = Option("gradients in all rounds together", "K", ge=1)
+SIGMA = Option(
+    "noise multiplier: sd of the sum's noise / clip", "Z", ge=1.137, le=10**6, why=", as the main theorem needs"
+)
+EPSILON = Option("to be claimed; with --search, to be proved", "E", gt=0)
+POWER = Option("p; default 1, with --search all of a grid", "P", ge=0, le=4)
+CASE = Option("of the main theorem: 1 (default), K <= K-; 2, K >= K+", "N", ge=1, le=2)
+OVER = Option("with --case 2: K/K+ (default 1)", "X", ge=1, le=1000)
 
 
 @dataclass(frozen=True)
-class RoundProblem:
+class RoundProblem(Bounded):
     """Problem that the selection starts from.
 
     Attributes
@@ -98,19 +101,19 @@ class RoundProblem:
         If a number is out of its range or the first round is too large for r0.
     """
 
-    initial_size: int
-    dataset_size: int
-    gradients: int
-    sigma: float
-    epsilon: float
-    power: float = 1.0
+    initial_size: Annotated[int, INITIAL_SIZE]
+    dataset_size: Annotated[int, DATASET_SIZE]
+    gradients: Annotated[int, GRADIENTS]
+    sigma: Annotated[float, SIGMA]
+    epsilon: Annotated[float, EPSILON]
+    power: Annotated[float, POWER] = 1.0
     r0: float | None = None
-    case: int = 1
-    over: float = 1.0
+    case: Annotated[int, CASE] = 1
+    over: Annotated[float, OVER] = 1.0
 
     def __post_init__(self) -> None:
-        require_count(initial_size=self.initial_size, dataset_size=self.dataset_size, gradients=self.gradients)
-        if not 1 <= self.initial_size <= self.dataset_size:
+        super().__post_init__()
+        if self.initial_size > self.dataset_size:
             raise SpecError(
                 f"the initial size must be from 1 to the {self.dataset_size} examples of the data set, "
                 f"found {self.initial_size}"
@@ -120,17 +123,8 @@ class RoundProblem:
                 f"{counted(self.gradients, 'gradient is', 'gradients are')} fewer than the {self.initial_size} of the "
                 "first round; ask for more"
             )
-        power = real_number(self.power)
-        if not (0 < real_number(self.epsilon) < math.inf and (power == 0 or 0.1 <= power <= 4)):
-            raise SpecError(
-                "expected a finite epsilon > 0 and a power that is 0 or from 0.1 to 4, "
-                f"found {self.epsilon!r} and {self.power!r}"
-            )
-        if self.case not in (1, 2) or not 1 <= real_number(self.over) < math.inf:
-            raise SpecError(
-                f"expected case 1 or 2 of the theorem, and K at least K+, found case {self.case!r} and {self.over!r} K+"
-            )
-        recommended_r0(self.sigma, self.power)  # refuses too little noise, whatever r0 is
+        if 0 < self.power < 0.1:
+            raise SpecError(f"power must be 0, for constant sizes, or at least 0.1, found {self.power:g}")
         if not self.initial_size / self.dataset_size < self.theorem(0.0).alpha:
             raise SpecError(
                 f"the first round is {self.initial_size / self.dataset_size:.4g} of the data set, and the main theorem "

@@ -28,6 +28,7 @@ search finds how fast rounds may grow from there.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -286,7 +287,7 @@ class _Candidates:
         below = 0
         for rounds in self._grid(MOST_ROUNDS if best is None else best.rounds - 1):
             if self.fits(rounds):
-                return self.found(self._bisected(below, rounds))
+                return self.found(below + 1 + bisect_left(range(below + 1, rounds), True, key=self.fits))
             below = rounds
         return best
 
@@ -314,12 +315,6 @@ class _Candidates:
         places = np.floor((np.arange(count) + 0.5) * (rounds / count))
         sizes = self._slowest(rounds, places)[1]
         return float(np.mean(np.square(sizes / self.search.dataset_size))) * rounds
-
-    def _bisected(self, below: int, fits: int) -> int:
-        while fits - below > 1:
-            middle = (below + fits) // 2
-            below, fits = (below, middle) if self.fits(middle) else (middle, fits)
-        return fits
 
     def fits(self, rounds: int, noise: float = math.inf) -> bool:
         """Whether K gradients in T rounds meet the budget within the bounds and with at most ``noise`` in all."""
@@ -356,19 +351,16 @@ class _Candidates:
         """Numbers of rounds up to ``most``, from the fewest that most_size allows to those of the constant schedule."""
         constant = -(-self.search.gradients // self.start)
         last = min(constant, most)
-        first = rounds = constant if self.power == 0 else self._fewest_by_size(constant)
+        first = rounds = (
+            constant
+            if self.power == 0
+            else 1 + bisect_left(range(1, min(constant, MOST_ROUNDS + 1)), True, key=self._enough)
+        )
         while rounds < last:
             yield rounds
             rounds = max(rounds + 1, math.floor(rounds * _STEP))
         if first <= last:
             yield last
-
-    def _fewest_by_size(self, last: int) -> int:
-        low, high = 0, min(last, MOST_ROUNDS + 1)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._enough(middle) else (middle, high)
-        return high
 
     def _enough(self, rounds: int) -> bool:
         """Whether the fastest growth makes K gradients."""

@@ -34,7 +34,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -235,16 +234,8 @@ def first_stall(tau: Tau, sizes: RoundSizes, rounds: int) -> int | None:
     return None
 
 
-class RoundRateSchedule(Section):
-    """Base of the schedules."""
-
-    def of_round(self, i: int, sizes: RoundSizes, name: str) -> StepSizes:
-        """The step sizes of client ``name`` in round i."""
-        raise NotImplementedError
-
-
-class ConstantRate(RoundRateSchedule):
-    """The same step size throughout."""
+class ConstantRate(Section):
+    """The same step size throughout; as of all schedules, `of_round` has the step sizes of a client in round i."""
 
     schedule: Literal["constant"] = "constant"
     initial: PositiveFloat
@@ -253,7 +244,7 @@ class ConstantRate(RoundRateSchedule):
         return StepSizes(self.initial)
 
 
-class _Diminishing(RoundRateSchedule):
+class _Diminishing(Section):
     """eta_t = eta_0/(1 + beta t^exponent), t counting the gradient computations of all clients.
 
     Attributes
@@ -288,7 +279,7 @@ class DiminishingByRound(_Diminishing):
         return StepSizes(StepSizes(self.initial, self.beta, self.exponent, start=float(sizes.before(i))).first)
 
 
-class TheoryRate(RoundRateSchedule, TheoryConstants):
+class TheoryRate(TheoryConstants):
     """eta_i = (12/mu)/(S + 2 M1 + sqrt((M0 + S)/ln(M0 + S))) with S = s_0 + ... + s_{i-1}, held over the round.
 
     That is 12/(mu (S + 2 tau(S))), with the delay function ``theory`` of the same constants.
@@ -408,12 +399,20 @@ MOST_STEPS = 10**7
 """Of a client in a round: they are held in memory."""
 
 
-@dataclass(frozen=True)
-class RoundWorkload:
-    """Workload of each client: s_ic examples in round i."""
+class PublicRounds(RoundSizes):
+    """The workload: s_ic examples in round i, and what else all know of clients' rounds before the run.
 
-    settings: Settings
-    rounds: RoundSizes
+    Raises
+    ------
+    SpecError
+        If sizes, weights and shards do not go together.
+    """
+
+    def __init__(self, settings: Settings, shard_sizes: Mapping[str, int], seed: int) -> None:
+        super().__init__(settings.sizes, settings.weights, settings.counts, shard_sizes, seed)
+        self.settings, self.seed = settings, seed
+        self.update: str = settings.decided(private=True).round_update or "batch"
+        self.keeps_own = settings.receive is None
 
     @cached_property
     def quota(self) -> int | None:
@@ -421,19 +420,13 @@ class RoundWorkload:
         settings = self.settings
         limits = [settings.rounds] if settings.rounds is not None else []
         if settings.gradients is not None:
-            limits.append(self.rounds.rounds_for(settings.gradients))
+            limits.append(self.rounds_for(settings.gradients))
         return min(limits, default=None)
-
-    def of(self, name: str, update: int) -> int:
-        return self.rounds.of(name, update)
-
-    def counts(self, name: str, updates: int) -> Mapping[int, int]:
-        return self.rounds.tally(name, updates)
 
     def updates_in(self, epochs: float) -> Mapping[str, int]:
         """The rounds in which all clients together go over their examples so often."""
-        total = round(epochs * float(np.sum(self.rounds.examples)), 6)
-        return dict.fromkeys(self.rounds.names, self.rounds.rounds_for(int(np.ceil(total))))
+        total = round(epochs * float(np.sum(self.examples)), 6)
+        return dict.fromkeys(self.names, self.rounds_for(int(np.ceil(total))))
 
     def check(self, updates: int) -> None:
         """Raise SpecError unless so many rounds can be made: within shards and memory, at step sizes above 0, and
@@ -441,50 +434,32 @@ class RoundWorkload:
         for i in (0, updates - 1):
             self._check_round(i)
         if self.settings.sampling is None:
-            check_sizes(self.rounds, updates)
+            check_sizes(self, updates)
         delay = self.settings.delay
-        stall = first_stall(delay.tau, self.rounds, updates) if isinstance(delay, WithinTau) else None
+        stall = first_stall(delay.tau, self, updates) if isinstance(delay, WithinTau) else None
         if stall is not None:
             raise SpecError(
-                f"delay: from round {stall} on every client waits for ever, because its {self.rounds.total(stall)} "
-                f"gradients are more than tau permits; take smaller sizes, a larger tau, or the rule rounds"
+                f"delay: from round {stall} on every client waits for ever, because its {self.total(stall)} gradients "
+                "are more than tau permits; take smaller sizes, a larger tau, or the rule rounds"
             )
 
     def _check_round(self, i: int) -> None:
-        largest = max(self.rounds.sizes(i))
+        largest = max(self.sizes(i))
         if largest > MOST_STEPS:
             raise SpecError(
                 f"algorithm.sizes: a client takes at most {MOST_STEPS:,} steps in a round, "
                 f"found {largest:,} in round {i}"
             )
-        first = self.rounds.names[0]
-        rates = self.settings.learning_rate.of_round(i, self.rounds, first)
-        if not rates.at(np.array(self.rounds.of(first, i) - 1)) > 0:
+        first = self.names[0]
+        if not self.step_sizes(first, i).at(np.array(self.of(first, i) - 1)) > 0:
             raise SpecError(f"algorithm.learning_rate: step sizes must stay above 0, found 0 in round {i}; lower beta")
 
-
-def workload(settings: Settings, shard_sizes: Mapping[str, int], seed: int) -> RoundWorkload:
-    """Return how much each client computes.
-
-    Raises
-    ------
-    SpecError
-        If sizes, weights and shards do not go together.
-    """
-    return RoundWorkload(settings, RoundSizes(settings.sizes, settings.weights, settings.counts, shard_sizes, seed))
-
-
-class PublicRounds:
-    """Contents of clients' rounds, as all know them."""
-
-    def __init__(self, settings: Settings, sizes: RoundSizes, seed: int) -> None:
-        self.settings, self.sizes = settings, sizes
-        self.update: str = settings.decided(private=True).round_update or "batch"
-        self.keeps_own = settings.receive is None
-        self._parts = {name: Stream(seed, name, "part") for name in sizes.names}
-
     def step_sizes(self, name: str, i: int) -> StepSizes:
-        return self.settings.learning_rate.of_round(i, self.sizes, name)
+        return self.settings.learning_rate.of_round(i, self, name)
+
+    @cached_property
+    def _parts(self) -> dict[str, Stream]:
+        return {name: Stream(self.seed, name, "part") for name in self.names}
 
     def where(self, name: str, i: int) -> Coordinates:
         """One of D parts, drawn by public coins; all of the model for D = 1, and from an aggregator."""
@@ -494,7 +469,7 @@ class PublicRounds:
         return Coordinates(int(self._parts[name].at(i).integers(parts)), parts)
 
     def possible(self, name: str, i: int) -> bool:
-        return self.settings.sampling is not None or self.sizes.of(name, i) <= self.sizes.shard_sizes[name]
+        return self.settings.sampling is not None or self.of(name, i) <= self.shard_sizes[name]
 
     def allowed(self, name: str, i: int, k: int) -> int:
-        return steps_allowed(self.settings.delay, self.sizes, name, i, k)
+        return steps_allowed(self.settings.delay, self, name, i, k)

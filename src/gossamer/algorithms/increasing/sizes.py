@@ -180,16 +180,16 @@ class RoundSizes:
                 "privacy sizes are each client's own, so there is nothing to split: expected counts: rounded and no "
                 f"weights, found counts: {counts} and weights: {weights}; leave both out"
             )
-        self.schedule, self.counts = schedule, counts
+        self.schedule, self.coins = schedule, counts == "coins"
         self.names = tuple(shard_sizes)
         self.shard_sizes = dict(shard_sizes)
         self.examples: RealArray = np.array(list(shard_sizes.values()), np.float64)
         self.weights = _normalised(weights, self.examples)
-        self._coins = Stream(seed, "round sizes")
+        self._thrower = Stream(seed, "round sizes")
         # Clients whose sizes are always the same are one kind, computed once; with coins each is its own.
         shares = self.examples if isinstance(schedule, PrivacySizes) else self.weights
         _, first, self._kinds, self._clients = np.unique(
-            shares if counts == "rounded" else np.arange(len(shares)),
+            np.arange(len(shares)) if self.coins else shares,
             return_index=True,
             return_inverse=True,
             return_counts=True,
@@ -242,10 +242,10 @@ class RoundSizes:
             "raise the sizes or ask for fewer gradients"
         )
 
-    def tally(self, name: str, rounds: int) -> dict[int, int]:
-        """Number of the first ``rounds`` rounds of a client that have each size."""
+    def counts(self, name: str, updates: int) -> dict[int, int]:
+        """Number of the first rounds of a client, so many ``updates``, that have each size."""
         kind, found = self._kind_of[name], Counter[int]()
-        for _, rows in self._blocks(0, rounds):
+        for _, rows in self._blocks(0, updates):
             sizes, counts = np.unique(rows[:, kind], return_counts=True)
             found.update(dict(zip(sizes.tolist(), counts.tolist(), strict=True)))
         return dict(found)
@@ -287,13 +287,13 @@ class RoundSizes:
             sizes = _ceil(np.minimum(real * self._shares, MOST_STEPS // len(self.names)))
         else:
             together = _ceil(np.minimum(real, MOST_STEPS))
-            sizes = self._thrown(first, together) if self.counts == "coins" else np.floor(together * self._shares + 0.5)
+            sizes = self._thrown(first, together) if self.coins else np.floor(together * self._shares + 0.5)
         return np.maximum(sizes, 1).astype(np.int64)
 
     def _thrown(self, first: int, together: RealArray) -> RealArray:
         """Throw the s_i coins of each round and count each client's; each round has a generator of its own."""
         totals = enumerate(together[:, 0].astype(np.int64), first)
-        return np.array([self._coins.at(i).multinomial(total, self.weights) for i, total in totals], np.float64)
+        return np.array([self._thrower.at(i).multinomial(total, self.weights) for i, total in totals], np.float64)
 
 
 def check_sizes(sizes: RoundSizes, rounds: int) -> None:

@@ -130,7 +130,7 @@ def problem_of(settings: Settings) -> Problem:
         **{name: getattr(settings, name) for name in CONSTANTS},
         staleness=settings.nodes - 1 if settings.schedule_staleness is None else settings.schedule_staleness,
         batch_size=settings.batch_size,
-        failure=settings.kappa,
+        kappa=settings.kappa,
         reduction=settings.reduction,
     )
 

@@ -31,17 +31,10 @@ _DELTA = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Problem):
     """Options of the command."""
 
-    batch_size: Annotated[int, Option("b, examples in a mini-batch", "B", ge=1)]
-    gradient_sd: Annotated[float, Option("s, of one example's gradient, in L2 norm", "S", gt=0)]
-    smoothness: Annotated[float, Option("Lipschitz constant of the gradient", "L", gt=0)]
-    loss_gap: Annotated[float, Option("upper bound of F(x_0) - F*", "F", gt=0)]
-    staleness: Annotated[int, Option("most updates between pull and use of a model", "TAU", ge=0)]
     size: Annotated[int, Option("number of parameters", "D", ge=1)]
-    kappa: Annotated[float, Option("failure probability of the first clip (default 0.1)", None, gt=0, lt=1)] = 0.1
-    reduction: Annotated[float, Option("of the clip, a stage (default 0.5)", "RHO", gt=0, lt=1)] = 0.5
     clip: Annotated[float | None, Option("first clip; default: that of Theorem 3", "G", gt=0)] = None
     stages: Annotated[int, Option("how many stages (default 5)", "N", ge=1)] = 5
     noise: Annotated[
@@ -69,22 +62,13 @@ def answer(options: Options, doing: Doing) -> Answer:
     gaussian = options.noise == "gaussian"
     other, others = ("l2_laplace", _OF_L2_LAPLACE) if gaussian else ("gaussian", _OF_GAUSSIAN)
     refuse(options, others, f"only for --noise {other}; leave out with --noise {options.noise}")
-    problem = Problem(
-        options.gradient_sd,
-        options.smoothness,
-        options.loss_gap,
-        options.staleness,
-        options.batch_size,
-        options.kappa,
-        options.reduction,
-    )
     default = NeighboringRelation.ADD_OR_REMOVE_ONE if gaussian else NeighboringRelation.REPLACE_ONE
     relation = options.neighboring_relation or default
-    plan, privacy, said = (_gaussian if gaussian else _l2_laplace)(options, problem, relation)
+    plan, privacy, said = (_gaussian if gaussian else _l2_laplace)(options, relation)
     weak = []
     if gaussian and privacy["epsilon"] is not None:
         weak = remarks(privacy["epsilon"], privacy["delta"], options.dataset_size, "an edge")
-    theory = claimed(problem, plan, options.radius)
+    theory = claimed(options, plan, options.radius)
     document = {
         "stages": [asdict(stage) for stage in plan.stages],
         "updates": plan.updates,
@@ -93,7 +77,7 @@ def answer(options: Options, doing: Doing) -> Answer:
         **privacy,
         "theory": theory,
     }
-    text = (Table(_rows(problem, plan)), f"Privacy: {said}", f"Theory: {in_words(theory)}")
+    text = (Table(_rows(options, plan)), f"Privacy: {said}", f"Theory: {in_words(theory)}")
     return Answer(document, text, weak)
 
 
@@ -101,12 +85,12 @@ _Private = tuple[StagePlan, dict[str, Any], str]
 """Stages, figures of their privacy as plain data, and a sentence on it."""
 
 
-def _l2_laplace(options: Options, problem: Problem, relation: NeighboringRelation) -> _Private:
+def _l2_laplace(options: Options, relation: NeighboringRelation) -> _Private:
     if options.epsilon is None:
         raise CallerError("--noise l2_laplace needs --epsilon, of one release")
     epsilon, delta, size = options.epsilon, options.delta or _DELTA, options.dataset_size
     moment = l2_laplace_second_moment(options.size, epsilon, options.batch_size, relation)
-    plan = plan_stages(problem, moment, options.stages, options.nodes, options.clip)
+    plan = plan_stages(options, moment, options.stages, options.nodes, options.clip)
     batches = Poisson(1.0) if size is None else _sampling(options, size)
     found = l2_laplace_epsilons(plan.releases, epsilon, options.size, delta, relation, batches)
     total = plan.releases * epsilon  # epsilons of single releases add up
@@ -125,20 +109,20 @@ def _l2_laplace(options: Options, problem: Problem, relation: NeighboringRelatio
     return plan, {**privacy, "composed": {"delta": delta, **found}}, said
 
 
-def _gaussian(options: Options, problem: Problem, relation: NeighboringRelation) -> _Private:
+def _gaussian(options: Options, relation: NeighboringRelation) -> _Private:
     if (options.noise_multiplier is None) == (options.budget is None):
         raise CallerError("--noise gaussian needs either --noise-multiplier, or --budget, --delta and --dataset-size")
     accounted, noise, epsilon = _accounted(options), options.noise_multiplier, None
     if noise is not None:
         moment = gaussian_second_moment(options.size, noise, options.batch_size)
-        plan = plan_stages(problem, moment, options.stages, options.nodes, options.clip)
+        plan = plan_stages(options, moment, options.stages, options.nodes, options.clip)
         if accounted is not None:
             epsilon = gaussian_epsilon(plan.releases, noise, accounted[0], relation, accounted[1])
     elif options.budget is not None and accounted is not None:
         delta, sampling = accounted
         budget, nodes, clip = (options.budget, delta), options.nodes, options.clip
         noise, epsilon, plan = calibrate_stages(
-            problem, options.size, options.stages, budget, relation, sampling, nodes, clip
+            options, options.size, options.stages, budget, relation, sampling, nodes, clip
         )
     releases, said = counted(plan.releases, "release"), f"noise multiplier {noise:.6g}"
     if epsilon is None:

@@ -22,7 +22,7 @@ T does not always grow with z: where P = 1, noise shortens a stage. So the searc
 which would need that, but looks for the least z whose own plan meets the budget. What it returns always does; that no
 smaller z does rests on epsilon falling with z, as it does because T/z^2 falls in every stage, up to the rounding of T.
 
-**Bounds that MAPA's convergence theory states:** Lemma 1 and Theorem 2 of AUDP, Theorem 4 of a constant step.
+**Bounds that MAPA's convergence theory states:** Theorem 2 of AUDP, Theorem 4 of a constant step.
 
 They are claims of a theory, and guarantee nothing: gradients are taken to be unclipped, unbiased and of the variance
 Delta_b = s^2/B + max_k E||n_k||^2, and F to be smooth; for Lemma 1 and Theorem 2 also convex.
@@ -52,12 +52,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Annotated, Any, NamedTuple
 
+from gossamer.algorithms.command import Bounded, Option
 from gossamer.errors import AccountingError, BudgetUnreachable, SpecError, require_positive
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.planner import LEAST_MULTIPLIER, MOST_MULTIPLIER, gaussian_releases
@@ -75,7 +76,7 @@ MOST_UPDATES = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(Bounded):
     """Constants that the stages are computed from; public, every bit of them.
 
     Attributes
@@ -90,8 +91,8 @@ class Problem:
         tau, the most updates of others between the pulling of a model and the applying of its gradient.
     batch_size : int
         b, the number that sums of gradients are divided by.
-    failure : float
-        kappa in (0, 1), the probability with which the first clip is too small for a gradient (Theorem 3).
+    kappa : float
+        Number in (0, 1), the probability with which the first clip is too small for a gradient (Theorem 3).
     reduction : float
         rho in (0, 1), by which the clip is multiplied from stage to stage.
 
@@ -101,27 +102,13 @@ class Problem:
         If a number is out of its range.
     """
 
-    gradient_sd: float
-    smoothness: float
-    loss_gap: float
-    staleness: int
-    batch_size: int
-    failure: float = 0.1
-    reduction: float = 0.5
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            wanted, fits = _RANGES.get(field.name, ("a finite number > 0", lambda value: 0 < value < math.inf))
-            if not fits(value):
-                raise SpecError(f"{field.name} must be {wanted}, found {value!r}")
-
-
-_RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "staleness": ("a number of updates, 0 or more", lambda value: 0 <= value < math.inf and value == int(value)),
-    "failure": ("inside (0, 1)", lambda value: 0 < value < 1),
-    "reduction": ("inside (0, 1)", lambda value: 0 < value < 1),
-}
+    gradient_sd: Annotated[float, Option("s, of one example's gradient, in L2 norm", "S", gt=0)]
+    smoothness: Annotated[float, Option("Lipschitz constant of the gradient", "L", gt=0)]
+    loss_gap: Annotated[float, Option("upper bound of F(x_0) - F*", "F", gt=0)]
+    staleness: Annotated[int, Option("most updates between pull and use of a model", "TAU", ge=0)]
+    batch_size: Annotated[int, Option("b, examples in a mini-batch", "B", ge=1)]
+    kappa: Annotated[float, Option("failure probability of the first clip (default 0.1)", None, gt=0, lt=1)] = 0.1
+    reduction: Annotated[float, Option("of the clip, a stage (default 0.5)", "RHO", gt=0, lt=1)] = 0.5
 
 
 @dataclass(frozen=True)
@@ -155,7 +142,7 @@ class Stage:
 def initial_clip(problem: Problem) -> float:
     """G = b dS/2 of the first stage, with dS = 2 s / (b sqrt(1 - sqrt(1 - kappa))) (Theorem 3)."""
     # kappa / (1 + sqrt(1 - kappa)) is 1 - sqrt(1 - kappa), without the cancellation at small kappa.
-    return problem.gradient_sd / math.sqrt(problem.failure / (1 + math.sqrt(1 - problem.failure)))
+    return problem.gradient_sd / math.sqrt(problem.kappa / (1 + math.sqrt(1 - problem.kappa)))
 
 
 def stages(problem: Problem, noise_second_moment: Moment, clip: float | None = None) -> Iterator[Stage]:
@@ -517,43 +504,9 @@ class Theory:
     variance: float
 
     @property
-    def convex_rate(self) -> float:
-        """1/(L (tau + 1)^2), which a learning rate has to be below in Lemma 1."""
-        return 1 / (self.smoothness * (self.staleness + 1) ** 2)
-
-    @property
     def constant_rate(self) -> float:
         """1/(2 L (tau + 1)), the largest learning rate of Theorem 4 (Eq. 13)."""
         return 1 / (2 * self.smoothness * (self.staleness + 1))
-
-
-def lemma_1(theory: Theory, rates: Sequence[float], radius: float) -> float:
-    """Bound the mean of E F(x_t) - F* over the updates 1 .. T (MAPA, Lemma 1).
-
-    Parameters
-    ----------
-    theory : Theory
-        F is convex.
-    rates : sequence of float
-        eta_0 .. eta_{T-1}, none larger than the one before.
-    radius : float
-        R: no model is further from the optimum than this, in root mean square; with a constant rate, the first one.
-
-    Raises
-    ------
-    SpecError
-        If there is no rate, one is not below 1/(L (tau + 1)^2), or one is larger than the one before.
-    """
-    require_positive(radius=radius)
-    if not rates or any(after > before for before, after in pairwise(rates)):
-        raise SpecError("Lemma 1 needs learning rates that never grow, one for each update")
-    if rates[0] >= theory.convex_rate:
-        raise SpecError(
-            f"Lemma 1 needs learning rates below 1/(L (tau + 1)^2) = {theory.convex_rate:.4g}, found {rates[0]:.4g}; "
-            "no bound is known for longer steps"
-        )
-    slack = sum(1 / (1 / rate - 1 / theory.convex_rate) for rate in rates)  # the sum of c_t
-    return (radius**2 / (2 * rates[-1]) + theory.variance / 2 * slack) / len(rates)
 
 
 def theorem_2(theory: Theory, updates: int, radius: float) -> float:
@@ -564,10 +517,12 @@ def theorem_2(theory: Theory, updates: int, radius: float) -> float:
 
     Parameters
     ----------
-    theory, radius
-        Arguments as for `lemma_1`.
+    theory : Theory
+        F is convex.
     updates : int
         T.
+    radius : float
+        R: no model is further from the optimum than this, in root mean square.
     """
     require_positive(radius=radius, updates=updates)
     lag = theory.smoothness * radius**2 * (theory.staleness + 1) ** 2 / (2 * updates)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from gossamer.algorithms.command import Answer, Command, Line, Option, Table, flag_of
+from gossamer.algorithms.command import Answer, Command, Line, Option, Table, flag_of, numbers
 from gossamer.algorithms.interface import registered
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli.commands import CommandParser, check_delta
@@ -90,9 +90,9 @@ def _read(name: str, command: Command, options: argparse.Namespace) -> Any:
     known = _options(command)
     given = {field: getattr(options, field) for field in known}
     _check_needed(name, command, given)
-    for field, (_, option) in known.items():
-        if type(given[field]) in (int, float) and (refusal := option.refusal(given[field])) is not None:
-            raise CallerError(f"{flag_of(field)} must be {refusal}")
+    for field, (option, whole) in numbers(command.options).items():
+        if given[field] is not None and (expected := option.refusal(given[field], whole)) is not None:
+            raise CallerError(f"{flag_of(field)} must be {expected}")
     if "delta" in known:
         check_delta(options)
     return command.options(**{field: _value(known[field][0], value) for field, value in given.items()})

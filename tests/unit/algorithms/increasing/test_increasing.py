@@ -585,8 +585,7 @@ class TestParts:
     def test_parts_are_public_and_all_are_chosen(self) -> None:
         """200 draws miss one of 4 parts with a chance of at most 4 (3/4)^200 < 1e-24."""
         chosen = increasing.Settings(nodes=2, parts=4)
-        known = increasing.workload(chosen, {"node-0": 100, "node-1": 100}, 3).rounds
-        first, second = (increasing.PublicRounds(chosen, known, 3) for _ in range(2))
+        first, second = (increasing.PublicRounds(chosen, {"node-0": 100, "node-1": 100}, 3) for _ in range(2))
         parts = [first.where("node-0", i) for i in range(200)]
         assert parts == [second.where("node-0", i) for i in range(200)]
         assert {part.first for part in parts} == {0, 1, 2, 3}

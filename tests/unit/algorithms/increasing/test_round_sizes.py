@@ -319,4 +319,4 @@ def test_what_is_no_schedule(bad):
 def test_tallies_count_what_of_gives() -> None:
     sizes = rounds_of(PowerSizes(a=3, c=0.5, b=2), 50, 70)
     expected = Counter(sizes.of("client-1", i) for i in range(300))
-    assert sizes.tally("client-1", 300) == expected
+    assert sizes.counts("client-1", 300) == expected
