@@ -1,8 +1,7 @@
-"""The table of commands, and a parser that imports the module of a command once the command is used.
+"""Commands as `arguments` declares them, parsers of their arguments, and what commands do with options alike.
 
-A command is a function such as ``run_options``, in a module of the folder of those whom it is for, and a line here. The
-function adds arguments to a parser, and what the command runs: ``parser.set_defaults(command=...)``, a function of the
-parsed options that returns the exit code. Its docstring is what ``--help`` says of the command.
+What a command runs is the function ``NAME_command`` of its module, which takes the parsed options and returns the exit
+code. The module is imported once the command is used.
 """
 
 from __future__ import annotations
@@ -10,13 +9,14 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from gossamer.cli.arguments import TABLE
 from gossamer.errors import (
     AccountingError,
     BudgetUnreachable,
@@ -27,79 +27,120 @@ from gossamer.errors import (
     did_you_mean,
     shortened,
 )
-from gossamer.files import make_own_folder
 
 if TYPE_CHECKING:
     from gossamer.experiment.specs.spec import Experiment
 
 
 _CHOICE = re.compile(r"invalid choice: '([^']*)' (\(choose from .*\))")
+_COLUMNS = re.compile(r" {2,}")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Listed:
-    """A command.
+    """A command, or arguments that several commands have.
 
     Attributes
     ----------
-    module : str
-        Module below `gossamer.cli`.
     name : str
-        Name of the command there, as of ``run_options``.
+        Name of the command, after that of the one that it is below.
+    module : str
+        Module below `gossamer.cli`; nothing where there are only commands below it.
     help : str
-        Line among the commands.
+        Words on what it does.
+    lines : list of str
+        The rest of what is said of it, and its arguments.
     """
 
-    module: str
     name: str
+    module: str
     help: str
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def word(self) -> str:
+        """Last word of the name, by which it is called."""
+        return self.name.rpartition(" ")[2]
 
     def fill(self, parser: CommandParser) -> None:
-        """Add the command's arguments to its parser, and what is said of it."""
-        options = getattr(import_module(f"gossamer.cli.{self.module}"), f"{self.name}_options")
-        parser.description = options.__doc__
-        options(parser)
+        """Add the command's arguments to its parser, what is said of it, and the commands below it."""
+        more = [line[2:] for line in self.lines if line.startswith("| ")]
+        parser.description = " ".join([f"{self.help[0].upper()}{self.help[1:]}.", *more])
+        self.add_arguments(parser)
+        if self.module:
+            parser.set_defaults(command=self.run)
+        if below := [one for name, one in _EVERY.items() if name.startswith(f"{self.name} ")]:
+            add_commands(parser, below, required=not self.module)
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the table, and those that the module adds."""
+        one_of: Any = None
+        for line in self.lines:
+            if line == "...":
+                import_module(f"gossamer.cli.{self.module}").add_arguments(parser)
+            elif line.startswith("@"):
+                _EVERY[line].add_arguments(parser)
+            elif line.startswith("/ "):
+                one_of = one_of or parser.add_mutually_exclusive_group(required=True)
+                _add(one_of, line[2:])
+            elif not line.startswith("| "):
+                _add(parser, line)
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Run the command; its exit code."""
+        module = import_module(f"gossamer.cli.{self.module}")
+        code: int = getattr(module, f"{self.word.replace('-', '_')}_command")(options)
+        return code
 
 
-COMMANDS: Mapping[str, Listed] = {
-    "run": Listed("runs.run", "run", "run an experiment"),
-    "new": Listed("runs.new", "new", "write a first spec for one's own table"),
-    "check": Listed("runs.run", "check", "say what a run would do and guarantee, without running it"),
-    "predict": Listed("runs.models", "predict", "predict for the rows of a file with a run's model"),
-    "evaluate": Listed("runs.models", "evaluate", "test a run's model on rows that have their targets"),
-    "export": Listed("runs.models", "export", "write a run's model for PyTorch, ONNX Runtime or scikit-learn"),
-    "report": Listed("runs.report", "report", "write a page with figures of one or several runs"),
-    "sweep": Listed("runs.studies", "sweep", "run every combination of settings with several seeds, and compare"),
-    "price": Listed(
-        "runs.studies", "price", "say what privacy and distance cost: runs without noise, alone and in one place"
-    ),
-    "account": Listed("audit.accounting", "account", "epsilon of a number of noisy releases"),
-    "calibrate": Listed("audit.accounting", "calibrate", "the least noise for a budget"),
-    "plan": Listed("runs.plan", "plan", "what a run would be made of, such as MAPA's stages"),
-    "audit": Listed("audit.attacks", "audit", "check what a guarantee rests on"),
-    "verify": Listed("audit.verify", "verify", "check a guarantee from receipts, by a second implementation"),
-    "attack": Listed("audit.attacks", "attack", "attack what a run releases, and audit its guarantee"),
-    "algorithms": Listed(
-        "data.known", "algorithms", "list known algorithms, and the code of those that others register"
-    ),
-    "datasets": Listed("data.known", "datasets", "list known datasets and where their files are looked for"),
-    "federation": Listed(
-        "federation.federation", "federation", "found a federation: keys, invitations, the broker's configuration"
-    ),
-    "data": Listed("data.data", "data", "what a data owner's data have spent, over all runs"),
-    "node": Listed("federation.node", "node", "run a party of a federation"),
-    "status": Listed("federation.status", "status", "how a party's node is"),
-    "stop": Listed("federation.node", "stop", "end a party's node"),
-    "up": Listed("federation.node", "up", "run a whole federation on this machine, a process for each party"),
-    "average": Listed("runs.models", "average", "average the models that parties of a run have saved"),
-    "simulate-faults": Listed(
-        "runs.simulate_faults", "simulate_faults", "drive an algorithm's nodes through generated faults"
-    ),
-}
+def _read_table(table: str) -> dict[str, Listed]:
+    found: list[Listed] = []
+    for line in filter(str.strip, table.splitlines()):
+        if not line.startswith(" "):
+            name, *module, told = _COLUMNS.split(line) if line[0] != "@" else (line, "")
+            found.append(Listed(name, "".join(module), told))
+        elif line.startswith("   "):
+            found[-1].lines[-1] += f" {line.strip()}"
+        else:
+            found[-1].lines.append(line.strip())
+    return {one.name: one for one in found}
+
+
+_EVERY = _read_table(TABLE)
+COMMANDS: Mapping[str, Listed] = {name: one for name, one in _EVERY.items() if not re.search("[@ ]", name)}
+
+
+def _add(parser: Any, line: str) -> None:
+    """Add the argument of a line of the table."""
+    called, told = _COLUMNS.split(line, 1)
+    names = [word.rstrip(",") for word in called.split() if word.startswith("--")]
+    said = argparse.SUPPRESS if told == "-" else told
+    if called.split()[-1].startswith("--"):
+        switch: dict[str, Any] = {"action": "store_true"}
+        if "[no-]" in called:
+            switch = {"action": argparse.BooleanOptionalAction, "default": True}
+        parser.add_argument(called.replace("[no-]", ""), help=said, **switch)
+        return
+    metavar, kind, many, default = _METAVAR.fullmatch(called.split()[-1]).groups()  # type: ignore[union-attr]
+    more: dict[str, Any] = {"choices": metavar[1:-1].split(",")} if metavar[0] == "{" else {"metavar": metavar}
+    more |= {"action": FileName} if kind == "path" else {"type": KINDS[kind or "text"]}
+    match many:
+        case "&":
+            more |= {"action": "append", "default": []}
+        case "!":
+            more |= {"required": True}
+        case "?" | "+" | "*":
+            more |= {"nargs": many, **({"action": "extend", "default": []} if names else {})}
+    if default is not None:
+        more["default"], said = KINDS[kind](default), f"{said} (default: {default})"
+    parser.add_argument(*(names or [metavar.lower()]), help=said, **more)
+
+
+_METAVAR = re.compile(r"(.*?)(?::([a-z]+)([?+*&!]?)(?:=(\S+))?)?")
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose arguments are those of a module, which is imported when they are needed."""
+    """A parser whose arguments are added when they are needed."""
 
     late: Callable[[CommandParser], None] | None = None
     """Adds the arguments once they are needed; None where all are there."""
@@ -116,8 +157,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.register("type", int, _whole_number)
-        self.register("type", float, _number)
+        self.register("type", int, KINDS["int"])
+        self.register("type", float, KINDS["float"])
 
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong with the arguments, in place of printing all that there are."""
@@ -133,56 +174,11 @@ class CommandParser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
 
-def _whole_number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a whole number, found {shortened(text)}") from None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number, found {shortened(text)}") from None
-
-
-def add_commands(parser: CommandParser, title: str, metavar: str, table: Mapping[str, Listed]) -> None:
-    """Add the commands of a table below a parser."""
-    below = parser.add_subparsers(title=title, metavar=metavar, required=True)
-    for name, entry in table.items():
-        below.add_parser(name, help=entry.help).late = entry.fill
-
-
-# Options that commands share, and their values, read from their text.
-
-
-def made_folder(path: Path) -> Path:
-    """Return the folder, made where it is not there.
-
-    Raises
-    ------
-    CallerError
-        If it cannot be made.
-    """
-    try:
-        make_own_folder(path)
-    except OSError as error:
-        raise CallerError(f"--out {path}: cannot make this folder ({error.strerror}); choose another") from None
-    return path
-
-
-def add_accept_weak(command: argparse.ArgumentParser) -> None:
-    """Add ``--accept-weak`` to a command that takes a delta."""
-    command.add_argument("--accept-weak", action="store_true", help="take a delta above 0.01, which says little")
-
-
-def check_delta(options: argparse.Namespace) -> None:
-    """Raise CallerError where ``--delta`` is so large that it has to be asked for by name."""
-    from gossamer.privacy.guarantees import refused_delta
-
-    if (problem := refused_delta(options.delta, options.accept_weak, "--accept-weak")) is not None:
-        raise CallerError(f"--{problem}")
+def add_commands(parser: CommandParser, commands: Iterable[Listed], *, required: bool = True) -> None:
+    """Add commands below a parser."""
+    below = parser.add_subparsers(title="commands", metavar="COMMAND", required=required)
+    for entry in commands:
+        below.add_parser(entry.word, help=entry.help).late = entry.fill
 
 
 class FileName(argparse.Action):
@@ -201,61 +197,63 @@ class FileName(argparse.Action):
         setattr(namespace, self.dest, paths if isinstance(values, list) else paths[0])
 
 
-def at_least_zero(text: str, what: str = "a number") -> float:
-    """Read a finite number, ``what`` it is; the parser prints what is wrong with it."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not 0 <= found < math.inf:
-        raise argparse.ArgumentTypeError(f"expected {what}, 0 or more, found {text!r}")
+# Kinds of values, read from their text; the parser prints what was expected where there is no value.
+
+
+def _kind(read: Callable[[str], Any], expected: str, fits: Callable[[Any], bool] = lambda found: True) -> Any:
+    def of_text(text: str) -> Any:
+        try:
+            if fits(found := read(text)):
+                return found
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f"expected {expected}, found {shortened(text)}")
+
+    return of_text
+
+
+def _seconds(text: str) -> float:
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
+    return math.inf if text == "off" else float(text) if unit is None else float(text[:-1]) * unit
+
+
+def _counts(text: str) -> dict[str, int]:
+    pairs = [entry.partition("=") for entry in text.split(",")]
+    found = {name.strip(): int(number) for name, _, number in pairs}
+    if len(found) < len(pairs) or not all(number.strip().isdecimal() for _, _, number in pairs):
+        raise ValueError
     return found
 
 
-def port(text: str) -> int:
-    """Read the number of a port."""
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 65536):
-        raise argparse.ArgumentTypeError(f"expected the number of a port, 1 to 65535, found {text!r}")
-    return int(text)
+KINDS: Mapping[str, Any] = {
+    "text": str,
+    "path": Path,
+    "int": _kind(int, "a whole number"),
+    "float": _kind(float, "a number"),
+    "number": _kind(float, "a number, 0 or more", lambda found: 0 <= found < math.inf),
+    "seconds": _kind(float, "seconds, 0 or more", lambda found: 0 <= found < math.inf),
+    "interval": _kind(_seconds, "a time such as 90s, 5m or 2h, or off", lambda found: found >= 0),
+    "megabytes": _kind(float, "megabytes, above 0 and at most a million", lambda found: 0 < found <= 1e6),
+    "port": _kind(int, "the number of a port, 1 to 65535", lambda found: 0 < found < 65536),
+    "numbers": _kind(
+        lambda text: [float(part) for part in text.split(",")] if text.strip() else [],
+        "numbers with commas between them, such as 200,180",
+        lambda found: all(map(math.isfinite, found)),
+    ),
+    "names": _kind(lambda text: [name.strip() for name in text.split(",")], "names such as a,b", all),
+    "counts": _kind(_counts, "a number for each, once, such as a=341,b=210"),
+}
 
 
-def interval(text: str) -> float:
-    """Read a length of time with its unit, as seconds; for ``off`` infinity."""
-    if text == "off":
-        return math.inf
-    unit = _UNITS.get(text[-1:])
-    try:
-        return at_least_zero(text if unit is None else text[:-1]) * (unit or 1)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"expected a time such as 90s, 5m or 2h, or off, found {text!r}") from None
+# What commands do with options alike.
 
 
-_UNITS = {"s": 1, "m": 60, "h": 3600}
+def check_delta(options: argparse.Namespace) -> None:
+    """Raise CallerError where ``--delta`` is so large that it has to be asked for by name."""
+    from gossamer.privacy.guarantees import refused_delta
 
-
-def seconds(text: str) -> float:
-    """Read a length of time."""
-    return at_least_zero(text, "seconds")
-
-
-def add_spec(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """Add the spec and its overrides to a command; ``optional`` if it can do without."""
-    add = command.add_argument
-    number = "?" if optional else None
-    add("spec", action=FileName, metavar="SPEC", nargs=number, help="the experiment, a YAML file")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key, such as algorithm.nodes=16")
-    add("--seed", type=int, help="override the seed")
-    add("--accept-weak", action="store_true", help="take a delta above 0.01: privacy.accept_weak=true")
-    add("--json", action="store_true", help="print one JSON document on stdout")
-
-
-def add_reproducible(command: argparse.ArgumentParser) -> None:
-    """Add the option of noise that can be drawn again to a command that takes a spec."""
-    command.add_argument(
-        "--reproducible",
-        action="store_true",
-        help="take the noise from the seed instead of a fresh secret; then nothing is guaranteed",
-    )
+    if (problem := refused_delta(options.delta, options.accept_weak, "--accept-weak")) is not None:
+        raise CallerError(f"--{problem}")
 
 
 def read_experiment(options: argparse.Namespace) -> Experiment:

@@ -22,7 +22,6 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer.cli.commands import FileName, port
 from gossamer.cli.printing import PlainProgress, moving, say
 from gossamer.errors import CallerError, DataError, GossamerError
 
@@ -33,22 +32,10 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("gossamer")
 """All of it, below which each part has a logger of its own."""
-LEVELS = ("debug", "info", "warning", "error")
 KEPT = 5
 """How many older files there are, FILE.1 the newest."""
 STDERR = Path("-")
 _OPTIONS = ("log_level", "log_format", "log_size")
-
-
-def add_log(command: argparse.ArgumentParser) -> None:
-    """Add the options of a log to a command that runs long."""
-    add = command.add_argument
-    add(
-        "--log-file", action=FileName, metavar="FILE", help="also write a log to FILE, after what is there; - is stderr"
-    )
-    add("--log-level", choices=LEVELS, help="the least that the log is told (default: info)")
-    add("--log-format", choices=("text", "json"), help="lines for people, or a JSON object a line (default: text)")
-    add("--log-size", type=_megabytes, metavar="MB", help=f"begin a new FILE then, and keep {KEPT} older (default: 10)")
 
 
 @contextmanager
@@ -100,16 +87,6 @@ def _told(error: GossamerError) -> str:
     if isinstance(error, DataError):
         return "ended with an error: the data cannot be used; the terminal was told why"
     return f"ended with an error: {error}"
-
-
-def _megabytes(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 < found <= 1e6:
-        raise argparse.ArgumentTypeError(f"expected megabytes, above 0 and at most a million, found {text!r}")
-    return found
 
 
 class _File(RotatingFileHandler):
@@ -232,13 +209,6 @@ def progress(*, lines: bool = False) -> PlainProgress:
     from gossamer.cli.live import Display
 
     return Display()
-
-
-def add_live(command: argparse.ArgumentParser, what: str) -> None:
-    """Add the options of a page that is served: ``what`` they do."""
-    add = command.add_argument
-    add("--live", action="store_true", help=what)
-    add("--live-port", type=port, metavar="PORT", help="the same at PORT, not at a port that is free")
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def parser(*, filled: bool = True) -> CommandParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     root.add_argument("--version", action="version", version=f"gossamer {__version__}")
-    add_commands(root, "commands", "COMMAND", COMMANDS)
+    add_commands(root, COMMANDS.values())
     root.fill(below=filled)
     return root
 

@@ -117,7 +117,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("plan gossip: no nodes", "plan gossip --nodes 0", "plan gossip needs --rho, --staleness"),
     ("plan gossip: abc", "plan gossip --nodes abc", "--nodes: expected a whole number, found 'abc'"),
     ("plan mapa: NaN", "plan mapa --smoothness nan", "plan mapa needs --batch-size"),
-    ("attack: no attack", "attack", "the following arguments are required: ATTACK"),
+    ("attack: no attack", "attack", "the following arguments are required: COMMAND"),
     (
         "attack audit: no canaries",
         "attack audit spec.yaml --canaries 0 --guesses 0",

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from gossamer.cli import main
-from gossamer.cli.logs import KEPT, LOG, add_log, logged
+from gossamer.cli.logs import KEPT, LOG, logged
+from gossamer.cli.main import parser
 from gossamer.errors import BudgetSpent, CallerError, DataError
 
 SPEC = """
@@ -29,9 +30,7 @@ def called_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def options(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    add_log(parser)
-    return parser.parse_args(arguments)
+    return parser().parse_args(["run", "spec.yaml", *arguments])
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

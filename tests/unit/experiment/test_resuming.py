@@ -16,7 +16,7 @@ from tests.oracle.specs import SPECS
 from tests.reference.local_crew import Inline
 
 import gossamer as gs
-from gossamer.cli.commands import interval
+from gossamer.cli.commands import KINDS
 from gossamer.cli.main import main
 from gossamer.errors import DataError, RunWarning, SpecError
 from gossamer.experiment.preparation.secrets import KeptSecret
@@ -546,4 +546,4 @@ def test_the_command_resumes(out: Path, tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize(("text", "every"), [("90", 90), ("90s", 90), ("5m", 300), ("1.5h", 5400), ("off", math.inf)])
 def test_times_between_checkpoints_have_units(text: str, every: float) -> None:
-    assert interval(text) == every
+    assert KINDS["interval"](text) == every

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.commands import FileName, add_accept_weak, check_delta
+from gossamer.cli.commands import check_delta
 from gossamer.cli.printing import print_json, warn
 from gossamer.errors import CallerError, DataError, counted
 from gossamer.files import read_text
@@ -24,26 +24,6 @@ from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 MECHANISMS = ("gaussian", "l2_laplace")
 _MOST_COORDINATES = 10**12
-
-
-def add_common(command: argparse.ArgumentParser) -> None:
-    """Add the options of both commands."""
-    add = command.add_argument
-    add("--size", type=int, metavar="D", help="of l2_laplace: number of coordinates released")
-    add("--sampling", choices=["poisson", "fixed_size"], default="poisson")
-    add("--sampling-rate", type=float, metavar="Q", help="of poisson sampling")
-    add("--dataset-size", type=int, metavar="N", help="of fixed_size sampling")
-    add("--batch-size", type=int, metavar="B", help="of fixed_size sampling")
-    add("--steps", type=int, metavar="T", help="number of releases")
-    add("--delta", type=float, required=True, metavar="D")
-    add_accept_weak(command)
-    add("--group", type=int, default=1, metavar="M", help="the most rows of one person, who is protected (default: 1)")
-    add(
-        "--neighboring-relation",
-        choices=[relation.value for relation in NeighboringRelation],
-        help="default: add_or_remove_one for poisson, replace_one for fixed_size",
-    )
-    add("--json", action="store_true", help="print one JSON document on stdout")
 
 
 def whose(options: argparse.Namespace, relation: NeighboringRelation) -> str:
@@ -131,19 +111,6 @@ def read_rates(path: Path) -> dict[BatchSampling, int]:
 
 
 _LINES, _SHOWN = 10, 1e-9  # of a printed profile: steps of epsilon, and the delta where it ends
-
-
-def account_options(command: argparse.ArgumentParser) -> None:
-    """Compute the epsilon that is proved for a number of subsampled noisy releases."""
-    add = command.add_argument
-    add("--mechanism", choices=MECHANISMS, default="gaussian")
-    add("--noise-multiplier", type=float, metavar="Z", help="of gaussian: sd of the noise on the sum over the clip")
-    add("--epsilon", type=float, metavar="E", help="of l2_laplace: pure epsilon of one release on a full batch")
-    add_common(command)
-    add("--rates", action=FileName, metavar="FILE", help="lines rate,count instead of one rate and steps")
-    add("--composition", choices=[*COMPOSITIONS, "all"], help="of l2_laplace: how releases add up (default: tight)")
-    add("--profile", action="store_true", help="the delta at every epsilon, not at one: some in words, all in --json")
-    command.set_defaults(command=account_command)
 
 
 def account_command(options: argparse.Namespace) -> int:
@@ -236,15 +203,6 @@ def _mechanism(options: argparse.Namespace, relation: NeighboringRelation) -> Me
     if not 1e-2 <= options.noise_multiplier <= 1e6:
         raise CallerError(f"--noise-multiplier must lie between 0.01 and 10^6, found {options.noise_multiplier}")
     return Gaussian(1.0, options.noise_multiplier)
-
-
-def calibrate_options(command: argparse.ArgumentParser) -> None:
-    """Compute the least noise whose proved epsilon is within the budget."""
-    add = command.add_argument
-    add("--mechanism", choices=MECHANISMS, default="gaussian")
-    add("--epsilon", type=float, required=True, metavar="E", help="the budget")
-    add_common(command)
-    command.set_defaults(command=calibrate_command)
 
 
 def calibrate_command(options: argparse.Namespace) -> int:

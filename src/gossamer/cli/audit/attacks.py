@@ -5,16 +5,9 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gossamer.cli.commands import (
-    CommandParser,
-    FileName,
-    Listed,
-    add_commands,
-    add_reproducible,
-    add_spec,
-    made_folder,
     naming,
     read_experiment,
     same_options,
@@ -23,69 +16,33 @@ from gossamer.cli.commands import (
 from gossamer.cli.logs import progress
 from gossamer.cli.printing import epsilon, patience, print_json, say, table, wrapped
 from gossamer.errors import CallerError, DataError, counted
+from gossamer.experiment.audits.canary_audit import MembershipAudit, audit_membership, audit_run
+from gossamer.experiment.audits.inversion_audit import Inversion, invert
+from gossamer.experiment.audits.leak_audit import LeakAudit, audit_leak
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.results.results_folder import to_json
 from gossamer.experiment.specs.folder_names import default_folder
-
-if TYPE_CHECKING:
-    from gossamer.experiment.audits.canary_audit import MembershipAudit
-    from gossamer.experiment.audits.inversion_audit import Inversion
-    from gossamer.experiment.audits.leak_audit import LeakAudit
+from gossamer.files import make_own_folder, write_own
+from gossamer.report.attack_figures import stretched, write_grid, write_histograms
 
 
-def attack_options(command: CommandParser) -> None:
-    """Attack what a run releases, and audit its guarantee from below."""
-    add_commands(command, "attacks", "ATTACK", _ATTACKS)
+def made_folder(path: Path) -> Path:
+    """Return the folder, made where it is not there.
 
-
-def audit_options(command: CommandParser) -> None:
-    """Check what a guarantee rests on, by running a spec on data sets that it says nobody can tell apart."""
-    add_commands(command, "audits", "AUDIT", _AUDITS)
-
-
-_ATTACKS = {
-    "inversion": Listed(
-        "audit.attacks", "inversion", "recover examples from the gradients that a spec's node would release"
-    ),
-    "membership": Listed(
-        "audit.attacks", "membership", "tell training from test examples by their loss at a run's model"
-    ),
-    "audit": Listed(
-        "audit.attacks",
-        "canaries",
-        "run a spec with canaries included by coin flips, and bound its epsilon from below",
-    ),
-}
-_AUDITS = {
-    "leak": Listed(
-        "audit.attacks", "leak", "run pairs of neighbouring data sets with equal coins, and look for what differs"
-    ),
-}
-
-
-def inversion_options(command: argparse.ArgumentParser) -> None:
-    """Recover the first examples of the first node's shard from the gradients it would release."""
-    add = command.add_argument
-    add_spec(command)
-    add("--examples", type=int, default=8, metavar="N", help="how many batches to attack (default: 8)")
-    add("--batch-size", type=int, default=1, metavar="B", help="examples in a batch (default: 1)")
-    add(
-        "--epsilon",
-        type=float,
-        nargs="+",
-        default=[],
-        metavar="E",
-        help="also compare noise of the L2 Laplace mechanism with this epsilon for one release",
-    )
-    add("--method", choices=["auto", "linear", "matching"], default="auto", help="how (default: by the first layer)")
-    add("--out", action=FileName, help="folder for the figure (default: runs/<spec>-inversion)")
-    command.set_defaults(command=inversion_command)
+    Raises
+    ------
+    CallerError
+        If it cannot be made.
+    """
+    try:
+        make_own_folder(path)
+    except OSError as error:
+        raise CallerError(f"--out {path}: cannot make this folder ({error.strerror}); choose another") from None
+    return path
 
 
 def inversion_command(options: argparse.Namespace) -> int:
     """Recover examples, draw them, and say how like the originals they are."""
-    from gossamer.experiment.audits.inversion_audit import invert
-    from gossamer.experiment.preparation.prepare import prepare
-    from gossamer.experiment.results.results_folder import to_json
-    from gossamer.files import write_own
 
     if not all(1e-9 <= epsilon <= 1e12 for epsilon in options.epsilon):
         raise CallerError(f"--epsilon lies between 1e-9 and 10^12, found {options.epsilon}")
@@ -119,7 +76,6 @@ def inversion_command(options: argparse.Namespace) -> int:
 
 
 def _draw(found: Inversion, path: Path) -> Path | None:
-    from gossamer.report.attack_figures import stretched, write_grid
 
     if found.originals.ndim != 4 or found.originals.shape[1] not in (1, 3):
         return None
@@ -130,18 +86,8 @@ def _draw(found: Inversion, path: Path) -> Path | None:
     return path
 
 
-def membership_options(command: argparse.ArgumentParser) -> None:
-    """Compare the losses of training and test examples at a run's model; needs the run's data."""
-    add = command.add_argument
-    add("results", action=FileName, metavar="RESULTS", help="the results folder of a run")
-    add("--out", action=FileName, help="folder for the figure (default: RESULTS)")
-    add("--json", action="store_true", help="print one JSON document on stdout")
-    command.set_defaults(command=membership_command)
-
-
 def membership_command(options: argparse.Namespace) -> int:
     """Say how well losses tell members from others, and write it beside the guarantee."""
-    from gossamer.experiment.audits.canary_audit import audit_membership
 
     found = audit_membership(options.results)
     figure = _draw_losses(found, made_folder(options.out or options.results) / "membership.png")
@@ -170,7 +116,6 @@ def _figure(value: float | None) -> str:
 
 
 def _draw_losses(found: MembershipAudit, path: Path) -> Path | None:
-    from gossamer.report.attack_figures import write_histograms
 
     try:
         write_histograms(path, {"training examples": found.members, "test examples": found.non_members}, "loss")
@@ -180,41 +125,8 @@ def _draw_losses(found: MembershipAudit, path: Path) -> Path | None:
     return path
 
 
-def canaries_options(command: argparse.ArgumentParser) -> None:
-    """Run a spec once with canaries, each included by a fair coin, and guess the coins from what was released.
-
-    That gives a lower bound of epsilon beside the proved upper one.
-    """
-    add = command.add_argument
-    add_spec(command)
-    add_reproducible(command)
-    add("--canaries", type=int, metavar="M", help="how many coins are flipped (default: one for each example)")
-    add("--guesses", type=int, metavar="R", help="about how many of them to guess (default: what bounds epsilon best)")
-    add(
-        "--canary",
-        choices=["auto", "random", "mislabelled"],
-        default="auto",
-        help="what canaries are (default: random directions, and mislabelled examples where features are sparse)",
-    )
-    add(
-        "--score",
-        choices=["gradient", "loss"],
-        default="gradient",
-        help="guess from all released gradients, or from the run's model alone (default: gradient)",
-    )
-    add("--confidence", type=float, metavar="P", help="of the bound (default: 0.95)")
-    add(
-        "--out",
-        action=FileName,
-        help="folder for the results (default: runs/<spec>-audit-seed<seed>,<what --set says>)",
-    )
-    add("--overwrite", action="store_true", help="replace the results of an earlier audit in --out")
-    command.set_defaults(command=audit_command)
-
-
 def audit_command(options: argparse.Namespace) -> int:
     """Run with canaries, and say what is measured and what is proved."""
-    from gossamer.experiment.audits.canary_audit import audit_run
 
     experiment = read_experiment(options)
     shown = progress()
@@ -259,22 +171,8 @@ def _audit_report(audit: dict[str, Any]) -> str:
     )
 
 
-def leak_options(command: argparse.ArgumentParser) -> None:
-    """Run a spec on pairs of neighbouring data sets with equal coins, and look for differences outside of data sides.
-
-    The second run is handed the releases of the first, and each of its own may be at most its sensitivity away.
-    """
-    add = command.add_argument
-    add_spec(command)
-    add("--pairs", type=int, default=100, metavar="N", help="how many pairs (default: 100)")
-    add("--updates", type=int, default=200, metavar="U", help="most updates of a run (default: 200)")
-    command.set_defaults(command=leak_command)
-
-
 def leak_command(options: argparse.Namespace) -> int:
     """Run the pairs, and say what differs."""
-    from gossamer.experiment.audits.leak_audit import audit_leak
-    from gossamer.experiment.preparation.prepare import prepare
 
     experiment = read_experiment(options)
     with naming(options.spec), patience("preparing the run") as now:

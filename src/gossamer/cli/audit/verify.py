@@ -13,28 +13,15 @@ _MOST = 5
 """Names of parties in a line."""
 
 
-def verify_options(command: argparse.ArgumentParser) -> None:
-    """Check receipts, and what a guarantee promises, without data and without the library's own accounting.
-
-    Exit code 0 if all follows that is promised of the parties whose receipts these are, 1 if something does not, 2 if
-    a file cannot be read. The code is one file, gossamer/verify/gossamer_verify.py, which runs by itself.
-    """
-    add = command.add_argument
-    add("place", type=Path, metavar="RESULTS", help="a results folder, or a file with receipts")
-    add("guarantee", type=Path, metavar="GUARANTEE", nargs="?", help="a guarantee.json (default: the folder's)")
-    add("--json", action="store_true", help="what was found, as JSON")
-    command.set_defaults(command=verify_command)
-
-
 def verify_command(options: argparse.Namespace) -> int:
     """Print what follows."""
     from gossamer.verify.gossamer_verify import Unreadable, verify
 
-    if missing := _missing(options.place, options.guarantee):
+    if missing := _missing(options.results, options.guarantee):
         say(_plain(f"gossamer verify: {missing}"))
         return 2
     try:
-        found = verify(options.place, options.guarantee)
+        found = verify(options.results, options.guarantee)
     except Unreadable as why:
         say(_plain(f"gossamer verify: {why}"))
         return 2

@@ -6,75 +6,16 @@ import argparse
 import math
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
 
-from gossamer.cli.commands import CommandParser, FileName, Listed, add_commands
 from gossamer.cli.printing import print_json, say, table
+from gossamer.deployment.owner.owned_data import OwnedData, Spending, back_up, key_path, spendings
+from gossamer.deployment.owner.policy import read_policy
 from gossamer.errors import counted
-
-if TYPE_CHECKING:
-    from gossamer.deployment.owner.owned_data import Spending
-
-
-def data_options(command: CommandParser) -> None:
-    """Say what a data owner's data have spent over all runs, and what they consist of."""
-    add_commands(command, "commands", "COMMAND", _COMMANDS)
-
-
-_COMMANDS = {
-    "show": Listed("data.data", "show", "what was spent, and what is left"),
-    "update": Listed("data.data", "update", "accept data that changed"),
-    "backup": Listed("data.data", "backup", "copy the ledger and its key"),
-}
-
-
-def show_options(command: argparse.ArgumentParser) -> None:
-    """Print what each data set of a policy has spent, by run, and what is left. No data are read."""
-    _add_common(command)
-    command.set_defaults(command=show_command)
-
-
-def update_options(command: argparse.ArgumentParser) -> None:
-    """Accept a data set as it is now. Everything that was spent under its name stays spent."""
-    _add_common(command)
-    add = command.add_argument
-    add("--data", action=FileName, metavar="PATH", help="the file or folder (default: the policy's path)")
-    add("--name", help="of the data set in the policy; not needed if it has one only")
-    add(
-        "--new-key",
-        action="store_true",
-        help="make a new key where the ledger's is lost; what other data sets consist of has to be accepted again, too",
-    )
-    add(
-        "--renamed-from",
-        metavar="OLD",
-        help="the name that the data set had before: what was spent under it is spent under the new one",
-    )
-    add(
-        "--adds-up",
-        action="store_true",
-        help="accept examples that other names have: what all of them spend adds up",
-    )
-    command.set_defaults(command=update_command)
-
-
-def backup_options(command: argparse.ArgumentParser) -> None:
-    """Copy the ledger of a policy and its key to new files, also while nodes run."""
-    _add_common(command)
-    command.add_argument("out", action=FileName, metavar="OUT", help="the copy; its key goes to OUT.key")
-    command.set_defaults(command=backup_command)
-
-
-def _add_common(command: argparse.ArgumentParser) -> None:
-    add = command.add_argument
-    add("policy", action=FileName, metavar="POLICY", help="the owner's policy, a YAML file")
-    add("--json", action="store_true", help="print one JSON document on stdout")
+from gossamer.privacy.guarantees import rounded_up
 
 
 def show_command(options: argparse.Namespace) -> int:
     """Print what was spent."""
-    from gossamer.deployment.owner.owned_data import spendings
-    from gossamer.deployment.owner.policy import read_policy
 
     policy = read_policy(options.policy)
     found = spendings(policy)
@@ -89,8 +30,6 @@ def show_command(options: argparse.Namespace) -> int:
 
 def update_command(options: argparse.Namespace) -> int:
     """Accept a data set as it is."""
-    from gossamer.deployment.owner.owned_data import OwnedData, key_path
-    from gossamer.deployment.owner.policy import read_policy
 
     policy = read_policy(options.policy)
     key = key_path(policy.ledger_path)
@@ -118,8 +57,6 @@ def update_command(options: argparse.Namespace) -> int:
 
 def backup_command(options: argparse.Namespace) -> int:
     """Copy the ledger and its key."""
-    from gossamer.deployment.owner.owned_data import back_up, key_path
-    from gossamer.deployment.owner.policy import read_policy
 
     ledger, copy = read_policy(options.policy).ledger_path, options.out
     back_up(ledger, copy)
@@ -176,7 +113,6 @@ def _budget(spending: Spending) -> str:
 
 
 def _spent(spending: Spending) -> str:
-    from gossamer.privacy.guarantees import rounded_up
 
     budget, shares, epsilon = spending.budget, spending.shares, spending.epsilon
     if budget is None or shares is None or epsilon is None:

@@ -13,15 +13,6 @@ if TYPE_CHECKING:
     from gossamer.section import Registered
 
 
-def algorithms_options(command: argparse.ArgumentParser) -> None:
-    """List Gossamer's own algorithms, and those of other distributions, with the code that a policy has to allow.
-
-    Topologies, partitions and losses that others register are listed, too. Nothing of it is imported.
-    """
-    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
-    command.set_defaults(command=algorithms_command)
-
-
 def algorithms_command(options: argparse.Namespace) -> int:
     """Print the list."""
     from gossamer.algorithms.interface import clash, registered
@@ -63,12 +54,6 @@ def _code(one: Registered) -> tuple[str | None, str | None]:
         return one.code, None
     except SpecError as error:
         return None, str(error)
-
-
-def datasets_options(command: argparse.ArgumentParser) -> None:
-    """List known datasets and where their files are looked for. GOSSAMER_DATA adds folders."""
-    command.add_argument("--json", action="store_true", help="print one JSON document on stdout")
-    command.set_defaults(command=datasets_command)
 
 
 def datasets_command(options: argparse.Namespace) -> int:

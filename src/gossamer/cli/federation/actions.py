@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.federation.federation import first_twice
 from gossamer.cli.printing import below, epsilon, guarantees, node_table, print_json, say, table, warn, wrapped
 from gossamer.data.datasets import declared, unscaled
 from gossamer.deployment.founding import layout as papers
@@ -49,7 +49,7 @@ def identity_command(options: argparse.Namespace) -> int:
 
 def new_command(options: argparse.Namespace) -> int:
     """Found a federation."""
-    papers.check_empty(options.folder)
+    papers.check_empty(options.dir)
     issuing, spec = _issuing(options), _spec_text(options.spec)
     beside = real_path(options.spec).parent
     wheel = None if options.wheel is None else read_file(options.wheel, _LARGEST_WHEEL)
@@ -63,24 +63,24 @@ def new_command(options: argparse.Namespace) -> int:
 
 def add_command(options: argparse.Namespace) -> int:
     """Let parties in."""
-    before = read_signed(options.folder / papers.RECORD)
-    again = draft_again(options.folder, **_issuing(options))
-    earlier, agreed = (_agreed(invitation, options.folder / papers.START) for invitation in (before, again.invitation))
+    before = read_signed(options.dir / papers.RECORD)
+    again = draft_again(options.dir, **_issuing(options))
+    earlier, agreed = (_agreed(invitation, options.dir / papers.START) for invitation in (before, again.invitation))
     check_newer(earlier, agreed, earlier.terms.names)
     return _write(options, again, agreed)
 
 
 def renew_command(options: argparse.Namespace) -> int:
     """Issue everything again."""
-    again = draft_again(options.folder, {}, **_signing(options))
-    return _write(options, again, _agreed(again.invitation, options.folder / papers.START))
+    again = draft_again(options.dir, {}, **_signing(options))
+    return _write(options, again, _agreed(again.invitation, options.dir / papers.START))
 
 
 def show_command(options: argparse.Namespace) -> int:
     """Say what an invitation says."""
     invitation = read_signed(options.file, options.organiser)
     beside = real_path(options.file).parent / papers.START
-    agreed = _agreed(invitation, options.pretrained or beside, options.modules)
+    agreed = _agreed(invitation, options.pretrained or beside, options.module)
     if options.json:
         print_json({"invited": invitation.invited, **document(agreed), "spec": invitation.spec})
         return 0
@@ -93,13 +93,13 @@ def show_command(options: argparse.Namespace) -> int:
 
 def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed) -> int:
     """Write it, if what it says can be run, and say what it says."""
-    founded.write(options.folder)
+    founded.write(options.dir)
     if options.json:
-        said = {"folder": str(options.folder), **document(agreed), "private_keys_made_for": list(founded.made)}
+        said = {"folder": str(options.dir), **document(agreed), "private_keys_made_for": list(founded.made)}
         print_json(said)
     else:
         print(f"{describe(agreed)}\n")
-    say(next_steps(options.folder, founded, agreed))
+    say(next_steps(options.dir, founded, agreed))
     return 0
 
 
@@ -113,9 +113,9 @@ def _agreed(invitation: Invitation, start: Path | None, modules: Sequence[str] |
 
 
 def _parties(options: argparse.Namespace) -> dict[str, int]:
-    names, examples = options.nodes, options.examples
-    if twice := first_twice(names):
-        raise CallerError(f"--nodes: {twice} is named twice")
+    names, examples = options.nodes, options.examples or {}
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise CallerError(f"--nodes: {twice[0]} is named twice")
     if unknown := [name for name in examples if name not in names]:
         raise CallerError(f"--examples: {unknown[0]} is none of the nodes {', '.join(names)}")
     if missing := [name for name in names if name not in examples]:
@@ -270,7 +270,7 @@ def broker_command(options: argparse.Namespace) -> int:
     if options.place is not None and not options.place.is_absolute():
         raise CallerError(f"--place: expected an absolute path, found {options.place}")
     folder: Path = options.out or options.join
-    made = share(options.folders, folder, options.place) if options.join is None else join(options.folders, folder)
+    made = share(options.dir, folder, options.place) if options.join is None else join(options.dir, folder)
     made.write(folder)
     if options.json:
         print_json({"folder": str(folder), "federations": _document(folder, made)})

@@ -15,30 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.commands import FileName, at_least_zero
 from gossamer.cli.printing import print_json, say, table
 from gossamer.deployment.party.health import HealthLimits, Severity, level_of, problems
 from gossamer.errors import CallerError
-
-
-def status_options(command: argparse.ArgumentParser) -> None:
-    """Say how nodes are, and how they find their peers. Exit code 0: well, 1: warning, 2: critical."""
-    add, usual = command.add_argument, HealthLimits()
-    add("store", action=FileName, nargs="+", metavar="STORE", help="the state folder of a node")
-    add("--json", action="store_true", help="print one JSON document on stdout")
-    days = f"warn so many days before papers expire (default: {usual.days:g})"
-    share = f"warn once so much of the policy's budget is charged; 1 for never (default: {usual.share:g})"
-    metrics = "also write metrics to FILE, which ends with .prom, for the textfile collector of Prometheus"
-    add("--warn-days", type=at_least_zero, default=usual.days, metavar="N", help=days)
-    add("--warn-budget", type=at_least_zero, default=usual.share, metavar="SHARE", help=share)
-    add("--prometheus", action=FileName, metavar="FILE", help=metrics)
-    add(
-        "--alive",
-        action="store_true",
-        help="exit code 0 if each node runs, has the broker and has written its status within two minutes, else 1: for "
-        "the health check of a container",
-    )
-    command.set_defaults(command=status_command)
 
 
 def status_command(options: argparse.Namespace) -> int:

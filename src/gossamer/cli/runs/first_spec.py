@@ -65,7 +65,7 @@ class RoleColumns:
         return tuple(filter(None, (self.target, self.owner, self.person)))
 
 
-def write_first_spec(options: argparse.Namespace) -> int:
+def new_command(options: argparse.Namespace) -> int:
     """Look, ask where there is a terminal, try what comes of it, and write the spec."""
 
     out = _place(options)

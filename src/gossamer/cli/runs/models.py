@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import io
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from gossamer.cli.commands import FileName
+import numpy as np
+
 from gossamer.cli.printing import print_json, say, table
 from gossamer.errors import CallerError, counted
-
-if TYPE_CHECKING:
-    from gossamer.trained.model import Predictions
-
-
-def predict_options(command: argparse.ArgumentParser) -> None:
-    """Predict for every row of a file with the model that a run left behind."""
-    add = command.add_argument
-    add_model(command)
-    add("data", action=FileName, metavar="DATA", help="rows, such as a CSV file; a target is not needed")
-    add("--json", action="store_true", help="print one JSON document, with each class's probability")
-    add("--out", action=FileName, metavar="FILE", help="write to FILE instead of printing")
-    add("--overwrite", action="store_true", help="replace FILE")
-    command.set_defaults(command=predict_command)
-
-
-def add_model(command: argparse.ArgumentParser) -> None:
-    """Add the model as the first argument."""
-    command.add_argument(
-        "results", action=FileName, metavar="RESULTS", help="a results folder, a party's --store, or a safetensors file"
-    )
+from gossamer.files import make_own_folder, to_json, write_own
+from gossamer.trained.averaging import Saved, average
+from gossamer.trained.card import ARRAYS, FILE, saved
+from gossamer.trained.exporting import TARGETS, check_target, export_model
+from gossamer.trained.model import Predictions, load_model
 
 
 def predict_command(options: argparse.Namespace) -> int:
     """Predict, a line a row."""
-    from gossamer.files import write_own
-    from gossamer.trained.model import load_model
 
     if options.out is not None:
         check_out(options.out, options.overwrite, options.results, options.data)
@@ -83,7 +65,6 @@ def _folder(results: Path) -> Path | None:
 
 
 def _document(found: Predictions) -> str:
-    from gossamer.files import to_json
 
     document = {
         "rows": len(found),
@@ -105,18 +86,8 @@ def _table(found: Predictions) -> str:
     return text.getvalue()
 
 
-def evaluate_options(command: argparse.ArgumentParser) -> None:
-    """Test the model that a run left behind on rows that have their targets."""
-    add = command.add_argument
-    add_model(command)
-    add("data", action=FileName, metavar="DATA", help="rows with their targets, such as a CSV file")
-    add("--json", action="store_true", help="print one JSON document on stdout")
-    command.set_defaults(command=evaluate_command)
-
-
 def evaluate_command(options: argparse.Namespace) -> int:
     """Print the figures."""
-    from gossamer.trained.model import load_model
 
     found = load_model(options.results).evaluate(options.data)
     if options.json:
@@ -135,20 +106,8 @@ def _figure(value: float | None) -> str:
     return "none" if value is None else f"{value:.4g}"
 
 
-def export_options(command: argparse.ArgumentParser) -> None:
-    """Write the model that a run left behind for another program, with all that is done to raw numbers in it."""
-    add = command.add_argument
-    add_model(command)
-    add("--to", required=True, metavar="TARGET", help="torch, onnx or sklearn")
-    add("--out", action=FileName, metavar="FILE", help="where to (default: beside the model)")
-    add("--overwrite", action="store_true", help="replace FILE")
-    command.set_defaults(command=export_command)
-
-
 def export_command(options: argparse.Namespace) -> int:
     """Write the file, and say where it is."""
-    from gossamer.trained.exporting import TARGETS, check_target, export_model
-    from gossamer.trained.model import load_model
 
     check_target(options.to)
     out = options.out or _beside(options.results) / TARGETS[options.to].file
@@ -161,35 +120,8 @@ def _beside(results: Path) -> Path:
     return results if results.is_dir() else results.parent
 
 
-def average_options(command: argparse.ArgumentParser) -> None:
-    """Average the models that parties of one run have saved, such as those of gossip's nodes.
-
-    Whoever averages the same models with the same weights gets the same file.
-    """
-    add = command.add_argument
-    add(
-        "results",
-        action=FileName,
-        nargs="+",
-        metavar="RESULTS",
-        help="a party's model.safetensors, or its folder",
-    )
-    add("--weights", type=_weights, metavar="W,W,...", help="what each counts, in this order (default: equally)")
-    add("--out", action=FileName, default=Path("average"), metavar="FOLDER", help="for the mean (default: average)")
-    add("--json", action="store_true", help="print one JSON document on stdout")
-    command.set_defaults(command=average_command)
-
-
 def average_command(options: argparse.Namespace) -> int:
     """Write the mean, and say what it was made of."""
-    import hashlib
-
-    import numpy as np
-
-    from gossamer.experiment.results.results_folder import to_json
-    from gossamer.files import make_own_folder, write_own
-    from gossamer.trained.averaging import Saved, average
-    from gossamer.trained.card import ARRAYS, FILE, saved
 
     out = options.out
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
@@ -223,13 +155,3 @@ def average_command(options: argparse.Namespace) -> int:
     said = f"SHA-256 of the mean, the same for all who average these: {document['sha256']}"
     print(f"{table(rows)}\n\n{said}\nModel: {out}")
     return 0
-
-
-def _weights(text: str) -> list[float]:
-    try:
-        found = [float(item) for item in text.split(",")]
-    except ValueError:
-        found = [math.nan]
-    if not all(map(math.isfinite, found)):
-        raise argparse.ArgumentTypeError(f"expected numbers with commas between them, such as 200,180, found {text!r}")
-    return found

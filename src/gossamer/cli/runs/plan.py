@@ -19,8 +19,8 @@ from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.results.results_folder import to_json
 
 
-def plan_options(command: CommandParser) -> None:
-    """Compute what a run would be made of from public constants. No data is read."""
+def add_arguments(command: CommandParser) -> None:
+    """Add a plan for each algorithm that has one."""
     plans = command.add_subparsers(title="plans", metavar="PLAN", required=True)
     for name, algorithm in ALGORITHMS.items():
         if algorithm.command is not None:

@@ -11,16 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.commands import (
-    FileName,
-    add_reproducible,
-    add_spec,
-    interval,
     naming,
     read_experiment,
     same_options,
     settings_of,
 )
-from gossamer.cli.logs import STDERR, add_live, add_log, door_for, live, logged, progress
+from gossamer.cli.logs import STDERR, door_for, live, logged, progress
 from gossamer.cli.printing import (
     PlainProgress,
     advise,
@@ -45,13 +41,6 @@ if TYPE_CHECKING:
     from gossamer.experiment.preparation.prepare import Prepared
     from gossamer.experiment.results.records import Result
     from gossamer.runtimes.ray_shards import RayShards
-
-
-def check_options(command: argparse.ArgumentParser) -> None:
-    """Check a spec: load its data, fix its schedule and noise, and say in plain words what a run would do."""
-    add_spec(command)
-    add_reproducible(command)
-    command.set_defaults(command=check_command)
 
 
 def check_command(options: argparse.Namespace) -> int:
@@ -116,57 +105,6 @@ def _listed(words: Mapping[str, str]) -> str:
 
 Start = tuple[Path, Callable[[PlainProgress], "Result"]]
 """The folder for results, and a function that makes them."""
-
-
-def run_options(command: argparse.ArgumentParser) -> None:
-    """Run an experiment."""
-    add = command.add_argument
-    add_spec(command, optional=True)
-    add_reproducible(command)
-    add(
-        "--repeat", action=FileName, metavar="RESULTS", help="repeat the run of a results folder, with its noise secret"
-    )
-    add(
-        "--resume",
-        action=FileName,
-        metavar="RESULTS",
-        help="go on with the interrupted or killed run of a results folder",
-    )
-    add("--out", action=FileName, help="folder for the results (default: runs/<spec>-seed<seed>,<what --set says>)")
-    add("--overwrite", action="store_true", help="replace the results of an earlier run in --out")
-    _add_engine(command)
-    add("--trace", action=FileName, metavar="FILE", help="also write every event and effect to FILE")
-    add(
-        "--checkpoint",
-        type=interval,
-        metavar="EVERY",
-        help="how often the run is kept in --out, to be resumed: 90s, 5m, 2h, or off (default: 60s)",
-    )
-    add_live(command, "show the report to a browser on this machine while the run goes on")
-    add(
-        "--track",
-        action="append",
-        default=[],
-        metavar="TRACKER",
-        help="also tell a tracker: tensorboard, mlflow, wandb or trackio; may be given several times",
-    )
-    add(
-        "--track-private",
-        action="store_true",
-        help="tell trackers that may send figures elsewhere also what no guarantee covers, such as test scores",
-    )
-    add_log(command)
-    command.set_defaults(command=run_command)
-
-
-def _add_engine(command: argparse.ArgumentParser) -> None:
-    add = command.add_argument
-    add("--shards", type=int, metavar="N", help="deal the nodes out to N processes of Ray (with --address: one a core)")
-    add(
-        "--address",
-        metavar="HOST:PORT",
-        help="the same on a Ray cluster that this machine is a node of, or auto (default: start Ray here)",
-    )
 
 
 def run_command(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import shlex
 import time
 from dataclasses import dataclass
 
-from gossamer.cli.commands import add_spec, read_experiment
+from gossamer.cli.commands import read_experiment
 from gossamer.cli.printing import patience, print_json, say
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.specs.spec import Experiment
@@ -15,20 +15,6 @@ from gossamer.faults.trials import Failure, Trial, first_failing, small_runs
 from gossamer.studies.processes import results
 
 _CHUNK = 50  # seeds that a process takes at a time
-
-
-def simulate_faults_options(command: argparse.ArgumentParser) -> None:
-    """Drive small runs of a spec's algorithm through generated faults, and check after every event what must hold.
-
-    They have sessions, stores, ledgers and data sides. Faults are loss, delay, repetition, reordering, partitions and
-    killed processes.
-    """
-    add = command.add_argument
-    add_spec(command)
-    add("--seeds", type=int, default=100, metavar="N", help="how many (default: 100)")
-    add("--first", type=int, default=0, metavar="K", help="the first of them (default: 0)")
-    add("--jobs", type=int, default=1, metavar="J", help="processes at work (default: 1)")
-    command.set_defaults(command=simulate_faults)
 
 
 @dataclass(frozen=True)
@@ -53,7 +39,7 @@ def _trial(experiment: Experiment) -> Trial:
     return _TRIALS[key]
 
 
-def simulate_faults(options: argparse.Namespace) -> int:
+def simulate_faults_command(options: argparse.Namespace) -> int:
     """Run the seeds; 1 if one fails."""
     if options.seeds < 1 or options.jobs < 1 or options.first < 0:
         raise SpecError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gossamer.cli.commands import FileName, add_reproducible, add_spec, naming, overrides_of, settings_of
+from gossamer.cli.commands import naming, overrides_of, settings_of
 from gossamer.cli.printing import print_json, say, table, warn, wrapped
 from gossamer.errors import DataError, counted
 from gossamer.experiment.specs.folder_names import default_folder
@@ -13,44 +13,6 @@ from gossamer.experiment.specs.folder_names import default_folder
 if TYPE_CHECKING:
     from gossamer.report.figure import PageSection
     from gossamer.studies.study import Study
-
-
-def sweep_options(command: argparse.ArgumentParser) -> None:
-    """Run every combination of settings with several seeds, a folder each, and compare them.
-
-    The same command goes on with a sweep that was interrupted. The exit code is 1 if a run failed.
-    """
-    add = command.add_argument
-    add_spec(command)
-    add_reproducible(command)
-    add(
-        "--grid",
-        action="append",
-        default=[],
-        metavar="KEY=A,B,C",
-        help="values of a key, such as algorithm.batch_size=8,32; several give every combination",
-    )
-    add("--seeds", type=int, default=5, metavar="N", help="runs of each setting (default: 5)")
-    add_study(command, "sweep")
-    command.set_defaults(command=sweep_command)
-
-
-def add_study(command: argparse.ArgumentParser, kind: str) -> None:
-    """Add what all commands have that make several runs."""
-    add = command.add_argument
-    add("--jobs", type=int, default=None, metavar="J", help="runs at a time (default: 1; on Ray: all processors)")
-    add(
-        "--engine",
-        choices=["processes", "ray"],
-        default=None,
-        help="where runs are made: processes of this machine, or Ray (default: ray with --address, else processes)",
-    )
-    add(
-        "--address",
-        metavar="HOST:PORT",
-        help="of a Ray cluster that this machine is a node of, or auto (default: start Ray here)",
-    )
-    add("--out", action=FileName, metavar="DIR", help=f"folder for the runs' folders (default: runs/<spec>-{kind})")
 
 
 def sweep_command(options: argparse.Namespace) -> int:
@@ -106,27 +68,6 @@ def ended(study: Study, file: str, *before: PageSection) -> int:
     return 1 if study.errors else 0
 
 
-def price_options(command: argparse.ArgumentParser) -> None:
-    """Say what privacy and distance cost.
-
-    Run a private federation with and without noise, each party alone, and all rows in one place, with the same seeds.
-    The same command goes on with one that was interrupted.
-    """
-    add = command.add_argument
-    add_spec(command)
-    add_reproducible(command)
-    add("--seeds", type=int, default=3, metavar="N", help="runs of each (default: 3)")
-    add(
-        "--epsilons",
-        type=_numbers,
-        default=None,
-        metavar="A,B,C",
-        help="further budgets of the federation (default: 0.5,1,2,4)",
-    )
-    add_study(command, "price")
-    command.set_defaults(command=price_command)
-
-
 def price_command(options: argparse.Namespace) -> int:
     """Make the runs, and say what privacy and distance cost."""
     from gossamer.report.figure import PageSection
@@ -151,10 +92,3 @@ def price_command(options: argparse.Namespace) -> int:
     except DataError:
         figure = None  # the report says which package is missing
     return ended(study, FILE, *([] if figure is None else [PageSection("price", "Price", [figure])]))
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")] if text.strip() else []
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected numbers with commas between them, found {text[:40]!r}") from None

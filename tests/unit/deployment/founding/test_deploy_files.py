@@ -171,7 +171,7 @@ def test_which_node_is_healthy(
 def test_the_command_of_a_party_exists(name: str) -> None:
     service = PARTIES[name]
     options = parsed(service["command"])
-    assert options.command.__name__ == "node_command"
+    assert options.command.__self__.name == "node"
     mounted = {volume.split(":")[1] for volume in service["volumes"]}
     for path in (options.invitation, options.policy, options.data, options.store):
         assert path is None or str(path) in mounted or str(path.parent) in mounted, path
@@ -226,7 +226,7 @@ def test_the_command_of_the_service_exists() -> None:
     program, *words = shlex.split(command)
     options = parsed(words)
     assert program == "/opt/gossamer/bin/gossamer"
-    assert options.command.__name__ == "node_command"
+    assert options.command.__self__.name == "node"
     assert str(options.store) in [f"/var/lib/{name}" for name in directives()["StateDirectory"][0].split()]
 
 
