@@ -13,7 +13,7 @@ from functools import cached_property
 from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -29,7 +29,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, shortened
 
 TRUTH_VALUE = "truth_value"
 """The type of the error for `true` where a number stands; its context has the ``key`` and what was ``found``."""
@@ -151,10 +151,10 @@ class Kind:
         Words as in "a topology".
     group : str
         Group of entry points.
+    own : tuple of type
+        Gossamer's own classes of settings.
     base : type
         Base class of those that others register.
-    own : tuple of type
-        Gossamer's own classes.
     promise : str
         Promise of code of this kind that a guarantee trusts; by default that it is public.
     """
@@ -162,10 +162,10 @@ class Kind:
     noun: str
     article: str
     group: str
-    base: type[Section]
     own: tuple[type[Section], ...]
+    base: type[Section] = Section
     promise: str = ""
-    loaded: dict[str, tuple[Registered, type[Section]]] = field(default_factory=dict, repr=False)
+    loaded: dict[str, tuple[Registered, Any]] = field(default_factory=dict, repr=False)
 
     @property
     def plural(self) -> str:
@@ -179,33 +179,66 @@ class Kind:
 
     def registered(self) -> list[Registered]:
         """All that others register, by name; nothing of them is imported."""
-        return registered_in(self.group, Registered)
+        found = [Registered(point.name, *_made_by(point), point) for point in entry_points(group=self.group)]
+        return sorted(found, key=lambda one: (one.name, one.distribution))
+
+    def all_names(self) -> list[str]:
+        """Names of Gossamer's own, and those that others register."""
+        return [*self.names, *dict.fromkeys(one.name for one in self.registered() if one.name not in self.names)]
+
+    @property
+    def expected(self) -> str:
+        """What code has to be that others register, in words."""
+        return f"a class of settings that derives from {self.base.__module__}.{self.base.__name__}"
+
+    def settings(self, made: Any) -> Any:
+        """Class of the settings of what was imported; None if it is nothing of this kind."""
+        return made if isinstance(made, type) and issubclass(made, self.base) else None
 
     def find(self, name: str) -> Registered | None:
-        """The one that is registered as ``name``, not imported; see `registering.one_of`."""
-        if name in self.loaded:
-            return self.loaded[name][0]
-        return one_of(self.registered(), name, self.names, f"{self.article} {self.noun}")
-
-    def load(self, found: Registered) -> type[Section]:
-        """Import a class, which runs its code; once in a process.
+        """The one that is registered as ``name``, not imported; None if there is none.
 
         Raises
         ------
         SpecError
-            If that fails, or it is no class of this kind and name.
+            If several register it, or who does takes another name that is taken.
+        """
+        if name in self.loaded:
+            return self.loaded[name][0]
+        everything = self.registered()
+        found = [one for one in everything if one.name == name]
+        for one in found:
+            if (problem := self.clash(one, everything)) is not None:
+                raise SpecError(problem)
+        return found[0] if found else None
+
+    def clash(self, one: Registered, everything: Collection[Registered]) -> str | None:
+        """Find why one is refused for the names that its distribution takes, in a line; None if it is not."""
+        others = [other for other in everything if other.name == one.name and other.point != one.point]
+        if others:
+            return f"{one.name!r} is registered by {one} and by {others[0]}; uninstall one of them"
+        for other in everything:
+            if other.distribution == one.distribution and other.name in self.names:
+                what = f"{self.article} {self.noun} of gossamer itself"
+                return f"{other.name!r} is {what}, and {one} registers it too; uninstall {one}"
+        return None
+
+    def load(self, found: Registered) -> Any:
+        """Import what is registered, which runs its code; once in a process.
+
+        Raises
+        ------
+        SpecError
+            If that fails, or it is nothing of this kind and name.
         """
         if found.name in self.loaded:
             return self.loaded[found.name][1]
         made = found.imported()
-        if not (isinstance(made, type) and issubclass(made, self.base)):
-            expected = f"{self.base.__module__}.{self.base.__name__}"
-            raise found.broken(
-                f"{found.point.value} is no class of settings, expected one that derives from {expected}"
-            )
-        known = made.model_fields.get("name")
+        if (settings := self.settings(made)) is None:
+            raise found.broken(f"{found.point.value} is {shortened(made)}, expected {self.expected}")
+        known = settings.model_fields.get("name")
         if known is None or found.name not in typing.get_args(known.annotation):
-            raise found.broken(f'{found.point.value} has no name: Literal["{found.name}"]')
+            raise found.broken(f'the settings of {found.point.value} have no name: Literal["{found.name}"]')
         self.loaded[found.name] = found, made
         return made
 
@@ -215,17 +248,16 @@ class Kind:
         if not isinstance(name, str) or name in self.names:
             return own(value)
         if (found := self.find(name)) is None:
-            names = [*self.names, *dict.fromkeys(one.name for one in self.registered() if one.name not in self.names)]
-            expected = {"discriminator": "'name'", "tag": name, "expected_tags": ", ".join(map(repr, names))}
+            expected = {"discriminator": "'name'", "tag": name, "expected_tags": ", ".join(map(repr, self.all_names()))}
             raise PydanticKnownError("union_tag_invalid", expected)
         found.check_allowed((info.context or {}).get(MODULES), self.noun)
         # Told apart by name, so that errors have the places that those of Gossamer's own have.
-        union: Any = Annotated[self.own[0] | self.load(found), Field(discriminator="name")]
+        union: Any = Annotated[self.own[0] | self.settings(self.load(found)), Field(discriminator="name")]
         return TypeAdapter(union).validate_python(value)
 
     def of(self, settings: object) -> Registered | None:
         """Return who has registered the class of these settings; None if nobody has."""
-        return next((found for found, made in self.loaded.values() if type(settings) is made), None)
+        return next((found for found, made in self.loaded.values() if type(settings) is self.settings(made)), None)
 
 
 def used(settings: BaseModel, kinds: typing.Sequence[Kind]) -> list[tuple[Kind, Registered]]:
@@ -325,58 +357,10 @@ class Registered:
         return SpecError(f"{self.name!r} is registered by {self}, and {why}; mend that distribution, or uninstall it")
 
 
-R = TypeVar("R", bound=Registered)
-
-
 def allowing(code: str, what: str) -> str:
     """End of an error message about code that an owner has not allowed; ``what`` it is."""
     how = f"modules: in the policy, or --module {code}"
     return f"if that is the {what} that was agreed on and you trust it, allow it ({how})"
-
-
-def registered_in(group: str, kind: type[R]) -> list[R]:
-    """All that are registered in a group of entry points, by name; nothing of them is imported."""
-    found = [kind(point.name, *_made_by(point), point) for point in entry_points(group=group)]
-    return sorted(found, key=lambda one: (one.name, one.distribution))
-
-
-def one_of(everything: Collection[R], name: str, own: Collection[str], what: str) -> R | None:
-    """The one that is registered as ``name``, not imported; None if there is none.
-
-    Parameters
-    ----------
-    everything : collection of Registered
-        All of its group.
-    name : str
-        Name that is none of Gossamer's own.
-    own : collection of str
-        Gossamer's own names, which nobody else may take.
-    what : str
-        Word for what they are, with an article, such as ``an algorithm``.
-
-    Raises
-    ------
-    SpecError
-        If several register it, or who does takes another name that is taken.
-    """
-    found = [one for one in everything if one.name == name]
-    for one in found:
-        if (problem := clash(one, everything, own, what)) is not None:
-            raise SpecError(problem)
-    return found[0] if found else None
-
-
-def clash(
-    one: Registered, everything: Collection[Registered], own: Collection[str], what: str = "an algorithm"
-) -> str | None:
-    """Find why one is refused for the names that its distribution takes, in a line; None if it is not."""
-    others = [other for other in everything if other.name == one.name and other.point != one.point]
-    if others:
-        return f"{one.name!r} is registered by {one} and by {others[0]}; uninstall one of them"
-    for other in everything:
-        if other.distribution == one.distribution and other.name in own:
-            return f"{other.name!r} is {what} of gossamer itself, and {one} registers it too; uninstall {one}"
-    return None
 
 
 def _made_by(point: EntryPoint) -> tuple[str, str]:

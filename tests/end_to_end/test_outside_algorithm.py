@@ -13,8 +13,7 @@ import pytest
 import yaml
 from tests.reference.outside import gossamer, here, installed, python
 
-from gossamer.algorithms import interface as registering
-from gossamer.algorithms.table import OWN
+from gossamer.algorithms.table import KIND, OWN
 
 SPEC = """
 dataset: digits
@@ -57,7 +56,7 @@ def without(called_here: None, capsys: pytest.CaptureFixture[str]) -> Callable[.
 def command(without: Callable[..., str], site: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """The command in this process, where it is installed."""
     monkeypatch.syspath_prepend(site)
-    monkeypatch.setattr(registering, "_LOADED", {})
+    monkeypatch.setitem(vars(KIND), "loaded", {})
     return without
 
 

@@ -17,7 +17,7 @@ from tests.reference.pages import own_distribution
 from tests.sampling import examples
 
 import gossamer as gs
-from gossamer.algorithms import interface as registering
+from gossamer.algorithms.table import KIND
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs import running
@@ -45,7 +45,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def registered(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's distribution is installed in this process."""
     monkeypatch.syspath_prepend(site)
-    monkeypatch.setattr(registering, "_LOADED", {})
+    monkeypatch.setitem(vars(KIND), "loaded", {})
 
 
 def spec(name: str, privacy: dict[str, Any], **settings: Any) -> gs.Experiment:

@@ -10,8 +10,7 @@ distributions register by entry points; how they are found, hashed and allowed i
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Generic, TypeVar
@@ -24,9 +23,6 @@ from gossamer.algorithms.sample_planning import check_samples, plan_samples
 from gossamer.privacy.clipping import ClipSettings, FixedClip
 from gossamer.privacy.guarantees import Claim
 from gossamer.protocol.node import Node
-from gossamer.section import Registered as AnyRegistered
-from gossamer.section import clash as clash
-from gossamer.section import one_of, registered_in
 from gossamer.topology.builders import Ring, Topology
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import Matrix
@@ -284,54 +280,6 @@ class Algorithm(Generic[S]):
     claims: Callable[[Problem[S], Plan], list[Claim]] = _no_lines
     small_runs: Callable[[S], SmallRuns] = _few
     command: Callable[[], Command] | None = None
-
-
-GROUP = "gossamer.algorithms"
-
-
-@dataclass(frozen=True)
-class Registered(AnyRegistered):
-    """An algorithm that a distribution registers."""
-
-    def load(self) -> Algorithm[Any]:
-        """Import the algorithm, which runs its code; once in a process.
-
-        Raises
-        ------
-        SpecError
-            If that fails, or there is no algorithm of this name.
-        """
-        if self.name in _LOADED:
-            return _LOADED[self.name][1]
-        found = self.imported()
-        if not isinstance(found, Algorithm):
-            raise self.broken(f"{self.point.value} is of type {type(found).__name__}, expected an Algorithm")
-        known = found.Settings.model_fields.get("name")
-        if known is None or self.name not in typing.get_args(known.annotation):
-            raise self.broken(f'the settings of {self.point.value} have no name: Literal["{self.name}"]')
-        _LOADED[self.name] = self, found
-        return found
-
-
-_LOADED: dict[str, tuple[Registered, Algorithm[Any]]] = {}
-"""Algorithms whose code has run, by name. It stays what it was until the process ends."""
-
-
-def registered() -> list[Registered]:
-    """All that are registered, by name; nothing of them is imported."""
-    return registered_in(GROUP, Registered)
-
-
-def loaded() -> list[Algorithm[Any]]:
-    """Those whose code has run."""
-    return [algorithm for _, algorithm in _LOADED.values()]
-
-
-def find(name: str, own: Collection[str]) -> Registered | None:
-    """The algorithm that is registered as ``name``, not imported; None if there is none; see `registering.one_of`."""
-    if name in _LOADED:
-        return _LOADED[name][0]
-    return one_of(registered(), name, own, "an algorithm")
 
 
 def imported_when_used(module: str) -> Callable[[], Command]:

@@ -6,11 +6,9 @@ Others come by entry points (`registered`), without a line here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Annotated, Any
 
-from pydantic import Field, SerializeAsAny, TypeAdapter, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
-from pydantic_core import PydanticKnownError
+from pydantic import Field, SerializeAsAny, WrapValidator
 
 from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.baselines import box as baselines
@@ -21,11 +19,12 @@ from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.increasing import box as increasing
-from gossamer.algorithms.interface import Algorithm, Registered, find, registered
+from gossamer.algorithms.interface import Algorithm
 from gossamer.algorithms.mapa import box as mapa
 from gossamer.algorithms.synchronous_gossip import box as synchronous_gossip
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.section import MODULES as MODULES
+from gossamer.section import Kind, Registered
 from gossamer.section import allowing as allowing
 
 
@@ -33,9 +32,10 @@ class Table(dict[str, Algorithm[Any]]):
     """Gossamer's own algorithms, by name; one that it lacks is looked for among those that are registered."""
 
     def __missing__(self, name: str) -> Algorithm[Any]:
-        if (found := find(name, self)) is None:
-            raise SpecError(f"unknown algorithm {name!r}{did_you_mean(name, known_names())}")
-        return found.load()
+        if (found := KIND.find(name)) is None:
+            raise SpecError(f"unknown algorithm {name!r}{did_you_mean(name, KIND.all_names())}")
+        algorithm: Algorithm[Any] = KIND.load(found)
+        return algorithm
 
 
 OWN: Mapping[str, Algorithm[Any]] = {
@@ -70,9 +70,19 @@ FedBuff = fedbuff.Settings
 SynchronousGossip = synchronous_gossip.Settings
 
 
-def known_names() -> list[str]:
-    """The names of all algorithms, registered ones too, of which nothing is imported."""
-    return [*ALGORITHMS, *dict.fromkeys(one.name for one in registered() if one.name not in ALGORITHMS)]
+class _AlgorithmKind(Kind):
+    expected = "an Algorithm"
+
+    def settings(self, made: Any) -> Any:
+        return made.Settings if isinstance(made, Algorithm) else None
+
+
+KIND = _AlgorithmKind(
+    "algorithm",
+    "an",
+    "gossamer.algorithms",
+    tuple(dict.fromkeys(algorithm.Settings for algorithm in OWN.values())),
+)
 
 
 def registered_as(name: str) -> Registered | None:
@@ -83,29 +93,7 @@ def registered_as(name: str) -> Registered | None:
     SpecError
         If several register it.
     """
-    return None if name in ALGORITHMS else find(name, ALGORITHMS)
-
-
-def _known(value: Any, own: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-    """Settings of any algorithm. Before code of a registered one is imported, it must be allowed."""
-    name = value.get("name") if isinstance(value, Mapping) else getattr(value, "name", None)
-    if not isinstance(name, str) or name in ALGORITHMS:
-        return own(value)
-    if (found := registered_as(name)) is None:
-        expected = ", ".join(map(repr, known_names()))
-        raise PydanticKnownError(
-            "union_tag_invalid", {"discriminator": "'name'", "tag": name, "expected_tags": expected}
-        )
-    found.check_allowed((info.context or {}).get(MODULES), "algorithm")
-    settings: Any = found.load().Settings
-    return _adapter(settings).validate_python(value)
-
-
-@cache
-def _adapter(settings: Any) -> TypeAdapter[Any]:
-    """Told apart by name, so that errors have the places that those of Gossamer's own have."""
-    union: Any = Annotated[Gossip | settings, Field(discriminator="name")]
-    return TypeAdapter(union)
+    return None if name in ALGORITHMS else KIND.find(name)
 
 
 AlgorithmSettings = Annotated[
@@ -121,7 +109,7 @@ AlgorithmSettings = Annotated[
     | Baseline
     | SynchronousGossip,
     Field(discriminator="name"),
-    WrapValidator(_known),
+    WrapValidator(KIND.known),
     SerializeAsAny(),
 ]
 """The settings of any algorithm, told apart by ``name``; the union is of Gossamer's own."""

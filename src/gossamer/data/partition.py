@@ -322,8 +322,8 @@ KIND = Kind(
     "partition",
     "a",
     "gossamer.partitions",
-    Scheme,
     (Iid, Dirichlet, Shard, Pathological, Linear, Sizes, Natural, ByPerson),
+    Scheme,
 )
 PartitionSettings = Annotated[
     Iid | Dirichlet | Shard | Pathological | Linear | Sizes | Natural | ByPerson,

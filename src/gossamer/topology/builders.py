@@ -318,8 +318,8 @@ KIND = Kind(
     "topology",
     "a",
     "gossamer.topologies",
-    OwnTopology,
     (Ring, LineTopology, Star, Complete, Exponential, GridTopology, Regular, SmallWorld, ErdosRenyi, EdgeList),
+    OwnTopology,
 )
 Topology = Annotated[
     Ring | LineTopology | Star | Complete | Exponential | GridTopology | Regular | SmallWorld | ErdosRenyi | EdgeList,

@@ -10,19 +10,18 @@ import pytest
 import yaml
 from tests.reference.outside import SOURCES, written
 
-from gossamer.algorithms import interface as room
-from gossamer.algorithms.interface import Registered, find, registered
-from gossamer.algorithms.table import ALGORITHMS, known_names
+from gossamer.algorithms.table import ALGORITHMS, KIND
 from gossamer.deployment.owner.policy import OwnerPolicy, read_policy
 from gossamer.errors import SpecError
 from gossamer.experiment.specs.spec_file import parse_spec
+from gossamer.section import Registered
 
 BOOM = "raise RuntimeError('boom')\n"
 
 
 @pytest.fixture(autouse=True)
 def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(room, "_LOADED", {})
+    monkeypatch.setitem(vars(KIND), "loaded", {})
     before = {*sys.modules}
     yield
     for name in {*sys.modules} - before:
@@ -38,7 +37,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def one(name: str) -> Registered:
-    found = find(name, ALGORITHMS)
+    found = KIND.find(name)
     assert found is not None
     return found
 
@@ -52,9 +51,10 @@ def refusal(spec: dict[str, object], **options: object) -> str:
 
 
 def test_nobody_registers_one_here() -> None:
-    assert registered() == []
-    assert known_names() == list(ALGORITHMS)
-    assert find("mean", ALGORITHMS) is None
+    assert KIND.registered() == []
+    assert KIND.all_names() == list(KIND.names)
+    assert {*KIND.names} == {*ALGORITHMS}
+    assert KIND.find("mean") is None
 
 
 def test_an_unknown_name_lists_what_there_is_and_imports_nothing(site: Path) -> None:
@@ -84,7 +84,7 @@ ALGORITHM = {}
     ("content", "why"),
     [
         ("", "cannot be imported: AttributeError: module 'surprising' has no attribute 'ALGORITHM'"),
-        ("ALGORITHM = 3\n", "surprising:ALGORITHM is of type int, expected an Algorithm"),
+        ("ALGORITHM = 3\n", "surprising:ALGORITHM is 3, expected an Algorithm"),
         (SETTINGS.format("box.ALGORITHM"), 'the settings of surprising:ALGORITHM have no name: Literal["surprise"]'),
     ],
 )

@@ -248,7 +248,7 @@ def test_a_loss_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bo
             "must give 10 numbers (one a class)",
         ),
         ("def loss(", "def outputs(self): return 1\n    def loss(", "cannot say its outputs: TypeError"),
-        ("(OwnLoss)", "", "is no class of settings, expected one that derives from"),
+        ("(OwnLoss)", "", "expected a class of settings that derives from"),
     ],
 )
 def test_a_class_that_is_no_loss(

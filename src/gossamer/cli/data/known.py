@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.printing import print_json, table
 from gossamer.errors import SpecError
@@ -15,24 +15,22 @@ if TYPE_CHECKING:
 
 def algorithms_command(options: argparse.Namespace) -> int:
     """Print the list."""
-    from gossamer.algorithms.interface import clash, registered
-    from gossamer.algorithms.table import ALGORITHMS
+    from gossamer.algorithms.table import ALGORITHMS, KIND
     from gossamer.experiment.specs.spec import KINDS
 
-    others = registered()
-    more = {kind: {one: clash(one, all_, kind.names) for one in all_} for kind in KINDS for all_ in [kind.registered()]}
-    found = {one: clash(one, others, ALGORITHMS) for one in others}
+    found = [
+        (kind, one, kind.clash(one, every)) for kind in (KIND, *KINDS) for every in [kind.registered()] for one in every
+    ]
     if options.json:
-        own = [{"name": name, "code": None, "problem": None} for name in ALGORITHMS]
-        document = {"algorithms": [*own, *(_document(one, problem) for one, problem in found.items())]}
-        for kind, registered_ in more.items():
-            document[kind.plural] = [_document(one, problem) for one, problem in registered_.items()]
+        document: dict[str, Any] = {kind.plural: [] for kind in (KIND, *KINDS)}
+        document[KIND.plural] = [{"name": name, "code": None, "problem": None} for name in ALGORITHMS]
+        for kind, one, problem in found:
+            document[kind.plural].append(_document(one, problem))
         print_json(document)
         return 0
     rows = [("name", "of")] + [(name, "gossamer") for name in ALGORITHMS]
-    rows += [(one.name, _described(one, problem)) for one, problem in found.items()]
-    for kind, registered_ in more.items():
-        rows += [(f"{one.name} ({kind.noun})", _described(one, problem)) for one, problem in registered_.items()]
+    for kind, one, problem in found:
+        rows.append((one.name if kind is KIND else f"{one.name} ({kind.noun})", _described(one, problem)))
     print(table(rows))
     return 0
 

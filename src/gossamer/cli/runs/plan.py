@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 
 from gossamer.algorithms.command import Answer, Command, Line, Option, Table, flag_of, numbers
-from gossamer.algorithms.interface import registered
-from gossamer.algorithms.table import ALGORITHMS
+from gossamer.algorithms.table import ALGORITHMS, KIND
 from gossamer.cli.commands import CommandParser, check_delta
 from gossamer.cli.printing import patience, print_json, table, warn, wrapped
 from gossamer.errors import CallerError, SpecError
@@ -26,7 +25,7 @@ def add_arguments(command: CommandParser) -> None:
         if algorithm.command is not None:
             own = algorithm.command()
             _fill(plans.add_parser(name, help=own.help), name, own)
-    for one in registered():
+    for one in KIND.registered():
         if one.name not in plans.choices:
             plans.add_parser(one.name, help=f"registered by {one}").late = partial(_fill_registered, one.name)
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gossamer.algorithms.interface import registered
-from gossamer.algorithms.table import ALGORITHMS, registered_as
+from gossamer.algorithms.table import ALGORITHMS, KIND, registered_as
 from gossamer.data.datasets import declared, declared_form
 from gossamer.data.settings import PrivateScale
 from gossamer.deployment.founding import layout as papers
@@ -125,8 +124,8 @@ ROLES = frozenset(role for algorithm in ALGORITHMS.values() for role in algorith
 
 def roles_of(modules: Collection[str]) -> frozenset[str]:
     """All that a party can be in runs of registered algorithms whose code is among the ``modules``; imports those."""
-    allowed = [one for one in registered() if one.is_allowed(modules)]
-    return frozenset(role for one in allowed for role in one.load().roles)
+    allowed = [one for one in KIND.registered() if one.is_allowed(modules)]
+    return frozenset(role for one in allowed for role in KIND.load(one).roles)
 
 
 def check_names(parties: Iterable[str], added: Iterable[str], reserved: Iterable[str]) -> None:

@@ -32,7 +32,7 @@ from pydantic import (
 )
 
 from gossamer.algorithms.plan import EXAMPLE as EXAMPLE
-from gossamer.algorithms.table import ALGORITHMS, known_names
+from gossamer.algorithms.table import ALGORITHMS, KIND
 from gossamer.deployment.founding.federation_spec import ROLES, roles_of
 from gossamer.errors import AccountingError, CallerError, SpecError, counted, did_you_mean
 from gossamer.files import real_path
@@ -260,7 +260,7 @@ class OwnerPolicy(Section):
     def _names_are_known(self) -> OwnerPolicy:
         # What is registered is looked at where a name is not Gossamer's own, and roles only of code that may run.
         found = (
-            ("algorithms", self.algorithms, ALGORITHMS, known_names),
+            ("algorithms", self.algorithms, ALGORITHMS, KIND.all_names),
             ("roles", self.roles, ROLES, lambda: ROLES | roles_of(self.modules)),
         )
         for key, names, own, everything in found:

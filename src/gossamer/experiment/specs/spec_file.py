@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from gossamer.algorithms.interface import loaded
+from gossamer.algorithms.table import KIND as ALGORITHM
 from gossamer.algorithms.table import MODULES, OWN, registered_as
 from gossamer.errors import RunWarning, SpecError, did_you_mean, shortened
 from gossamer.experiment.specs.spec import KINDS, Experiment, on_or_off, resolved
@@ -206,9 +206,8 @@ def models_at(model: type[BaseModel], location: Sequence[Any]) -> list[type[Base
             if part in candidate.model_fields
             for found in _classes(candidate.model_fields[part].annotation)
         ]
-        if candidates == [Experiment] and part == "algorithm":
-            inner += [algorithm.Settings for algorithm in loaded()]
-        inner += [made for kind in KINDS if kind.own[0] in inner for _, made in kind.loaded.values()]
+        kinds = [kind for kind in (ALGORITHM, *KINDS) if kind.own[0] in inner]
+        inner += [kind.settings(made) for kind in kinds for _, made in kind.loaded.values()]
         # What is no field is the tag of a union, which narrows it down.
         candidates = inner or [c for c in candidates if part in tags(c)] or candidates
     return candidates
@@ -487,7 +486,8 @@ def _settings_of(at: Sequence[str], key: str, name: Any) -> type[BaseModel] | No
     """Class of the settings that a section has under a ``name``; None where that cannot be told."""
     if tuple(at) == ("algorithm",) and name not in OWN and isinstance(name, str):
         if (one := registered_as(name)) is not None:
-            return one.load().Settings
+            found_settings: type[BaseModel] = ALGORITHM.settings(ALGORITHM.load(one))
+            return found_settings
         return None
     found = [model for model in models_at(Experiment, at) if key in model.model_fields]
     named = [model for model in found if name in typing.get_args(model.model_fields[key].annotation)]
