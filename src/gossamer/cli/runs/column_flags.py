@@ -7,7 +7,6 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -18,6 +17,7 @@ from gossamer.data.columns import Column
 from gossamer.data.table import MISSING
 from gossamer.data.table_survey import Looked, LookedAt
 from gossamer.errors import CallerError, counted, did_you_mean
+from gossamer.experiment.specs.spec_draft import Draft, texts_in
 from gossamer.section import said
 
 # Questions about a table, asked in a terminal of whoever holds its rows.
@@ -33,8 +33,17 @@ _SHOWN = 12
 _SUCH = {"number": "as which number, such as a usual one?", "boolean": "as true or as false?"}
 
 
-def ask(question: str, read: Callable[[str], T]) -> T:
-    """Ask until there is an answer that ``read`` takes; it raises `CallerError` for another.
+def ask(question: str, read: Callable[[str], T | None], expected: str = "") -> T:
+    """Ask until there is an answer that ``read`` takes.
+
+    Parameters
+    ----------
+    question : str
+        Words that are shown.
+    read : callable
+        Function of an answer; for one that is none it raises `CallerError`, or returns None.
+    expected : str, optional
+        Words on what an answer is.
 
     Raises
     ------
@@ -47,7 +56,9 @@ def ask(question: str, read: Callable[[str], T]) -> T:
         except EOFError:
             raise CallerError(f"expected an answer to {question!r}, found the end of the input; start again") from None
         try:
-            return read(answer)
+            if (found := read(answer)) is not None:
+                return found
+            say(wrapped(f"  expected {expected}, found {answer!r}"))
         except CallerError as error:
             say(wrapped(f"  {error}"))
 
@@ -55,14 +66,13 @@ def ask(question: str, read: Callable[[str], T]) -> T:
 def ask_column(question: str, names: Mapping[str, Any], *, optional: bool = False) -> str | None:
     """Ask for the name of a column."""
 
-    def read(answer: str) -> str | None:
-        if optional and not answer:
-            return None
-        if answer not in names:
+    def read(answer: str) -> str:
+        if answer not in names and not (optional and not answer):
             raise CallerError(f"the file has no column {answer!r}{did_you_mean(answer, names)}")
         return answer
 
-    return ask(question, read)
+    found = ask(question, read)
+    return None if optional and found == "" else found
 
 
 def ask_header(problem: str) -> str:
@@ -73,24 +83,15 @@ def ask_header(problem: str) -> str:
 
 def ask_yes(question: str) -> bool:
     """Ask for yes or no."""
-
-    def read(answer: str) -> bool:
-        if answer.lower() not in ("yes", "y", "no", "n"):
-            raise CallerError(f"expected yes or no, found {answer!r}")
-        return answer.lower().startswith("y")
-
-    return ask(f"{question} (yes, no)", read)
+    answers = {"yes": True, "y": True, "no": False, "n": False}
+    return ask(f"{question} (yes, no)", lambda answer: answers.get(answer.lower()), "yes or no")
 
 
 def ask_count(question: str) -> int:
     """Ask for a number of things."""
-
-    def read(answer: str) -> int:
-        if not answer.isascii() or not answer.isdigit() or not int(answer):
-            raise CallerError(f"expected a whole number such as 3, found {answer!r}")
-        return int(answer)
-
-    return ask(question, read)
+    return ask(
+        question, lambda text: (text.isascii() and text.isdigit() and int(text)) or None, "a whole number such as 3"
+    )
 
 
 def introduce(looked: Looked) -> None:
@@ -125,31 +126,31 @@ def ask_target_range(target: str) -> list[float]:
     return ask("  range in which most such values lie, such as 80..200:", lambda answer: range_of(target, answer))
 
 
-def ask_columns(found: Declaring, columns: Mapping[str, LookedAt]) -> None:
+def ask_columns(found: Draft, columns: Mapping[str, LookedAt]) -> None:
     """Ask what flags did not say of columns, and add it to what was ``found``."""
     for name, column in columns.items():
-        while name not in found.columns and name not in found.dropped:
+        while name not in found.columns and name not in found.left_out:
             say(f"{name}: {_shown(column)}{_gaps(column)}")
             _ask_kind(found, name, found.read(name, column))
-        if found.read(name, column).empty and name not in found.missing and name not in found.dropped:
+        if found.read(name, column).empty and name not in found.missing and name not in found.left_out:
             _ask_missing(found, name)
 
 
-def ask_mark(found: Declaring, name: str, mark: str, column: LookedAt) -> None:
+def ask_mark(found: Draft, name: str, mark: str, column: LookedAt) -> None:
     """Ask whether a number that stands apart says nothing."""
     marked = ask_yes(f"{name}: {mark} stands apart from all else in it. Does it say that nothing is known?")
-    found.marks[name] = [mark] if marked else []
+    found.column_marks[name] = [mark] if marked else []
     if found.read(name, column).empty and name not in found.missing:
         _ask_missing(found, name)
 
 
-def _ask_kind(found: Declaring, name: str, column: LookedAt) -> None:
+def _ask_kind(found: Draft, name: str, column: LookedAt) -> None:
     def read(answer: str) -> Any:
         word, _, rest = answer.partition(" ")
         if answer == "-":
-            found.dropped.append(name)
+            found.left_out.append(name)
         elif word == "marks" and rest:
-            found.marks[name] = texts_of(rest)
+            found.column_marks[name] = texts_of(rest)
             checked(name, found.column(name))
         elif not answer and column.truths:
             return "boolean"
@@ -159,7 +160,7 @@ def _ask_kind(found: Declaring, name: str, column: LookedAt) -> None:
             return range_of(name, answer) if answer else "number"
         else:
             return categories_of(name, _covering(answer, column, "add them, or leave the column out with -"))
-        return None
+        return ""
 
     same = "" if column.many or min(column.texts.values(), default=0) < 2 else ", or same"
     if column.truths:
@@ -170,11 +171,11 @@ def _ask_kind(found: Declaring, name: str, column: LookedAt) -> None:
     else:
         question = f"categories, with commas{same}"
     declared = ask(f"  {question}:", read)
-    if declared is not None:
+    if declared:
         found.columns[name] = declared
 
 
-def _ask_missing(found: Declaring, name: str) -> None:
+def _ask_missing(found: Draft, name: str) -> None:
     kind = found.columns.get(name, "number")
     categories = bool(texts_in(kind))
 
@@ -185,7 +186,7 @@ def _ask_missing(found: Declaring, name: str) -> None:
         if not answer:
             raise CallerError("expected a value that stands for an empty cell, found no answer; say a usual one")
         declared, value = found.columns.get(name, "number"), missing_value(answer, kind)
-        checked(name, Declaring(columns={name: declared}, missing={name: value}).column(name))
+        checked(name, Draft(columns={name: declared}, missing={name: value}).column(name))
         return value
 
     how = (
@@ -229,60 +230,7 @@ def _shown(column: LookedAt) -> str:
     return ", ".join(f'"{text}"' if "," in text else text for text in sorted(column.texts)) or "nothing"
 
 
-Declared = dict[str, Any]
-"""Columns by name, each as ``dataset.columns`` has it."""
-
-
-@dataclass
-class Declaring:
-    """Declarations of a table by its user.
-
-    Attributes
-    ----------
-    columns : dict of str to plain data
-        Declarations of what cells say, by column, as ``dataset.columns`` has it, without ``missing``.
-    missing : dict of str to plain data
-        Values that an empty cell is read as, by column.
-    dropped : list of str
-        Columns that are no features.
-    target : plain data, optional
-        Range that targets of a regression are scaled by, as ``dataset.target_range`` has it.
-    marks : dict of str to list of str
-        Marks that say nothing in cells, by column.
-    all_marks : list of str
-        Marks that say nothing in cells of any other column.
-    """
-
-    columns: Declared = field(default_factory=dict)
-    missing: dict[str, Any] = field(default_factory=dict)
-    dropped: list[str] = field(default_factory=list)
-    target: Any = None
-    marks: dict[str, list[str]] = field(default_factory=dict)
-    all_marks: list[str] = field(default_factory=list)
-
-    def read(self, name: str, column: LookedAt) -> LookedAt:
-        """A column as it was found, read as it was declared."""
-        return column.read(self.marks.get(name, self.all_marks), texts_in(self.columns.get(name)))
-
-    def column(self, name: str) -> Any:
-        """Declaration of one column, as short as it can be."""
-        found = self.columns.get(name, "number")
-        more = {
-            key: held[name] for key, held in (("missing", self.missing), ("missing_marks", self.marks)) if name in held
-        }
-        if not more:
-            return found
-        if isinstance(found, list):
-            return {"categories" if texts_in(found) else "range": found} | more
-        return (dict(found) if isinstance(found, Mapping) else {} if found == "number" else {"kind": found}) | more
-
-
-def texts_in(column: Any) -> list[str]:
-    """The categories of a declaration; none if it has others."""
-    return column if isinstance(column, list) and isinstance(column[0], str) else []
-
-
-def declared(options: Any, names: Sequence[str]) -> Declaring:
+def declared(options: Any, names: Sequence[str]) -> Draft:
     """Read what flags declare of columns called ``names``.
 
     Raises
@@ -290,7 +238,7 @@ def declared(options: Any, names: Sequence[str]) -> Declaring:
     CallerError
         For a column that is not there or declared twice, or a value that is none of its kind; it names the flag.
     """
-    found = Declaring()
+    found = Draft()
     for flag, (read, example) in _FLAGS.items():
         for text in getattr(options, flag[2:]) or ():
             name, value = _named(flag, text, names, example)
@@ -301,21 +249,21 @@ def declared(options: Any, names: Sequence[str]) -> Declaring:
     for text in options.missing_marks or ():
         name, equals, value = text.rpartition("=") if text.rpartition("=")[0] in names else ("", "", text)
         if equals:
-            _add(found.marks, "--missing-marks", name, texts_of(value))
+            _add(found.column_marks, "--missing-marks", name, texts_of(value))
         else:
-            found.all_marks += texts_of(value)
-    found.dropped += [name for name in names if is_unnamed(name) and name not in found.columns]
+            found.marks += texts_of(value)
+    found.left_out += [name for name in names if is_unnamed(name) and name not in found.columns]
     for text in options.drop or ():
-        if _known("--drop", text, names) not in found.dropped:
-            found.dropped.append(text)
-    if twice := [name for name in found.dropped if name in found.columns]:
+        if _known("--drop", text, names) not in found.left_out:
+            found.left_out.append(text)
+    if twice := [name for name in found.left_out if name in found.columns]:
         raise CallerError(f"--drop {twice[0]}: another flag declares this column; leave one of them out")
     for text in options.missing or ():
         name, value = _named("--missing", text, names, "income=30000")
         _add(found.missing, "--missing", name, missing_value(value, found.columns.get(name)))
     for name in found.missing:
         checked(f"--missing {name}", found.column(name))
-    for name in found.marks:
+    for name in found.column_marks:
         checked(f"--missing-marks {name}", found.column(name))
     return found
 
@@ -436,11 +384,11 @@ _FLAGS: Mapping[str, tuple[Callable[[str, str], Any], str]] = {
 """Flags that declare what a column's cells say, with what reads their values, and an example."""
 
 
-def undeclared(found: Declaring, columns: Mapping[str, LookedAt]) -> list[str]:
+def undeclared(found: Draft, columns: Mapping[str, LookedAt]) -> list[str]:
     """Say what flags are lacking for columns to be read, a piece for each."""
     missing = []
     for name, column in columns.items():
-        if name in found.dropped:
+        if name in found.left_out:
             continue
         if name not in found.columns and (doubt := _doubt(name, column)):
             missing.append(f"{name} {doubt}, or {flag('drop', name)})")
@@ -478,11 +426,6 @@ def _doubt(name: str, column: LookedAt) -> str | None:
 
 _NAMED = 3
 _AMOUNT = re.compile(r"[+-]?[$€£]? ?\d+([., '\u00a0\u202f]\d{3})*([.,]\d+)? ?[$€£%]?")
-
-
-def take_target(found: Declaring, target: str) -> Any:
-    """Take out of what was ``found`` what flags declare of the target; None if nothing."""
-    return found.columns.pop(target, None)
 
 
 def check_target(target: str, declared: Any, labels: list[str | int] | None) -> None:

@@ -8,15 +8,12 @@ import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from gossamer.cli.printing import warn, wrapped
 from gossamer.cli.runs.column_flags import (
-    Declaring,
     ask_column,
     ask_columns,
     ask_count,
@@ -30,7 +27,6 @@ from gossamer.cli.runs.column_flags import (
     introduce,
     labels_of,
     lacking_range,
-    take_target,
     undeclared,
 )
 from gossamer.data.catalogue import KNOWN
@@ -50,40 +46,25 @@ from gossamer.section import place
 from gossamer.section import said as problem_said
 
 
-@dataclass(frozen=True)
-class RoleColumns:
-    """Columns that are no features, and how many rows a person may have."""
-
-    target: str
-    owner: str | None = None
-    person: str | None = None
-    rows: int = 1
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Those that there are."""
-        return tuple(filter(None, (self.target, self.owner, self.person)))
-
-
 def new_command(options: argparse.Namespace) -> int:
     """Look, ask where there is a terminal, try what comes of it, and write the spec."""
-
     out = _place(options)
     asked = sys.stdin.isatty() and sys.stdout.isatty()
     if options.data is None:
         raise CallerError("expected a table, found none; give one with --data FILE")
     looked = _look(options, asked)
-    apart = _apart(options, looked, declared(options, tuple(looked.columns)), asked)
-    if any(looked.columns[name].many for name in apart.names[1:]):
-        looked = _look(options, asked, apart.names[1:])
-    found, labels = _declared(options, looked, apart, asked)
-    while not isinstance(
-        text := _tried(given := _draft(options, looked, found, labels, apart, out), out, options), str
-    ):
+    given = declared(options, tuple(looked.columns))
+    _choose_roles(given, options, looked, asked)
+    whose = [name for name in (given.owner, given.person) if name is not None]
+    if any(looked.columns[name].many for name in whose):
+        looked = _look(options, asked, whose)
+    _complete(given, options, looked, asked)
+    _describe(given, options, looked, out)
+    while not isinstance(text := _tried(given, out, options), str):
         name, mark = text
-        if not asked or name == apart.target:
-            raise CallerError(_apart_from_all(name, mark, name == apart.target))
-        ask_mark(found, name, mark, looked.columns[name])
+        if not asked or name == given.target:
+            raise CallerError(_apart_from_all(name, mark, name == given.target))
+        ask_mark(given, name, mark, looked.columns[name])
     _write(out, text)
     print(_report(given, out))
     warn(_remarks(given, looked))
@@ -151,8 +132,8 @@ def _look(options: argparse.Namespace, asked: bool, whose: Sequence[str] = ()) -
         raise CallerError(f"--csv{where}: {problem_said(error.errors()[0])}") from None
 
 
-def _apart(options: argparse.Namespace, looked: Looked, found: Declaring, asked: bool) -> RoleColumns:
-    """The columns of the target, the owner and the person."""
+def _choose_roles(found: Draft, options: argparse.Namespace, looked: Looked, asked: bool) -> None:
+    """Choose the columns of the target, the owner and the person."""
 
     names = looked.columns
     given = {"target": options.target, "owner": options.owner, "person": options.person}
@@ -189,26 +170,24 @@ def _apart(options: argparse.Namespace, looked: Looked, found: Declaring, asked:
     for what in ("owner", "person"):
         if given[what] == given["target"]:
             raise CallerError(f"--{what} {given[what]}: this is the target's column; name another")
-    return RoleColumns(str(given["target"]), given["owner"], given["person"], 1 if rows is None else rows)
+    found.target, found.owner, found.person = str(given["target"]), given["owner"], given["person"]
+    found.rows_per_person = 1 if rows is None else rows
 
 
-def _may_be_persons(name: str, column: LookedAt, found: Declaring) -> bool:
+def _may_be_persons(name: str, column: LookedAt, found: Draft) -> bool:
     """Whether a column may say which person a row is about: by its name, or by its cells where it is left out."""
 
     even = len({*column.texts.values()}) == 1  # equally many rows of each, as in a panel
-    likely = column.odd == "names" or (column.mostly_repeats and (even or name in found.dropped))
+    likely = column.odd == "names" or (column.mostly_repeats and (even or name in found.left_out))
     return name not in found.columns and (names_somebody(name) or (likely and column.odd != "dates"))
 
 
-def _declared(
-    options: argparse.Namespace, looked: Looked, apart: RoleColumns, asked: bool
-) -> tuple[Declaring, list[str | int]]:
-    """Declarations of columns, and the classes; asked for where flags lack it and somebody is there to answer."""
-
-    found, target = declared(options, tuple(looked.columns)), apart.target
-    found.target = take_target(found, target)
-    _check_apart(found, apart)
-    rest = {name: found.read(name, column) for name, column in looked.columns.items() if name not in apart.names}
+def _complete(found: Draft, options: argparse.Namespace, looked: Looked, asked: bool) -> None:
+    """Complete declarations of columns, and the classes: asked for where flags lack it and somebody can answer."""
+    target, roles = found.target, {*found.roles.values()}
+    found.target_range = found.columns.pop(target, None)
+    _check_roles(found)
+    rest = {name: found.read(name, column) for name, column in looked.columns.items() if name not in roles}
     labels = None if options.labels is None else labels_of("--labels", options.labels)
     if options.regression:
         if labels is not None:
@@ -216,29 +195,29 @@ def _declared(
         labels = []
     if asked and labels is None:
         labels = ask_labels(target, looked.columns[target])
-    check_target(target, found.target, labels)
+    check_target(target, found.target_range, labels)
     if asked:
-        if not labels and found.target is None:
-            found.target = ask_target_range(target)
+        if not labels and found.target_range is None:
+            found.target_range = ask_target_range(target)
         ask_columns(found, rest)
     else:
         lacking = [] if labels is not None else [f"{target} has no classes (--labels A,B, or --regression)"]
-        if labels == [] and found.target is None and looked.columns[target].numbers:
+        if labels == [] and found.target_range is None and looked.columns[target].numbers:
             lacking.append(lacking_range(target))
         if lacking := lacking + undeclared(found, rest):
             raise CallerError(f"{looked.path}: more is to be declared, from public knowledge: {'; '.join(lacking)}")
-    if not [name for name in rest if name not in found.dropped]:
+    found.labels = labels or []
+    found.columns = {name: found.columns.get(name, "number") for name in rest if name not in found.left_out}
+    if not found.columns:
         raise CallerError(f"{looked.path}: expected a feature beside {target}, found none that is not left out")
-    for name in apart.names:
-        _check_cells(looked, name, looked.columns[name].read(found.all_marks, list(map(str, labels or []))))
-    _check_labels(looked, target, labels or [])
-    return found, labels or []
+    for name in found.roles.values():
+        _check_cells(looked, name, looked.columns[name].read(found.marks, list(map(str, found.labels))))
+    _check_labels(looked, target, found.labels)
 
 
-def _check_apart(found: Declaring, apart: RoleColumns) -> None:
-    for what in ("target", "owner", "person"):
-        name = getattr(apart, what)
-        if name in found.columns or name in found.dropped or name in found.missing or name in found.marks:
+def _check_roles(found: Draft) -> None:
+    for what, name in found.roles.items():
+        if any(name in each for each in (found.columns, found.left_out, found.missing, found.column_marks)):
             raise CallerError(f"{name} is the {what}'s column, which is no feature; declare nothing else of it")
 
 
@@ -253,7 +232,7 @@ def _check_cells(looked: Looked, name: str, column: LookedAt) -> None:
         )
 
 
-def _check_labels(looked: Looked, target: str, labels: list[str | int]) -> None:
+def _check_labels(looked: Looked, target: str, labels: Sequence[str | int]) -> None:
     """Refuse rows that could not be trained on as the target is declared."""
     column = looked.columns[target]
     if labels and len(column.texts) < 2:
@@ -265,43 +244,19 @@ def _check_labels(looked: Looked, target: str, labels: list[str | int]) -> None:
         raise CallerError(f"{looked.path}: {target} has texts, and a regression needs numbers; say --labels")
 
 
-def _draft(
-    options: argparse.Namespace,
-    looked: Looked,
-    found: Declaring,
-    labels: list[str | int],
-    apart: RoleColumns,
-    out: Path,
-) -> Draft:
-
-    counts = None if apart.owner is None else looked.columns[apart.owner].texts
+def _describe(given: Draft, options: argparse.Namespace, looked: Looked, out: Path) -> None:
+    """Add what is public of the table, and what is asked for of the run."""
+    given.name, given.epsilon, given.delta = options.name, options.epsilon, options.delta
     path = looked.path.resolve()
     try:
-        seen = os.path.relpath(path, out.resolve().parent)
+        given.path = os.path.relpath(path, out.resolve().parent)
     except ValueError:  # on another drive
-        seen = str(path)
-    csv: dict[str, Any] = {} if looked.csv is None else looked.csv.model_dump(exclude_defaults=True, mode="json")
-    return Draft(
-        name=options.name,
-        path=seen,
-        target=apart.target,
-        labels=labels,
-        target_range=found.target,
-        columns={
-            name: found.column(name) for name in looked.columns if name not in apart.names and name not in found.dropped
-        },
-        rows=looked.rows,
-        fewest=looked.rows if counts is None else min(counts.values(), default=0),
-        left_out=found.dropped,
-        owner=apart.owner,
-        owners=1 if counts is None else len(counts),
-        csv=csv,
-        epsilon=options.epsilon,
-        delta=options.delta,
-        person=apart.person,
-        rows_per_person=apart.rows,
-        marks=found.all_marks,
-    )
+        given.path = str(path)
+    given.csv = {} if looked.csv is None else looked.csv.model_dump(exclude_defaults=True, mode="json")
+    given.rows = given.fewest = looked.rows
+    if given.owner is not None:
+        counts = looked.columns[given.owner].texts
+        given.owners, given.fewest = len(counts), min(counts.values(), default=0)
 
 
 def _tried(given: Draft, out: Path, options: argparse.Namespace) -> str | tuple[str, str]:

@@ -24,6 +24,7 @@ from typing import Any
 
 import yaml
 
+from gossamer.data.table_survey import LookedAt
 from gossamer.experiment.specs.spec_file import override
 
 _TESTED = 0.2
@@ -31,9 +32,9 @@ _TESTED = 0.2
 _MOST_BATCH = 1000
 
 
-@dataclass(frozen=True)
+@dataclass
 class Draft:
-    """Declaration of a table, from which a spec is written.
+    """Declaration of a table by its user, from which a spec is written once it is complete.
 
     Attributes
     ----------
@@ -43,9 +44,13 @@ class Draft:
         The column to be predicted.
     labels : sequence of str or int
         Classes of the target; none for a regression.
-    columns : mapping of str to plain data
-        Features, as ``dataset.columns`` has them.
-    left_out : sequence of str
+    columns : dict of str to plain data
+        Features, as ``dataset.columns`` has them, but for what is said of empty cells.
+    missing : dict of str to plain data
+        Values that an empty cell is read as, by column.
+    column_marks : dict of str to list of str
+        Marks that say nothing in cells, by column.
+    left_out : list of str
         Columns that are no features.
     rows, fewest : int
         Number of rows, and of those at the owner that has fewest.
@@ -65,18 +70,20 @@ class Draft:
         The column that says which person a row is about.
     rows_per_person : int
         Most rows that a person may have.
-    marks : sequence of str
-        Marks that say nothing in cells, beside the usual ones.
+    marks : list of str
+        Marks that say nothing in cells of any other column, beside the usual ones.
     """
 
-    name: str
-    path: str
-    target: str
-    labels: Sequence[str | int]
-    columns: Mapping[str, Any]
-    rows: int
-    fewest: int
-    left_out: Sequence[str] = ()
+    name: str = ""
+    path: str = ""
+    target: str = ""
+    labels: Sequence[str | int] = ()
+    columns: dict[str, Any] = field(default_factory=dict)
+    missing: dict[str, Any] = field(default_factory=dict)
+    column_marks: dict[str, list[str]] = field(default_factory=dict)
+    rows: int = 0
+    fewest: int = 0
+    left_out: list[str] = field(default_factory=list)
     owner: str | None = None
     owners: int = 1
     csv: Mapping[str, Any] = field(default_factory=dict)
@@ -85,7 +92,33 @@ class Draft:
     target_range: Any = None
     person: str | None = None
     rows_per_person: int = 1
-    marks: Sequence[str] = ()
+    marks: list[str] = field(default_factory=list)
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Columns that are no features, by what they are."""
+        found = {"target": self.target, "owner": self.owner, "person": self.person}
+        return {what: name for what, name in found.items() if name is not None}
+
+    def read(self, name: str, column: LookedAt) -> LookedAt:
+        """A column as it was found, read as it was declared."""
+        return column.read(self.column_marks.get(name, self.marks), texts_in(self.columns.get(name)))
+
+    def column(self, name: str) -> Any:
+        """Declaration of one column, as short as it can be."""
+        found = self.columns.get(name, "number")
+        held = {"missing": self.missing, "missing_marks": self.column_marks}
+        more = {key: values[name] for key, values in held.items() if name in values}
+        if not more:
+            return found
+        if isinstance(found, list):
+            return {"categories" if texts_in(found) else "range": found} | more
+        return (dict(found) if isinstance(found, Mapping) else {} if found == "number" else {"kind": found}) | more
+
+
+def texts_in(column: Any) -> list[str]:
+    """The categories of a declaration; none if it has others."""
+    return column if isinstance(column, list) and isinstance(column[0], str) else []
 
 
 def delta_of(rows: int) -> float:
@@ -120,8 +153,9 @@ def _dataset(given: Draft) -> str:
     names = ", ".join(_line(name) or "a column without a name ('')" for name in given.left_out)
     left = f"; left out: {names}" if names else ""
     lines.append(f"  columns: # the features, in this order{left}")
-    lines += [f"    {_value(name)}: {_value(column)} # {_remark(column)}" for name, column in given.columns.items()]
-    if any(_unscaled(column) for column in given.columns.values()):
+    columns = {name: given.column(name) for name in given.columns}
+    lines += [f"    {_value(name)}: {_value(column)} # {_remark(column)}" for name, column in columns.items()]
+    if any(map(_unscaled, columns.values())):
         lines.append(
             "  scale: private # of numbers without a range: found by a noisy release before the run, in the budget"
         )
