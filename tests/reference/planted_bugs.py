@@ -20,14 +20,15 @@ from gossamer.sides.machine import Side, SideAnswer, Ticket
 class DeliversTwice(Host):
     """No deduplication: a message that comes again is handed to the node again."""
 
-    def _take(self, what: Input, now: float) -> list[Outcome]:
+    def _take(self, what: Input, now: float) -> None:
         old = (
             isinstance(what, Arrived)
             and isinstance(what.frame, MessageFrame)
             and what.frame.number <= self._seen(what.sender)
         )
-        outcomes = super()._take(what, now)
-        return outcomes + self._converse([Deliver(what.sender, what.frame.message)]) if old else outcomes
+        super()._take(what, now)
+        if old:
+            self._converse([Deliver(what.sender, what.frame.message)])
 
     def _seen(self, sender: str) -> int:
         link = self.session.links.get(sender)
@@ -88,13 +89,12 @@ class AppliesAnAnswerTwice(Host):
 
     _newest: Completed | None = None
 
-    def _take(self, what: Input, now: float) -> list[Outcome]:
-        outcomes = super()._take(what, now)
+    def _take(self, what: Input, now: float) -> None:
+        super()._take(what, now)
         if isinstance(what, DataSideAnswer) and isinstance(what.event, Completed):
             self._newest = what.event
         if isinstance(what, Resume) and self._newest is not None:
-            outcomes += self._happen(replace(self._newest, id=self.node.state.task))
-        return outcomes
+            self._happen(replace(self._newest, id=self.node.state.task))
 
 
 BUGS: dict[str, tuple[dict[str, Any], str]] = {

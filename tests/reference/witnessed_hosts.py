@@ -91,12 +91,12 @@ class WitnessedHosts(LinkedHosts):
     def _born(self, name: str) -> None:
         self.witnesses[name] = witnesses(name, self.receipts.get(name), self.memories[name])
 
-    def _restart(self, name: str) -> None:
+    def _restart(self, name: str, _: None, now: float) -> None:
         if hasattr(self.computer, "restart"):
             self.computer.restart(name)
         self._born(name)
         assert self.witnesses[name].forgotten() == [], "whoever comes back has all that was seen of it"
-        super()._restart(name)
+        super()._restart(name, _, now)
 
     def _transmit(self, name: str, to: str, arrived: Arrived) -> None:
         if name in self.receipts:  # its process may have opened the ledger since

@@ -12,7 +12,6 @@ while it runs.
 from __future__ import annotations
 
 import copy
-import heapq
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from gossamer.faults.schedules import SETTINGS, Crash, FaultSchedule, OldCopy, Sieve
-from gossamer.protocol.effects import Compute, Finish, Interrupt, Record, Reject, Release, Request, Update
+from gossamer.protocol.effects import Finish, Record, Reject, Request
 from gossamer.protocol.encoding import Buffer, decode, encode
 from gossamer.protocol.events import Event
 from gossamer.protocol.frames import MessageFrame
@@ -31,15 +30,9 @@ from gossamer.protocol.session import Link, SessionSettings, Transmit, counters_
 from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
-from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Outcome, Wake
+from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Wake
+from gossamer.runtimes.loop import Action, HeldBack, Timers, VirtualLoop, carry_out, interpreter, requests
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
-
-_ASK: Mapping[type[Any], Callable[..., None]] = {
-    Compute: Computations.compute,
-    Release: Computations.release,
-    Update: Computations.update,
-    Interrupt: Computations.interrupt,
-}
 
 # A journal in memory, for tests of crashes in virtual time.
 
@@ -120,7 +113,7 @@ def fresh(node: Node) -> Node:
     return twin
 
 
-class LinkedHosts:
+class LinkedHosts(VirtualLoop):
     """Hosts of one run.
 
     Parameters
@@ -167,6 +160,7 @@ class LinkedHosts:
         contacts: Mapping[str, Sequence[str]] | None = None,
         alone_after: float = math.inf,
     ) -> None:
+        super().__init__(0.0)
         self.schedule = schedule = schedule or FaultSchedule()
         self.prototypes, self.computer, self.settings = nodes, computer, settings
         self.units, self.watch, self.kind, self.tell = units or {}, watch, kind, tell
@@ -177,14 +171,17 @@ class LinkedHosts:
         self.hosts = {name: self._host(name, self.journals[name]) for name in nodes}
         numbers = {name: number for number, name in enumerate(nodes)}
         speeds = speeds or Speeds(SpeedSettings(), len(nodes), 0)
-        happens = self._schedule_task, self._answered, lambda name, record: None
+        happens = self._schedule_task, self._answered, self.record
         self._computations = Computations(computer, speeds, numbers, 1, Counters(), *happens, Activity(nodes, 0.0))
+        self._asks = requests(self._computations)
+        self._home = HeldBack(self._is_alone, self._ask)
+        self._does = interpreter(self, self._home, self)
+        self._alarms = Timers(self._schedule, self._ring)
         self.rejected: list[Reject] = []
         self.asked: list[str] = []  # whose data side the last step asked
         self.believed: list[tuple[str, Mapping[str, Link]]] = []  # old copies of which no peer knew better, with links
-        self._held: dict[str, list[Request]] = {name: [] for name in nodes}
         self._copied: dict[str, float] = {}  # until when its frames go to a copy
-        self.now, self.events, self.frames = 0.0, 0, 0
+        self.events, self.frames = 0, 0
         self.last_fault = 0.0  # when
         self.away: set[str] = set()
         self.changed: set[str] = set()  # whose state the last step changed
@@ -194,13 +191,10 @@ class LinkedHosts:
         self.ahead = {name: number * schedule.skew for name, number in numbers.items()}  # of clocks, in seconds
         self._inboxes: dict[str, list[tuple[Input, float]]] = {name: [] for name in nodes}
         self._busy = dict.fromkeys(nodes, 0.0)  # until when
-        self._alarms: dict[str, float] = {}
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._scheduled = 0
         for copied in schedule.of(OldCopy):
-            self._push(copied.copied, partial(self._set_copy_aside, copied))
+            self._schedule(copied.copied, self._set_copy_aside, copied.party, copied)
         for number, name in enumerate(nodes):
-            self._at(0.1 * number, name, partial(self._open, name))
+            self._at(0.1 * number, name, self._open)
 
     def __getitem__(self, name: str) -> Host:
         return self.hosts[name]
@@ -226,11 +220,6 @@ class LinkedHosts:
     def nodes(self) -> dict[str, Node]:
         """The nodes as they are; of a host that is away, as its journal has it."""
         return {name: host.node for name, host in self.hosts.items()}
-
-    @property
-    def next_time(self) -> float | None:
-        """Time at which something happens next, if anything does."""
-        return self._heap[0][0] if self._heap else None
 
     @property
     def over(self) -> bool:
@@ -269,43 +258,37 @@ class LinkedHosts:
                 look()
 
     def step(self) -> None:
-        """Let the next event happen."""
-        self.now, _, do = heapq.heappop(self._heap)
         self.changed.clear()
         self.asked.clear()
         self.believed.clear()
         self.several = False
-        do()
+        super().step()
 
-    def _push(self, when: float, do: Callable[[], None]) -> None:
-        self._scheduled += 1
-        heapq.heappush(self._heap, (when, self._scheduled, do))
-
-    def _at(self, when: float, name: str, do: Callable[[], None], life: int | None = None) -> None:
+    def _at(self, when: float, name: str, do: Action, what: Any = None, life: int | None = None) -> None:
         """An event at a process; nothing happens if it is away then, or does not live the ``life`` it was meant for."""
+        self._schedule(when, self._event, name, (do, what, life))
 
-        def happen() -> None:
-            if name not in self.away and life in (None, self._lives[name]):
-                self._happen(name, do)
+    def _event(self, name: str, event: tuple[Action, Any, int | None], now: float) -> None:
+        do, what, life = event
+        if name not in self.away and life in (None, self._lives[name]):
+            self._happen(name, do, what)
 
-        self._push(when, happen)
-
-    def _happen(self, name: str, do: Callable[[], None]) -> None:
+    def _happen(self, name: str, do: Action, what: Any) -> None:
         self.events += 1
         if (crash := self.crashes.get(self.events)) is not None:
             self._doomed[name] = crash
             self.last_fault = self.now
             self.reaper.left = crash.instant
         with self._may_die(name):
-            do()
+            do(name, what, self.now)
             if self._inboxes[name] and self.now >= self._busy[name]:
                 self._turn(name)
             elif self._inboxes[name]:
-                self._push(self._busy[name], partial(self._late_turn, name, self._lives[name]))
+                self._schedule(self._busy[name], self._late_turn, name, self._lives[name])
             elif name in self._doomed:
                 raise Killed("waiting")
 
-    def _late_turn(self, name: str, life: int) -> None:
+    def _late_turn(self, name: str, life: int, now: float) -> None:
         if name not in self.away and self._lives[name] == life and self._inboxes[name]:
             if (crash := self._doomed.get(name)) is not None:
                 self.reaper.left = crash.instant
@@ -322,118 +305,111 @@ class LinkedHosts:
         finally:
             self.reaper.left = None
 
-    def _open(self, name: str) -> None:
-        now = self._clock(name)
-        self._inboxes[name].append((self.hosts[name].opening(now), now))
-
     def _clock(self, name: str) -> float:
         """Time on the clock of a host."""
         return self.now + self.ahead[name]
+
+    def _open(self, name: str, _: None, now: float) -> None:
+        self._take(name, self.hosts[name].opening(self._clock(name)), now)
+
+    def _take(self, name: str, what: Input, now: float) -> None:
+        self._inboxes[name].append((what, self._clock(name)))
 
     def _turn(self, name: str) -> None:
         host, inputs = self.hosts[name], self._inboxes[name]
         self._inboxes[name] = []
         self.changed.add(name)
         self.several |= len(inputs) > 1
-        for outcome in host.turn(inputs):
-            self._carry_out(name, outcome)
-        if self._held[name] and not self.is_alone(name):
-            held, self._held[name] = self._held[name], []
-            for effect in held:
-                self._ask(name, effect)
+        carry_out(self._does, name, host.turn(inputs), self.now)
+        self._home.look(name, self.now)
         if name in self._doomed:
             raise Killed("waiting")
         self._busy[name] = self.now + self.schedule.busy
         self._set_alarm(name)
 
     def _set_alarm(self, name: str) -> None:
-        if (due := self._due(name)) < self._alarms.get(name, math.inf):
-            due = self._alarms[name] = max(due, self.now)
-            life = self._lives[name]
-            self._push(due, lambda: self._ring(name, life))
+        life = str(self._lives[name])  # an alarm of an earlier one means nothing
+        alarm = self._alarms.due(name, life)
+        if (due := self._due(name)) < (math.inf if alarm is None else alarm):
+            self._alarms.set_for(name, life, max(due, self.now))
 
-    def _ring(self, name: str, life: int) -> None:
+    def _ring(self, name: str, _: str, now: float) -> None:
         """The alarm of a host, which may have been set for what is no longer due."""
-        if life != self._lives[name] or self._alarms.get(name) != self.now:
-            return
-        del self._alarms[name]
-        due = self.hosts[name].deadline()
-        if due is not None and self._due(name) <= self.now:
-            now = max(due, self._clock(name))  # whatever rounding makes of it
-            self._happen(name, lambda: self._inboxes[name].append((Wake(), now)))
+        if self._due(name) <= now:
+            self._happen(name, self._wake, self.hosts[name].deadline())
         else:
             self._set_alarm(name)
+
+    def _wake(self, name: str, due: float, now: float) -> None:
+        self._inboxes[name].append((Wake(), max(due, self._clock(name))))  # whatever rounding makes of it
 
     def _due(self, name: str) -> float:
         """Time at which a host wants to be woken."""
         due = self.hosts[name].deadline()
         return math.inf if due is None else due - self.ahead[name]
 
-    # What comes of it
+    # The interpreter's network and log, and what is before its home
 
-    def _carry_out(self, name: str, outcome: Outcome) -> None:
-        match outcome:
-            case Transmit(to, frame):
-                self.reaper("putting a frame on the link")
-                self._transmit(name, to, Arrived(name, frame))
-            case Reject():
-                self.rejected.append(outcome)
-            case Record(noted, value):
-                self.tell(f"{self.now:.2f} s: {name} notes {noted} {value:g}")
-            case Finish():
-                pass
-            case _:
-                if self._held[name] or self.is_alone(name):
-                    self._held[name].append(outcome)
-                else:
-                    self._ask(name, outcome)
+    def send(self, name: str, what: Transmit, now: float) -> None:
+        self.reaper("putting a frame on the link")
+        self._transmit(name, what.to, Arrived(name, what.frame))
 
-    def is_alone(self, name: str) -> bool:
+    def record(self, name: str, effect: Record, now: float) -> None:
+        self.tell(f"{now:.2f} s: {name} notes {effect.name} {effect.value:g}")
+
+    def reject(self, name: str, effect: Reject, now: float) -> None:
+        self.rejected.append(effect)
+
+    def finish(self, name: str, effect: Finish, now: float) -> None:
+        """Its host has it."""
+
+    def _is_alone(self, name: str, now: float) -> bool:
         """Whether no contact of a node acknowledges anything, and none is left to be tried."""
         links, contacts = self.links(name), self.contacts.get(name, ())
         return bool(contacts) and all(
             peer in links and links[peer].is_unreached(self.alone_after, self._clock(name)) for peer in contacts
         )
 
-    def _ask(self, name: str, effect: Request) -> None:
+    def _ask(self, name: str, effect: Request, now: float) -> None:
         self.asked.append(name)
-        _ASK[type(effect)](self._computations, name, effect, self.now)
+        self._asks[type(effect)](name, effect, now)
 
-    def _set_copy_aside(self, copied: OldCopy) -> None:
-        journal = self.journals[copied.party].copy()
-        self._push(copied.at, lambda: self._answer(copied.party, journal))
+    def _schedule_task(self, when: float, action: Action, name: str, what: Any) -> None:
+        self._at(when, name, action, what, self._lives[name])
 
-    def _answer(self, name: str, journal: MemoryJournal) -> None:
+    def _answered(self, name: str, event: Event) -> None:
+        assert isinstance(event, Answer)
+        self._take(name, DataSideAnswer(event), self.now)
+
+    # What goes wrong on links
+
+    def _set_copy_aside(self, name: str, copied: OldCopy, now: float) -> None:
+        self._schedule(copied.at, self._answer, name, self.journals[name].copy())
+
+    def _answer(self, name: str, journal: MemoryJournal, now: float) -> None:
         """An old copy is started: its peers tell it what they know, before it does anything."""
         links = self._host(name, journal).session.links
         said = {peer: counters_of(self.links(peer).get(name)) for peer in self.hosts if peer not in (name, *self.away)}
         lost = forgotten(links, said)
         if not lost:
             self.believed.append((name, links))
-        self._copied[name] = self.last_fault = self.now + 1.0
-        self.tell(f"{self.now:.2f} s: an old copy of {name} answers: {lost or 'nobody knows more than it does'}")
+        self._copied[name] = self.last_fault = now + 1.0
+        self.tell(f"{now:.2f} s: an old copy of {name} answers: {lost or 'nobody knows more than it does'}")
 
     def _transmit(self, name: str, to: str, arrived: Arrived) -> None:
-        index = self.frames
+        index, now = self.frames, self.now
         self.frames += 1
-        delays = self.faults.delays(index, name, to, self.now)
-        copied = any(self.now < self._copied.get(end, -math.inf) for end in (name, to))  # of either end
-        if copied or any(sieve.stops(name, arrived.frame, self.now) for sieve in self.schedule.of(Sieve)):
+        delays = self.faults.delays(index, name, to, now)
+        copied = any(now < self._copied.get(end, -math.inf) for end in (name, to))  # of either end
+        if copied or any(sieve.stops(name, arrived.frame, now) for sieve in self.schedule.of(Sieve)):
             delays = ()
         if delays != (self.faults.delay,):
-            self.last_fault = max(self.last_fault, self.now, *(self.now + delay for delay in delays))
+            self.last_fault = max(self.last_fault, now, *(now + delay for delay in delays))
             content = arrived.frame.message if isinstance(arrived.frame, MessageFrame) else arrived.frame
             fate = "arrives " + " and ".join(f"after {delay:g} s" for delay in delays) if delays else "lost"
-            self.tell(f"{self.now:.2f} s: frame {index}, {name} to {to}, {type(content).__name__}: {fate}")
+            self.tell(f"{now:.2f} s: frame {index}, {name} to {to}, {type(content).__name__}: {fate}")
         for delay in delays:
-            self._at(self.now + delay, to, lambda: self._inboxes[to].append((arrived, self._clock(to))))
-
-    def _schedule_task(self, when: float, action: Callable[[str, Any, float], None], name: str, what: Any) -> None:
-        self._at(when, name, lambda: action(name, what, self.now), self._lives[name])
-
-    def _answered(self, name: str, event: Event) -> None:
-        assert isinstance(event, Answer)
-        self._inboxes[name].append((DataSideAnswer(event), self._clock(name)))
+            self._at(now + delay, to, self._take, arrived)
 
     # Killed, and back
 
@@ -442,8 +418,9 @@ class LinkedHosts:
         crash, journal, live = self._doomed[name], self.journals[name], self.hosts[name]
         self.away.add(name)
         self._lives[name] += 1
-        self._inboxes[name], self._held[name], self._busy[name] = [], [], 0.0
-        self._alarms.pop(name, None)
+        self._inboxes[name], self._busy[name] = [], 0.0
+        self._alarms.lose(name)
+        self._home.lose(name)
         self._computations.lose(name)
         self.changed.add(name)
         expected = self._as_stored(name, crash.kept) if journal.staged else live
@@ -456,7 +433,7 @@ class LinkedHosts:
         ever = "for ever" if math.isinf(crash.away) else f"for {crash.away:g} s"
         self.tell(f"{self.now:.2f} s: event {self.events}, {name} killed before {doing}{torn}; away {ever}")
         if not math.isinf(crash.away):
-            self._push(self.now + crash.away, lambda: self._restart(name))
+            self._schedule(self.now + crash.away, self._restart, name, None)
 
     def _as_stored(self, name: str, kept: int) -> Host | None:
         """Return a host after a torn write: its last durable state, and the inputs that reached the disk."""
@@ -470,11 +447,11 @@ class LinkedHosts:
         host.turn([(what, now) for now, what in inputs])
         return host
 
-    def _restart(self, name: str) -> None:
+    def _restart(self, name: str, _: None, now: float) -> None:
         self.away.discard(name)
         del self._doomed[name]
         self.ahead[name] *= -1
-        self.last_fault = self.now
+        self.last_fault = now
         if hasattr(self.computer, "restart"):
             self.computer.restart(name)
-        self._happen(name, lambda: self._open(name))
+        self._happen(name, self._open, None)

@@ -17,11 +17,11 @@ from typing import Any
 
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.tasks import Round
-from gossamer.protocol.effects import Compute, Interrupt, Record, Release, Update
+from gossamer.protocol.effects import Compute, Interrupt, Release, Update
 from gossamer.protocol.events import Answered, Completed, Counted, Event, Refused
 from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes.activity import Activity
-from gossamer.runtimes.mail import Action, SimulatorPart
+from gossamer.runtimes.loop import Action, CarryOut, LoopPart
 from gossamer.runtimes.speeds import Speeds
 from gossamer.sides.machine import Computer, SideAnswer, restorable
 from gossamer.vectors import Released
@@ -68,7 +68,7 @@ class _Running:
         return self.since + left * self.seconds if self.task.until == self.task.steps else None
 
 
-class Computations(SimulatorPart):
+class Computations(LoopPart):
     """The computations of one run.
 
     Parameters
@@ -88,7 +88,7 @@ class Computations(SimulatorPart):
     happen : callable
         Shows a node an event: (node, event).
     log : callable
-        Writes to a node's private log: (node, record).
+        Writes to a node's private log: (node, record, now).
     activity : Activity
         Activity in which what nodes compute is counted.
     told : bool
@@ -107,7 +107,7 @@ class Computations(SimulatorPart):
         counters: Counters,
         schedule: Callable[[float, Action, str, Any], None],
         happen: Callable[[str, Event], None],
-        log: Callable[[str, Record], None],
+        log: CarryOut,
         activity: Activity,
         told: bool = False,
     ) -> None:
@@ -166,8 +166,8 @@ class Computations(SimulatorPart):
             self._schedule(now, self._refuse, name, Refused(task.id, self._computer.releases(name)))
             return
         seconds = self._speeds.seconds(self._numbers[name], self._asked[name]) if timed else 0.0
-        took = task.steps * seconds
-        if timed:
+        took = task.steps * seconds if timed else None
+        if took is not None:
             counts = self._activity.counts[name]
             counts.since, counts.most, counts.before = now, took, self._counters.updates
         if task.amendable:
@@ -176,7 +176,7 @@ class Computations(SimulatorPart):
             self._schedule_end(name, running)
         else:
             self._tickets[name, task.id] = ticket
-            self._schedule(now + took, self._complete, name, (task.id, took))
+            self._schedule(now + (took or 0.0), self._complete, name, (task.id, took))
 
     def release(self, name: str, effect: Release, now: float) -> None:
         """Noise on a state that a node keeps; it takes no time."""
@@ -251,7 +251,7 @@ class Computations(SimulatorPart):
             until = running.task.until
             self._answer(name, task, answer, until, until * running.seconds, now)
 
-    def _complete(self, name: str, what: tuple[int, float], now: float) -> None:
+    def _complete(self, name: str, what: tuple[int, float | None], now: float) -> None:
         task, took = what
         key = (name, task)
         if key in self._tickets:
@@ -272,14 +272,14 @@ class Computations(SimulatorPart):
         self._counters.computed += len(tickets)
         return answers
 
-    def _answer(self, name: str, task: int, answer: SideAnswer, steps: int, took: float, now: float) -> None:
-        if took or not steps:  # what takes no time is no update; of a round that was cut short there may be no step
+    def _answer(self, name: str, task: int, answer: SideAnswer, steps: int, took: float | None, now: float) -> None:
+        if took is not None:
             self._activity.ended(name, now, self._counters.updates, took)
         if self._told:
             self._happen(name, Counted(self._counters.updates))
         self._counters.updates += 1
         for note in answer.notes:
-            self._log(name, note)
+            self._log(name, note, now)
         self._happen(name, _event(task, answer, steps))
 
 

@@ -24,16 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gossamer.errors import GossamerError, PeerError
-from gossamer.protocol.effects import (
-    CancelTimer,
-    Effect,
-    Finish,
-    Record,
-    Reject,
-    Request,
-    Send,
-    SetTimer,
-)
+from gossamer.protocol.effects import CancelTimer, Finish, Record, Reject, Request, Send, SetTimer
 from gossamer.protocol.encoding import Buffer, decode, encode_pieces, register, size_of
 from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Received, Refused, Resumed, Started, Stop
 from gossamer.protocol.frames import Frame
@@ -41,6 +32,7 @@ from gossamer.protocol.messages import is_confined
 from gossamer.protocol.node import Node, restore_state, state_of
 from gossamer.protocol.session import Deliver, Link, Output, Report, Session, SessionSettings, Transmit, latest_answers
 from gossamer.protocol.trace import TraceStep
+from gossamer.runtimes.loop import carry_out, interpreter
 
 # Inputs of a host, and what is to be done about them.
 
@@ -209,6 +201,8 @@ class Host:
         self.session = Session(node.name, settings)
         self.timers: dict[str, float] = {}
         self.finished, self.begun, self.now, self.broken = "", False, 0.0, False
+        self._outcomes: list[Outcome] = []  # of this turn
+        self._does = interpreter(self, self, self, self)
         self._may_hear = may_hear
         self._watch: Callable[[TraceStep], None] | None = None
         self._steps: list[TraceStep] = []  # of this turn, for the watcher once it is durable
@@ -229,6 +223,7 @@ class Host:
                     raise TypeError(f"a {type(what).__name__} is no input")
                 self._since += len(entry) + _HANDLING
                 self._take(what, now)
+                self._outcomes.clear()  # it was carried out, or comes of what is not yet answered
         except (PeerError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise HostBroken(
                 f"{self.node.name}: its journal holds what this version of gossamer cannot read ({error}); "
@@ -291,13 +286,13 @@ class Host:
         """
         self._check()
         self.broken, self._bound = True, False  # until the turn is over
-        outcomes: list[Outcome] = []
+        self._outcomes = []
         promises = self.session.promises
         for what, now in inputs:
             pieces = encode_pieces((now, what))
             self._stored(self.journal.append, pieces)
             self._since += size_of(pieces) + _HANDLING
-            outcomes += self._take(what, now)
+            self._take(what, now)
             self._snapshot(_GROWTH)
         if self._bound or self.session.promises > promises:
             self._stored(self.journal.commit)
@@ -306,7 +301,7 @@ class Host:
             for step in self._steps:
                 self._watch(step)
             self._steps = []
-        return latest_answers(outcomes)
+        return latest_answers(self._outcomes)
 
     def checkpoint(self) -> None:
         """Have the journal begin anew with what the host is now: who opens it need not handle any input again.
@@ -367,77 +362,78 @@ class Host:
         """Return what a snapshot holds, to be encoded at once: later inputs change it."""
         return HostState(state_of(self.node), self.session.links, self.timers, self.finished, self.begun, self.now)
 
-    # What an input does: a pure function of the host and the input
+    # What an input does, a pure function of the host and the input; what is to be done about it is noted
 
-    def _take(self, what: Input, now: float) -> list[Outcome]:
+    def _take(self, what: Input, now: float) -> None:
         self.now = now = max(now, self.now)  # a clock that is set back stands still
         match what:
             case Begin():
                 self.begun = True
-                return self._happen(Started())
+                self._happen(Started())
             case Resume(downtime):
                 self.timers.clear()
-                return [*self._converse(self.session.wake(now)), *self._happen(Resumed(downtime))]
+                self._converse(self.session.wake(now))
+                self._happen(Resumed(downtime))
             case Arrived(sender, frame):
                 try:
                     outputs = self.session.receive(sender, frame, now)
                 except PeerError as error:
-                    return [Reject(sender, str(error))]
-                return self._converse(outputs)
+                    self._note(sender, Reject(sender, str(error)), now)
+                else:
+                    self._converse(outputs)
             case DataSideAnswer(event):
-                return self._happen(event)
+                self._happen(event)
             case Wake():
-                return self._woken(now)
+                self._converse(self.session.wake(now))
+                for name in sorted(name for name, when in self.timers.items() if when <= now):
+                    if self.timers.get(name, now + 1) <= now:  # an earlier one may have cancelled it, or set it anew
+                        del self.timers[name]
+                        self._happen(Elapsed(name))
             case End(reason):
-                return self._happen(Stop(reason))
+                self._happen(Stop(reason))
 
-    def _woken(self, now: float) -> list[Outcome]:
-        outcomes = self._converse(self.session.wake(now))
-        for name in sorted(name for name, when in self.timers.items() if when <= now):
-            if self.timers.get(name, now + 1) <= now:  # an earlier one may have cancelled it, or set it anew
-                del self.timers[name]
-                outcomes += self._happen(Elapsed(name))
-        return outcomes
-
-    def _converse(self, outputs: Iterable[Output]) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+    def _converse(self, outputs: Iterable[Output]) -> None:
         for output in outputs:
             match output:
-                case Transmit():
-                    outcomes.append(output)
+                case Transmit(to):
+                    self._note(to, output, self.now)
                 case Deliver(sender, message):
-                    outcomes += self._happen(Received(sender, message))
+                    self._happen(Received(sender, message))
                 case Report(event):
-                    outcomes += self._happen(event)
-        return outcomes
+                    self._happen(event)
 
-    def _happen(self, event: Event) -> list[Outcome]:
+    def _happen(self, event: Event) -> None:
         self._bound = True
         try:
             effects = self.node.handle(event, self.now)
         except PeerError as error:
-            return [Reject(getattr(event, "sender", self.node.name), str(error))]
+            sender = getattr(event, "sender", self.node.name)
+            self._note(sender, Reject(sender, str(error)), self.now)
+            return
         if self._watch is not None:
             self._steps.append(TraceStep(self.now, self.node.name, event, effects))
-        return [outcome for effect in effects for outcome in self._carry_out(effect)]
+        carry_out(self._does, self.node.name, effects, self.now)
 
-    def _carry_out(self, effect: Effect) -> list[Outcome]:
-        if isinstance(effect, Request):
-            return [effect]
-        match effect:
-            case Send(to, message):
-                if is_confined(message) and not self._may_hear(to):
-                    raise TypeError(
-                        f"{type(message).__name__} is confined to those whom {self.node.name} trusts, and {to} is none"
-                    )
-                return self._converse(self.session.send(to, message, self.now))
-            case SetTimer(after, name):
-                self.timers[name] = self.now + after
-            case CancelTimer(name):
-                self.timers.pop(name, None)
-            case Record() | Reject():
-                return [effect]
-            case Finish(reason):
-                self.finished = reason
-                return [effect]
-        return []
+    # The interpreter's network, clock, home and log
+
+    def send(self, name: str, effect: Send, now: float) -> None:
+        if is_confined(effect.message) and not self._may_hear(effect.to):
+            raise TypeError(
+                f"{type(effect.message).__name__} is confined to those whom {name} trusts, and {effect.to} is none"
+            )
+        self._converse(self.session.send(effect.to, effect.message, now))
+
+    def set_timer(self, name: str, effect: SetTimer, now: float) -> None:
+        self.timers[effect.name] = now + effect.after
+
+    def cancel_timer(self, name: str, effect: CancelTimer, now: float) -> None:
+        self.timers.pop(effect.name, None)
+
+    def finish(self, name: str, effect: Finish, now: float) -> None:
+        self.finished = effect.reason
+        self._note(name, effect, now)
+
+    def _note(self, name: str, outcome: Outcome, now: float) -> None:
+        self._outcomes.append(outcome)
+
+    compute = update = interrupt = release = record = reject = _note

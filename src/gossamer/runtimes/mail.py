@@ -3,51 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from gossamer.algorithms.context import InFlight
+from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Event, Received
 from gossamer.protocol.frames import frame_size
 from gossamer.protocol.messages import Message, check, encoded_size, is_confined, may_hear
 from gossamer.protocol.session import Deliver, Report, Session, SessionSettings, Transmit
-from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes.activity import Activity
+from gossamer.runtimes.loop import Action, LoopPart, Timers
 from gossamer.runtimes.world import Links, LinkSettings
 
-Action = Callable[[str, Any, float], None]
-"""What happens at some time: (node, what, now)."""
 
-
-class SimulatorPart(Kept):
-    """Part of a simulation: it has things happen at some time, and shows nodes events.
-
-    Parameters
-    ----------
-    schedule : callable
-        Has an action happen: (time, action, node, what).
-    happen : callable
-        Shows a node an event: (node, event).
-    """
-
-    acts: ClassVar[tuple[str, ...]]
-    """Names of the methods that it schedules."""
-
-    def __init__(
-        self, schedule: Callable[[float, Action, str, Any], None], happen: Callable[[str, Event], None]
-    ) -> None:
-        self._schedule, self._happen = schedule, happen
-
-    def close(self) -> None:
-        """Let go of whom it shows events."""
-        del self._schedule, self._happen
-
-    @property
-    def actions(self) -> dict[str, Action]:
-        """All that it schedules, by names for snapshots."""
-        return {name: getattr(self, name) for name in self.acts}
-
-
-class Post(SimulatorPart):
+class Post(LoopPart):
     """The messages of one run.
 
     Parameters
@@ -80,7 +49,7 @@ class Post(SimulatorPart):
     """
 
     changing = ("messages", "bytes", "under_way", "_links", "_wakes", "_away", "_flying")
-    acts = ("_arrive", "_frame", "_wake")
+    acts = ("_arrive", "_frame")
 
     def __init__(
         self,
@@ -101,7 +70,7 @@ class Post(SimulatorPart):
         self._links = Links.new(links, names, seed, start)
         settings = SessionSettings(links.retry_after, longest_retry=8 * links.retry_after, silence=links.silence)
         self._sessions = {name: Session(name, settings) for name in names} if sessions else {}
-        self._wakes: dict[str, float] = {}
+        self._wakes = Timers(schedule, self._wake)
         self._away: set[str] = set()
         self._flying: dict[tuple[str, str], list[Message]] = {}
 
@@ -118,14 +87,23 @@ class Post(SimulatorPart):
         """Messages that were sent and have not been received."""
         return [InFlight(sender, to, item) for (sender, to), queue in self._flying.items() for item in queue]
 
-    def send(self, sender: str, to: str, message: Message, now: float) -> None:
-        """Take a message from ``sender`` to ``to``.
+    def close(self) -> None:
+        super().close()
+        self._wakes.close()
+
+    @property
+    def actions(self) -> dict[str, Action]:
+        return super().actions | {f"_wakes{name}": action for name, action in self._wakes.actions.items()}
+
+    def send(self, sender: str, effect: Send, now: float) -> None:
+        """Take a message from ``sender``.
 
         Raises
         ------
         TypeError
             If the message may not be sent at all, or not to whom the sender does not trust.
         """
+        to, message = effect.to, effect.message
         check(message)
         if is_confined(message) and not may_hear(self._units, sender, to):
             raise TypeError(f"{type(message).__name__} is confined to those whom {sender} trusts, and {to} is none")
@@ -158,7 +136,7 @@ class Post(SimulatorPart):
     def leave(self, name: str) -> None:
         """Lose what comes to node ``name`` from now on."""
         self._away.add(name)
-        self._wakes.pop(name, None)
+        self._wakes.cancel(name, "")
 
     def come_back(self, name: str, now: float) -> None:
         """Node ``name`` hears again, and sends what was not acknowledged."""
@@ -195,10 +173,8 @@ class Post(SimulatorPart):
             sender, frame = what
             self._converse(name, self._sessions[name].receive(sender, frame, now), now)
 
-    def _wake(self, name: str, due: float, now: float) -> None:
-        if self._wakes.get(name) == due:  # otherwise another wake was arranged, or the node has left
-            del self._wakes[name]
-            self._converse(name, self._sessions[name].wake(now), now)
+    def _wake(self, name: str, _: str, now: float) -> None:
+        self._converse(name, self._sessions[name].wake(now), now)
 
     def _converse(self, name: str, outputs: Sequence[Any], now: float) -> None:
         """Carry out what a session asks for."""
@@ -212,6 +188,5 @@ class Post(SimulatorPart):
                 case Report(event):
                     self._happen(name, event)
         due = self._sessions[name].deadline()
-        if due is not None and self._wakes.get(name) != due:
-            self._wakes[name] = due
-            self._schedule(max(due, now), self._wake, name, due)
+        if due is not None and self._wakes.due(name, "") != (due := max(due, now)):
+            self._wakes.set_for(name, "", due)

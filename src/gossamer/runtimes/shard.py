@@ -27,7 +27,7 @@ from gossamer.errors import CallerError, SpecError
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept, decode_snapshot, encode_snapshot
 from gossamer.runtimes.computations import Counters
-from gossamer.runtimes.mail import Action
+from gossamer.runtimes.loop import Action
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.world import World
 from gossamer.sides.ledger import MemoryLedger, Receipt

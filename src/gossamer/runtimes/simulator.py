@@ -6,74 +6,26 @@ else. The clock starts at an offset drawn from the seed, so that nobody takes it
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator, Mapping
+from heapq import heappop
 from typing import Any
 
 from gossamer.algorithms.context import InFlight, Staleness
 from gossamer.errors import PeerError
-from gossamer.protocol.effects import (
-    CancelTimer,
-    Compute,
-    Effect,
-    Finish,
-    Interrupt,
-    Record,
-    Reject,
-    Release,
-    Send,
-    SetTimer,
-    Update,
-)
+from gossamer.protocol.effects import Finish, Record, Reject
 from gossamer.protocol.events import Elapsed, Event, Resumed, Started, Stop
 from gossamer.protocol.node import Node, restore_state, state_of
-from gossamer.protocol.snapshots import Kept
 from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
-from gossamer.runtimes.mail import Action, Post, SimulatorPart
+from gossamer.runtimes.loop import Action, Timers, VirtualLoop, interpreter
+from gossamer.runtimes.mail import Post
 from gossamer.runtimes.speeds import Speeds
 from gossamer.runtimes.world import Absences, World, clock_start
 from gossamer.sides.machine import Computer, restorable
 
-# Timers of nodes in a simulation: each rings once, unless it is cancelled or set anew before.
 
-
-class Timers(SimulatorPart):
-    """The timers of all nodes, by name."""
-
-    changing = ("_set", "_tokens")
-    acts = ("_ring",)
-
-    def __init__(
-        self, schedule: Callable[[float, Action, str, Any], None], happen: Callable[[str, Event], None]
-    ) -> None:
-        super().__init__(schedule, happen)
-        self._set = 0
-        self._tokens: dict[tuple[str, str], int] = {}
-
-    def set(self, name: str, effect: SetTimer, now: float) -> None:
-        """Set a timer of a node."""
-        self._set += 1
-        self._tokens[name, effect.name] = self._set
-        self._schedule(now + effect.after, self._ring, name, (effect.name, self._set))
-
-    def cancel(self, name: str, effect: CancelTimer) -> None:
-        """Have a timer of a node ring no more."""
-        self._tokens.pop((name, effect.name), None)
-
-    def lose(self, name: str) -> None:
-        """Forget the timers of a node."""
-        self._tokens = {key: token for key, token in self._tokens.items() if key[0] != name}
-
-    def _ring(self, name: str, what: tuple[str, int], now: float) -> None:
-        timer, token = what
-        if self._tokens.get((name, timer)) == token:  # otherwise it was cancelled, or set anew
-            del self._tokens[name, timer]
-            self._happen(name, Elapsed(timer))
-
-
-class Simulator(Kept):
+class Simulator(VirtualLoop):
     """Runs nodes on a virtual clock, one event a `step`.
 
     Parameters
@@ -96,7 +48,8 @@ class Simulator(Kept):
     """
 
     changing = (
-        *("now", "finished", "gone", "activity", "_scheduled", "_working", "_begun", "_down", "_settling", "_counted"),
+        *VirtualLoop.changing,
+        *("finished", "gone", "activity", "_working", "_begun", "_down", "_settling", "_counted"),
         *("_timers", "_absences", "_computations", "_post"),
     )
 
@@ -111,6 +64,7 @@ class Simulator(Kept):
         count: Callable[[Mapping[str, Node]], int] | None = None,
         staleness: Staleness = None,
     ) -> None:
+        super().__init__(clock_start(world.seed))
         self.nodes = dict(nodes)
         self.workers = tuple(name for name in nodes if name not in world.servers)
         self.computer = computer
@@ -118,7 +72,6 @@ class Simulator(Kept):
         self.counters = Counters()
         self.finished: dict[str, str] = {}
         self.gone: set[str] = set()  # nodes that crashed, and will not come back
-        self.start = self.now = clock_start(world.seed)
         self.activity = Activity(self.nodes, self.start, staleness)
         names = tuple(nodes)
         self._numbers = {name: number for number, name in enumerate(self.workers)}
@@ -126,19 +79,18 @@ class Simulator(Kept):
         speeds = Speeds(world.speeds, len(self.workers), world.seed)
         does = self._schedule, self._happen
         self._computations = Computations(
-            computer, speeds, self._numbers, world.width, self.counters, *does, self._log, self.activity, world.told
+            computer, speeds, self._numbers, world.width, self.counters, *does, self.record, self.activity, world.told
         )
         self._watch, self._record, self._count = watch, record, count
         self._servers, self._counted = {name: self.nodes[name] for name in world.servers}, 0
-        self._heap: list[tuple[Any, ...]] = []  # (time, order of scheduling, action, node, what)
-        self._scheduled = 0
-        self._timers = Timers(*does)
+        self._timers = Timers(self._schedule, self._ring)
         self._begun: set[str] = set()
         self._down: dict[str, float] = {}
         self._settling: float | None = None
         self._absences = Absences(names, self.workers, world)
         lossy = world.faults.away or not world.links.reliable
         self._post = Post(names, world.links, lossy, world.seed, self.start, *does, world.units, self.activity)
+        self._does = interpreter(self._post, self._computations, self, self._timers)
         for name in world.servers:
             self._schedule(self.start, self._begin, name, None)
         for name, start in zip(self.workers, speeds.starts, strict=True):
@@ -146,11 +98,6 @@ class Simulator(Kept):
         self._schedule_absences(self._absences.first())
 
     # What an observer may ask
-
-    @property
-    def elapsed(self) -> float:
-        """Virtual seconds since the start."""
-        return round(self.now - self.start, 9)
 
     @property
     def halts(self) -> bool:
@@ -161,11 +108,6 @@ class Simulator(Kept):
     def goes_on(self) -> bool:
         """Whether anything is left to happen that somebody waits for."""
         return bool(self._heap) and (bool(self._working) or not self.settled)
-
-    @property
-    def next_time(self) -> float | None:
-        """Virtual seconds since the start at which the next event happens; None if nothing is left to happen."""
-        return round(self._heap[0][0] - self.start, 9) if self._heap else None
 
     @property
     def present(self) -> dict[str, Node]:
@@ -204,8 +146,8 @@ class Simulator(Kept):
         return 2 * self.world.links.silence * max(1, len(self.world.servers))
 
     def step(self) -> None:
-        """Let the next event happen."""
-        self.now, _, action, name, what = heapq.heappop(self._heap)
+        # Not by way of the base class: nothing else happens as often.
+        self.now, _, action, name, what = heappop(self._heap)
         action(name, what, self.now)
         if self._count is not None:
             if name in self._servers:
@@ -225,6 +167,7 @@ class Simulator(Kept):
         looks for such.
         """
         self._heap.clear()
+        self._does.clear()
         for part in (self._timers, self._post, self._computations):
             part.close()
 
@@ -265,10 +208,6 @@ class Simulator(Kept):
 
     # Events
 
-    def _schedule(self, time: float, action: Action, name: str, what: Any) -> None:
-        self._scheduled += 1
-        heapq.heappush(self._heap, (time, self._scheduled, action, name, what))
-
     def _begin(self, name: str, _: None, now: float) -> None:
         if name not in self._down:
             self._begun.add(name)
@@ -277,26 +216,30 @@ class Simulator(Kept):
     def _happen(self, name: str, event: Event) -> None:
         """A node sees an event, and its effects are carried out."""
         self.counters.events += 1
+        now, does = self.now, self._does
         try:
-            effects = self.nodes[name].handle(event, self.now)
+            effects = self.nodes[name].handle(event, now)
         except PeerError:
             self.counters.rejected += 1
             return
         if self._watch is not None:
-            self._watch(TraceStep(self.now, name, event, effects))
+            self._watch(TraceStep(now, name, event, effects))
         for effect in effects:
-            _CARRY_OUT[type(effect)](self, name, effect)
+            does[type(effect)](name, effect, now)
+
+    def _ring(self, name: str, timer: str, now: float) -> None:
+        self._happen(name, Elapsed(timer))
 
     # Records, the end
 
-    def _log(self, name: str, effect: Record) -> None:
+    def record(self, name: str, effect: Record, now: float) -> None:
         if self._record is not None:
             self._record(self.elapsed, name, effect.name, effect.value)
 
-    def _reject(self, name: str, effect: Reject) -> None:
+    def reject(self, name: str, effect: Reject, now: float) -> None:
         self.counters.rejected += 1
 
-    def _finish(self, name: str, effect: Finish) -> None:
+    def finish(self, name: str, effect: Finish, now: float) -> None:
         self.finished[name] = effect.reason
         self._working.discard(name)
 
@@ -328,17 +271,3 @@ class Simulator(Kept):
         else:
             self._begin(name, None, now)
         self._schedule_absences(self._absences.next(name))
-
-
-_CARRY_OUT: dict[type[Effect], Callable[[Simulator, str, Any], None]] = {
-    Send: lambda self, name, effect: self._post.send(name, effect.to, effect.message, self.now),
-    Compute: lambda self, name, effect: self._computations.compute(name, effect, self.now),
-    Update: lambda self, name, effect: self._computations.update(name, effect, self.now),
-    Interrupt: lambda self, name, effect: self._computations.interrupt(name, effect, self.now),
-    Release: lambda self, name, effect: self._computations.release(name, effect, self.now),
-    SetTimer: lambda self, name, effect: self._timers.set(name, effect, self.now),
-    CancelTimer: lambda self, name, effect: self._timers.cancel(name, effect),
-    Record: Simulator._log,
-    Reject: Simulator._reject,
-    Finish: Simulator._finish,
-}

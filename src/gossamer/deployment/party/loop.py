@@ -11,36 +11,42 @@ import math
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gossamer.deployment.party.reach import ALONE, Wire, short
 from gossamer.deployment.peers.peers import PeerState
-from gossamer.errors import BudgetSpent
-from gossamer.privacy.tasks import Round
-from gossamer.protocol.effects import Compute, Finish, Interrupt, Record, Reject, Release, Request, Update
-from gossamer.protocol.events import Answered, Completed, Refused
+from gossamer.protocol.effects import Finish, Record, Reject, Request
 from gossamer.protocol.session import Transmit
+from gossamer.runtimes.activity import Activity
+from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Outcome, Wake
+from gossamer.runtimes.loop import Action, HeldBack, carry_out, interpreter, requests
 from gossamer.runtimes.mqtt.transport import Datagram
 from gossamer.sides.machine import Computer
-from gossamer.sides.machine import SideAnswer as Computed
-from gossamer.vectors import Released
 
-# Tasks that a node has given its data side, carried out as soon as they can be.
+# Tasks that a node has given its data side, carried out as soon as they can be: as in a simulation where no step takes
+# any time.
 #
 # A round of local steps is computed when all of its steps may be taken: at once, or when the newer model has come that
 # it waits for. What comes later than that comes too late for it, as it does in a simulation.
 
 
-@dataclass(frozen=True)
-class TaskDone:
+class TaskDone(NamedTuple):
     """The data side's answer, what is for the node's private log, and whether it is an update."""
 
     event: Answer
     records: tuple[Record, ...] = ()
     update: bool = False
+
+
+class _NoTime:
+    """Speeds of who needs no time."""
+
+    def seconds(self, node: int, number: int) -> float:
+        return 0.0
 
 
 class Tasks:
@@ -55,8 +61,15 @@ class Tasks:
     """
 
     def __init__(self, node: str, computer: Computer) -> None:
-        self._node, self._computer = node, computer
-        self._rounds: dict[int, tuple[Any, Round]] = {}  # charged, and waiting for a newer model, with their tickets
+        nodes: Any = {node: None}
+        self._node, self._activity = node, Activity(nodes, 0.0)
+        does = self._schedule, self._happen, self._record
+        computations = Computations(computer, _NoTime(), {node: 0}, 1, Counters(), *does, self._activity)
+        self._asks = requests(computations)
+        self._due: deque[tuple[Action, Any]] = deque()
+        self._done: list[TaskDone] = []
+        self._records: tuple[Record, ...] = ()
+        self._updates = 0
 
     def ask(self, request: Request) -> list[TaskDone]:
         """Do what is asked, and what that completes.
@@ -66,48 +79,23 @@ class Tasks:
         StorageError
             If a charge could not be written. Nothing was drawn.
         """
-        match request:
-            case Compute(task):
-                return self._admitted(task.id, task)
-            case Release():
-                return self._admitted(request.id, request)
-            case Update() if request.task in self._rounds:
-                ticket, task = self._rounds[request.task]
-                until = max(task.until, request.until)  # all steps before count as done
-                return self._go_on(ticket, task.swapped(task.until, request.model, until))
-            case Interrupt(number) if number in self._rounds:
-                ticket, task = self._rounds[number]
-                return self._complete(ticket, task.cut(task.until))
-        return []
+        self._done = []
+        self._asks[type(request)](self._node, request, 0.0)
+        while self._due:
+            action, what = self._due.popleft()
+            action(self._node, what, 0.0)
+        return self._done
 
-    def _admitted(self, number: int, task: Any) -> list[TaskDone]:
-        try:
-            ticket = self._computer.admit(self._node, task)
-        except BudgetSpent:
-            return [TaskDone(Refused(number, self._computer.releases(self._node)))]
-        if task.amendable:
-            return self._go_on(ticket, task)
-        (computed,) = self._computer.compute([ticket])
-        return [_outcome(number, computed, 1, update=bool(task.steps))]
+    def _schedule(self, time: float, action: Action, name: str, what: Any) -> None:
+        self._due.append((action, what))
 
-    def _go_on(self, ticket: Any, task: Round) -> list[TaskDone]:
-        """Compute a round, once all of its steps may be taken."""
-        if task.until < task.steps:
-            self._rounds[task.id] = ticket, task
-            return []
-        return self._complete(ticket, task)
+    def _happen(self, name: str, event: Any) -> None:
+        before, self._updates = self._updates, self._activity.counts[name].updates
+        self._done.append(TaskDone(event, self._records, self._updates > before))
+        self._records = ()
 
-    def _complete(self, ticket: Any, task: Round) -> list[TaskDone]:
-        self._rounds.pop(task.id, None)
-        (computed,) = self._computer.compute([self._computer.amended(ticket, task)])
-        return [_outcome(task.id, computed, task.until, update=True)]
-
-
-def _outcome(number: int, computed: Computed, steps: int, *, update: bool) -> TaskDone:
-    """Outcome that a node is told: `Answered` where there is no receipt. What takes no steps is no update."""
-    vector = computed.released
-    event = Completed(number, vector, steps) if isinstance(vector, Released) else Answered(number, vector)
-    return TaskDone(event, computed.notes, update)
+    def _record(self, name: str, record: Record, now: float) -> None:
+        self._records += (record,)
 
 
 class Worker:
@@ -223,12 +211,17 @@ class NodeLoop(Wire):
     ended: float | None = None
     _reason: str = ""
     _notes: list[tuple[float, Record]] = field(default_factory=list)
-    _held: list[Request] = field(default_factory=list)  # back from the data side, while nobody is reached
     _untold: set[str] | None = None  # that the node has finished
     _was_connected: bool = True
     _changed_at: float = -math.inf  # when the connection last came or went, but for what this node did to it
     _anew_at: float | None = None  # when this node ended it
     _next_check: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._home = HeldBack(
+            lambda name, now: self.reach.holds(now), lambda name, request, now: self.worker.ask(request)
+        )
+        self._does = interpreter(self, self._home, self)
 
     def run(self) -> None:
         """Start or resume the node, and go on until its part in the run is over or somebody stops it."""
@@ -283,9 +276,7 @@ class NodeLoop(Wire):
     def _look_for_peers(self, now: float) -> None:
         """Ask the data side what was held back, once a peer is reached."""
         self._publish(self.reach.look(self.host.session.links, now))
-        if not self.reach.holds(now):
-            while self._held:
-                self.worker.ask(self._held.pop(0))
+        self._home.look(self.host.node.name, now)
 
     @property
     def busy(self) -> bool:
@@ -337,22 +328,22 @@ class NodeLoop(Wire):
         return found
 
     def _carry_out(self, outcomes: Iterable[Outcome]) -> None:
-        now = self.clock()
-        for outcome in outcomes:
-            match outcome:
-                case Transmit(to, frame):
-                    self._publish(self.peers.seal(to, frame, now))
-                case Record(name, value):
-                    self.folder.record(now - self.began, name, value)
-                case Reject(sender, reason):
-                    self.counts["rejected"] += 1
-                    self.peers.rejected(sender, reason, now)
-                case Finish(reason):
-                    self._end(reason)
-                case _ if self._held or self.reach.holds(now):
-                    self._held.append(outcome)  # which is asked for again later
-                case _:
-                    self.worker.ask(outcome)
+        carry_out(self._does, self.host.node.name, outcomes, self.clock())
+
+    # The interpreter's network and log
+
+    def send(self, name: str, what: Transmit, now: float) -> None:
+        self._publish(self.peers.seal(what.to, what.frame, now))
+
+    def record(self, name: str, effect: Record, now: float) -> None:
+        self.folder.record(now - self.began, effect.name, effect.value)
+
+    def reject(self, name: str, effect: Reject, now: float) -> None:
+        self.counts["rejected"] += 1
+        self.peers.rejected(effect.sender, effect.reason, now)
+
+    def finish(self, name: str, effect: Finish, now: float) -> None:
+        self._end(effect.reason)
 
     def _end(self, reason: str) -> None:
         self.ended, self._reason = self.clock(), "; ".join(filter(None, [reason, short(self.host.node)]))

@@ -41,7 +41,7 @@ class Host:
     due: float | None = None
     rests: int = 0
     outbox: dict[str, dict[int, Any]] = field(default_factory=dict)
-    node: Any = field(default_factory=lambda: SimpleNamespace(rounds_made=None))
+    node: Any = field(default_factory=lambda: SimpleNamespace(name="a", rounds_made=None))
 
     @property
     def session(self) -> Any:
@@ -165,7 +165,7 @@ class TestTurns:
         assert loop.transport.sent == [("b", b"answer")]
 
     def test_what_comes_of_it_is_carried_out(self, loop: Any) -> None:
-        request: Any = object()
+        request = Interrupt(1)
         outcomes = [Transmit("b", FRAME), request, Record("loss", 0.5), Reject("c", "nonsense")]
         loop.host.outcomes.append([*outcomes, Finish("quota")])
         loop.transport.inbox.append(Datagram("b", b"frame"))
@@ -197,7 +197,7 @@ class TestTurns:
 
 class TestAlone:
     def test_what_the_node_asks_is_held_back_until_a_peer_is_reached(self, loop: Any) -> None:
-        holds, first, second = True, object(), object()
+        holds, first, second = True, Interrupt(1), Interrupt(2)
         loop.reach = SimpleNamespace(look=lambda links, now: [("b", b"probe")], holds=lambda now: holds, owed={})
         loop.host.outcomes += [[first], [], [second]]
         for _ in range(2):
