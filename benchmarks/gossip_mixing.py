@@ -65,7 +65,7 @@ class Halves(GossipNode):
         s = self.state
         s.w = s.w - self.rate.at(0.0) * done.released
         s.updates += 1
-        yield from self.iterate()
+        yield from self.begin()
 
     @property
     def promises(self) -> tuple[Promise, ...]:

@@ -13,6 +13,7 @@ from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
+from gossamer.randomness import Stream
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Model, Public
 
@@ -44,25 +45,42 @@ class Workload(Protocol):
 
 @dataclass(frozen=True)
 class Batches:
-    """The workload of most algorithms: batches of one size."""
+    """The workload of nodes whose updates all take as many examples.
 
-    batch_size: int
+    Attributes
+    ----------
+    batch_size : int or mapping of str to int
+        Examples of an update, or of each step of one: the same for all nodes, or each node's own.
+    shard_sizes : mapping of str to int
+        Number of examples at each node.
+    quota : int, optional
+        Updates of each node, where the settings bound them.
+    steps : mapping of str to int
+        Samples that each node draws for an update; 1 where it is left out.
+    passes : bool
+        Whether nodes go over their examples again and again, so that an update may take more than there are.
+    """
+
+    batch_size: int | Mapping[str, int]
     shard_sizes: Mapping[str, int]
     quota: int | None = None
+    steps: Mapping[str, int] = field(default_factory=dict)
+    passes: bool = False
 
     def of(self, name: str, update: int) -> int:
-        return self.batch_size
+        return self.batch_size if isinstance(self.batch_size, int) else self.batch_size[name]
 
     def counts(self, name: str, updates: int) -> Mapping[int, int]:
-        return {self.batch_size: updates}
+        return {self.of(name, 0): updates * self.steps.get(name, 1)}
 
     def updates_in(self, epochs: float) -> Mapping[str, int]:
+        taken = {name: self.of(name, 0) * self.steps.get(name, 1) for name in self.shard_sizes}
         # Rounded first: 20 epochs of 0.1 * 3 updates are 6, not the 7 that floating point makes of them.
-        return {n: math.ceil(round(epochs * (size / self.batch_size), 6)) for n, size in self.shard_sizes.items()}
+        return {n: math.ceil(round(epochs * (size / taken[n]), 6)) for n, size in self.shard_sizes.items()}
 
     def check(self, updates: int) -> None:
         for name, size in self.shard_sizes.items():
-            if size < self.batch_size:
+            if size < self.of(name, 0) and not self.passes:
                 raise SpecError(
                     f"{name} holds {counted(size, 'example')}, fewer than algorithm.batch_size {self.batch_size}; "
                     "lower batch_size, use fewer nodes or another partition"
@@ -139,6 +157,14 @@ A function says of a message that a node is about to receive how many of that no
 carries no update. ``"computing"`` counts the updates that the run makes while a node computes one of its own, where no
 single node counts them all. None is an algorithm that no update is stale in.
 """
+
+
+def draw(coins: Stream, names: tuple[str, ...], count: int, round: int) -> tuple[str, ...]:
+    """So many of ``names`` for a round, in their order: everyone can follow the draws, which depend on no data."""
+    if count == len(names):
+        return names
+    drawn = coins.at(round).choice(len(names), count, replace=False, shuffle=False)
+    return tuple(names[number] for number in sorted(drawn.tolist()))
 
 
 def mean(models: Sequence[Model]) -> Model:

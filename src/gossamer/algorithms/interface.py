@@ -1,6 +1,6 @@
 """An algorithm as one value: all that runs, deployments and tests ask of it.
 
-What an algorithm has to say is `build`, `model_of` and `output`; everything else has a default. The suite in
+What an algorithm has to say is its `Settings` and `build`; everything else has a default. The suite in
 `gossamer.testing.contracts` runs on each, and ``algorithms/table.py`` has the table of them. Those of other
 distributions register by entry points; how they are found, hashed and allowed is in `gossamer.section`:
 
@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 from gossamer.algorithms.command import Command
 from gossamer.algorithms.context import Batches, Context, InFlight, Staleness, Workload
+from gossamer.algorithms.nodes import mean_model, model_of
 from gossamer.algorithms.plan import Plan, Problem, Spec
 from gossamer.algorithms.plan import Terms as Terms
 from gossamer.algorithms.sample_planning import check_samples, plan_samples
@@ -174,16 +175,15 @@ def _no_lines(*arguments: Any) -> list[Any]:
     return []
 
 
-def small(*pairs: tuple[int, int]) -> tuple[Mapping[str, Any], ...]:
-    """Sizes of small runs, from numbers of nodes and of updates of each."""
-    return tuple({"nodes": nodes, "updates_per_node": updates} for nodes, updates in pairs)
+def few(*pairs: tuple[int, int], bounded: tuple[str, ...] = (), **fitting: Any) -> SmallRuns:
+    """Runs of so many nodes and updates of each, and with values of settings that are ``fitting``."""
+    sizes = tuple({"nodes": nodes, "updates_per_node": updates} for nodes, updates in pairs)
+    return SmallRuns(sizes, fitting, bounded)
 
 
 def _few(settings: Any) -> SmallRuns:
     """Runs of few nodes and updates, and of small batches where the settings have one size for all."""
-    return SmallRuns(
-        small((2, 4), (3, 3), (5, 2)), {"batch_size": 2} if "batch_size" in type(settings).model_fields else {}
-    )
+    return few((2, 4), (3, 3), (5, 2), **{"batch_size": 2} if "batch_size" in type(settings).model_fields else {})
 
 
 @dataclass(frozen=True)
@@ -229,9 +229,9 @@ class Algorithm(Generic[S]):
     build : callable
         (settings, context) -> the nodes, by name.
     model_of : callable
-        node -> the model that it would deploy.
+        node -> the model that it would deploy; by default its state's ``w``, or a server's ``x``.
     output : callable
-        nodes -> the model of the whole run, such as the mean.
+        nodes -> the model of the whole run; by default the mean of all.
     roles : tuple of str
         Words for the nodes with data in invitations, and then for others: the first word of their names.
     cast : callable
@@ -264,8 +264,8 @@ class Algorithm(Generic[S]):
 
     Settings: type[S]
     build: Callable[[S, Context], dict[str, Node]]
-    model_of: Callable[[Node], Model | Confined]
-    output: Callable[[Mapping[str, Node]], Model]
+    model_of: Callable[[Node], Model | Confined] = model_of
+    output: Callable[[Mapping[str, Node]], Model] = mean_model
     roles: tuple[str, ...] = ("worker",)
     cast: Callable[[S, tuple[str, ...]], Cast] = lambda settings, names: Cast(names)
     decided: Callable[[S, bool], S] = lambda settings, private: settings
@@ -280,6 +280,11 @@ class Algorithm(Generic[S]):
     claims: Callable[[Problem[S], Plan], list[Claim]] = _no_lines
     small_runs: Callable[[S], SmallRuns] = _few
     command: Callable[[], Command] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that its settings may have: variants of it have several."""
+        return get_args(self.Settings.model_fields["name"].annotation)
 
 
 def imported_when_used(module: str) -> Callable[[], Command]:

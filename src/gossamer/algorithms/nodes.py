@@ -41,12 +41,44 @@ class EndingNode(Node):
 
     def reset_deadline(self, now: float) -> Effects:
         """Set the timer again after an absence, when all timers are gone."""
-        if self.state.ends is not None and not self.state.finished:
+        if self.deadline is not None and not self.state.finished:
             yield SetTimer(max(self.state.ends - now, 0.0), "deadline")
 
     def wait_for(self, timer: str) -> SetTimer:
         """Timer for those who are waited for, until it is time to see who is there: each time twice as long."""
         return SetTimer(self.patience * 2 ** min(self.state.probes, MOST_DOUBLINGS), timer)
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        yield from self.set_deadline(now)
+        yield from self.begin()
+
+    @on(Resumed)
+    def resume(self, event: Resumed, now: float) -> Effects:
+        """Set the timers again and go on; what was being computed is lost."""
+        yield from self.reset_deadline(now)
+        yield from self.begin()
+
+    def begin(self) -> Effects:
+        """Begin, or go on, with what this node does by itself: nothing, or the next update or round."""
+        yield from ()
+
+    @on(Stop)
+    def stop(self, event: Stop, now: float) -> Effects:
+        yield from self.end(event.reason)
+
+    @on(Refused)
+    def refused(self, event: Refused, now: float) -> Effects:
+        """The plan, or the budget, covers no more."""
+        yield from self.end("budget")
+
+    @on(Elapsed)
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        yield from self.end("deadline")
+
+    def end(self, reason: str) -> Effects:
+        """Make no more updates, and tell those who would wait for them."""
+        yield from self.finish(reason)
 
     def finish(self, reason: str) -> Effects:
         """No more updates."""
@@ -118,18 +150,6 @@ class LearningNode(EndingNode):
         """Remember how many updates came before the one that is about to be made."""
         self.state.counted = event.updates
         yield from ()
-
-    @on(Refused)
-    def refused(self, event: Refused, now: float) -> Effects:
-        yield from self.finish("budget")
-
-    @on(Elapsed)
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
-        yield from self.finish("deadline")
-
-    @on(Stop)
-    def stop(self, event: Stop, now: float) -> Effects:
-        yield from self.finish(event.reason)
 
 
 class RoundNode(LearningNode):
@@ -233,7 +253,7 @@ class WorkerNode(EndingNode):
         s.request += 1
         yield Send(self.server, self.words.push(s.request, s.version, answer.within()))
         if self.quota is not None and s.updates >= self.quota:
-            yield from self.leave("quota")
+            yield from self.end("quota")
 
     def halted(self, sender: str, last: Any) -> Effects:
         """The server says that the run is over."""
@@ -249,20 +269,12 @@ class WorkerNode(EndingNode):
         check_sender(sender, self.server)
         yield from ()
 
-    @on(Refused)
-    def refused(self, event: Refused, now: float) -> Effects:
-        yield from self.leave("budget")
-
-    @on(Stop)
-    def stop(self, event: Stop, now: float) -> Effects:
-        yield from self.leave(event.reason)
-
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:
         """Nothing to be done but say so: what was sent to the server is sent again once it is back."""
         yield Record("server_lost", 1.0)
 
-    def leave(self, reason: str) -> Effects:
+    def end(self, reason: str) -> Effects:
         if not self.state.finished:
             yield Send(self.server, self.words.leave())
             yield from self.finish(reason)

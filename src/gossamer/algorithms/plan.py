@@ -48,6 +48,14 @@ Epsilons = Annotated[
 """A number for all nodes, or a list with one for each."""
 
 
+_LEVELS = {
+    "noise_multiplier": (("gaussian",), "for gaussian noise", "leave it out"),
+    "epsilon": (("l2_laplace",), "that of one release of l2_laplace", "leave it out, or give a budget"),
+    "standard_deviation": (("gaussian", "laplace"), "for gaussian and laplace noise", "leave it out"),
+}
+"""Amounts of noise: the laws that have them, what they are, and what to do about one beside another law."""
+
+
 class PrivacySettings(Composite):
     """Settings that make releases private.
 
@@ -112,17 +120,9 @@ class PrivacySettings(Composite):
 
     @model_validator(mode="after")
     def _levels_belong_to_their_law(self) -> PrivacySettings:
-        if self.noise_multiplier is not None and self.mechanism != "gaussian":
-            raise ValueError(f"noise_multiplier is for gaussian noise, and mechanism is {self.mechanism}; leave it out")
-        if self.epsilon is not None and self.mechanism != "l2_laplace":
-            raise ValueError(
-                f"epsilon is that of one release of l2_laplace, and mechanism is {self.mechanism}; "
-                "leave it out, or give a budget"
-            )
-        if self.standard_deviation is not None and self.mechanism not in ("gaussian", "laplace"):
-            raise ValueError(
-                f"standard_deviation is for gaussian and laplace noise, and mechanism is {self.mechanism}; leave it out"
-            )
+        for name, (laws, what, remedy) in _LEVELS.items():
+            if getattr(self, name) is not None and self.mechanism not in laws:
+                raise ValueError(f"{name} is {what}, and mechanism is {self.mechanism}; {remedy}")
         if not self.proved and self.mechanism != "l2_laplace":
             raise ValueError(f"norm and noise_scope are for l2_laplace, and mechanism is {self.mechanism}")
         if not self.proved and self.epsilon is None:
@@ -641,6 +641,12 @@ def in_common(mechanisms: Mapping[str, Mechanism]) -> Mechanism | None:
     """The noise that all nodes have in common, if they do."""
     laws = set(mechanisms.values())
     return laws.pop() if len(laws) == 1 else None
+
+
+def in_words(mechanisms: Mapping[str, Mechanism]) -> str:
+    """The noise of nodes, or how many laws it has."""
+    law = in_common(mechanisms)
+    return f"{len(set(mechanisms.values()))} different noise laws" if law is None else law.words
 
 
 def noise_of(mechanisms: Mapping[str, Mechanism], party: str = "node") -> dict[str, Any]:

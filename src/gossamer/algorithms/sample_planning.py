@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from gossamer.algorithms.plan import (
     Spec,
     StopSettings,
     Words,
-    in_common,
+    in_words,
     noise_of,
 )
 from gossamer.errors import BudgetUnreachable, SpecError, counted
@@ -156,17 +156,19 @@ def joint(problem: Problem[Any], counts: Mapping[str, Counts], most: int = MOST_
     SpecError
         If persons' examples lie at nodes in more than ``most`` ways.
     """
-    spec = problem.spec
-    found: Iterable[Accounted] = (
-        joint_epsilon([(counts[name], rows) for name, rows in parts], spec.delta, spec.privacy.relation)
-        for parts in persons_of(problem, counts, most)
-    )
+    delta, relation = problem.spec.delta, problem.spec.privacy.relation
+    found = [joint_epsilon(parts, delta, relation) for parts in _parts(problem, counts, most)]
     return max(found, key=lambda accounted: accounted.epsilon)
 
 
-def persons_of(problem: Problem[Any], counts: Mapping[str, Counts], most: int = MOST_KINDS) -> list[Person]:
-    """Kinds of persons, by where their examples are, for nodes that release so much; see `kinds_of_persons`."""
-    return kinds_of_persons(problem, {name: frozenset(of.items()) for name, of in counts.items()}, most)
+def _parts(problem: Problem[Any], counts: Mapping[str, Counts], most: int = MOST_KINDS) -> list[Parts]:
+    """Releases about each example or person, that the profile is of: of those alike once."""
+    persons: list[Person]
+    if spread(problem.spec, problem.holdings):
+        persons = kinds_of_persons(problem, {name: frozenset(of.items()) for name, of in counts.items()}, most)
+    else:
+        persons = [((name, rows),) for name, rows in rows_at(problem).items()]
+    return [[(counts[name], rows) for name, rows in person] for person in persons]
 
 
 def advice_on_persons(problem: Problem[Any]) -> list[str]:
@@ -208,9 +210,11 @@ def choose_mechanisms(problem: Problem[Any], schedules: Mapping[str, Schedule]) 
         return {name: law(level) for name, level in _each(problem, key, privacy.level).items()}
     assert budget is not None  # the spec checks it
     if spread(problem.spec, problem.holdings):
-        return dict.fromkeys(problem.names, _calibrated_jointly(problem, schedules))
+        level = _one_budget(problem, budget.epsilon)
+        return dict.fromkeys(problem.names, _calibrated_jointly(problem, level, schedules))
     budgets = _each(problem, "budget.epsilon", budget.epsilon)
-    found = {level: _calibrated(problem, schedules, budgets, level) for level in set(budgets.values())}
+    own = {level: [schedules[name] for name in schedules if budgets[name] == level] for level in set(budgets.values())}
+    found = {level: _calibrated(problem, level, alike) for level, alike in own.items()}
     return {name: found[level] for name, level in budgets.items()}
 
 
@@ -260,27 +264,20 @@ def _first_layer(problem: Problem[Any]) -> int:
     return sum(part.size for part, layer in zip(parts, layers, strict=True) if layer == layers[0])
 
 
-def _calibrated(
-    problem: Problem[Any], schedules: Mapping[str, Schedule], budgets: Mapping[str, float], level: float
-) -> Mechanism:
-    """The least noise with which every node of this budget ends within it."""
-    spec = problem.spec
-    assert spec.budget is not None
-    own = [schedule for name, schedule in schedules.items() if budgets[name] == level]
-    rows = spec.rows_per_person
-    budget, relation, beside = spec.budget, spec.privacy.relation, problem.beforehand
-    return calibrate(level, budget.delta, relation, own, _family(problem), rows=rows, beside=beside).mechanism
+def _calibrated(problem: Problem[Any], level: float, own: list[Schedule]) -> Mechanism:
+    """The least noise with which every node of this budget, whose schedules these are, ends within it."""
+    spec, beside = problem.spec, problem.beforehand
+    delta, relation, rows = spec.delta, spec.privacy.relation, spec.rows_per_person
+    return calibrate(level, delta, relation, own, _family(problem), rows=rows, beside=beside).mechanism
 
 
-def _calibrated_jointly(problem: Problem[Any], schedules: Mapping[str, Schedule]) -> Mechanism:
+def _calibrated_jointly(problem: Problem[Any], level: float, schedules: Mapping[str, Schedule]) -> Mechanism:
     """The least noise with which every person ends within the budget, at all nodes together."""
-    spec = problem.spec
-    assert spec.budget is not None
+    spec, beside = problem.spec, problem.beforehand
     persons = kinds_of_persons(problem, {name: frozenset(schedule.items()) for name, schedule in schedules.items()})
     holdings = [[(schedules[name], rows) for name, rows in parts] for parts in persons]
-    level = _one_budget(problem, spec.budget.epsilon)
-    delta, relation, beside = spec.budget.delta, spec.privacy.relation, problem.beforehand
-    return calibrate_jointly(level, delta, relation, holdings, _family(problem), beside=beside).mechanism
+    family = _family(problem)
+    return calibrate_jointly(level, spec.delta, spec.privacy.relation, holdings, family, beside=beside).mechanism
 
 
 def _one_budget(problem: Problem[Any], epsilon: float | tuple[float, ...]) -> float:
@@ -530,25 +527,30 @@ def plan_schedules(
     if guarantee.observer == OTHER_NODES:  # persons with examples at several nodes have another
         guarantee = replace(guarantee, observer=observer)
     updates = sum(releases // (1 if steps is None else steps[name]) for name, releases in made.items())
-    law = in_common(laws)
-    noise = f"{len(set(laws.values()))} different noise laws" if law is None else law.words
     inside = "" if steps is None else f" in {counted(sum(made.values()), 'noisy step')}"
-    line = f"{counted(updates, words.made)} of {counted(len(laws), words.party)}{inside}, {noise}"
+    line = f"{counted(updates, words.made)} of {counted(len(laws), words.party)}{inside}, {in_words(laws)}"
     advice = (*advice_on_noise(problem, laws), *advice_on_persons(problem))
-    return Plan(
-        stop=stop,
-        quotas=quotas_of(problem, stop),
-        mechanisms=laws,
+    return plan_of(
+        problem,
+        stop,
+        laws,
+        replace(words, plan=line, advice=advice),
         epsilons=epsilons,
         guarantees={EVERYBODY: guarantee},
         sides={name: Samples(kinds, laws[name].private, observer=guarantee.observer) for name, kinds in counts.items()},
         releases={name: sum(kinds.values()) for name, kinds in counts.items()},
         updates=updates,
-        noise=[law.describe() for law in laws.values()],
-        figures={"mechanism": noise_of(laws, words.party), **_composed(problem, laws, counts, epsilons)},
-        words=replace(words, plan=line, advice=advice),
+        figures=_composed(problem, laws, counts, epsilons),
         spent=partial(epsilon_so_far, problem),
     )
+
+
+def plan_of(problem: Problem[Any], stop: StopSettings, laws: Mapping[str, Mechanism], words: Words, **own: Any) -> Plan:
+    """The plan of nodes that add noise of these ``laws``; the rest is their ``own``."""
+    noise = own.pop("noise", [law.describe() for law in laws.values()])
+    figures = {"mechanism": noise_of(laws, words.party), **own.pop("figures", {})}
+    quotas = quotas_of(problem, stop)
+    return Plan(stop=stop, quotas=quotas, mechanisms=laws, noise=noise, figures=figures, words=words, **own)
 
 
 def quotas_of(problem: Problem[Any], stop: StopSettings) -> dict[str, int] | None:
@@ -579,14 +581,12 @@ def _counts(
     problem: Problem[Any], schedules: Mapping[str, Schedule], laws: Mapping[str, Mechanism]
 ) -> dict[str, Counts]:
     """The releases of each node, those before the run included; nodes alike have one value."""
-    known: dict[tuple[Mechanism, frozenset[tuple[BatchSampling, int]]], Counts] = {}
-    found = {}
-    for name, schedule in schedules.items():
-        key = laws[name], frozenset(schedule.items())
-        if key not in known:
-            known[key] = added(release_counts(schedule, laws[name], problem.size), problem.beforehand)
-        found[name] = known[key]
-    return found
+
+    @cache
+    def counted_for(law: Mechanism, schedule: tuple[tuple[BatchSampling, int], ...]) -> Counts:
+        return added(release_counts(dict(schedule), law, problem.size), problem.beforehand)
+
+    return {name: counted_for(laws[name], tuple(schedule.items())) for name, schedule in schedules.items()}
 
 
 def release_counts(schedule: Schedule, mechanism: Mechanism, size: int) -> Counts:
@@ -596,24 +596,13 @@ def release_counts(schedule: Schedule, mechanism: Mechanism, size: int) -> Count
 
 def _epsilons(problem: Problem[Any], laws: Mapping[str, Mechanism], counts: Mapping[str, Counts]) -> dict[str, float]:
     spec, rows = problem.spec, rows_at(problem)
-    known: dict[tuple[Mechanism, frozenset[tuple[ReleaseKind, int]], int], float] = {}
-    found = {}
-    for name, kinds in counts.items():
-        key = laws[name], frozenset(kinds.items()), rows[name]
-        if key not in known:
-            proved = laws[name].private and all(kind.sampling.proved for kind in kinds)
-            known[key] = epsilon(kinds, spec.delta, spec.privacy.relation, rows[name]).epsilon if proved else math.inf
-        found[name] = known[key]
-    return found
 
+    @cache
+    def proved_for(law: Mechanism, kinds: tuple[tuple[ReleaseKind, int], ...], most: int) -> float:
+        proved = law.private and all(kind.sampling.proved for kind, _ in kinds)
+        return epsilon(dict(kinds), spec.delta, spec.privacy.relation, most).epsilon if proved else math.inf
 
-def _parts(problem: Problem[Any], counts: Mapping[str, Counts]) -> list[Parts]:
-    """Releases about each example or person, that the profile is of: of those alike once."""
-    rows = rows_at(problem)
-    persons = (
-        persons_of(problem, counts) if spread(problem.spec, problem.holdings) else [((n, rows[n]),) for n in counts]
-    )
-    return [[(counts[name], most) for name, most in person] for person in persons]
+    return {name: proved_for(laws[name], tuple(kinds.items()), rows[name]) for name, kinds in counts.items()}
 
 
 def _composed(

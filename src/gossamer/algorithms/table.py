@@ -1,4 +1,4 @@
-"""The algorithms. A new one is a package of its own and its lines here: in the table, and in the union of settings.
+"""The algorithms. A new one is a package of its own, and a word in the row of boxes here.
 
 Others come by entry points (`registered`), without a line here.
 """
@@ -6,7 +6,9 @@ Others come by entry points (`registered`), without a line here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, SerializeAsAny, WrapValidator
 
@@ -38,23 +40,11 @@ class Table(dict[str, Algorithm[Any]]):
         return algorithm
 
 
-OWN: Mapping[str, Algorithm[Any]] = {
-    "gossip": gossip.ALGORITHM,
-    "allreduce": allreduce.ALGORITHM,
-    "mapa": mapa.ALGORITHM,
-    "audp": edge_cloud.ALGORITHM,
-    "asgd": edge_cloud.ALGORITHM,
-    "csgd": edge_cloud.ALGORITHM,
-    "increasing": increasing.ALGORITHM,
-    "graph_federated": graph_federated.ALGORITHM,
-    "fedasync": fedasync.ALGORITHM,
-    "fedavg": fedavg.ALGORITHM,
-    "local": baselines.ALGORITHM,
-    "central": baselines.ALGORITHM,
-    "fedbuff": fedbuff.ALGORITHM,
-    "d_psgd": synchronous_gossip.ALGORITHM,
-    "muffliato": synchronous_gossip.ALGORITHM,
-}
+_BOXES = (
+    *(gossip, allreduce, mapa, edge_cloud, increasing, graph_federated),
+    *(fedasync, fedavg, baselines, fedbuff, synchronous_gossip),
+)
+OWN: Mapping[str, Algorithm[Any]] = {name: box.ALGORITHM for box in _BOXES for name in box.ALGORITHM.names}
 ALGORITHMS = Table(OWN)
 
 Gossip = gossip.Settings
@@ -77,12 +67,7 @@ class _AlgorithmKind(Kind):
         return made.Settings if isinstance(made, Algorithm) else None
 
 
-KIND = _AlgorithmKind(
-    "algorithm",
-    "an",
-    "gossamer.algorithms",
-    tuple(dict.fromkeys(algorithm.Settings for algorithm in OWN.values())),
-)
+KIND = _AlgorithmKind("algorithm", "an", "gossamer.algorithms", tuple(box.Settings for box in _BOXES))
 
 
 def registered_as(name: str) -> Registered | None:
@@ -96,22 +81,15 @@ def registered_as(name: str) -> Registered | None:
     return None if name in ALGORITHMS else KIND.find(name)
 
 
-AlgorithmSettings = Annotated[
-    Gossip
-    | Allreduce
-    | Mapa
-    | EdgeCloud
-    | Increasing
-    | GraphFederated
-    | FedAsync
-    | FedAvg
-    | FedBuff
-    | Baseline
-    | SynchronousGossip,
-    Field(discriminator="name"),
-    WrapValidator(KIND.known),
-    SerializeAsAny(),
-]
+if TYPE_CHECKING:
+    AlgorithmSettings = Any
+else:
+    AlgorithmSettings = Annotated[
+        reduce(or_, (box.Settings for box in _BOXES)),
+        Field(discriminator="name"),
+        WrapValidator(KIND.known),
+        SerializeAsAny(),
+    ]
 """The settings of any algorithm, told apart by ``name``; the union is of Gossamer's own."""
 ALONE, TOGETHER = "local", "central"
 """Baselines that share nothing: each node by itself, and all examples at one."""

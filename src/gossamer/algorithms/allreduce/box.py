@@ -24,7 +24,7 @@ from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms.allreduce.member import AllreduceNode
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns, small
+from gossamer.algorithms.interface import Algorithm, Clips, few
 from gossamer.algorithms.nodes import model_of
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.protocol.node import Node
@@ -80,12 +80,7 @@ def output(nodes: Mapping[str, Node]) -> Model:
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
-    model_of=model_of,
     output=output,
     clips=Clips(("fixed", "quantile")),
-    small_runs=lambda settings: SmallRuns(
-        small((3, 3), (4, 2), (6, 1)),
-        fitting={"batch_size": 4},
-        bounded=("timeout",),
-    ),
+    small_runs=lambda settings: few((3, 3), (4, 2), (6, 1), bounded=("timeout",), batch_size=4),
 )

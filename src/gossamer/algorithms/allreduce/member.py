@@ -37,7 +37,7 @@ from gossamer.algorithms.nodes import LearnerState, RoundNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.encoding import register
-from gossamer.protocol.events import Completed, Elapsed, PeerDown, Refused, Resumed, Started, Stop
+from gossamer.protocol.events import Completed, Elapsed, PeerDown, Refused, Resumed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import LARGEST_VALUE, Model, Public, Released, concatenate
@@ -173,7 +173,7 @@ class Reduction:
         return mean
 
 
-def begin(vector: Model, position: int, members: int) -> Reduction:
+def cut(vector: Model, position: int, members: int) -> Reduction:
     """Cut ``vector`` into ``members`` chunks whose sizes differ by at most one; some may be empty."""
     bounds = [vector.size * i // members for i in range(members + 1)]
     parts = tuple(vector[start:stop] for start, stop in pairwise(bounds))
@@ -247,12 +247,7 @@ class AllreduceNode(RoundNode):
 
     # A round
 
-    @on(Started)
-    def start(self, event: Started, now: float) -> Effects:
-        yield from self.set_deadline(now)
-        yield from self.begin_round()
-
-    def begin_round(self) -> Effects:
+    def begin(self) -> Effects:
         """Line 1. A node that makes no more updates lends its model to the average."""
         s = self.state
         if self.quota is not None and s.round >= self.quota:
@@ -277,7 +272,6 @@ class AllreduceNode(RoundNode):
             yield from self.finish("budget")
             yield from self.contribute(self.state.w)
 
-    @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
         """Set the timers again and go on; what was being computed is lost."""
         s = self.state
@@ -288,10 +282,7 @@ class AllreduceNode(RoundNode):
         elif s.own is not None:
             yield from self.call_census()
         elif not s.retired:
-            yield from self.begin_round()
-
-    def stop(self, event: Stop, now: float) -> Effects:
-        yield from self.end(event.reason)
+            yield from self.begin()
 
     def end(self, reason: str) -> Effects:
         """No more rounds; who asks still gets the outcome."""
@@ -313,7 +304,7 @@ class AllreduceNode(RoundNode):
         s = self.state
         if s.own is None:
             return
-        s.reduction = begin(s.own, s.members.index(self.number), len(s.members))
+        s.reduction = cut(s.own, s.members.index(self.number), len(s.members))
         if not s.reduction.done:
             yield self.wait()
         yield from self.pass_on(s.reduction)
@@ -375,7 +366,7 @@ class AllreduceNode(RoundNode):
         s.rosters = {}
         if s.joining and s.members[0] == self.number:
             yield from self.admit()
-        yield from self.begin_round()
+        yield from self.begin()
 
     # When a member is silent
 
@@ -548,7 +539,7 @@ class AllreduceNode(RoundNode):
         s.left_out, s.members, s.w = False, members, welcome.model
         s.round, s.attempt = welcome.round, welcome.attempt
         yield CancelTimer("join")
-        yield from self.begin_round()
+        yield from self.begin()
 
     def number_of(self, sender: str) -> int:
         """The number of a node; PeerError if it is none of the ring's."""

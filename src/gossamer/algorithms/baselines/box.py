@@ -30,12 +30,12 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns, Terms
-from gossamer.algorithms.nodes import LearnerState, LearningNode, goes_by_all, mean_model, model_of
+from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns, Terms, few
+from gossamer.algorithms.nodes import LearnerState, LearningNode, goes_by_all
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.algorithms.plan import Plan, Problem
 from gossamer.algorithms.sample_planning import plan_samples
-from gossamer.protocol.events import Completed, Resumed, Started
+from gossamer.protocol.events import Completed
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.section import Composite
 
@@ -90,17 +90,7 @@ class AloneNode(LearningNode):
     def __init__(self, name: str, context: Context, settings: Settings) -> None:
         super().__init__(name, context, settings, State)
 
-    @on(Started)
-    def start(self, event: Started, now: float) -> Effects:
-        yield from self.set_deadline(now)
-        yield from self.iterate()
-
-    @on(Resumed)
-    def resume(self, event: Resumed, now: float) -> Effects:
-        yield from self.reset_deadline(now)
-        yield from self.iterate()
-
-    def iterate(self) -> Effects:
+    def begin(self) -> Effects:
         """Lines 1 to 3."""
         if not self.state.finished:
             yield self.compute()
@@ -116,7 +106,7 @@ class AloneNode(LearningNode):
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")
         else:
-            yield from self.iterate()
+            yield from self.begin()
 
 
 def plan(problem: Problem[Settings]) -> Plan:
@@ -128,24 +118,23 @@ def plan(problem: Problem[Settings]) -> Plan:
 _SEEN = "whoever sees all models of a node, all other nodes together included"
 
 
+def small_runs(settings: Settings) -> SmallRuns:
+    """Three nodes and four, or the one of `central`."""
+    several, more = (1, 1) if settings.name == "central" else (3, 4)
+    return few((several, 4), (more, 3), batch_size=4)
+
+
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The nodes of a run, by name."""
     return {name: AloneNode(name, context, settings) for name in context.names}
 
 
+# Nobody has the mean of all models: what counts of `local` is what each node's own model is worth.
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
-    model_of=model_of,
-    output=mean_model,  # which nobody has: what counts of `local` is what each node's own model is worth
     plan=plan,
     clips=Clips(("fixed", "quantile")),
-    small_runs=lambda settings: SmallRuns(
-        (
-            {"nodes": settings.nodes if settings.name == "central" else 3, "updates_per_node": 4},
-            {"nodes": settings.nodes if settings.name == "central" else 4, "updates_per_node": 3},
-        ),
-        fitting={"batch_size": 4},
-    ),
+    small_runs=small_runs,
     terms=lambda settings: Terms(told=goes_by_all(settings)),
 )

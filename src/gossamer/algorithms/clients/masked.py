@@ -124,7 +124,7 @@ class MaskedServer(MaskedRound, CohortServer):
         self.forget_heard()
         while True:
             if s.t == self.rounds.count:
-                yield from self.halt("rounds")
+                yield from self.end("rounds")
                 return
             s.waiting = set(self.rounds.cohort(s.t)) - s.left
             if len(s.waiting) >= self.unit.group.minimum:
@@ -234,14 +234,14 @@ class MaskedServer(MaskedRound, CohortServer):
         s = self.state
         yield CancelTimer(self.timer)
         if s.taken == self.last:
-            yield from self.halt("updates")
+            yield from self.end("updates")
         else:
             yield from self.draw()
 
-    def halt(self, reason: str) -> Effects:
+    def end(self, reason: str) -> Effects:
         """End the run, and the sum under way."""
         self.state.waiting = set()
-        yield from super().halt(reason)
+        yield from super().end(reason)
 
 
 @dataclass
@@ -294,4 +294,4 @@ class MaskedClientNode(RoundMember, TrainingNode):
     def said(self) -> Effects:
         s = self.state
         if s.step == Phase.REVEAL and self.quota is not None and s.updates >= self.quota:
-            yield from self.leave("quota")
+            yield from self.end("quota")

@@ -25,7 +25,7 @@ from gossamer.privacy.tasks import Gradient, Query
 from gossamer.privacy.unit_tasks import LocalUpdate, TrainingQuery
 from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer, Task
 from gossamer.protocol.encoding import register
-from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
+from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Resumed, Started
 from gossamer.protocol.messages import Message, check_model, check_sender, message
 from gossamer.protocol.node import Effects, on
 from gossamer.sides.plan import WHOLE
@@ -268,10 +268,6 @@ class SteppingClient(ClientNode):
             yield from self.pushed(s.task, update)
 
 
-MOST_DOUBLINGS = 10
-"""Of the patience, as long as nothing comes."""
-
-
 @dataclass(kw_only=True)
 class ServerState:
     """State of a server of clients.
@@ -339,15 +335,6 @@ class ModelServer(EndingNode):
         self.last, self.deadline = context.updates, context.deadline
         self.clipping = context.clipping
 
-    @on(Started)
-    def start(self, event: Started, now: float) -> Effects:
-        yield from self.set_deadline(now)
-
-    @on(Resumed)
-    def resume(self, event: Resumed, now: float) -> Effects:
-        """Timers are gone."""
-        yield from self.reset_deadline(now)
-
     @on(Fetch)
     def fetched(self, sender: str, fetch: Fetch, now: float) -> Effects:
         self.check_member(sender)
@@ -388,22 +375,14 @@ class ModelServer(EndingNode):
         self.check_member(sender)
         s.left.add(sender)
         if s.left >= self.clients:
-            yield from self.halt(self.nobody)
+            yield from self.end(self.nobody)
 
     def check_member(self, sender: str) -> None:
         """Refuse what a stranger sends."""
         if sender not in self.clients:
             raise PeerError(f"{sender} is no {self.called} of this server")
 
-    @on(Elapsed)
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
-        yield from self.halt("deadline")
-
-    @on(Stop)
-    def stop(self, event: Stop, now: float) -> Effects:
-        yield from self.halt(event.reason)
-
-    def halt(self, reason: str) -> Effects:
+    def end(self, reason: str) -> Effects:
         """End the run: every client gets the last model."""
         s = self.state
         if s.finished:
@@ -440,11 +419,6 @@ class ClientServer(ModelServer):
         s.x = (s.x + self.settings.learning_rate * direction).within()
         s.t += 1
 
-    @on(Refused)
-    def refused(self, event: Refused, now: float) -> Effects:
-        """The clients' lines cover no further sum."""
-        yield from self.halt("budget")
-
 
 class AtOnceServer(ClientServer):
     """Base of servers that take each update when it comes, and answer with the newest model: nobody waits."""
@@ -454,7 +428,7 @@ class AtOnceServer(ClientServer):
         self.state.taken += 1
         self.take(push.update, stale)
         if self.state.taken == self.last:
-            yield from self.halt("updates")
+            yield from self.end("updates")
         else:
             yield from self.answer(sender, push.request)
 
@@ -512,7 +486,7 @@ class CohortServer(ClientServer):
 
     def __init__(self, state: CohortState, context: Context, settings: ClientSettings, waiting: Waiting) -> None:
         super().__init__(state, context, settings)
-        self.waiting, self.asks = waiting, waiting.asks
+        self.waiting, self.asks, self.patience = waiting, waiting.asks, waiting.patience or PATIENCE
         state.late = {} if waiting.skips or self.asks else None
 
     def set_timers(self) -> Effects:
@@ -523,16 +497,14 @@ class CohortServer(ClientServer):
 
     def wait(self) -> Effects:
         """Have a timer ring when the timeout is over; without one, when it is time to see who is there."""
-        timeout, patience = self.waiting.timeout, self.waiting.patience or PATIENCE
-        doublings = min(self.state.probes, MOST_DOUBLINGS)
-        yield SetTimer(patience * 2**doublings if timeout is None else timeout, self.timer)
+        timeout = self.waiting.timeout
+        yield self.wait_for(self.timer) if timeout is None else SetTimer(timeout, self.timer)
 
-    @on(Elapsed)
     def elapsed(self: Any, event: Elapsed, now: float) -> Effects:
         """Go on without the late; or have the session find out who of the awaited is lost, by how long each takes."""
         s = self.state
         if event.timer != self.timer:
-            yield from self.halt("deadline")
+            yield from self.end("deadline")
         elif self.asks and not s.finished:
             s.probes += 1
             for client in sorted(self.awaited):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gossamer.algorithms.clients.nodes import (
@@ -16,10 +16,11 @@ from gossamer.algorithms.clients.nodes import (
     SteppingClient,
     update_itself,
 )
-from gossamer.algorithms.clients.planning import MaskedRounds, masked_unit
-from gossamer.algorithms.clients.settings import CLIENT, ClientSettings
+from gossamer.algorithms.clients.planning import MaskedRounds, check, masked_unit
+from gossamer.algorithms.clients.settings import CLIENT, ClientSettings, workload
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.interface import Cast, SmallRuns, Terms
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
+from gossamer.algorithms.nodes import output
 from gossamer.errors import counted
 from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -41,6 +42,20 @@ def cast(settings: ClientSettings, names: tuple[str, ...]) -> Cast:
     """The clients, and the server that each talks to, and that alone hears what is raw of it if it is trusted."""
     above = dict.fromkeys(names, SERVER)
     return Cast(names, (SERVER,), above, trust=above if settings.curated else {}, unseen=settings.unseen)
+
+
+def algorithm(settings: type[Any], build: Callable[[Any, Context], dict[str, Node]], **own: Any) -> Algorithm[Any]:
+    """An algorithm of clients and a server: what is not its ``own`` is as they all have it."""
+    common: dict[str, Any] = {
+        "output": output,
+        "roles": ("client", SERVER),
+        "cast": cast,
+        "terms": terms,
+        "check": check,
+        "workload": workload,
+        "clips": Clips(laws=LAWS),
+    }
+    return Algorithm(Settings=settings, build=build, **{**common, **own})
 
 
 def terms(settings: ClientSettings, limit: int | None = None) -> Terms:

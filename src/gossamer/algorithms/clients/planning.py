@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gossamer.algorithms.clients.nodes import SERVER, Waiting
 from gossamer.algorithms.clients.settings import ClientSettings, Masking
-from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, StopSettings, Words, in_common, noise_of
+from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, StopSettings, Words, in_words
 from gossamer.algorithms.sample_planning import (
     Schedule,
     asked,
@@ -20,6 +20,7 @@ from gossamer.algorithms.sample_planning import (
     check_samples,
     choose_mechanisms,
     epsilon_so_far,
+    plan_of,
     plan_schedules,
     quotas_of,
 )
@@ -228,27 +229,23 @@ def _noised(problem: Problem[S], participation: Participation, stop: StopSetting
     epsilons = {name: guarantee.epsilon for name, guarantee in found.items()}
     check_budget(problem, schedules, epsilons, None)
     worst = most_exposed(sides.values(), found, spec)
-    return Plan(
-        stop=stop,
-        quotas=quotas_of(problem, stop),
-        mechanisms=laws,
+    updates = sum(participation.most.values())
+    return plan_of(
+        problem,
+        stop,
+        laws,
+        _words(laws, counted(updates, "update")),
         epsilons=epsilons,
         guarantees={EVERYBODY: remarked(worst, len(sides))},
         sides={**sides},
         releases=participation.most,
-        updates=sum(participation.most.values()),
-        noise=[law.describe() for law in laws.values()],
-        figures={"mechanism": noise_of(laws, "client")},
-        words=_words(laws, counted(sum(participation.most.values()), "update")),
+        updates=updates,
         spent=partial(epsilon_so_far, problem),
     )
 
 
 def _words(laws: Mapping[str, Mechanism], made: str) -> Words:
-    law = in_common(laws)
-    noise = f"{len(set(laws.values()))} different noise laws" if law is None else law.words
-    line = f"{made} of {counted(len(laws), 'client')}, {noise}"
-    return Words("client", plan=line)
+    return Words("client", plan=f"{made} of {counted(len(laws), 'client')}, {in_words(laws)}")
 
 
 def _curated(problem: Problem[S], participation: Participation, stop: StopSettings) -> Plan:
@@ -282,18 +279,16 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
         for name in names
     }
     words = _words(laws, f"{counted(participation.sums, 'sum')} of updates")
-    return Plan(
-        stop=stop,
-        quotas=quotas_of(problem, stop),
-        mechanisms=laws,
+    return plan_of(
+        problem,
+        stop,
+        laws,
+        replace(words, made="sum", figures=_ALIKE),
         epsilons=epsilons,
         guarantees={proofs.OTHERS: remarked(guarantee, len(names)), proofs.CURATOR: found[proofs.CURATOR]},
         sides={SERVER: curator, **raw},
         releases=dict.fromkeys(names, most),
         updates=participation.sums,
-        noise=[law.describe() for law in laws.values()],
-        figures={"mechanism": noise_of(laws, "client")},
-        words=replace(words, made="sum", figures=_ALIKE),
         spent=partial(_curated_so_far, curator, spec),
     )
 
@@ -467,23 +462,18 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -
     updates = rounds.count if stop.updates is None else min(rounds.count, stop.updates)
     shared = f" by {counted(honest, 'honest client')}" if unit.noise is not None else ""
     line = f"{counted(updates, 'masked sum')} of {counted(rounds.clients, 'client')}, {law.words}{shared}"
-    laws = dict.fromkeys(names, law)
-    return Plan(
-        stop=stop,
-        quotas=quotas_of(problem, stop),
-        mechanisms=laws,
+    return plan_of(
+        problem,
+        stop,
+        dict.fromkeys(names, law),
+        Words("client", "masked sum", plan=line),
         epsilons=epsilons,
         guarantees=guarantees,
         sides={**members},
         releases={name: member.sums for name, member in members.items()},
         updates=updates,
         noise=[{"mechanism": "none"} if unit.noise is None else unit.noise.describe()] * len(members),
-        figures={
-            "mechanism": noise_of(laws, "client"),
-            "masked_sums_of": rounds.clients,
-            "honest_clients_counted": honest,
-        },
-        words=Words("client", "masked sum", plan=line),
+        figures={"masked_sums_of": rounds.clients, "honest_clients_counted": honest},
         spent=partial(_sums_so_far, problem, unit, sharing),
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -236,46 +235,11 @@ class ClientSettings(Composite):
         return self.query(examples).steps if self.stepwise else 1
 
 
-@dataclass(frozen=True)
-class LocalRounds:
-    """The workload: all examples that a client's local steps take for an update, each as often as they do."""
-
-    examples: Mapping[str, int]
-    shard_sizes: Mapping[str, int]
-    quota: int | None
-
-    def of(self, name: str, update: int) -> int:
-        return self.examples[name]
-
-    def counts(self, name: str, updates: int) -> Mapping[int, int]:
-        return {self.examples[name]: updates}
-
-    def updates_in(self, epochs: float) -> Mapping[str, int]:
-        # Rounded first, as in `Batches`.
-        return {n: math.ceil(round(epochs * (size / self.examples[n]), 6)) for n, size in self.shard_sizes.items()}
-
-    def check(self, updates: int) -> None:
-        """Passes go on for as long as there are steps: examples never run out."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoisySteps(Batches):
-    """The workload of updates each step of which samples a batch of its own: so many ``steps`` of each client."""
-
-    steps: Mapping[str, int]
-
-    def counts(self, name: str, updates: int) -> Mapping[int, int]:
-        return {self.batch_size: updates * self.steps[name]}
-
-    def updates_in(self, epochs: float) -> Mapping[str, int]:
-        taken = {name: self.batch_size * steps for name, steps in self.steps.items()}
-        return {n: math.ceil(round(epochs * (size / taken[n]), 6)) for n, size in self.shard_sizes.items()}
-
-
 def workload(settings: ClientSettings, shard_sizes: Mapping[str, int], seed: int) -> Workload:
-    """Examples of each client's updates."""
+    """Examples of each client's updates: of each noisy step, or all that its steps take, each as often as they do."""
+    quota = settings.updates_per_node
     if settings.stepwise:
         steps = {name: settings.asks(size) for name, size in shard_sizes.items()}
-        return NoisySteps(settings.batch_size, shard_sizes, settings.updates_per_node, steps=steps)
+        return Batches(settings.batch_size, shard_sizes, quota, steps)
     examples = {name: settings.query(size).examples(size) for name, size in shard_sizes.items()}
-    return LocalRounds(examples, shard_sizes, settings.updates_per_node)
+    return Batches(examples, shard_sizes, quota, passes=True)

@@ -49,7 +49,7 @@ from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.nodes import SERVER, Asks, ClientNode, Leave, ModelServer, Push, ServerState
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
-from gossamer.algorithms.nodes import Probe, model_of, output
+from gossamer.algorithms.nodes import Probe, output
 from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.optimizer import step as optimized
 from gossamer.algorithms.plan import Plan, Problem, least_noise
@@ -290,7 +290,6 @@ class ServerNode(ModelServer):
         counted = isinstance(self.clipping.policy, QuantileClip)
         self.expected = Public(Blank(context.initial.size + counted, context.initial.values.dtype))
 
-    @on(Started)
     def start(self, event: Started, now: float) -> Effects:
         yield from super().start(event, now)
         yield from self.enter()
@@ -361,7 +360,7 @@ class ServerNode(ModelServer):
         s.note(stale)
         yield from self.enter()
         if s.t == self.last:
-            yield from self.halt("updates")
+            yield from self.end("updates")
 
     def enter(self) -> Effects:
         """Begin the stage of update t, if it is another one."""
@@ -409,17 +408,15 @@ class ServerNode(ModelServer):
             yield CancelTimer("probe")
         s.probing = blocked
 
-    @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:
         if event.timer == "deadline":
-            yield from self.halt("deadline")
+            yield from self.end("deadline")
             return
         self.state.probing = False
         for edge in sorted(self.state.working):
             yield Send(edge, Probe())
         yield from self.watch()
 
-    @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
         self.state.probing = False
         yield from super().resume(event, now)
@@ -593,7 +590,6 @@ def small_runs(settings: Any) -> SmallRuns:
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
-    model_of=model_of,
     output=output,
     roles=("edge", "server"),
     cast=cast,

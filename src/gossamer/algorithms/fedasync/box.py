@@ -43,11 +43,10 @@ from pydantic import Field
 
 from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.nodes import SERVER, AtOnceServer, ServerState
-from gossamer.algorithms.clients.planning import check, participation_by_quota, plan_clients, stop_of
-from gossamer.algorithms.clients.settings import ClientSettings, workload
+from gossamer.algorithms.clients.planning import participation_by_quota, plan_clients, stop_of
+from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
-from gossamer.algorithms.nodes import model_of, output
+from gossamer.algorithms.interface import Figures, SmallRuns
 from gossamer.algorithms.plan import Plan, Problem
 from gossamer.protocol.node import Node
 from gossamer.section import Section, bare
@@ -192,19 +191,11 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
 
 
 # That the server's model is a mixture of what came is tested against a reference.
-ALGORITHM = Algorithm(
-    Settings=Settings,
-    build=build,
-    model_of=model_of,
-    output=output,
-    roles=("client", "server"),
-    cast=parts.cast,
-    terms=parts.terms,
-    check=check,
+ALGORITHM = parts.algorithm(
+    Settings,
+    build,
     plan=plan,
-    workload=workload,
     figures=Figures(count=parts.count, staleness=parts.staleness, report=report, advice=parts.advice),
     grows=True,
     small_runs=lambda settings: SmallRuns(parts.SMALL, fitting=parts.fitting(settings)),
-    clips=Clips(laws=parts.LAWS),
 )

@@ -44,16 +44,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms.clients import parts, planning
 from gossamer.algorithms.clients.nodes import SERVER, CohortServer, CohortState, Leave, Push, Waiting, sum_query
-from gossamer.algorithms.clients.settings import ClientSettings, Masking, workload
-from gossamer.algorithms.context import Context
-from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
-from gossamer.algorithms.nodes import model_of, output
+from gossamer.algorithms.clients.settings import ClientSettings, Masking
+from gossamer.algorithms.context import Context, draw
+from gossamer.algorithms.interface import Clips, Figures, SmallRuns
 from gossamer.algorithms.plan import Plan, Problem, Spec
 from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.sampling import Poisson
@@ -202,15 +202,7 @@ class Settings(ClientSettings):
 
 def public_cohorts(settings: Settings, seed: int, names: tuple[str, ...]) -> Draw:
     """The clients of each round by public coins: everyone can follow the draws, which depend on no data."""
-    coins, asked = Stream(seed, settings.name, "cohorts"), settings.asked
-
-    def draw(round: int) -> tuple[str, ...]:
-        if asked == len(names):
-            return names
-        found = coins.at(round).choice(len(names), asked, replace=False, shuffle=False)
-        return tuple(names[number] for number in sorted(found.tolist()))
-
-    return draw
+    return partial(draw, Stream(seed, settings.name, "cohorts"), names, settings.asked)
 
 
 # Weights of clients' updates: alike, or by numbers of examples that are public.
@@ -356,13 +348,11 @@ class RoundServer(CohortServer):
     def rounds_made(self) -> RoundsMade:
         return RoundsMade(self.state.t - self.state.empty, self.state.empty, self.settings.rounds)
 
-    @on(Started)
     def start(self, event: Started, now: float) -> Effects:
         yield from super().start(event, now)
         yield from self.draw()
         yield from self.close_if_whole()
 
-    @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
         """Timers are gone, and so is what the data side was asked for: it is asked again, and charged again."""
         s = self.state
@@ -523,9 +513,9 @@ class RoundServer(CohortServer):
         """Line 5, and on to the next round."""
         self.move(mean.within())
         if self.state.t == self.settings.rounds:
-            yield from self.halt("rounds")
+            yield from self.end("rounds")
         elif self.last is not None and self.state.taken >= self.last:
-            yield from self.halt("updates")
+            yield from self.end("updates")
         else:
             yield from self.draw()
 
@@ -594,17 +584,12 @@ def small_runs(settings: Settings) -> SmallRuns:
     return SmallRuns(tuple(sizes), {**fitting, "over_selection": over}, parts.asks(settings), waits=waits)
 
 
-ALGORITHM = Algorithm(
-    Settings=Settings,
-    build=build,
-    model_of=model_of,
-    output=output,
-    roles=("client", "server"),
-    cast=parts.cast,
+ALGORITHM = parts.algorithm(
+    Settings,
+    build,
     terms=lambda settings: parts.terms(settings, settings.rounds),
     check=check,
     plan=plan,
-    workload=workload,
     figures=Figures(
         count=parts.count,
         report=report,

@@ -68,10 +68,9 @@ from gossamer.algorithms.clients.nodes import (
     Waiting,
     sum_query,
 )
-from gossamer.algorithms.clients.settings import ClientSettings, workload
+from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
-from gossamer.algorithms.nodes import model_of, output
+from gossamer.algorithms.interface import Figures, SmallRuns
 from gossamer.algorithms.optimizer import OneRate
 from gossamer.algorithms.plan import Plan, Problem, Spec
 from gossamer.algorithms.sample_planning import quotas_of
@@ -276,11 +275,11 @@ class BufferServer(AtOnceServer):
         self.move(self.state.total / self.settings.buffer)
         self.state.total, self.state.held = self.empty, 0
 
-    def halt(self, reason: str) -> Effects:
+    def end(self, reason: str) -> Effects:
         """End the run, with what is left in the buffer."""
         if self.state.held and not self.state.finished:
             self.apply()
-        yield from super().halt(reason)
+        yield from super().end(reason)
 
 
 @dataclass(kw_only=True)
@@ -338,7 +337,6 @@ class TrustedServer(ClientServer):
         most += [] if self.quotas is None else [sum(self.quotas.values()) // self.buffer]
         return RoundsMade(self.state.taken, 0, min(most)) if most else None
 
-    @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
         """A sum that was under way is lost: it may be charged, and nobody is to be in a sum with one update twice."""
         self.state.summing = False
@@ -385,7 +383,7 @@ class TrustedServer(ClientServer):
             yield from self.ask(dict(islice(first.items(), self.buffer)))
         elif able < self.buffer:
             s.able = able
-            yield from self.halt("all clients left" if s.left >= self.clients else "too few clients left")
+            yield from self.end("all clients left" if s.left >= self.clients else "too few clients left")
         else:
             owed, s.owed = s.owed, {}
             for client, request in owed.items():
@@ -414,13 +412,13 @@ class TrustedServer(ClientServer):
         s.summing, s.taken = False, s.taken + 1
         self.move(done.released.within())
         if s.taken == self.last:
-            yield from self.halt("updates")
+            yield from self.end("updates")
         yield from self.go_on()
 
-    def halt(self, reason: str) -> Effects:
+    def end(self, reason: str) -> Effects:
         """End the run, without what is left: the noise for K updates would drown fewer of them, at the same price."""
         self.state.held, self.state.owed = [], {}
-        yield from super().halt(reason)
+        yield from super().end(reason)
 
 
 def left_over(server: Node) -> list[str]:
@@ -532,17 +530,11 @@ def small_runs(settings: Settings) -> SmallRuns:
 
 
 # That the server's model is the sum of its buffers is tested against a reference.
-ALGORITHM = Algorithm(
-    Settings=Settings,
-    build=build,
-    model_of=model_of,
-    output=output,
-    roles=("client", "server"),
-    cast=parts.cast,
-    terms=parts.terms,
+ALGORITHM = parts.algorithm(
+    Settings,
+    build,
     check=check,
     plan=plan,
-    workload=workload,
     figures=Figures(
         count=parts.count,
         staleness=parts.staleness,
@@ -553,5 +545,4 @@ ALGORITHM = Algorithm(
     grows=True,
     decided=Settings.decided,
     small_runs=small_runs,
-    clips=Clips(laws=parts.LAWS),
 )

@@ -43,14 +43,14 @@ from pydantic import Field
 from gossamer.algorithms.context import Context, InFlight
 from gossamer.algorithms.gossip.claims import COMMAND, Adp2sgdSetting, adp2sgd_theorem2
 from gossamer.algorithms.gossip.exchange import Answer, Offer, State
-from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms, small
-from gossamer.algorithms.nodes import LearningNode, goes_by_all, mean_model, model_of
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, Terms, few
+from gossamer.algorithms.nodes import LearningNode, goes_by_all
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.algorithms.plan import Plan, Problem, least_noise, smallest_node
 from gossamer.errors import PeerError
 from gossamer.privacy.guarantees import Claim
 from gossamer.protocol.effects import Record, Send
-from gossamer.protocol.events import Completed, PeerDown, PeerUp, Resumed, Started
+from gossamer.protocol.events import Completed, PeerDown, PeerUp
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import Hand, Stream
 from gossamer.section import Composite
@@ -107,17 +107,7 @@ class GossipNode(LearningNode):
         self.asks, self.askers = tuple(asks), frozenset(askers)
         self.choice = Stream(context.seed, name, "gossip.peer", hand=hand)
 
-    @on(Started)
-    def start(self, event: Started, now: float) -> Effects:
-        yield from self.set_deadline(now)
-        yield from self.iterate()
-
-    @on(Resumed)
-    def resume(self, event: Resumed, now: float) -> Effects:
-        yield from self.reset_deadline(now)
-        yield from self.iterate()
-
-    def iterate(self) -> Effects:
+    def begin(self) -> Effects:
         """Lines 1-4: compute at the model of this moment, and average with somebody meanwhile."""
         s = self.state
         if s.finished:
@@ -158,7 +148,7 @@ class GossipNode(LearningNode):
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")
         else:
-            yield from self.iterate()
+            yield from self.begin()
 
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:
@@ -244,17 +234,12 @@ def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
-    model_of=model_of,
-    output=mean_model,
     cast=cast,
     clips=Clips(("fixed", "quantile")),
     figures=Figures(staleness="computing", invariants=invariants, report=report),
     grows=True,
     claims=claims,
-    small_runs=lambda settings: SmallRuns(
-        small((3, 6), (4, 4), (6, 3)),
-        fitting={"batch_size": 4},
-    ),
+    small_runs=lambda settings: few((3, 6), (4, 4), (6, 3), batch_size=4),
     command=lambda: COMMAND,
     terms=lambda settings: Terms(told=goes_by_all(settings)),
 )

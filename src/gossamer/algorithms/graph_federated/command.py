@@ -164,10 +164,7 @@ def _row(choice: NoiseChoice) -> dict[str, Any]:
         "sigma": choice.noise.standard_deviation,
         "largest_message_sigma": float(choice.noise.message_standard_deviations.max()),
         "mu_g": choice.mu_g,
-        "disagreement": choice.disagreement[Measure.MEAN],
-        "last_disagreement": choice.disagreement[Measure.LAST],
-        "centroid": choice.centroid[Measure.MEAN],
-        "last_centroid": choice.centroid[Measure.LAST],
+        **choice.figures,
     }
 
 

@@ -28,7 +28,7 @@ from gossamer.errors import PeerError
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import CancelTimer, Compute, Finish, Record, Reject, Release, Send, SetTimer
 from gossamer.protocol.encoding import register
-from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
+from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started
 from gossamer.protocol.messages import Message, check_count, check_model, check_sender, message
 from gossamer.protocol.node import Effects, RoundsMade, on
 from gossamer.vectors import LARGEST_VALUE, Blank, Confined, Model, Public, Released, Vector
@@ -148,7 +148,6 @@ class AgentNode(EndingNode):
             s.busy = False
             yield Send(self.server, Contribution(s.round, done.vector.within()))
 
-    @on(Refused)
     def refused(self, event: Refused, now: float) -> Effects:
         if not self.state.finished:
             yield Send(self.server, Declined())
@@ -174,10 +173,6 @@ class AgentNode(EndingNode):
     def probed(self, sender: str, message: Probe, now: float) -> Effects:
         check_sender(sender, self.server)
         yield from ()
-
-    @on(Stop)
-    def stop(self, event: Stop, now: float) -> Effects:
-        yield from self.finish(event.reason)
 
     def finish(self, reason: str) -> Effects:
         """No more updates."""
@@ -434,15 +429,10 @@ class ServerNode(EndingNode):
         empty = self.sums_refused or 0
         return RoundsMade(max(self.state.round - empty, 0), empty, self.rounds)
 
-    @on(Started)
-    def start(self, event: Started, now: float) -> Effects:
-        yield from self.set_deadline(now)
-        yield from self.begin_round()
-
-    def begin_round(self) -> Effects:
+    def begin(self) -> Effects:
         """The next round, or what comes after the last."""
         if self.state.round < self.rounds:
-            yield from self.begin()
+            yield from self.sample()
         elif self.consensus:
             yield from self.begin_averaging()
         else:
@@ -461,7 +451,7 @@ class ServerNode(EndingNode):
         whole: Model | Confined = self.state.common + self.state.own
         return whole
 
-    def begin(self) -> Effects:
+    def sample(self) -> Effects:
         """Line 1: sample L agents."""
         s = self.state
         s.phase, s.total, s.answers = "gathering", None, 0
@@ -612,10 +602,6 @@ class ServerNode(EndingNode):
         """``model`` as its receivers accept it."""
         return model.within().astype(self.initial.values.dtype)
 
-    @on(Refused)
-    def refused(self, event: Refused, now: float) -> Effects:
-        yield from self.end("budget")
-
     # Lines 9 and 10: combination
 
     @on(Combine)
@@ -673,7 +659,7 @@ class ServerNode(EndingNode):
             s.staleness_sum += behind
             s.staleness_most = max(s.staleness_most, behind)
         s.round += 1
-        yield from self.begin_round()
+        yield from self.begin()
 
     # Averaging at the end, of what was sent already
 
@@ -734,7 +720,6 @@ class ServerNode(EndingNode):
 
     # Timers, interruptions, the end
 
-    @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:
         if event.timer == "deadline":
             yield from self.end("deadline")
@@ -755,7 +740,6 @@ class ServerNode(EndingNode):
         self.only_from_neighbours(sender)
         yield from ()
 
-    @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
         """Timers are gone, and so is an answer that was under way; what agents were told may be lost."""
         s = self.state
@@ -769,10 +753,6 @@ class ServerNode(EndingNode):
             yield from self.release()
         else:
             yield from self.go_on()
-
-    @on(Stop)
-    def stop(self, event: Stop, now: float) -> Effects:
-        yield from self.end(event.reason)
 
     def end(self, reason: str) -> Effects:
         """No more rounds; agents get the last model."""

@@ -76,6 +76,14 @@ class ModelNoise:
     disagreement: FloatArray
     centroid: FloatArray
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """Both, as the mean over all rounds and after the last one."""
+        found: dict[str, float] = {}
+        for name, squares in {"disagreement": self.disagreement, "centroid": self.centroid}.items():
+            found |= {name: float(squares.mean()), f"last_{name}": float(squares[-1])}
+        return found
+
 
 def model_noise(
     noise: Noise,
@@ -251,14 +259,13 @@ class NoiseChoice:
         Noise with the least standard deviation.
     mu_g : float
         Proved of it, at most what the guarantee allows; of Laplace noise, its epsilon.
-    disagreement, centroid : dict of Measure to float
-        Expected network disagreement that the noise causes, and expected squared move of the centroid.
+    figures : dict of str to float
+        Expected network disagreement that the noise causes, and expected squared move of the centroid, by measure.
     """
 
     noise: CorrelatedNoise
     mu_g: float
-    disagreement: dict[Measure, float]
-    centroid: dict[Measure, float]
+    figures: dict[str, float]
 
 
 def plan_noise(problem: NoiseProblem, among: Iterable[Factorisation] | None = None) -> list[NoiseChoice]:
@@ -287,7 +294,8 @@ def plan_noise(problem: NoiseProblem, among: Iterable[Factorisation] | None = No
 
 def _cost(choice: NoiseChoice, measure: Measure) -> tuple[float, float]:
     # Nine digits: what differs by rounding alone is equal, and the order of `factorisations` decides.
-    return float(f"{choice.disagreement[measure]:.8e}"), float(f"{choice.centroid[measure]:.8e}")
+    which = "last_" if measure is Measure.LAST else ""
+    return float(f"{choice.figures[f'{which}disagreement']:.8e}"), float(f"{choice.figures[f'{which}centroid']:.8e}")
 
 
 def factorisations(rounds: int) -> Iterator[Factorisation]:
@@ -328,9 +336,4 @@ def _choice(problem: NoiseProblem, factorisation: Factorisation) -> NoiseChoice:
     noise = least_noise(CorrelatedNoise(factorisation, 1.0, problem.law), problem)
     caused = model_noise(noise, problem.mixing, problem.size, problem.update.gradient_at, problem.contraction)
     found = privacy_loss(noise, problem.update, problem.size)
-    return NoiseChoice(noise, found, measured(caused.disagreement), measured(caused.centroid))
-
-
-def measured(squares: FloatArray) -> dict[Measure, float]:
-    """Both measures of squares after each round."""
-    return {Measure.MEAN: float(squares.mean()), Measure.LAST: float(squares[-1])}
+    return NoiseChoice(noise, found, caused.figures)

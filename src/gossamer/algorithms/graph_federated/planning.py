@@ -310,15 +310,8 @@ def _of_persons(problem: Problem[Settings], guarantee: Guarantee) -> tuple[str, 
 
 def expected_noise(problem: Problem[Settings], noise: Noise, matrix: FloatArray) -> dict[str, float]:
     """Expected effect of the noise alone on the models that gradients are taken at."""
-    settings = problem.settings
-    caused = noises.model_noise(noise, matrix, problem.size, _where(settings), own_term=settings.noises_own_term)
-    apart, centroid = noises.measured(caused.disagreement), noises.measured(caused.centroid)
-    return {
-        "disagreement": apart[noises.Measure.MEAN],
-        "last_disagreement": apart[noises.Measure.LAST],
-        "centroid": centroid[noises.Measure.MEAN],
-        "last_centroid": centroid[noises.Measure.LAST],
-    }
+    where, own_term = _where(problem.settings), problem.settings.noises_own_term
+    return noises.model_noise(noise, matrix, problem.size, where, own_term=own_term).figures
 
 
 # What leaves the data of agents. Masks need cryptography, which is optional, so what does is imported only where masks

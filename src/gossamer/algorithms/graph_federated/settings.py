@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
 
+from gossamer.algorithms.context import Batches, draw
 from gossamer.algorithms.plan import SecureSums, Spec
 from gossamer.arrays import FloatArray
-from gossamer.errors import DataError, SpecError, TopologyError
+from gossamer.errors import SpecError, TopologyError
 from gossamer.privacy.clipping import NoClip
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.unit_tasks import LocalQuery
@@ -262,10 +262,7 @@ class Sampling:
 
     def of(self, round: int) -> tuple[str, ...]:
         """Agents that take part in ``round``, in the order of the unit's agents."""
-        if self.sampled == len(self.agents):
-            return self.agents
-        drawn = self._coins.at(round).choice(len(self.agents), self.sampled, replace=False, shuffle=False)
-        return tuple(self.agents[number] for number in sorted(drawn.tolist()))
+        return draw(self._coins, self.agents, self.sampled, round)
 
 
 def units_of(settings: Settings, names: tuple[str, ...], seed: int = 0) -> list[Sampling]:
@@ -277,31 +274,17 @@ def units_of(settings: Settings, names: tuple[str, ...], seed: int = 0) -> list[
     return found
 
 
-@dataclass(frozen=True)
-class Rounds:
+class Rounds(Batches):
     """The workload: T rounds, which no number of epochs or updates cuts short."""
-
-    batches: Mapping[str, int]
-    quota: int
-
-    def of(self, name: str, update: int) -> int:
-        return self.batches[name]
-
-    def counts(self, name: str, updates: int) -> Mapping[int, int]:
-        return {self.batches[name]: updates}
 
     def updates_in(self, epochs: float) -> Mapping[str, int]:
         raise SpecError("graph_federated ends after algorithm.rounds, the same for all servers; leave stop.epochs out")
-
-    def check(self, updates: int) -> None:
-        if not self.batches:
-            raise DataError("graph_federated needs agents")
 
 
 def workload(settings: Settings, shard_sizes: Mapping[str, int], seed: int) -> Rounds:
     """Mini-batches of each agent."""
     sizes = drawn(settings.batch_size, seed, "batch_size", len(shard_sizes))
-    return Rounds(dict(zip(shard_sizes, sizes, strict=True)), settings.rounds)
+    return Rounds(dict(zip(shard_sizes, sizes, strict=True)), shard_sizes, settings.rounds, passes=True)
 
 
 def local_queries(
@@ -309,9 +292,9 @@ def local_queries(
 ) -> dict[str, LocalQuery]:
     """Questions for the updates of each agent, by its clip and public coins."""
     steps = drawn(settings.local_steps, seed, "local_steps", len(shard_sizes))
-    batches = workload(settings, shard_sizes, seed).batches
+    batches = workload(settings, shard_sizes, seed)
     return {
-        name: LocalQuery(count, batches[name], settings.step_size, clips[name])
+        name: LocalQuery(count, batches.of(name, 0), settings.step_size, clips[name])
         for name, count in zip(shard_sizes, steps, strict=True)
     }
 

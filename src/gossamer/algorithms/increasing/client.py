@@ -27,7 +27,7 @@ from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
 from gossamer.privacy.tasks import Query, Round, Swap
 from gossamer.protocol.effects import Compute, Interrupt, Record, Send, Update
-from gossamer.protocol.events import Completed, PeerDown, Refused, Resumed, Started, Stop
+from gossamer.protocol.events import Completed, PeerDown, Refused, Resumed, Stop
 from gossamer.protocol.messages import check_model, check_sender
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Model, Released, spread
@@ -89,26 +89,21 @@ class ClientNode(EndingNode):
             model = model - step
         return model.within()
 
-    @on(Started)
-    def start(self, event: Started, now: float) -> Effects:
-        yield from self.go_on()
-
-    @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
         """Join again: what was under way is lost, and so may be what others sent."""
         s = self.state
         s.running = False
         if not s.finished:
             yield Send(self.parent, Join())
-            yield from self.go_on()
+            yield from self.begin()
 
-    def go_on(self) -> Effects:
+    def begin(self) -> Effects:
         """Begin round i, unless the wait rule holds it back: then the next broadcast tries again."""
         s = self.state
         if s.running or s.finished:
             return
         if self.quota is not None and s.i >= self.quota:
-            yield from self.leave("quota")
+            yield from self.end("quota")
             return
         allowed = self.allowed()
         if allowed == 0:
@@ -148,7 +143,7 @@ class ClientNode(EndingNode):
                 yield Update(s.task, self.base, self.allowed())
             elif s.i < s.k:
                 s.i = s.k  # others went on without this client
-        yield from self.go_on()
+        yield from self.begin()
 
     def check_round(self, k: int) -> None:
         """Refuse a broadcast of more rounds than there can be."""
@@ -175,8 +170,8 @@ class ClientNode(EndingNode):
             s.steps += done.steps
         s.i = max(s.i + 1, s.k)
         if s.leaving:
-            yield from self.leave(s.leaving)
-        yield from self.go_on()
+            yield from self.end(s.leaving)
+        yield from self.begin()
 
     @on(Halt)
     def halt(self, sender: str, halt: Halt, now: float) -> Effects:
@@ -193,12 +188,10 @@ class ClientNode(EndingNode):
         check_sender(sender, self.parent)
         yield from ()
 
-    @on(Refused)
     def refused(self, event: Refused, now: float) -> Effects:
         self.state.running = False
-        yield from self.leave("budget")
+        yield from self.end("budget")
 
-    @on(Stop)
     def stop(self, event: Stop, now: float) -> Effects:
         """Hand in what is done of the round under way, and leave."""
         s = self.state
@@ -206,14 +199,14 @@ class ClientNode(EndingNode):
             s.leaving = event.reason
             yield Interrupt(s.task)
         else:
-            yield from self.leave(event.reason)
+            yield from self.end(event.reason)
 
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:
         """Nothing to be done but say so: what was sent is sent again once the parent is back."""
         yield Record("server_lost", 1.0)
 
-    def leave(self, reason: str) -> Effects:
+    def end(self, reason: str) -> Effects:
         if not self.state.finished:
             yield Send(self.parent, Leave(self.state.first))
             yield from self.finish(reason)

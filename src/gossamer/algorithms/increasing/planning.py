@@ -181,7 +181,9 @@ def selection_pass(problem: RoundProblem, assumed: float) -> Pass:
         If it takes more than `MOST_ROUNDS` rounds.
     """
     by_case, star = _limits(problem, assumed)
-    return _pass(problem, assumed, by_case, star, min(by_case, star))
+    q = min(by_case, star)
+    m, rounds = _growth(problem, q)
+    return Pass(assumed, by_case, star, q, m, math.ceil(rounds))
 
 
 def pass_at(problem: RoundProblem, q: float) -> Pass:
@@ -192,9 +194,9 @@ def pass_at(problem: RoundProblem, q: float) -> Pass:
     SpecError
         If it takes more than `MOST_ROUNDS` rounds.
     """
-    m, rounds = _growth(problem, q)
-    found = m / math.ceil(rounds)
-    return _pass(problem, found, *_limits(problem, found), q)
+    m, real = _growth(problem, q)
+    rounds = math.ceil(real)
+    return Pass(m / rounds, *_limits(problem, m / rounds), q, m, rounds)
 
 
 def selection_passes(problem: RoundProblem) -> list[Pass]:
@@ -283,11 +285,6 @@ def _growth(problem: RoundProblem, q: float, most: float = MOST_ROUNDS) -> tuple
             f"allows at epsilon {problem.epsilon:g}, as they hardly grow; ask for fewer, start smaller or raise epsilon"
         )
     return m, rounds
-
-
-def _pass(problem: RoundProblem, assumed: float, by_case: float, star: float, q: float) -> Pass:
-    m, rounds = _growth(problem, q)
-    return Pass(assumed, by_case, star, q, m, math.ceil(rounds))
 
 
 def _settled(passes: list[Pass]) -> bool:

@@ -19,7 +19,7 @@ from gossamer.algorithms.increasing.sizes import MOST_ROUNDS
 from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Finish, Send
-from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started, Stop
+from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started
 from gossamer.protocol.messages import Message, check_model, check_sender, message
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Blank, Coordinates, Model, Public, Released, spread
@@ -324,11 +324,7 @@ class Gatherer(EndingNode):
         """Whether somebody waits for the first round that is not complete: those below who have made it."""
         return any(self.holds(child, self.round) for child in self.order)
 
-    @on(Stop)
-    def stop(self, event: Stop, now: float) -> Effects:
-        yield from self.halt(event.reason)
-
-    def halt(self, reason: str) -> Effects:
+    def end(self, reason: str) -> Effects:
         """End the run: every child gets the last model."""
         s = self.state
         if not s.finished:
@@ -362,21 +358,18 @@ class ServerNode(Gatherer):
         super().__init__(name, GathererState(context.initial), children, rounds)
         self.most, self.deadline = context.updates, context.deadline
 
-    @on(Started)
     def start(self, event: Started, now: float) -> Effects:
         yield from self.set_deadline(now)
         yield from self.watch()
 
-    @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
         """Timers are gone."""
         self.state.waiting = False
         yield from self.reset_deadline(now)
         yield from self.watch()
 
-    @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:
-        yield from self.halt("deadline") if event.timer == "deadline" else self.probe()
+        yield from self.end("deadline") if event.timer == "deadline" else self.probe()
 
     def apply(self, child: str, update: RoundUpdate, where: Coordinates) -> None:
         self.state.v = (self.state.v - spread(update.step, where, self.state.v.size)).within()
@@ -386,10 +379,10 @@ class ServerNode(Gatherer):
         if s.finished:
             return
         if self.most is not None and s.gathered >= self.most:
-            yield from self.halt("updates")
+            yield from self.end("updates")
         elif self.all_left:
             s.k = max(s.held.values())
-            yield from self.halt("all clients left")
+            yield from self.end("all clients left")
         else:
             yield from self.broadcast()
 
@@ -462,7 +455,6 @@ class AggregatorNode(Gatherer):
             yield from self.say_alone()
         yield from self.watch()
 
-    @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:
         yield from self.probe()
 
@@ -552,7 +544,7 @@ class AggregatorNode(Gatherer):
         check_model(halt.model, s.v)
         self.check_round(halt.k)
         s.v, s.k = halt.model, max(s.k, halt.k)
-        yield from self.halt("halt")
+        yield from self.end("halt")
 
     @on(Probe)
     def probed(self, sender: str, probe: Probe, now: float) -> Effects:

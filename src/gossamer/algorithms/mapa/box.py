@@ -38,9 +38,9 @@ from gossamer.algorithms.clients import parts
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.edge_cloud.box import StalenessSettings
-from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, Figures, SmallRuns, imported_when_used
-from gossamer.algorithms.mapa.stages import Problem, Schedule, initial_clip
-from gossamer.algorithms.nodes import model_of, output
+from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, Figures, SmallRuns
+from gossamer.algorithms.mapa.stages import COMMAND, Problem, Schedule, initial_clip
+from gossamer.algorithms.nodes import output
 from gossamer.errors import SpecError
 from gossamer.privacy.clipping import StageClip
 from gossamer.protocol.node import Node
@@ -188,7 +188,6 @@ def small_runs(settings: Settings) -> SmallRuns:
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
-    model_of=model_of,
     output=output,
     roles=("edge", "server"),
     cast=edge_cloud.cast,
@@ -197,5 +196,5 @@ ALGORITHM = Algorithm(
     figures=Figures(count=edge_cloud.count, staleness=parts.staleness, report=report, advice=advice),
     claims=edge_cloud.claims,
     small_runs=small_runs,
-    command=imported_when_used("gossamer.algorithms.mapa.command"),
+    command=lambda: COMMAND,
 )

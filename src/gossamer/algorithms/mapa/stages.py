@@ -1,4 +1,4 @@
-"""MAPA's stages: how the clip, the learning rate and the length of a stage follow from each other.
+"""MAPA's stages, and ``gossamer plan mapa``: how clip, learning rate and length of a stage follow from each other.
 
 With G the clip, b the batch size and n the noise on the *mean* gradient, a stage has
 
@@ -53,20 +53,21 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from gossamer.algorithms.command import Bounded, Option
-from gossamer.errors import AccountingError, BudgetUnreachable, SpecError, require_positive
+from gossamer.algorithms.command import AcceptWeak, Answer, Bounded, Command, Doing, Option, Table, refuse
+from gossamer.errors import AccountingError, BudgetUnreachable, CallerError, SpecError, counted, require_positive
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.planner import LEAST_MULTIPLIER, MOST_MULTIPLIER, gaussian_releases
 from gossamer.privacy.accounting.pure_composition import compositions
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
+from gossamer.privacy.guarantees import remarks
 from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
 from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling
+from gossamer.privacy.sampling import BatchSampling, Poisson
 
 Moment = Callable[[float], float]
 """E||n||^2 of the noise on the mean gradient, as a function of the clip G; the largest over the edge servers."""
@@ -485,31 +486,12 @@ def calibrate_stages(
     return CalibratedStages(high, spent(high), planned(high))
 
 
-@dataclass(frozen=True)
-class Theory:
-    """Constants of a problem as the theory takes them.
-
-    Attributes
-    ----------
-    smoothness : float
-        L, a Lipschitz constant of the gradient.
-    staleness : int
-        tau, the most updates of others between the pulling of a model and the applying of its gradient.
-    variance : float
-        Delta_b, of a noisy gradient.
-    """
-
-    smoothness: float
-    staleness: int
-    variance: float
-
-    @property
-    def constant_rate(self) -> float:
-        """1/(2 L (tau + 1)), the largest learning rate of Theorem 4 (Eq. 13)."""
-        return 1 / (2 * self.smoothness * (self.staleness + 1))
+def variance_of(problem: Problem, stage: Stage) -> float:
+    """Delta_b = s^2/b + max_k E||n_k||^2 of a stage."""
+    return problem.gradient_sd**2 / problem.batch_size + stage.noise_second_moment
 
 
-def theorem_2(theory: Theory, updates: int, radius: float) -> float:
+def theorem_2(problem: Problem, stage: Stage, updates: int, radius: float) -> float:
     """Bound the mean of E F(x_t) - F* with AUDP's step 1/(L (tau + 1)^2 + sqrt(Delta_b (t + 1))/R) (MAPA, Theorem 2).
 
     Lemma 1 with c_t = R/sqrt(Delta_b (t + 1)), whose sum is at most 2 R sqrt(T/Delta_b):
@@ -517,62 +499,34 @@ def theorem_2(theory: Theory, updates: int, radius: float) -> float:
 
     Parameters
     ----------
-    theory : Theory
-        F is convex.
+    problem : Problem
+        Constants of F, which is convex.
+    stage : Stage
+        Stage whose clip, and so whose noise, is kept.
     updates : int
         T.
     radius : float
         R: no model is further from the optimum than this, in root mean square.
     """
     require_positive(radius=radius, updates=updates)
-    lag = theory.smoothness * radius**2 * (theory.staleness + 1) ** 2 / (2 * updates)
-    return lag + 1.5 * radius * math.sqrt(theory.variance / updates)
+    lag = problem.smoothness * radius**2 * (problem.staleness + 1) ** 2 / (2 * updates)
+    return lag + 1.5 * radius * math.sqrt(variance_of(problem, stage) / updates)
 
 
-def theorem_4(theory: Theory, rate: float, updates: int, loss_gap: float) -> float:
-    """Bound the mean of E||grad F(x_t)||^2 with a constant step (MAPA, Theorem 4, Eq. 14).
+def theorem_4(problem: Problem, stage: Stage) -> float:
+    """Bound the mean of E||grad F(x_t)||^2 over a stage, whose step is constant (MAPA, Theorem 4, Eq. 14).
 
     2 D_F/(eta T) + 2 L eta Delta_b, of which the second term is the ball's: at eta = 1/(2 L P (tau + 1)) it is
     Delta_b/(P (tau + 1)), as in section 6.2. F need not be convex. It follows from Lian et al., whose second term is
-    eta L Delta_b (1 + 2 L tau eta), and 2 L tau eta <= 1.
-
-    Parameters
-    ----------
-    theory : Theory
-        Constants.
-    rate : float
-        eta.
-    updates : int
-        T.
-    loss_gap : float
-        D_F, an upper bound of F(x_0) - F*.
-
-    Raises
-    ------
-    SpecError
-        If the rate is above 1/(2 L (tau + 1)) (Eq. 13).
+    eta L Delta_b (1 + 2 L tau eta), and 2 L tau eta <= 1, as eta is 1/(2 L (tau + 1)) at most (Eq. 13).
     """
-    require_positive(rate=rate, updates=updates, loss_gap=loss_gap)
-    if rate > theory.constant_rate * (1 + 1e-12):
-        raise SpecError(
-            f"Theorem 4 needs a learning rate of at most 1/(2 L (tau + 1)) = {theory.constant_rate:.4g}, "
-            f"found {rate:.4g}"
-        )
-    return 2 * loss_gap / (rate * updates) + 2 * theory.smoothness * rate * theory.variance
-
-
-def theory_of(problem: Problem, stage: Stage) -> Theory:
-    """Return the constants of a stage, with Delta_b = s^2/b + max_k E||n_k||^2."""
-    variance = problem.gradient_sd**2 / problem.batch_size + stage.noise_second_moment
-    return Theory(problem.smoothness, problem.staleness, variance)
+    rate = stage.learning_rate
+    return 2 * problem.loss_gap / (rate * stage.updates) + 2 * problem.smoothness * rate * variance_of(problem, stage)
 
 
 def descent(problem: Problem, plan: StagePlan) -> list[float]:
     """Return for each stage the bound of the root mean squared gradient norm over its updates (Theorem 4)."""
-    return [
-        math.sqrt(theorem_4(theory_of(problem, stage), stage.learning_rate, stage.updates, problem.loss_gap))
-        for stage in plan.stages
-    ]
+    return [math.sqrt(theorem_4(problem, stage)) for stage in plan.stages]
 
 
 def claimed(problem: Problem, plan: StagePlan, radius: float | None = None) -> dict[str, Any]:
@@ -580,7 +534,7 @@ def claimed(problem: Problem, plan: StagePlan, radius: float | None = None) -> d
 
     AUDP keeps the first stage's clip, hence its noise, takes the step from theory, and makes as many updates.
     """
-    audp = None if radius is None else theorem_2(theory_of(problem, plan.stages[0]), plan.updates, radius)
+    audp = None if radius is None else theorem_2(problem, plan.stages[0], plan.updates, radius)
     return {"guarantee": "none", "gradient_norms": descent(problem, plan), "audp_mean_error": audp}
 
 
@@ -597,3 +551,163 @@ def in_words(theory: Mapping[str, Any]) -> str:
         f"{said}. With the first clip throughout and the step from theory AUDP's mean of F(x_t) - F* over as many "
         f"updates is at most {theory['audp_mean_error']:.5g} (Theorem 2), if F is convex too"
     )
+
+
+_OF_L2_LAPLACE = ("epsilon",)
+_OF_GAUSSIAN = ("noise_multiplier", "budget")
+_DELTA = 1e-5
+"""At which releases of L2-Laplace noise are composed, where none is given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Problem):
+    """Options of the command."""
+
+    size: Annotated[int, Option("number of parameters", "D", ge=1)]
+    clip: Annotated[float | None, Option("first clip; default: that of Theorem 3", "G", gt=0)] = None
+    stages: Annotated[int, Option("how many stages (default 5)", "N", ge=1)] = 5
+    noise: Annotated[
+        Literal["l2_laplace", "gaussian"], Option("the noise law", asked="--noise l2_laplace or --noise gaussian")
+    ]
+    epsilon: Annotated[float | None, Option("of one release; for l2_laplace", "E", gt=0)] = None
+    noise_multiplier: Annotated[
+        float | None, Option("sd of the sum's noise / clip; for gaussian", "Z", ge=0.01, le=10**6)
+    ] = None
+    budget: Annotated[float | None, Option("epsilon of all releases instead; for gaussian", "E", gt=0)] = None
+    delta: Annotated[
+        float | None, Option("of all releases together (of l2_laplace: default 1e-5)", "D", gt=0, lt=1)
+    ] = None
+    accept_weak: AcceptWeak = False
+    dataset_size: Annotated[int | None, Option("examples at an edge, of which batches are samples", "N", ge=1)] = None
+    radius: Annotated[float | None, Option("of the ball that models stay in, for AUDP's bound", "R", gt=0)] = None
+    nodes: Annotated[int | None, Option("edges in turn; default: one edge makes all releases", "K", ge=1)] = None
+    neighboring_relation: Annotated[
+        NeighboringRelation | None, Option("default: replace_one for l2_laplace, add_or_remove_one for gaussian")
+    ] = None
+
+
+def answer(options: Options, doing: Doing) -> Answer:
+    """Return the stages, and what they prove."""
+    gaussian = options.noise == "gaussian"
+    other, others = ("l2_laplace", _OF_L2_LAPLACE) if gaussian else ("gaussian", _OF_GAUSSIAN)
+    refuse(options, others, f"only for --noise {other}; leave out with --noise {options.noise}")
+    default = NeighboringRelation.ADD_OR_REMOVE_ONE if gaussian else NeighboringRelation.REPLACE_ONE
+    relation = options.neighboring_relation or default
+    plan, privacy, said = (_gaussian if gaussian else _l2_laplace)(options, relation)
+    weak = []
+    if gaussian and privacy["epsilon"] is not None:
+        weak = remarks(privacy["epsilon"], privacy["delta"], options.dataset_size, "an edge")
+    theory = claimed(options, plan, options.radius)
+    document = {
+        "stages": [asdict(stage) for stage in plan.stages],
+        "updates": plan.updates,
+        "releases": plan.releases,
+        "noise": options.noise,
+        **privacy,
+        "theory": theory,
+    }
+    text = (Table(_rows(options, plan)), f"Privacy: {said}", f"Theory: {in_words(theory)}")
+    return Answer(document, text, weak)
+
+
+_Private = tuple[StagePlan, dict[str, Any], str]
+"""Stages, figures of their privacy as plain data, and a sentence on it."""
+
+
+def _l2_laplace(options: Options, relation: NeighboringRelation) -> _Private:
+    if options.epsilon is None:
+        raise CallerError("--noise l2_laplace needs --epsilon, of one release")
+    epsilon, delta, size = options.epsilon, options.delta or _DELTA, options.dataset_size
+    moment = l2_laplace_second_moment(options.size, epsilon, options.batch_size, relation)
+    plan = plan_stages(options, moment, options.stages, options.nodes, options.clip)
+    batches = Poisson(1.0) if size is None else _sampling(options, size)
+    found = l2_laplace_epsilons(plan.releases, epsilon, options.size, delta, relation, batches)
+    total = plan.releases * epsilon  # epsilons of single releases add up
+    privacy = _figures(None, epsilon, total, 0.0, relation)
+    composed = "at a delta no total is computed, so much is lost in them"
+    if found:
+        composed = (
+            f"at delta {delta:g} epsilon is {found['advanced']:.6g} by advanced composition, and {found['tight']:.6g} "
+            f"by the noise's own law (tight){'' if size is None else ', which counts sampling'}"
+        )
+    said = (
+        f"one release is {epsilon:g}-differential privacy {_of_example(relation)}; its "
+        f"{counted(plan.releases, 'release')} together are {total:.6g}-differential privacy by basic composition, "
+        f"which needs no sampling; {composed}"
+    )
+    return plan, {**privacy, "composed": {"delta": delta, **found}}, said
+
+
+def _gaussian(options: Options, relation: NeighboringRelation) -> _Private:
+    if (options.noise_multiplier is None) == (options.budget is None):
+        raise CallerError("--noise gaussian needs either --noise-multiplier, or --budget, --delta and --dataset-size")
+    accounted, noise, epsilon = _accounted(options), options.noise_multiplier, None
+    if noise is not None:
+        moment = gaussian_second_moment(options.size, noise, options.batch_size)
+        plan = plan_stages(options, moment, options.stages, options.nodes, options.clip)
+        if accounted is not None:
+            epsilon = gaussian_epsilon(plan.releases, noise, accounted[0], relation, accounted[1])
+    elif options.budget is not None and accounted is not None:
+        delta, sampling = accounted
+        budget, nodes, clip = (options.budget, delta), options.nodes, options.clip
+        noise, epsilon, plan = calibrate_stages(
+            options, options.size, options.stages, budget, relation, sampling, nodes, clip
+        )
+    releases, said = counted(plan.releases, "release"), f"noise multiplier {noise:.6g}"
+    if epsilon is None:
+        said += f"; give --delta and --dataset-size for what {releases} of an edge prove"
+    else:
+        said += f"; ({epsilon:.6g}, {options.delta:g})-differential privacy {_of_example(relation)}, in {releases}"
+    return plan, _figures(noise, None, epsilon, options.delta, relation), said
+
+
+def _figures(
+    noise: float | None, release: float | None, total: float | None, delta: float | None, relation: NeighboringRelation
+) -> dict[str, Any]:
+    return {
+        "noise_multiplier": noise,
+        "release_epsilon": release,
+        "epsilon": total,
+        "delta": delta,
+        "neighboring_relation": relation.value,
+    }
+
+
+def _of_example(relation: NeighboringRelation) -> str:
+    return f"({relation.value}) for each example of an edge"
+
+
+def _accounted(options: Options) -> tuple[float, Poisson] | None:
+    """Delta and sampling of batches; None where neither --dataset-size nor anything that needs it is given."""
+    if options.delta is not None and options.dataset_size is not None:
+        return options.delta, _sampling(options, options.dataset_size)
+    needed = {"--budget": options.budget, "--delta": options.delta, "--dataset-size": options.dataset_size}
+    if given := [flag for flag, value in needed.items() if value is not None]:
+        missing = [flag for flag in ("--delta", "--dataset-size") if needed[flag] is None]
+        raise CallerError(f"{given[0]} needs {' and '.join(missing)} as well")
+    return None
+
+
+def _sampling(options: Options, dataset_size: int) -> Poisson:
+    """Return the sampling of an edge with so many examples."""
+    if options.batch_size > dataset_size:
+        raise CallerError(f"--dataset-size must be at least --batch-size {options.batch_size}, found {dataset_size}")
+    return Poisson(options.batch_size / dataset_size)
+
+
+def _rows(problem: Problem, plan: StagePlan) -> list[list[str]]:
+    rows = [["stage", "clip", "sensitivity (replace one)", "learning rate", "claimed gradient", "updates", "total"]]
+    total = 0
+    for number, (stage, norm) in enumerate(zip(plan.stages, descent(problem, plan), strict=True), 1):
+        total += stage.updates
+        figures = (f"{value:.5g}" for value in (stage.clip, stage.sensitivity, stage.learning_rate, norm))
+        rows.append([str(number), *figures, str(stage.updates), str(total)])
+    return rows
+
+
+COMMAND = Command(
+    Options,
+    answer,
+    help="MAPA's stages: clip, learning rate and number of updates of each",
+    description="Compute MAPA's stages: clip, learning rate and number of updates of each.",
+)

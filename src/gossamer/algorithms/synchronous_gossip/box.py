@@ -38,12 +38,12 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, small
-from gossamer.algorithms.nodes import LearnerState, RoundNode, mean_model, model_of
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, few
+from gossamer.algorithms.nodes import LearnerState, RoundNode
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send
-from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started, Stop
+from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.section import Composite
@@ -238,12 +238,7 @@ class SynchronousNode(RoundNode):
 
     # Gradient steps
 
-    @on(Started)
-    def start(self, event: Started, now: float) -> Effects:
-        yield from self.set_deadline(now)
-        yield from self.begin_round()
-
-    def begin_round(self) -> Effects:
+    def begin(self) -> Effects:
         """Line 1. A node that makes no more updates passes on what it averages, as long as anybody is there."""
         s = self.state
         if self.quota is not None and self.round >= self.quota:
@@ -271,7 +266,7 @@ class SynchronousNode(RoundNode):
             yield from self.end("budget")
         else:
             yield from self.finish("budget")
-            yield from self.begin_round()
+            yield from self.begin()
             yield from self.advance()
 
     # Gossip steps
@@ -306,7 +301,7 @@ class SynchronousNode(RoundNode):
                 yield from self.send()
             else:
                 yield CancelTimer("patience")
-                yield from self.begin_round()
+                yield from self.begin()
         if s.sent:
             yield self.wait_for("patience")
 
@@ -370,17 +365,13 @@ class SynchronousNode(RoundNode):
         if self.state.sent and not self.missing:
             yield from self.advance()
 
-    @on(Resumed)
     def resume(self, event: Resumed, now: float) -> Effects:
         """Set the timers again and go on; what was being computed is lost."""
         s = self.state
         yield from self.reset_deadline(now)
         if not s.sent and not s.over:
-            yield from self.begin_round()
+            yield from self.begin()
         yield from self.advance()
-
-    def stop(self, event: Stop, now: float) -> Effects:
-        yield from self.end(event.reason)
 
     def end(self, reason: str) -> Effects:
         """Make no more rounds, and tell all, so that nobody waits."""
@@ -424,12 +415,7 @@ def mixing(settings: Settings, graph: Graph, names: tuple[str, ...]) -> Matrix:
 ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
-    model_of=model_of,
-    output=mean_model,
     cast=cast,
     clips=Clips(("fixed", "quantile")),
-    small_runs=lambda settings: SmallRuns(
-        small((3, 4), (4, 3), (6, 2)),
-        fitting={"batch_size": 4, "gossip_steps": min(settings.gossip_steps, 2)},
-    ),
+    small_runs=lambda settings: few((3, 4), (4, 3), (6, 2), batch_size=4, gossip_steps=min(settings.gossip_steps, 2)),
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import gossamer as gs
 from gossamer.algorithms.allreduce import box as allreduce
 from gossamer.algorithms.allreduce.box import AllreduceNode, Settings
-from gossamer.algorithms.allreduce.member import Alive, Join, Probe, Roster, Welcome, begin
+from gossamer.algorithms.allreduce.member import Alive, Join, Probe, Roster, Welcome, cut
 from gossamer.algorithms.context import Context
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.mechanisms import NoNoise
@@ -62,7 +62,7 @@ def run(
 def test_the_ring_averages(members: int, size: int, seed: int) -> None:
     """Passing chunks by hand gives every member the mean, to rounding, and the same bits."""
     vectors = np.random.default_rng(seed).standard_normal((members, size))
-    ring = [begin(Released(vectors[p].copy()), p, members) for p in range(members)]
+    ring = [cut(Released(vectors[p].copy()), p, members) for p in range(members)]
     for _ in range(2 * (members - 1)):
         outgoing = [reduction.outgoing for reduction in ring]
         ring = [reduction.take(outgoing[p - 1]) for p, reduction in enumerate(ring)]

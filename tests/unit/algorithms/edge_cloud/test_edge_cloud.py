@@ -115,7 +115,7 @@ def test_after_t_updates_everybody_has_the_servers_model() -> None:
     simulator, _, _ = run(Settings(nodes=4), context(4, updates=17), World(SpeedSettings(name="lognormal")))
     assert edge_cloud.count(simulator.nodes) == 17
     assert simulator.finished == {SERVER: "updates"} | {f"node-{i}": "halt" for i in range(4)}
-    assert len({edge_cloud.model_of(node).values.tobytes() for node in simulator.nodes.values()}) == 1
+    assert len({edge_cloud.ALGORITHM.model_of(node).values.tobytes() for node in simulator.nodes.values()}) == 1
 
 
 def test_the_learning_rate_follows_the_epochs_of_all_edges() -> None:

@@ -128,7 +128,7 @@ def test_the_servers_model_is_what_a_loop_gives() -> None:
         "staleness_max": max(ages),
     }
     assert max(ages) > 4  # or the weights were hardly seen
-    assert all(fedasync.model_of(node) == server.state.x for node in simulator.nodes.values())
+    assert all(fedasync.ALGORITHM.model_of(node) == server.state.x for node in simulator.nodes.values())
 
 
 def test_weights_are_those_of_the_paper() -> None:

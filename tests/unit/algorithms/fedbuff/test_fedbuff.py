@@ -117,7 +117,7 @@ def test_the_servers_model_is_what_a_loop_over_buffers_gives() -> None:
         "staleness_max": max(ages),
     }
     assert max(ages) > 1  # or the weights were never seen
-    assert all(fedbuff.model_of(node) == server.state.x for node in simulator.nodes.values())
+    assert all(fedbuff.ALGORITHM.model_of(node) == server.state.x for node in simulator.nodes.values())
 
 
 def test_nobody_waits_for_a_full_buffer() -> None:
@@ -263,7 +263,7 @@ def test_so_many_steps_take_examples_in_turn() -> None:
     """250 examples in batches of 100 are epochs of 3 steps; 90 of them are one of 90."""
     for steps, expected in ((None, (250 + 200, 5 * 90)), (4, (250 + 100, 4 * 90)), (1, (100, 90))):
         settings = Settings(batch_size=100, local_steps=steps)
-        found = fedbuff.workload(settings, {"a": 250, "b": 90}, 0)
+        found = fedbuff.ALGORITHM.workload(settings, {"a": 250, "b": 90}, 0)
         assert (found.of("a", 0), found.of("b", 0)) == expected
         assert found.updates_in(9.0) == {"a": -(-9 * 250 // expected[0]), "b": -(-9 * 90 // expected[1])}
 

@@ -121,7 +121,7 @@ def units(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gossip with two units, whose models are those of node 1 and node 4; only these are tested."""
 
     def unit_models(nodes: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        return {server: gossip.model_of(nodes[agents[-1]]).values for server, agents in MEMBERS.items()}
+        return {server: gossip.ALGORITHM.model_of(nodes[agents[-1]]).values for server, agents in MEMBERS.items()}
 
     def cast(settings: gossip.Settings, names: tuple[str, ...]) -> Cast:
         trust = {agent: server for server, agents in MEMBERS.items() for agent in agents}
