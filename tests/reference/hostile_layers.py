@@ -13,7 +13,7 @@ import faulthandler
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +24,6 @@ from tests.reference.linked_peers import SETTINGS, Linked
 
 from gossamer.algorithms.gossip.box import Answer, Offer
 from gossamer.deployment.peers.peers import Heartbeat, encode_content
-from gossamer.deployment.peers.record import PeerLimits
 from gossamer.errors import PeerError
 from gossamer.privacy.unit_tasks import MaskingStep
 from gossamer.protocol.encoding import encode
@@ -112,8 +111,8 @@ class Contents:
 
     def __init__(self, seed: int) -> None:
         self.junk, self.tried, self.refused = Junk(seed), 0, 0
-        patient = replace(SETTINGS, limits=PeerLimits(quarantine_after=1 << 60))
-        self.pair = Linked("a", "b", settings=patient)
+        self.pair = Linked("a", "b", settings=SETTINGS)
+        vars(self.pair.peers["b"]._peers["a"].standing)["offend"] = lambda now: None  # no quarantine would end
         for _ in range(2):
             self.pair.send("a", "b", FRAMES[1]), self.pair.send("b", "a", FRAMES[1])
         self.pair.arrived["b"].clear()

@@ -43,7 +43,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from gossamer.deployment.channel.secure_channel import SecureChannel
-from gossamer.deployment.peers.record import Peer, SparseLog, printable
+from gossamer.deployment.peers.record import HELLO_EVERY, LONGEST_HELLO, Peer, SparseLog, printable
 from gossamer.deployment.peers.record import PeerSettings as PeerSettings
 from gossamer.deployment.peers.record import PeerState as PeerState
 from gossamer.errors import CallerError, MalformedMessage, PeerError, SpecError
@@ -220,7 +220,7 @@ class Peers:
     members : sequence of Member
         Members of the run; this node may be among them.
     settings : PeerSettings
-        Times at which peers are looked after, and what is put up with.
+        Times at which peers are looked after, and how long frames may be.
     now : float
         Seconds on the node's clock, which never goes back.
     contacts : iterable of str
@@ -264,7 +264,7 @@ class Peers:
         self._counters, self._witnesses, self._kept_at = counters, witnesses, now
         self._say, self._warn, self._log = log, warn or log, SparseLog(warn or log)
         self._finished = ""
-        self._peers = {member.name: Peer.of(member, settings, now) for member in members if member.name != me}
+        self._peers = {member.name: Peer(member, settings, now) for member in members if member.name != me}
         for name in contacts:
             self._peer(name).contact = True
 
@@ -422,10 +422,10 @@ class Peers:
 
     def _hello(self, peer: Peer, now: float) -> Outgoing:
         """A hello, unless there was one just now: whoever asks for many gets few."""
-        if now < peer.said_hello + self.settings.hello_every:
+        if now < peer.said_hello + HELLO_EVERY:
             return []
         peer.said_hello, peer.hello_at = now, now + peer.wait
-        peer.wait = min(2 * peer.wait, self.settings.longest_hello)
+        peer.wait = min(2 * peer.wait, LONGEST_HELLO)
         return _addressed(peer.name, self._channel(peer).hello())
 
     def _heartbeat(self, peer: Peer, now: float) -> Outgoing:
@@ -463,10 +463,10 @@ class Peers:
                 peer.probe_came, peer.heartbeat_at = size, -math.inf  # which has the answer, at once
             case Passed():
                 peer.passed, peer.probed_at = True, None
-            case Heartbeat(seconds, finished, knows, version):
+            case Heartbeat(_, finished, knows, version):
                 if bool(finished) != bool(peer.finished) or (peer.told and not knows):
                     peer.heartbeat_at = -math.inf  # it waits to hear that this is known, or does not know yet
-                peer.finished, peer.age, peer.knows = printable(finished), seconds, knows
+                peer.finished, peer.knows = printable(finished), knows
                 self._note_version(peer, printable(version))
             case _:
                 if isinstance(content, MessageFrame | ChunkFrame):

@@ -31,30 +31,16 @@ _LONGEST_SILENCE = 86_400.0
 _LATE = 30.0  # most seconds for which all that comes may be late by the network's fault
 
 
-@dataclass(frozen=True)
-class PeerLimits:
-    """Limits of what is tolerated from each peer.
-
-    Attributes
-    ----------
-    quarantine_after : int
-        Offences that lead to quarantine.
-    forgive_after : float
-        Seconds after which one is forgiven.
-    quarantine_for, longest_quarantine : float
-        Seconds of the first quarantine, and of the longest.
-    handshakes : int
-        Most at once.
-    handshakes_per_second : float
-        Most in the long run.
-    """
-
-    quarantine_after: int = 20
-    forgive_after: float = 60.0
-    quarantine_for: float = 60.0
-    longest_quarantine: float = 86_400.0
-    handshakes: int = 20
-    handshakes_per_second: float = 5.0
+QUARANTINE_AFTER = 20
+"""Offences that lead to quarantine."""
+FORGIVE_AFTER = 60.0
+"""Seconds after which an offence is forgiven."""
+QUARANTINE_FOR, LONGEST_QUARANTINE = 60.0, 86_400.0
+"""Seconds of the first quarantine, and of the longest."""
+HANDSHAKES, HANDSHAKES_PER_SECOND = 20, 5.0
+"""Most handshakes at once, and in the long run."""
+HELLO_EVERY, LONGEST_HELLO = 3.0, 60.0
+"""Least seconds between two hellos to a peer, and most while there is no answer."""
 
 
 @dataclass
@@ -63,8 +49,6 @@ class Standing:
 
     Attributes
     ----------
-    limits : PeerLimits
-        Limits of what is put up with.
     dropped : Counter of str
         Datagrams and messages, by reason.
     until : float
@@ -73,7 +57,6 @@ class Standing:
         Reason why nothing of it is taken, by its receipts; empty while they are believed.
     """
 
-    limits: PeerLimits
     dropped: Counter[str] = field(default_factory=Counter)
     until: float = -math.inf
     disbelieved: str = ""
@@ -92,18 +75,17 @@ class Standing:
         """Take note of an offence; the seconds of quarantine, if one begins."""
         if self.quarantined(now):
             return None  # of a datagram that was opened before
-        limits = self.limits
-        self._offences = max(0.0, self._offences - max(0.0, now - self._forgiven_at) / limits.forgive_after)
+        self._offences = max(0.0, self._offences - max(0.0, now - self._forgiven_at) / FORGIVE_AFTER)
         if self._offences == 0:
             self._quarantines = 0
         self._offences, self._forgiven_at = self._offences + 1, now
-        if self._offences < limits.quarantine_after:
+        if self._offences < QUARANTINE_AFTER:
             return None
-        seconds = min(limits.quarantine_for * 2.0 ** min(self._quarantines, 60), limits.longest_quarantine)
+        seconds = min(QUARANTINE_FOR * 2.0 ** min(self._quarantines, 60), LONGEST_QUARANTINE)
         self._quarantines += 1
         # It comes back on probation: the next offence is the last.
         self.until = self._forgiven_at = now + seconds
-        self._offences = limits.quarantine_after - 1.0
+        self._offences = QUARANTINE_AFTER - 1.0
         return seconds
 
     def disbelieve(self, why: str, now: float, *, offence: bool) -> None:
@@ -118,10 +100,9 @@ class Standing:
 
     def admits_handshake(self, now: float) -> bool:
         """Whether there is time for one more; it counts, if so."""
-        limits = self.limits
-        refilled = max(0.0, now - self._refilled_at) * limits.handshakes_per_second
+        refilled = max(0.0, now - self._refilled_at) * HANDSHAKES_PER_SECOND
         self._handshakes, self._refilled_at = max(0.0, self._handshakes - refilled), now
-        if self._handshakes + 1 > limits.handshakes:
+        if self._handshakes + 1 > HANDSHAKES:
             return False
         self._handshakes += 1
         return True
@@ -163,7 +144,7 @@ StateName = Literal["never heard", "up", "silent", "gone", "quarantined"]
 
 @dataclass(frozen=True)
 class PeerSettings:
-    """Times at which peers are looked after, and what is tolerated.
+    """Times at which peers are looked after, and how long frames may be.
 
     Attributes
     ----------
@@ -171,21 +152,14 @@ class PeerSettings:
         Seconds between two heartbeats to a contact.
     silence, gone_after : float
         Seconds without anything of a peer after which it is called silent, and gone.
-    hello_every, longest_hello : float
-        Least seconds between two hellos to a peer, and most while there is no answer.
     largest : int
         Most bytes of an encoded frame; the same at all nodes.
-    limits : PeerLimits
-        Limits of what is put up with from each peer.
     """
 
     heartbeat: float = 15.0
     silence: float = 45.0
     gone_after: float = 600.0
-    hello_every: float = 3.0
-    longest_hello: float = 60.0
     largest: int = 4 << 20
-    limits: PeerLimits = field(default_factory=PeerLimits)
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat < self.silence < self.gone_after:
@@ -211,8 +185,6 @@ class PeerState:
         Reason why its node makes no more updates, as it said last; empty while it does.
     dropped : mapping of str to int
         Dropped of its datagrams and messages, by reason.
-    age : float
-        Seconds since its process began, as it said last.
     knows : bool
         Whether it has heard that this node has finished, as it said last.
     receipts : str
@@ -230,7 +202,6 @@ class PeerState:
     contact: bool
     finished: str
     dropped: Mapping[str, int]
-    age: float = 0.0
     knows: bool = False
     receipts: str = ""
     passed: bool = False
@@ -269,7 +240,7 @@ class Peer:
         Time when hello was said last, may be said again, and the next heartbeat is due.
     told : bool
         Whether it may be told that this node has finished.
-    finished, age, knows, version : str, float, bool, str
+    finished, knows, version : str, bool, str
         Content of its last heartbeat.
     counters : LinkCounters or None
         Numbers that it has said of the messages between the two.
@@ -286,8 +257,8 @@ class Peer:
     member: Member
     settings: PeerSettings
     began: float
-    standing: Standing
-    wait: float
+    standing: Standing = field(default_factory=Standing)
+    wait: float = HELLO_EVERY
     contact: bool = False
     channel: SecureChannel | None = None
     heard: float | None = None
@@ -297,7 +268,6 @@ class Peer:
     heartbeat_at: float = -math.inf
     told: bool = False
     finished: str = ""
-    age: float = 0.0
     knows: bool = False
     version: str = ""
     counters: LinkCounters | None = None
@@ -307,11 +277,6 @@ class Peer:
     probe_came: int | None = None
     said: str = "never heard"
     said_at: float = -math.inf
-
-    @classmethod
-    def of(cls, member: Member, settings: PeerSettings, now: float) -> Peer:
-        """One that nothing is known of."""
-        return cls(member, settings, now, Standing(settings.limits), settings.hello_every)
 
     @property
     def name(self) -> str:
@@ -324,7 +289,7 @@ class Peer:
     def hear(self, now: float) -> None:
         """Something came that only the peer can have sent, and now."""
         self.contact, self.heard = True, now
-        self.wait, self.hello_at = self.settings.hello_every, -math.inf
+        self.wait, self.hello_at = HELLO_EVERY, -math.inf
 
     def wants_hello(self, now: float) -> bool:
         """Whether there is no session, or perhaps one that the peer has lost."""
@@ -353,7 +318,7 @@ class Peer:
         seconds = now - (self.began if self.heard is None else self.heard)
         if self.standing.quarantined(now):
             seconds = self.standing.until - now
-        same = {key: getattr(self, key) for key in ("contact", "finished", "age", "knows", "passed", "version")}
+        same = {key: getattr(self, key) for key in ("contact", "finished", "knows", "passed", "version")}
         dropped, receipts = dict(self.standing.dropped), self.standing.disbelieved
         owes = None if self.probed_at is None else now - self.probed_at
         return PeerState(self.called(now), seconds, dropped=dropped, receipts=receipts, owes=owes, **same)
