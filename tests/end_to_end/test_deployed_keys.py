@@ -13,7 +13,7 @@ from tests.end_to_end.test_deployed_sides import BASE, UNITS, Parties, identity_
 from gossamer.algorithms.graph_federated.masking import MaskingServerNode
 from gossamer.algorithms.graph_federated.planning import samplings
 from gossamer.deployment.founding.founding import draft
-from gossamer.deployment.party.agreement import Agreed, RunTerms
+from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.data_side import SideFile, deployed_computer
 from gossamer.errors import DataError
 from gossamer.experiment.preparation.planning import plan_run, problem_of
@@ -188,7 +188,7 @@ def test_what_an_invitation_settles_is_signed_for_its_run() -> None:
     invitation = draft(
         spec=write_spec(one.experiment), parties=one.shard_sizes, broker="mqtt://127.0.0.1:1883"
     ).invitation
-    agreed = Agreed.on(RunTerms.of(invitation))
+    agreed = Agreed.by(invitation)
     assert agreed.prepared.run == invitation.run
     (said,) = [line for line in agreed.plan.guarantees["other_units"].assumptions if "the own server sees" in line]
     assert "whose keys the identities in the invitation sign" in said

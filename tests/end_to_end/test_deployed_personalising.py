@@ -75,7 +75,7 @@ def test_each_party_keeps_its_personal_model_to_itself(tmp_path: Path) -> None:
             assert json.loads(file.metadata()["gossamer"])["note"] == NOTE
         assert (path / PERSONAL).stat().st_mode & 0o077 == 0
         deployed_model, own_model = gs.load_model(path), gs.load_model(path / PERSONAL)
-        assert deployed_model.card.owners == held.agreed.terms.names
+        assert deployed_model.card.owners == held.agreed.names
         assert (deployed_model.card.note, own_model.card.note) == (None, NOTE)
         np.testing.assert_array_equal(own_model.vector, own)
         pixels = 16 * held.agreed.prepared.dataset.train.features[:3]

@@ -163,7 +163,7 @@ def test_a_server_with_an_older_state_is_refused(tmp_path: Path, broker: Embedde
 def under_way(there: Parties, name: str) -> bool:
     """Whether a node without a process had sent what was not acknowledged."""
     agreed = there.agreed(name)
-    store = SqliteStore(there.folder(name).path / "store.sqlite", agreed.terms.invitation.run, name)
+    store = SqliteStore(there.folder(name).path / "store.sqlite", agreed.invitation.run, name)
     try:
         return any(link.under_way for link in agreed.host(store).session.links.values())
     finally:

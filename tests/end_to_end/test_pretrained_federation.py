@@ -13,7 +13,7 @@ from safetensors.numpy import save
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from gossamer.cli import main
-from gossamer.deployment.party.agreement import PartyOptions, RunTerms, accept
+from gossamer.deployment.party.agreement import PartyOptions, accept, experiment_of
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.keys.invitations import read_signed
@@ -80,7 +80,7 @@ def test_another_file_is_refused_before_anything_is_joined() -> None:
     spec = read_text(invitation.spec, ["objective.pretrained.path=/etc/hostname"])
     assert spec.objective.pretrained is not None
     with pytest.raises(SpecError, match=r"objective\.pretrained\.path: this file is on one machine"):
-        RunTerms.of(replace(invitation, spec=write_spec(spec)))
+        experiment_of(replace(invitation, spec=write_spec(spec)))
 
 
 def test_a_file_where_none_was_agreed_on_is_refused() -> None:

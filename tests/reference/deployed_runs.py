@@ -49,7 +49,7 @@ def deployed(experiment: Experiment, folder: Path) -> Run:
             more = {party: (*QUICK, "--trace", str(folder / party / "trace.bin")) for party in there.names}
             found = federation.run(lambda line: None, more=more)
             lives = {} if found.failed else check_lives(there, {})
-        named = there.agreed(there.names[0]).terms.invitation.run
+        named = there.agreed(there.names[0]).invitation.run
     steps = {party: _read(folder / party / "trace.bin") for party in federation.members}
     return Run(named, federation, found, lives, steps)
 

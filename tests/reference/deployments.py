@@ -24,7 +24,7 @@ from gossamer.algorithms.context import InFlight
 from gossamer.cli.federation.local_federation import DATA, POLICY, STATE, LocalFederation
 from gossamer.deployment.founding.federation_spec import own_code
 from gossamer.deployment.owner.policy import read_policy
-from gossamer.deployment.party.agreement import Agreed, PartyOptions, RunTerms, accept
+from gossamer.deployment.party.agreement import Agreed, PartyOptions, accept
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.state_folder import ENDED, StateFolder
 from gossamer.errors import CallerError
@@ -144,7 +144,7 @@ class Parties:
         identity = Identity.load(place / "identity.key")
         organiser = self.federation.organiser
         content = (place / "invitation.yaml").read_bytes()
-        return Agreed.on(RunTerms.of(parse_invitation(content, identity, organiser, datetime.now(UTC))))
+        return Agreed.by(parse_invitation(content, identity, organiser, datetime.now(UTC)))
 
 
 @contextmanager
@@ -191,7 +191,7 @@ def keep_history(there: Parties) -> None:
         place.mkdir(mode=0o700, exist_ok=True)
         file = place / "store.sqlite"
         key = Identity.load(there.federation.folder / name / "identity.key").secret("state")
-        store = SqliteStore(file, there.agreed(name).terms.invitation.run, name, key)
+        store = SqliteStore(file, there.agreed(name).invitation.run, name, key)
         with closing(store), store._file.transaction():
             for statement in _KEEP:
                 store._file.execute(statement)
@@ -208,7 +208,7 @@ def life(there: Parties, name: str) -> Life:
         for row in connection.execute(f"SELECT last, part FROM {table} ORDER BY number")
     ]
     connection.close()
-    store = SqliteStore(file, agreed.terms.invitation.run, name)
+    store = SqliteStore(file, agreed.invitation.run, name)
     stored = encode(agreed.host(store).state())
     store.close()
     steps: list[TraceStep] = []

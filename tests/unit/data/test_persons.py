@@ -21,7 +21,7 @@ from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.examples import Split, check_persons
 from gossamer.data.partition import ByPerson, Iid, partition
 from gossamer.deployment.owner.policy import read_policy, refusals
-from gossamer.deployment.party.agreement import Agreed, RunTerms, asked
+from gossamer.deployment.party.agreement import Agreed, asked
 from gossamer.deployment.party.data import load_party_split, write_party_file
 from gossamer.errors import BudgetUnreachable, DataError, RunWarning, SpecError
 from gossamer.experiment.preparation.planning import plan_run, problem_of
@@ -407,7 +407,7 @@ def test_parties_with_persons_of_their_own_get_them_and_the_same_noise(tmp_path:
         with np.load(tmp_path / "fed" / name / DATA) as own:
             assert own["train_persons"].tolist() == persons[shard].tolist()
     invitation = read_signed(tmp_path / "fed" / federation.prepared.names[0] / "invitation.yaml", federation.organiser)
-    agreed = Agreed.on(RunTerms.of(invitation))
+    agreed = Agreed.by(invitation)
     assert agreed.plan.mechanisms == federation.plan.mechanisms
     assert agreed.plan.guarantee.epsilon == federation.plan.guarantee.epsilon
     assert "each person has at most 3 examples, all at one node" in agreed.plan.guarantee.assumptions
@@ -417,7 +417,7 @@ def test_a_policy_that_counts_examples_allows_the_run_it_was_written_for(tmp_pat
     federation = LocalFederation.found(spec(patients(tmp_path), 3), tmp_path / "fed", "mqtt://localhost:1")
     for name in federation.prepared.names:
         place = tmp_path / "fed" / name
-        agreed = Agreed.on(RunTerms.of(read_signed(place / "invitation.yaml", federation.organiser)))
+        agreed = Agreed.by(read_signed(place / "invitation.yaml", federation.organiser))
         wanted, policy = asked(agreed, name), read_policy(place / POLICY)
         assert refusals(policy, wanted) == []
         assert wanted.epsilon < agreed.plan.epsilons[name] / 2  # of one example, and of a person with three

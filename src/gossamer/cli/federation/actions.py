@@ -16,7 +16,7 @@ from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.federation_spec import left_out, make_identity, own_code, read_keys, start_of
 from gossamer.deployment.founding.founding import Founded, SharedBroker, draft, draft_again, join, papers_of, share
 from gossamer.deployment.founding.layout import has_tls
-from gossamer.deployment.party.agreement import Agreed, RunTerms, check_newer
+from gossamer.deployment.party.agreement import Agreed, check_newer
 from gossamer.deployment.party.data_side import deployed_epsilon, deployed_guarantees
 from gossamer.errors import CallerError, counted
 from gossamer.experiment.specs.spec_file import read_text
@@ -66,7 +66,7 @@ def add_command(options: argparse.Namespace) -> int:
     before = read_signed(options.dir / papers.RECORD)
     again = draft_again(options.dir, **_issuing(options))
     earlier, agreed = (_agreed(invitation, options.dir / papers.START) for invitation in (before, again.invitation))
-    check_newer(earlier, agreed, earlier.terms.names)
+    check_newer(earlier, agreed, earlier.names)
     return _write(options, again, agreed)
 
 
@@ -109,7 +109,7 @@ def _agreed(invitation: Invitation, start: Path | None, modules: Sequence[str] |
     An organiser's own spec may have the code run that it names.
     """
     allowed = own_code(read_text(invitation.spec)) if modules is None else modules
-    return Agreed.on(RunTerms.of(invitation, allowed, start))
+    return Agreed.by(invitation, allowed, start)
 
 
 def _parties(options: argparse.Namespace) -> dict[str, int]:
@@ -149,7 +149,7 @@ def _spec_text(path: Path) -> str:
 
 def describe(agreed: Agreed) -> str:
     """An invitation, and what the run will release, in words."""
-    spec, plan, invitation = agreed.prepared.experiment, agreed.plan, agreed.terms.invitation
+    spec, plan, invitation = agreed.prepared.experiment, agreed.plan, agreed.invitation
     rows = [_row(_entry(member, agreed)) for member in invitation.members]
     return (
         f"Run {invitation.run}\n"
@@ -185,7 +185,7 @@ def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 def document(agreed: Agreed) -> dict[str, Any]:
     """The same as data."""
-    invitation = agreed.terms.invitation
+    invitation = agreed.invitation
     guarantee, by_observer = deployed_guarantees(agreed.prepared, agreed.plan)
     others = {observer: found.as_dict() for observer, found in by_observer.items()}
     return {

@@ -32,7 +32,7 @@ from gossamer.data.examples import Split
 from gossamer.deployment.founding.federation_spec import check_scale, left_out, own_code
 from gossamer.deployment.founding.founding import found
 from gossamer.deployment.founding.layout import START
-from gossamer.deployment.party.agreement import Agreed, RunTerms
+from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.data import shard_settings, write_party_file
 from gossamer.deployment.party.data_side import planned_divergence
 from gossamer.deployment.party.reporting import tested
@@ -286,7 +286,7 @@ class LocalFederation:
         """The nodes as their stores have them; while no process runs."""
         found = {}
         invitation = read_signed(self.folder / self.members[0] / "invitation.yaml", self.organiser)
-        agreed = Agreed.on(RunTerms.of(invitation, own_code(self.prepared.experiment), self.start_file))
+        agreed = Agreed.by(invitation, own_code(self.prepared.experiment), self.start_file)
         for name in self.members:
             store = SqliteStore(self.folder / name / STATE / "store.sqlite", invitation.run, name)
             try:

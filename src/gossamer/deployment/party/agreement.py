@@ -1,9 +1,9 @@
-"""Terms that an invitation settles for all, and whether a party may join: its options, identity and policy."""
+"""What an invitation settles for all, and whether a party may join: its options, identity and policy."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -39,7 +39,7 @@ from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.sides.ledger import Charges
 from gossamer.sides.plan import CountedOn, counts_of, smallest_sum
 
-# Terms that an invitation settles: public facts that every party derives alike, before it opens its own data.
+# What follows from an invitation: public facts that every party derives alike, before it opens its own data.
 
 LARGEST_FRAME = 512 << 10
 """Most bytes of a frame; longer messages travel in chunks."""
@@ -47,60 +47,86 @@ _ROOM = 1 << 20  # of a message, for all that is no vector
 _ROOM_A_MEMBER = 1 << 12  # keys and shares of secret sums
 
 
+def experiment_of(invitation: Invitation, modules: Collection[str] = (), start: Path | None = None) -> Experiment:
+    """The experiment that an invitation is to.
+
+    Parameters
+    ----------
+    invitation : Invitation
+        Verified.
+    modules : collection of str
+        Models that the spec may name by ``objective.module``, and distributions whose algorithms it may name: to build
+        one is to run whatever code is called so on this machine, and who signed the invitation is not who decides on
+        that.
+    start : Path, optional
+        This party's copy of the model that all start from, where the spec has its hash (``objective.pretrained``).
+
+    Raises
+    ------
+    CallerError
+        If its spec is not sound, or its members are not those that the spec's algorithm has.
+    """
+    try:
+        experiment = read_text(invitation.spec, modules=modules)
+    except SpecError as error:
+        raise InvitationError(f"the spec of the invitation: {error}") from None
+    if (module := experiment.objective.module) is not None and module not in modules:
+        raise InvitationError(
+            f"its spec would have code of its own run on this machine, objective.module: {module}; "
+            f"{allowing(module, 'model')}"
+        )
+    check_no_files(experiment)
+    check_deployed(experiment)
+    experiment = with_start(experiment, path=start)
+    _check_members(invitation, experiment)
+    if needs_estimates(experiment) and estimates_on(experiment) != SYNTHETIC:
+        raise InvitationError(
+            "the spec of the invitation has constants to be estimated on public examples, which parties may not "
+            "have; the organiser writes them out (`gossamer plan`)"
+        )
+    return experiment
+
+
 @dataclass(frozen=True)
-class RunTerms:
-    """The public facts of a run.
+class Agreed:
+    """What follows from an invitation, for one of its parties.
 
     Attributes
     ----------
     invitation : Invitation
         Verified.
     experiment : Experiment
-        The spec.
+        Its spec, with this party's copy of the model that all start from.
+    prepared : Prepared
+        Run with this party's own examples, if it has any and they were given; of other shards there is the length.
+    plan : Plan
+        Plan of the whole run: fixed before the first release, and the same at every party.
     """
 
     invitation: Invitation
     experiment: Experiment
+    prepared: Prepared
+    plan: Plan
 
     @classmethod
-    def of(cls, invitation: Invitation, modules: Collection[str] = (), start: Path | None = None) -> RunTerms:
-        """The terms of a verified invitation.
+    def by(cls, invitation: Invitation, modules: Collection[str] = (), start: Path | None = None) -> Agreed:
+        """All that an invitation comes to; see `experiment_of`."""
+        return cls.on(invitation, experiment_of(invitation, modules, start))
 
-        Parameters
-        ----------
-        invitation : Invitation
-            Verified.
-        modules : collection of str
-            Models that the spec may name by ``objective.module``, and distributions whose algorithms it may name: to
-            build one is to run whatever code is called so on this machine, and who signed the invitation is not who
-            decides on that.
-        start : Path, optional
-            This party's copy of the model that all start from, where the spec has its hash (``objective.pretrained``).
+    @classmethod
+    def on(cls, invitation: Invitation, experiment: Experiment) -> Agreed:
+        """What an invitation comes to whose experiment is known.
 
         Raises
         ------
         CallerError
-            If its spec is not sound, or its members are not those that the spec's algorithm has.
+            If the spec does not fit together, or no noise meets the budget.
         """
-        try:
-            experiment = read_text(invitation.spec, modules=modules)
-        except SpecError as error:
-            raise InvitationError(f"the spec of the invitation: {error}") from None
-        if (module := experiment.objective.module) is not None and module not in modules:
-            raise InvitationError(
-                f"its spec would have code of its own run on this machine, objective.module: {module}; "
-                f"{allowing(module, 'model')}"
-            )
-        check_no_files(experiment)
-        check_deployed(experiment)
-        experiment = with_start(experiment, path=start)
-        _check_members(invitation, experiment)
-        if needs_estimates(experiment) and estimates_on(experiment) != SYNTHETIC:
-            raise InvitationError(
-                "the spec of the invitation has constants to be estimated on public examples, which parties may not "
-                "have; the organiser writes them out (`gossamer plan`)"
-            )
-        return cls(invitation, experiment)
+        # Rows as many as those of another party's shard, with nothing in them.
+        shards = tuple(np.broadcast_to(np.int64(0), size) for size in invitation.sizes.values())
+        prepared = assemble(experiment, tuple(invitation.sizes), blank_dataset(experiment.dataset), shards)
+        prepared = replace(prepared, run=invitation.run)
+        return cls(invitation, experiment, prepared, plan_run(prepared))
 
     @property
     def me(self) -> Member:
@@ -108,73 +134,22 @@ class RunTerms:
         return self.invitation.me
 
     @property
-    def sizes(self) -> Mapping[str, int]:
-        """Declared training examples of each party with data."""
-        return self.invitation.sizes
-
-    @property
-    def start(self) -> Path | None:
-        """This party's copy of the model that all start from, if there is one."""
-        start = self.experiment.objective.pretrained
-        return None if start is None else start.path
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The parties with data, in the order of their numbers."""
-        return tuple(self.sizes)
+        return self.prepared.names
 
     @property
     def holds_data(self) -> bool:
         """Whether this party has examples."""
-        return self.me.name in self.sizes
-
-    def prepared(self) -> Prepared:
-        """Prepare the run but for all examples: of each shard there is the length alone."""
-        blank = blank_dataset(self.experiment.dataset)
-        # Rows as many as those of another party's shard, with nothing in them.
-        shards = tuple(np.broadcast_to(np.int64(0), size) for size in self.sizes.values())
-        prepared = assemble(self.experiment, self.names, blank, shards)
-        return replace(prepared, run=self.invitation.run)
-
-
-@dataclass(frozen=True)
-class Agreed:
-    """Plan and nodes that follow from the terms.
-
-    Attributes
-    ----------
-    terms : RunTerms
-        Terms of the run.
-    prepared : Prepared
-        Run with this party's own examples, if it has any and they were given.
-    plan : Plan
-        Plan of the whole run: fixed before the first release, and the same at every party.
-    """
-
-    terms: RunTerms
-    prepared: Prepared
-    plan: Plan
-
-    @classmethod
-    def on(cls, terms: RunTerms) -> Agreed:
-        """Work out what the terms come to.
-
-        Raises
-        ------
-        CallerError
-            If the spec does not fit together, or no noise meets the budget.
-        """
-        prepared = terms.prepared()
-        return cls(terms, prepared, plan_run(prepared))
+        return self.me.examples is not None
 
     def of(self, name: str) -> Agreed:
         """The same for another party."""
-        invitation = replace(self.terms.invitation, invited=name)
-        return replace(self, terms=replace(self.terms, invitation=invitation))
+        return replace(self, invitation=replace(self.invitation, invited=name))
 
     def with_data(self, train: Split, test: Split | None = None) -> Agreed:
         """The same with this party's own examples, all of them its shard."""
-        prepared, me = self.prepared, self.terms.me.name
+        prepared, me = self.prepared, self.me.name
         dataset = replace(prepared.dataset, train=train, test=test or prepared.dataset.test, source="a party's own")
         own = np.arange(len(train.targets))
         shards = tuple(own if name == me else shard for name, shard in zip(prepared.names, prepared.shards))
@@ -186,14 +161,14 @@ class Agreed:
 
     def host(self, store: SqliteStore, watch: Callable[[TraceStep], None] | None = None) -> Host:
         """This party's node as its store has it."""
-        node = self.nodes()[self.terms.me.name]
+        node = self.nodes()[self.me.name]
         return Host(node, self.session, store, watch=watch, may_hear=self.may_hear)
 
     @cached_property
     def session(self) -> SessionSettings:
         """Settings by which messages are retried; the same at every party."""
         links, size = self.prepared.experiment.links, self.prepared.objective.size
-        members = len(self.terms.invitation.members)
+        members = len(self.invitation.members)
         return SessionSettings(
             retry_after=links.retry_after,
             longest_retry=8 * links.retry_after,
@@ -206,7 +181,7 @@ class Agreed:
 
     def may_hear(self, to: str) -> bool:
         """Whether the party ``to`` may be sent what is raw of this one."""
-        return may_hear(self.prepared.units, self.terms.me.name, to)
+        return may_hear(self.prepared.units, self.me.name, to)
 
 
 def _check_members(invitation: Invitation, experiment: Experiment) -> None:
@@ -246,7 +221,7 @@ def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None =
     InvitationError
         If that one is to another run, is older, or differs in more than who joins.
     """
-    old, new = earlier.terms.invitation, agreed.terms.invitation
+    old, new = earlier.invitation, agreed.invitation
     if (old.run, old.organiser) != (new.run, new.organiser):
         raise InvitationError("the invitation is to another run than the one in the store; give another --store")
     if new.issued < old.issued:
@@ -254,7 +229,7 @@ def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None =
             f"the store was written by an invitation issued at {old.issued.isoformat()}, and this one is older; "
             "take the newest"
         )
-    if _without_nodes(earlier.terms.experiment) != _without_nodes(agreed.terms.experiment):
+    if _without_nodes(earlier.experiment) != _without_nodes(agreed.experiment):
         raise InvitationError("the spec of a run never changes, but for its parties; found a new federation")
     kept = {member.name: member for member in new.members}
     changed = [member.name for member in old.members if kept.get(member.name) != member]
@@ -263,15 +238,15 @@ def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None =
             f"who is in a run stays what they were, and {', '.join(changed)} left, or got another key, role, unit or "
             "number of examples; found a new federation"
         )
-    if earlier.terms.names == agreed.terms.names:
+    if earlier.names == agreed.names:
         return
-    name = agreed.terms.experiment.algorithm.name
+    name = agreed.experiment.algorithm.name
     # Who masks with whom is drawn from all parties before the run, and the owners' trust is in those.
-    if agreed.terms.experiment.terms.hiding or not agreed.prepared.algorithm.grows:
+    if agreed.experiment.terms.hiding or not agreed.prepared.algorithm.grows:
         raise InvitationError(f"nobody can join a run of {name} that has begun; found a new federation")
-    if agreed.terms.names[: len(earlier.terms.names)] != earlier.terms.names:
+    if agreed.names[: len(earlier.names)] != earlier.names:
         raise InvitationError("who joins comes after those who were there")
-    for party in parties or [agreed.terms.me.name]:
+    for party in parties or [agreed.me.name]:
         if _planned(earlier, party) != _planned(agreed, party):
             raise InvitationError(
                 f"with the parties that join, {party} would release something else than was planned, and the plan of a "
@@ -424,21 +399,22 @@ def accept(options: PartyOptions, before: Path | None = None) -> Invited:
     policy = None if options.policy is None else read_policy(options.policy)
     try:
         modules = (*options.modules, *(() if policy is None else policy.modules))
-        terms = RunTerms.of(_read(text, options, identity, policy), modules, options.start)
+        invitation = _read(text, options, identity, policy)
+        experiment = experiment_of(invitation, modules, options.start)
     except InvitationError as error:
         raise InvitationError(f"{file}: {error}") from None
-    if options.pretrained is not None and terms.start is None:
+    if options.pretrained is not None and experiment.objective.pretrained is None:
         raise CallerError("all parties of this run start from a model that is drawn; leave out --pretrained")
-    me = terms.me.name
-    data = _data(options, policy) if terms.holds_data else None
-    if terms.holds_data and (policy is None or data is None):
+    me = invitation.me
+    data = None if me.examples is None else _data(options, policy)
+    if me.examples is not None and (policy is None or data is None):
         missing = "--policy FILE" if policy is None else "--data PATH, or a path in its policy"
-        raise CallerError(f"{me} has {counted(terms.sizes[me], 'example')} in this run, so it needs {missing}")
-    if not terms.holds_data and options.data is not None:
-        raise CallerError(f"{me} is the {terms.me.role} of this run and has no examples; leave out --data")
-    agreed = Agreed.on(terms)
+        raise CallerError(f"{me.name} has {counted(me.examples, 'example')} in this run, so it needs {missing}")
+    if me.examples is None and options.data is not None:
+        raise CallerError(f"{me.name} is the {me.role} of this run and has no examples; leave out --data")
+    agreed = Agreed.on(invitation, experiment)
     broken = []
-    if policy is not None and terms.holds_data:
+    if policy is not None and agreed.holds_data:
         broken = refusals(policy, asked(agreed, policy.data_set(options.data_name, data)))
     if broken:
         raise PolicyBroken(f"{options.policy} does not allow this run, and nothing was joined: {'; '.join(broken)}")
@@ -471,16 +447,16 @@ def _read(text: bytes, options: PartyOptions, identity: Identity, policy: OwnerP
 
 def asked(agreed: Agreed, data: str | None = None) -> Asked:
     """Return what an invitation asks of the data's owner; ``data`` is the data set's name in the policy."""
-    terms, plan, spec = agreed.terms, agreed.plan, agreed.prepared.experiment
-    me, law = terms.me, plan.mechanisms[terms.me.name]
-    clip, side, peers = spec.privacy.clip, plan.side(me.name), terms.invitation.peers
+    plan, spec = agreed.plan, agreed.prepared.experiment
+    me, law = agreed.me, plan.mechanisms[agreed.me.name]
+    clip, side, peers = spec.privacy.clip, plan.side(me.name), agreed.invitation.peers
     counted_on = side.trusted.counts_on(me.name)
     return Asked(
         algorithm=spec.algorithm.name,
         role=me.role,
         name=me.name,
         peers=peers,
-        organiser=terms.invitation.organiser,
+        organiser=agreed.invitation.organiser,
         private=spec.private,
         clip=clip.bound if isinstance(clip, FixedClip) else None,
         noise_multiplier=None if law.normal is None else law.normal.noise_multiplier,
@@ -501,13 +477,13 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
 
 def _others(agreed: Agreed, counted_on: CountedOn) -> tuple[tuple[Member, ...], ...]:
     """The others of each group that shares its noise with this party."""
-    peers = {peer.name: peer for peer in agreed.terms.invitation.peers}
+    peers = {peer.name: peer for peer in agreed.invitation.peers}
     return tuple(tuple(peers[name] for name in group if name in peers) for group in sorted(counted_on.groups))
 
 
 def _epsilon(agreed: Agreed) -> float:
     """Epsilon proved for this party's whole plan, of one example: policies and ledgers know no persons."""
-    plan, me, spec = agreed.plan, agreed.terms.me.name, agreed.prepared.experiment
+    plan, me, spec = agreed.plan, agreed.me.name, agreed.prepared.experiment
     found, planned = plan.epsilons[me], counts_of(plan.side(me))
     if planned is None or spec.rows_per_person == 1 or not math.isfinite(found):
         return found

@@ -423,8 +423,8 @@ class DataHeld:
     """
 
     def __init__(self, options: PartyOptions, invited: Invited, folder: StateFolder) -> None:
-        self._invited, self._folder, terms = invited, folder, invited.agreed.terms
-        self._name, self._run = terms.me.name, terms.invitation.run
+        self._invited, self._folder, agreed = invited, folder, invited.agreed
+        self._name, self._run = agreed.me.name, agreed.invitation.run
         self._side = invited.agreed.plan.side(self._name)
         self._owned: OwnedData | None = None
         self._kept: SideFile | None = None
@@ -433,12 +433,12 @@ class DataHeld:
         self.charged = 0
         self.agreed, self.test = invited.agreed, None
         if invited.data is not None:
-            settings, budget = terms.experiment.dataset, terms.experiment.budget
+            settings, budget = agreed.experiment.dataset, agreed.experiment.budget
             train, test = load_party_split(
                 settings,
                 invited.data,
                 options.test,
-                examples=terms.sizes[self._name],
+                examples=agreed.me.examples,
                 rows_per_person=None if budget is None else budget.rows_per_person,
                 say=folder.tell_owner,
             )
@@ -502,7 +502,7 @@ class DataHeld:
             None if self._side.charges() is None else self.ledger,
             kept=self._kept,
             # Keys of masked sums are signed by the members, as the invitation names them.
-            signing=Signing(self._invited.identity, {m.name: m.key for m in self.agreed.terms.invitation.members}),
+            signing=Signing(self._invited.identity, {m.name: m.key for m in self.agreed.invitation.members}),
             receipts=self.receipts,
         )
         self.computer = paced(computer, self.agreed.prepared, self._folder.tell_owner)
@@ -515,7 +515,7 @@ class DataHeld:
     @property
     def computations_per_update(self) -> int:
         """Answers of the data side that an update takes: one, or one for each step where steps are released."""
-        if self._name not in self.agreed.terms.sizes:
+        if self._name not in self.agreed.invitation.sizes:
             return 1
         return sum(self.agreed.prepared.workload.counts(self._name, 1).values())
 
@@ -543,7 +543,7 @@ class DataHeld:
     def describe(self) -> dict[str, Any]:
         """Describe what is proved of this party's data, and what was released, as plain data."""
         releases = 0 if self.ledger is None else self.ledger.releases
-        if not self.agreed.terms.holds_data:
+        if not self.agreed.holds_data:
             return {"releases": releases}
         epsilon = deployed_epsilon(self.agreed.prepared, self.agreed.plan, self._name)
         guarantee, by_observer = self.guarantees
@@ -573,7 +573,7 @@ class DataHeld:
 
 def _owners_ledger(agreed: Agreed, owned: OwnedData, folder: StateFolder) -> Ledger:
     """The ledger of a party with data, in the file of its owner."""
-    name, run = agreed.terms.me.name, agreed.terms.invitation.run
+    name, run = agreed.me.name, agreed.invitation.run
     side = agreed.plan.side(name)
     charges = side.charges() or NO_CHARGES
     if charges.most is None:
@@ -598,17 +598,17 @@ def _owners_ledger(agreed: Agreed, owned: OwnedData, folder: StateFolder) -> Led
 
 def _trusting(agreed: Agreed, owned: OwnedData) -> bool:
     """Whether the owner trusts those whom the plan counts on: an agent's server, or others to add their noise."""
-    if agreed.terms.me.role == AGENT:
+    if agreed.me.role == AGENT:
         return owned.policy.trust_own_server
     return relies(owned.policy, asked(agreed, owned.name))
 
 
 def _once_where_shared(agreed: Agreed, side: SidePlan, owned: OwnedData) -> AbstractContextManager[None]:
     """Entering of a plan, where the noise that counts is that of a sum and not of what this party sends."""
-    me = agreed.terms.me
+    me = agreed.me
     if side.trusted.counts_on(me.name) is None and not side.trusted.scope:
         return nullcontext()
-    return owned.once_in(agreed.terms.invitation.run, me.name)
+    return owned.once_in(agreed.invitation.run, me.name)
 
 
 def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:
@@ -616,9 +616,8 @@ def unit_terms(agreed: Agreed, folder: StateFolder) -> bytes:
 
     An agent that came back without its state would hand over the updates of rounds that it took part in before.
     """
-    terms = agreed.terms
-    unit = [(m.name, m.role, str(m.key)) for m in terms.invitation.members if m.name == terms.me.unit]
-    return encode((terms.invitation.spec_sha256, terms.me.name, unit, folder.instance))
+    unit = [(m.name, m.role, str(m.key)) for m in agreed.invitation.members if m.name == agreed.me.unit]
+    return encode((agreed.invitation.spec_sha256, agreed.me.name, unit, folder.instance))
 
 
 def planned_divergence(plan: Plan, name: str, order: float, relation: NeighboringRelation) -> float:

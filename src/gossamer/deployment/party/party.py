@@ -127,8 +127,7 @@ def run_party(options: PartyOptions, beside: Beside | None = None) -> str:
         stack.enter_context(threadpool_limits(1))
         folder = StateFolder(options.state, echo=not options.quiet)
         invited = accept(options)
-        terms = invited.agreed.terms
-        folder.named(terms.invitation.run, terms.me.name)
+        folder.named(invited.agreed.invitation.run, invited.agreed.me.name)
         stack.callback(folder.give_back)
         stack.callback(folder.forget)
         folder.take()
@@ -159,7 +158,7 @@ def _take_part(options: PartyOptions, invited: Invited, folder: StateFolder) -> 
 
 def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter: Reporter, stack: ExitStack) -> str:
     """All that may refuse the start comes first, then the broker and the neighbours; and only then the ledger."""
-    agreed, invitation = invited.agreed, invited.agreed.terms.invitation
+    agreed, invitation = invited.agreed, invited.agreed.invitation
     there = is_stored(options, folder)
     # What is wrong with a store is known before anything is joined or charged, and no start that fails leaves one.
     host = stored_node(options, invited, folder, stack) if there else None
@@ -199,7 +198,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     stack.callback(worker.stop)
     newer = InvitationWatch(options.invitation, invitation, folder.warn)
     loop = NodeLoop(peers, transport, folder, clock, reach, host, worker, options.wait, options.gone_after)
-    loop.serves, loop.stopping = not agreed.terms.holds_data, stopping
+    loop.serves, loop.stopping = not agreed.holds_data, stopping
 
     def look() -> None:
         reporter.look(loop)

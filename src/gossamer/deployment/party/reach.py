@@ -295,7 +295,7 @@ def witnesses_of(invited: Invited, folder: StateFolder, held: DataHeld, stack: E
     """
     if invited.agreed.plan.hides_schedule:
         return None
-    invitation = invited.agreed.terms.invitation
+    invitation = invited.agreed.invitation
     memory = WitnessFile(folder.path / MEMORY, invitation.run, invitation.me.name, invited.state_key)
     stack.callback(memory.close)
     keys = {member.name: member.key for member in invitation.members}

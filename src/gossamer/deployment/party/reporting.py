@@ -48,14 +48,14 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
     """Write model and summary as they are now; what the summary says. ``alone`` says why it was, if it was."""
     prepared, rounds = agreed.prepared, host.node.rounds_made
     model = np.asarray(prepared.algorithm.model_of(host.node).values)
-    card = card_of(prepared, owners=agreed.terms.names)
+    card = card_of(prepared, owners=agreed.names)
     folder.write(CARD, card.to_json(indent=2) + "\n")
     folder.write(ARRAYS, saved(model, card))
     summary = {
         "gossamer": __version__,
-        "run": agreed.terms.invitation.run,
-        "node": agreed.terms.me.name,
-        "role": agreed.terms.me.role,
+        "run": agreed.invitation.run,
+        "node": agreed.me.name,
+        "role": agreed.me.role,
         **algorithm_of(prepared),
         "finished": host.finished or None,
         "alone": alone or None,
@@ -72,8 +72,8 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
 
 def _write_proved(folder: StateFolder, held: DataHeld) -> None:
     """Write receipts, the card of what is proved of what they are of, and what all runs have taken of a budget."""
-    terms, plan = held.agreed.terms, held.agreed.plan
-    if not terms.holds_data and held.receipts is None:
+    agreed, plan = held.agreed, held.agreed.plan
+    if not agreed.holds_data and held.receipts is None:
         return
     guarantee, others = held.guarantees
     software = guarantee_card.Software(name="gossamer", version=__version__, source=f"sha256:{source_hash()}")
@@ -82,8 +82,8 @@ def _write_proved(folder: StateFolder, held: DataHeld) -> None:
         plan.describe(),
         __version__,
         software,
-        run=terms.invitation.run,
-        party=terms.me.name,
+        run=agreed.invitation.run,
+        party=agreed.me.name,
     )
     if held.receipts is not None:
         text, head, signature = held.receipts.ended(held.sign_receipts, card.digest)
@@ -91,7 +91,7 @@ def _write_proved(folder: StateFolder, held: DataHeld) -> None:
         card = card.ended(guarantee_card.ReceiptsHead(releases=head.releases, head=head.head, signature=signature))
     folder.write(guarantee_card.FILE, card.to_json())
     if (spending := held.spending) is not None and spending.budget is not None:
-        bar = spending.bar(f"{terms.invitation.run}/{terms.me.name}")
+        bar = spending.bar(f"{agreed.invitation.run}/{agreed.me.name}")
         folder.write(SPENDING, to_json(bar, indent=2) + "\n")
 
 
@@ -99,10 +99,10 @@ def _personalised(folder: StateFolder, held: DataHeld, model: FloatArray) -> dic
     """Write this party's personal model, if the spec asks for one and there are data to make it of, and describe it."""
     agreed = held.agreed
     settings = agreed.prepared.experiment.personalisation
-    if settings is None or not agreed.terms.holds_data:
+    if settings is None or not agreed.holds_data:
         return {}
-    (personal,) = personal_models(agreed.prepared, settings, [agreed.terms.me.name], model[None])
-    folder.write(PERSONAL, saved(personal, card_of(agreed.prepared, owners=agreed.terms.names, note=NOTE)))
+    (personal,) = personal_models(agreed.prepared, settings, [agreed.me.name], model[None])
+    folder.write(PERSONAL, saved(personal, card_of(agreed.prepared, owners=agreed.names, note=NOTE)))
     folder.say(f"wrote {PERSONAL}. {NOTE}")
     return {"personalisation": {"personal": _tested(held, personal), "final_model": _tested(held, model), "note": NOTE}}
 
@@ -141,22 +141,22 @@ class Reporter:
     """
 
     def __init__(self, invited: Invited, folder: StateFolder, certificate: Path | None = None) -> None:
-        agreed, terms = invited.agreed, invited.agreed.terms
-        parent = agreed.prepared.cast.parents.get(terms.me.name)
+        agreed, me = invited.agreed, invited.agreed.me
+        parent = agreed.prepared.cast.parents.get(me.name)
         self._folder = folder
         self._status: dict[str, Any] = {
-            "node": terms.me.name,
-            "role": terms.me.role,
+            "node": me.name,
+            "role": me.role,
             "version": __version__,
-            "run": terms.invitation.run,
-            "broker": terms.invitation.broker,
-            "algorithm": terms.experiment.algorithm.name,
+            "run": agreed.invitation.run,
+            "broker": agreed.invitation.broker,
+            "algorithm": agreed.experiment.algorithm.name,
             "state": "starting",
             "pid": os.getpid(),
-            "expires": _expiries(terms.invitation, certificate),
+            "expires": _expiries(agreed.invitation, certificate),
             "needs": [] if parent is None else [parent],
         }
-        self._count, self._server = agreed.prepared.algorithm.figures.count, not terms.holds_data
+        self._count, self._server = agreed.prepared.algorithm.figures.count, not agreed.holds_data
         self._before = 0  # updates of a server that an earlier process made
         self._next, self._next_line, self._told = 0.0, 0.0, 0
         self._finished: dict[str, str] = {}

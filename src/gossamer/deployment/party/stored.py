@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from gossamer.deployment.founding.federation_spec import own_code
-from gossamer.deployment.party.agreement import Agreed, Invited, PartyOptions, RunTerms, accept, check_newer
+from gossamer.deployment.party.agreement import Agreed, Invited, PartyOptions, accept, check_newer
 from gossamer.deployment.party.data_side import FORMAT as SIDE
 from gossamer.deployment.party.data_side import UNIT_LEDGER
 from gossamer.deployment.party.reach import MEMORY
@@ -135,7 +135,8 @@ def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
 def _agreed_before(before: Invitation, agreed: Agreed) -> Agreed:
     """Terms and plan by an invitation that was accepted then, and may have expired since."""
     # Its code is allowed; the spec may not have had other.
-    return Agreed.on(RunTerms.of(before, own_code(agreed.terms.experiment), agreed.terms.start))
+    start = agreed.experiment.objective.pretrained
+    return Agreed.by(before, own_code(agreed.experiment), None if start is None else start.path)
 
 
 def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Invited:
@@ -149,7 +150,7 @@ def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Inv
     text = _recorded(folder)
     if text is None or text == invited.text:
         return invited
-    before, new = parse_signed(text), invited.agreed.terms.invitation
+    before, new = parse_signed(text), invited.agreed.invitation
     if (before.run, before.organiser) != (new.run, new.organiser) or new.issued < before.issued:
         return invited  # for `open_host` to refuse
     try:
@@ -207,7 +208,7 @@ def is_stored(options: PartyOptions, folder: StateFolder) -> bool:
 
 def stored_node(options: PartyOptions, invited: Invited, folder: StateFolder, stack: ExitStack) -> Host:
     """The node as its store has it, which is made if there is none; ``stack`` closes what is opened."""
-    invitation = invited.agreed.terms.invitation
+    invitation = invited.agreed.invitation
     store = SqliteStore(_store_file(options), invitation.run, invitation.me.name, invited.state_key)
     stack.callback(store.close)
     return open_host(invited, folder, store, _watch(options.trace, stack))

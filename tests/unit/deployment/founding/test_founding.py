@@ -20,7 +20,7 @@ from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.federation_spec import ROLES, federation_spec, make_identity, read_keys
 from gossamer.deployment.founding.founding import VALID, draft, found
 from gossamer.deployment.founding.layout import is_loopback
-from gossamer.deployment.party.agreement import RunTerms
+from gossamer.deployment.party.agreement import Agreed
 from gossamer.errors import CallerError
 from gossamer.experiment.specs.spec_file import read_spec, read_text, write_spec
 from gossamer.keys.errors import IdentityError, InvitationError
@@ -171,8 +171,8 @@ def test_agents_are_in_units() -> None:
 
 def test_parties_derive_their_terms_from_it() -> None:
     for founded in (drafted(), drafted(spec=GRAPH, parties={"x": 9, "y": 9, "z": 9})):
-        terms = RunTerms.of(founded.invitation)
-        assert terms.names == tuple(m.name for m in founded.invitation.members if m.examples is not None)
+        agreed = Agreed.by(founded.invitation)
+        assert agreed.names == tuple(m.name for m in founded.invitation.members if m.examples is not None)
 
 
 def test_runs_differ_and_say_the_same_otherwise() -> None:

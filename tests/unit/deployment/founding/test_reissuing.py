@@ -20,7 +20,7 @@ from tests.reference.reissued import reissue
 from gossamer.cli import main
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.founding import draft_again, found
-from gossamer.deployment.party.agreement import RunTerms
+from gossamer.deployment.party.agreement import experiment_of
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.keys.errors import IdentityError, InvitationError
@@ -83,7 +83,7 @@ def test_a_party_joins(folder: Path) -> None:
         expected = read_text(before.spec).model_dump()
         expected["algorithm"]["nodes"] = 3
         assert read_text(invitation.spec).model_dump() == expected
-        RunTerms.of(invitation)
+        experiment_of(invitation)
     assert (folder / "broker" / "acl").read_text() == access_list(before.run, ["b", "a", "d", "server"])
     assert mode(folder / "broker" / "acl") == 0o600
     assert (folder / "broker" / "mosquitto.conf").read_bytes() == config

@@ -15,7 +15,7 @@ import pytest
 
 from gossamer.deployment.founding.founding import Founded, draft
 from gossamer.deployment.party import party as party_module
-from gossamer.deployment.party.agreement import Agreed, Invited, PartyOptions, RunTerms, check_newer
+from gossamer.deployment.party.agreement import Agreed, Invited, PartyOptions, check_newer
 from gossamer.deployment.party.data import shard_settings
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.stored import RECORD, InvitationWatch, fitting, open_host
@@ -55,7 +55,7 @@ class Party:
     def open(self, text: bytes) -> Any:
         """Its node by an invitation; closed again."""
         invitation = parse_signed(text)
-        agreed = Agreed.on(RunTerms.of(invitation))
+        agreed = Agreed.by(invitation)
         store = SqliteStore(self.folder.path / "store.sqlite", invitation.run, invitation.me.name)
         try:
             host = open_host(Invited(text, ORGANISER, agreed, None, None), self.folder, store, None)
@@ -166,7 +166,7 @@ class TestStarting:
         (tmp_path / "party" / "identity.key").chmod(0o600)
         party.folder.write(RECORD, old)
         options = PartyOptions(tmp_path / "party" / "invitation.yaml", organiser=ORGANISER.public_key.fingerprint)
-        invited = Invited(new, IDENTITY, Agreed.on(RunTerms.of(parse_signed(new))), None, None)
+        invited = Invited(new, IDENTITY, Agreed.by(parse_signed(new)), None, None)
         found = fitting(options, invited, party.folder)
         return found.text, (party.folder.path / "node.log").read_text()
 
@@ -193,20 +193,20 @@ class TestStarting:
     def test_what_others_would_release_changes(self) -> None:
         """A budget is met for the party with fewest examples, so one with fewer changes the noise of all."""
         old = self.server(budget={"epsilon": 8, "delta": 1e-4})
-        earlier, later = (Agreed.on(RunTerms.of(parse_signed(t))) for t in (text_of(old), self.joined(old, 60)))
+        earlier, later = (Agreed.by(parse_signed(t)) for t in (text_of(old), self.joined(old, 60)))
         with pytest.raises(CallerError, match="node-0 would release something else than was planned"):
-            check_newer(earlier, later, earlier.terms.names)
-        same = Agreed.on(RunTerms.of(parse_signed(self.joined(old, 600))))
-        check_newer(earlier, same, earlier.terms.names)
+            check_newer(earlier, later, earlier.names)
+        same = Agreed.by(parse_signed(self.joined(old, 600)))
+        check_newer(earlier, same, earlier.names)
 
     @pytest.mark.parametrize("privacy", ["none", {"noise_multiplier": 1.0}])
     def test_what_others_would_release_changes_where_updates_are_shared(self, privacy: Any) -> None:
         """Each party makes fewer of them, with noise or without."""
         algorithm = {"name": "audp", "nodes": 3, "batch_size": 20}
         old = self.server(privacy=privacy, algorithm=algorithm, stop={"updates": 30})
-        earlier, later = (Agreed.on(RunTerms.of(parse_signed(t))) for t in (text_of(old), self.joined(old, 100)))
+        earlier, later = (Agreed.by(parse_signed(t)) for t in (text_of(old), self.joined(old, 100)))
         with pytest.raises(CallerError, match="node-0 would release something else than was planned"):
-            check_newer(earlier, later, earlier.terms.names)
+            check_newer(earlier, later, earlier.names)
 
     def test_it_goes_on_by_the_old_one(self, tmp_path: Path, party: Party) -> None:
         old = self.server(privacy={"noise_multiplier": 1.0})

@@ -12,7 +12,7 @@ import pytest
 from gossamer.data.datasets import load_dataset
 from gossamer.data.examples import Split
 from gossamer.deployment.founding.founding import draft
-from gossamer.deployment.party.agreement import Agreed, RunTerms
+from gossamer.deployment.party.agreement import Agreed, experiment_of
 from gossamer.deployment.party.data import shard_settings
 from gossamer.deployment.party.data_side import unit_terms
 from gossamer.deployment.party.state_folder import StateFolder
@@ -58,7 +58,7 @@ def invitation(prepared: Prepared) -> Invitation:
 class TestEverythingIsAsSimulated:
     def test_names_sizes_graph_and_model(self, name: str) -> None:
         one = simulated(name)
-        other = RunTerms.of(invitation(one)).prepared()
+        other = Agreed.by(invitation(one)).prepared
         assert (other.names, other.shard_sizes, other.units) == (one.names, one.shard_sizes, one.units)
         np.testing.assert_array_equal(other.initial.values, one.initial.values)
         assert list(map(other.graph.neighbours, range(other.graph.nodes))) == list(
@@ -67,22 +67,22 @@ class TestEverythingIsAsSimulated:
 
     def test_the_plan(self, name: str) -> None:
         one = simulated(name)
-        plan, agreed = plan_run(one), Agreed.on(RunTerms.of(invitation(one)))
+        plan, agreed = plan_run(one), Agreed.by(invitation(one))
         assert agreed.plan.noise == plan.noise
         assert agreed.plan.epsilons == plan.epsilons
         assert {n: agreed.plan.releases[n] for n in one.names} == {n: plan.releases[n] for n in one.names}
 
     def test_the_nodes(self, name: str) -> None:
         one = simulated(name)
-        plan, agreed = plan_run(one), Agreed.on(RunTerms.of(invitation(one)))
+        plan, agreed = plan_run(one), Agreed.by(invitation(one))
         nodes = one.algorithm.build(one.experiment.algorithm, one.context(plan.mechanisms, plan.quotas))
         mine = agreed.nodes()
-        assert mine.keys() == nodes.keys() == {member.name for member in agreed.terms.invitation.members}
+        assert mine.keys() == nodes.keys() == {member.name for member in agreed.invitation.members}
         assert all(encode(state_of(mine[n])) == encode(state_of(nodes[n])) for n in nodes)
 
     def test_neighbours_know_each_other(self, name: str) -> None:
-        agreed = Agreed.on(RunTerms.of(invitation(simulated(name))))
-        near = {member.name: set(agreed.prepared.contacts(member.name)) for member in agreed.terms.invitation.members}
+        agreed = Agreed.by(invitation(simulated(name)))
+        near = {member.name: set(agreed.prepared.contacts(member.name)) for member in agreed.invitation.members}
         assert all(me in near[peer] for me, peers in near.items() for peer in peers)
         assert all(peers and me not in peers for me, peers in near.items())
 
@@ -102,32 +102,32 @@ def test_neighbours_in_units() -> None:
 
 class TestOwnData:
     def test_they_are_the_whole_shard(self) -> None:
-        agreed = Agreed.on(RunTerms.of(invitation(simulated("gossip"))))
-        size = agreed.terms.sizes[agreed.terms.me.name]
+        agreed = Agreed.by(invitation(simulated("gossip")))
+        size = agreed.invitation.sizes[agreed.me.name]
         train = load_dataset(parse_spec({"privacy": "none"}).dataset).train
         with_data = agreed.with_data(Split(train.features[:size], train.targets[:size]))
         own, other, *_ = with_data.prepared.shards
-        assert with_data.prepared.names[0] == agreed.terms.me.name
+        assert with_data.prepared.names[0] == agreed.me.name
         np.testing.assert_array_equal(own, np.arange(size))
-        assert len(other) == agreed.terms.sizes[with_data.prepared.names[1]]
+        assert len(other) == agreed.invitation.sizes[with_data.prepared.names[1]]
         assert with_data.plan is agreed.plan
 
     def test_only_the_unit_hears_what_is_confined(self) -> None:
         found = invitation(simulated("graph_federated"))
-        agreed = Agreed.on(RunTerms.of(replace(found, invited="server-1")))
+        agreed = Agreed.by(replace(found, invited="server-1"))
         assert [name for name in agreed.nodes() if agreed.may_hear(name)] == ["node-2", "node-3", "server-1"]
 
     def test_without_units_nobody_does(self) -> None:
-        agreed = Agreed.on(RunTerms.of(invitation(simulated("gossip"))))
+        agreed = Agreed.by(invitation(simulated("gossip")))
         assert [name for name in agreed.nodes() if agreed.may_hear(name)] == []
 
     def test_a_trusted_server_hears_each_client_and_tells_none(self) -> None:
         found = invitation(simulated("fedavg"))
         for name in ("node-0", "node-2"):
-            agreed = Agreed.on(RunTerms.of(replace(found, invited=name)))
+            agreed = Agreed.by(replace(found, invited=name))
             assert [other for other in agreed.nodes() if agreed.may_hear(other)] == ["server"]
             assert agreed.plan.side(name).scope == {name, "server"}
-        agreed = Agreed.on(RunTerms.of(replace(found, invited="server")))
+        agreed = Agreed.by(replace(found, invited="server"))
         assert [other for other in agreed.nodes() if agreed.may_hear(other)] == []
 
 
@@ -135,17 +135,17 @@ class TestRefused:
     def test_too_few_members_with_data(self) -> None:
         found = invitation(simulated("gossip"))
         with pytest.raises(CallerError, match=r"wants algorithm.nodes = 4 parties with data, and 3 members"):
-            RunTerms.of(replace(found, members=found.members[:3]))
+            experiment_of(replace(found, members=found.members[:3]))
 
     def test_a_server_is_missing(self) -> None:
         found = invitation(simulated("audp"))
         with pytest.raises(CallerError, match=r"wants server without data, and .* are none"):
-            RunTerms.of(replace(found, members=found.members[:-1]))
+            experiment_of(replace(found, members=found.members[:-1]))
 
     def test_a_server_too_many(self) -> None:
         found, more = invitation(simulated("gossip")), invitation(simulated("audp"))
         with pytest.raises(CallerError, match=r"wants no members without data, and .* are server"):
-            RunTerms.of(replace(found, members=(*found.members, more.members[-1])))
+            experiment_of(replace(found, members=(*found.members, more.members[-1])))
 
     @pytest.mark.parametrize(
         ("number", "changes", "said"),
@@ -161,7 +161,7 @@ class TestRefused:
         members = list(found.members)
         members[number] = replace(members[number], **changes)
         with pytest.raises(CallerError, match=said):
-            RunTerms.of(replace(found, members=tuple(members)))
+            experiment_of(replace(found, members=tuple(members)))
 
     def test_noise_that_somebody_could_draw_again(self) -> None:
         """An organiser could then subtract it; no deployed party draws such noise, nor says that it does."""
@@ -169,7 +169,7 @@ class TestRefused:
         text = found.spec.replace("noise_secret: fresh", "noise_secret: reproducible")
         assert text != found.spec
         with pytest.raises(CallerError, match=r"reproducible is for simulations"):
-            RunTerms.of(replace(found, spec=text))
+            experiment_of(replace(found, spec=text))
 
     def test_a_clock_that_nobody_tells(self) -> None:
         """No message has the number of updates of all nodes."""
@@ -177,7 +177,7 @@ class TestRefused:
         text = found.spec.replace("    schedule: constant", "    schedule: constant\n    clock: global")
         assert text != found.spec
         with pytest.raises(CallerError, match=r"clock: global is for simulations, and deployed nodes of gossip"):
-            RunTerms.of(replace(found, spec=text))
+            experiment_of(replace(found, spec=text))
 
     def test_a_promise_that_is_less_than_what_parties_keep(self) -> None:
         """Each computes an example for itself, whatever the spec has others believe."""
@@ -185,8 +185,8 @@ class TestRefused:
         text = found.spec.replace("  memory_mib:", "  rounding: reproducible\n  memory_mib:")
         assert text != found.spec
         with pytest.raises(CallerError, match=r"compute.rounding: reproducible is for simulations"):
-            RunTerms.of(replace(found, spec=text))
-        RunTerms.of(replace(found, spec=text.replace("rounding: reproducible", "rounding: exact")))
+            experiment_of(replace(found, spec=text))
+        experiment_of(replace(found, spec=text.replace("rounding: reproducible", "rounding: exact")))
 
     def test_what_no_deployment_proves_though_it_was_founded_elsewhere(self) -> None:
         """An organiser may have a version, or code, that founds such a federation; parties read the spec themselves."""
@@ -194,12 +194,12 @@ class TestRefused:
         assert "  cohorts: public\n" in found.spec
         text = found.spec.replace("  cohorts: public\n", "  cohorts: secret\n  clients_per_round: 2\n")
         with pytest.raises(CallerError, match="cohorts: secret is for simulations: the broker, and whoever sees its"):
-            RunTerms.of(replace(found, spec=text))
+            experiment_of(replace(found, spec=text))
 
     def test_a_spec_that_is_none(self) -> None:
         found = invitation(simulated("gossip"))
         with pytest.raises(CallerError, match=r"the spec of the invitation: unknown key nonsense"):
-            RunTerms.of(replace(found, spec=f"{found.spec}\nnonsense: 1\n"))
+            experiment_of(replace(found, spec=f"{found.spec}\nnonsense: 1\n"))
 
 
 def test_an_agents_ledger_is_for_a_spec_a_server_and_a_state_folder(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_an_agents_ledger_is_for_a_spec_a_server_and_a_state_folder(tmp_path: Pa
     others = [replace(found, members=stranger), replace(found, spec=found.spec.replace("rounds: 3", "rounds: 2"))]
 
     def terms(invited: Invitation, folder: StateFolder = folders[0]) -> bytes:
-        return unit_terms(Agreed.on(RunTerms.of(invited)), folder)
+        return unit_terms(Agreed.by(invited), folder)
 
     assert terms(found) == terms(found) == terms(replace(found, members=elsewhere))
     assert len({terms(found), terms(found, folders[1]), *map(terms, others)}) == 4
@@ -232,8 +232,8 @@ class TestCodeOfItsOwn:
     def test_it_is_refused_before_it_runs(self, found: Invitation, allowed: tuple[str, ...]) -> None:
         assert "os:abort" in found.spec
         with pytest.raises(CallerError, match=r"objective.module: os:abort; if that is the model .* --module os:abort"):
-            RunTerms.of(found, allowed)
+            experiment_of(found, allowed)
 
     def test_it_runs_where_it_is_allowed(self, found: Invitation) -> None:
         found = replace(found, spec=found.spec.replace("os:abort", "torch.nn:Identity"))
-        assert RunTerms.of(found, ["torch.nn:Identity"]).experiment.objective.module == "torch.nn:Identity"
+        assert experiment_of(found, ["torch.nn:Identity"]).objective.module == "torch.nn:Identity"

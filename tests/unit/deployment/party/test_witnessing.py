@@ -22,7 +22,7 @@ def opened(folder: Path, chain: Chain | None, stack: ExitStack, *, secret: bool 
     """Witnesses of party a, as its process opens them."""
     plan = SimpleNamespace(hides_schedule=secret)
     invitation = SimpleNamespace(run=RUN, me=member("a"), members=[member("a"), member("b")])
-    agreed = SimpleNamespace(plan=plan, terms=SimpleNamespace(invitation=invitation))
+    agreed = SimpleNamespace(plan=plan, invitation=invitation)
     invited: Any = SimpleNamespace(identity=identity("a"), agreed=agreed, state_key=None)
     return witnesses_of(
         invited, cast(Any, SimpleNamespace(path=folder)), cast(Any, SimpleNamespace(receipts=chain)), stack
