@@ -36,7 +36,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,8 @@ class Invitation:
         Party who signed.
     wheel : str, optional
         SHA-256 of the file that the organiser has everybody install, in hexadecimal digits.
+    written : bytes
+        The file that it was read from; empty of one that was not.
     """
 
     run: str
@@ -130,6 +132,7 @@ class Invitation:
     expires: datetime
     organiser: PublicKey
     wheel: str | None = None
+    written: bytes = field(default=b"", repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check(self.wheel, "[0-9a-f]{64}", "the wheel's hash in 64 hexadecimal digits")
@@ -296,7 +299,7 @@ def parse_signed(content: bytes, organiser: str | None = None) -> Invitation:
         )
     if not signer.signed(_signature(document), _PURPOSE, _content(document)):
         raise InvitationError("it was changed after the organiser signed it; ask for it again")
-    return _invitation(document, signer)
+    return _invitation(document, signer, content)
 
 
 def content_of(path: Path) -> bytes:
@@ -369,7 +372,7 @@ def _document(content: bytes) -> dict[str, Any]:
     return document
 
 
-def _invitation(document: Mapping[str, Any], signer: PublicKey) -> Invitation:
+def _invitation(document: Mapping[str, Any], signer: PublicKey, content: bytes) -> Invitation:
     members = document["members"]
     if not isinstance(members, list):
         raise InvitationError("expected a list of members")
@@ -383,6 +386,7 @@ def _invitation(document: Mapping[str, Any], signer: PublicKey) -> Invitation:
         expires=_time(document, "expires"),
         organiser=signer,
         wheel=_text(document, _WHEEL) if _WHEEL in document else None,
+        written=content,
     )
     if invitation.spec_sha256 != _text(document, "spec_sha256"):
         raise InvitationError("its spec does not have the hash that it names; ask the organiser for a new one")

@@ -34,7 +34,7 @@ from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.files import read_file
 from gossamer.keys.identity import Identity, PublicKey
-from gossamer.keys.invitations import Invitation, content_of, invite, parse_signed, read_signed
+from gossamer.keys.invitations import Invitation, invite, parse_signed, read_signed
 from gossamer.keys.private_files import read_private
 from gossamer.runtimes.mqtt.broker import access_list
 from gossamer.runtimes.mqtt.certificates import Authority, user_name
@@ -305,22 +305,6 @@ PARTIES = "parties"
 
 
 @dataclass(frozen=True)
-class Served:
-    """A federation that a broker serves.
-
-    Attributes
-    ----------
-    invitation : Invitation
-        Any of those that its organiser signed.
-    record : bytes
-        The same as it was written.
-    """
-
-    invitation: Invitation
-    record: bytes = field(repr=False)
-
-
-@dataclass(frozen=True)
 class SharedBroker:
     """A shared broker's papers.
 
@@ -375,7 +359,7 @@ def share(folders: Iterable[Path], out: Path, place: Path | None = None) -> Shar
     if not str(place.absolute()).isprintable():
         raise CallerError(f"{str(place)!r}: expected a path that mosquitto.conf can hold, of printable letters")
     broker = authority.server("broker", [papers.host_and_port(url)[0]])
-    members = sum(len(one.invitation.members) for one in new.values())
+    members = sum(len(one.members) for one in new.values())
     files = {
         papers.AUTHORITY_KEY: authority.key,
         papers.AUTHORITY_CERTIFICATE: authority.certificate,
@@ -405,10 +389,9 @@ def join(folders: Iterable[Path], folder: Path) -> SharedBroker:
         If the folder is no shared broker's, or as `share`.
     """
     authority, new = _authority(folder), _read_all(folders)
-    known = (Served(read_signed(path), content_of(path)) for path in sorted((folder / FEDERATIONS).glob("*.yaml")))
-    before = {one.invitation.run: one for one in known}
+    before = {one.run: one for one in map(read_signed, sorted((folder / FEDERATIONS).glob("*.yaml")))}
     for run in new.keys() & before.keys():
-        _check_successor(before[run].invitation, new[run].invitation)
+        _check_successor(before[run], new[run])
     served = {**before, **new}
     if not served:  # and an access list of nobody would let everybody in
         raise CallerError(f"{folder}: no federation is left in {FEDERATIONS}; stop the broker instead")
@@ -417,48 +400,47 @@ def join(folders: Iterable[Path], folder: Path) -> SharedBroker:
 
 
 def _shared(
-    served: Mapping[str, Served],
-    new: Mapping[str, Served],
+    served: Mapping[str, Invitation],
+    new: Mapping[str, Invitation],
     authority: Authority,
     files: papers.Files = MappingProxyType({}),
 ) -> SharedBroker:
     """The papers, with certificates for the parties of new federations, their records, and who may do what."""
     found = dict(files)
     for run, one in new.items():
-        for member in one.invitation.members:
-            place = f"{papers_of(run)}/{member.name}"
-            found |= papers.for_party(member, authority, one.invitation.expires, place, run)
-        found[f"{FEDERATIONS}/{run}.yaml"] = one.record
+        for member in one.members:
+            found |= papers.for_party(member, authority, one.expires, f"{papers_of(run)}/{member.name}", run)
+        found[f"{FEDERATIONS}/{run}.yaml"] = one.written
     lists = (
-        access_list(run, [member.name for member in one.invitation.members], partial(user_name, run=run))
+        access_list(run, [member.name for member in one.members], partial(user_name, run=run))
         for run, one in sorted(served.items())
     )
     found[f"{papers.BROKER}/acl"] = "\n".join(lists).encode()
-    invitations, issued = (tuple(one.invitation for one in these.values()) for these in (served, new))
-    return SharedBroker(invitations, issued, found)
+    return SharedBroker(tuple(served.values()), tuple(new.values()), found)
 
 
-def _read_all(folders: Iterable[Path]) -> dict[str, Served]:
-    """Federations by their runs."""
-    found: dict[str, tuple[Path, Served]] = {}
+def _read_all(folders: Iterable[Path]) -> dict[str, Invitation]:
+    """An invitation of each federation, by its run."""
+    found: dict[str, Invitation] = {}
+    places: dict[str, Path] = {}
     for folder in folders:
-        served = _read(folder)
-        run = served.invitation.run
-        if run in found:
-            raise CallerError(f"{folder}: run {run} is that of {found[run][0]} as well; name each federation once")
-        found[run] = folder, served
-    return {run: served for run, (_, served) in found.items()}
+        one = _read(folder)
+        if one.run in found:
+            raise CallerError(
+                f"{folder}: run {one.run} is that of {places[one.run]} as well; name each federation once"
+            )
+        found[one.run], places[one.run] = one, folder
+    return found
 
 
-def _read(folder: Path) -> Served:
+def _read(folder: Path) -> Invitation:
     record = folder / papers.RECORD if folder.is_dir() else folder
     if folder.is_dir() and not record.exists():
         raise CallerError(
             f"{folder}: no federation, for it has no {papers.RECORD}; name a folder that `federation new` made, or an "
             "invitation"
         )
-    served = Served(read_signed(record), content_of(record))
-    invitation = served.invitation
+    invitation = read_signed(record)
     if not papers.has_tls(invitation.broker):
         raise CallerError(
             f"{folder}: {invitation.broker} has no TLS, without which a broker cannot tell federations apart; found "
@@ -466,7 +448,7 @@ def _read(folder: Path) -> Served:
         )
     if invitation.expires <= datetime.now(UTC):
         raise CallerError(f"{folder}: it expired at {invitation.expires.isoformat()}; `federation renew` it first")
-    return served
+    return invitation
 
 
 def _authority(folder: Path) -> Authority:
@@ -494,9 +476,9 @@ def _check_successor(before: Invitation, after: Invitation) -> None:
         )
 
 
-def _one_broker(served: Iterable[Served]) -> str:
+def _one_broker(served: Iterable[Invitation]) -> str:
     """The broker's URL, which all must agree on."""
-    brokers = {one.invitation.broker: one.invitation.run for one in served}
+    brokers = {one.broker: one.run for one in served}
     if len(brokers) > 1:
         (one, _), (other, run) = list(brokers.items())[:2]
         raise CallerError(

@@ -367,13 +367,10 @@ class Invited:
         Terms that its invitation comes to; without data.
     policy : OwnerPolicy or None
         Policy of its data, if it has any.
-    text : bytes
-        The invitation.
     data : Path or None
         The party's examples, if it has any.
     """
 
-    text: bytes
     identity: Identity
     agreed: Agreed
     policy: OwnerPolicy | None
@@ -394,12 +391,12 @@ def accept(options: PartyOptions, before: Path | None = None) -> Invited:
         With one line: what cannot be read, is not genuine, does not fit, or is not allowed.
     """
     file = options.invitation if before is None else before
-    text = content_of(file)  # first, as the key is looked for beside it
+    content = content_of(file)  # first, as the key is looked for beside it
     identity = Identity.load(options.key)
     policy = None if options.policy is None else read_policy(options.policy)
     try:
         modules = (*options.modules, *(() if policy is None else policy.modules))
-        invitation = _read(text, options, identity, policy)
+        invitation = _read(content, options, identity, policy)
         experiment = experiment_of(invitation, modules, options.start)
     except InvitationError as error:
         raise InvitationError(f"{file}: {error}") from None
@@ -418,7 +415,7 @@ def accept(options: PartyOptions, before: Path | None = None) -> Invited:
         broken = refusals(policy, asked(agreed, policy.data_set(options.data_name, data)))
     if broken:
         raise PolicyBroken(f"{options.policy} does not allow this run, and nothing was joined: {'; '.join(broken)}")
-    return Invited(text, identity, agreed, policy, data)
+    return Invited(identity, agreed, policy, data)
 
 
 def _data(options: PartyOptions, policy: OwnerPolicy | None) -> Path | None:
@@ -428,7 +425,7 @@ def _data(options: PartyOptions, policy: OwnerPolicy | None) -> Path | None:
     return policy.data_path(policy.data_set(options.data_name))
 
 
-def _read(text: bytes, options: PartyOptions, identity: Identity, policy: OwnerPolicy | None) -> Invitation:
+def _read(content: bytes, options: PartyOptions, identity: Identity, policy: OwnerPolicy | None) -> Invitation:
     """The invitation, of an organiser that the caller or the policy names."""
     known = [options.organiser] if options.organiser else list(policy.organisers if policy is not None else ())
     if not known:
@@ -439,10 +436,10 @@ def _read(text: bytes, options: PartyOptions, identity: Identity, policy: OwnerP
     now = datetime.now(UTC)
     for fingerprint in known[:-1]:
         try:
-            return parse_invitation(text, identity, fingerprint, now)
+            return parse_invitation(content, identity, fingerprint, now)
         except InvitationError:
             continue
-    return parse_invitation(text, identity, known[-1], now)
+    return parse_invitation(content, identity, known[-1], now)
 
 
 def asked(agreed: Agreed, data: str | None = None) -> Asked:

@@ -126,36 +126,32 @@ def open_host(
         If the store was written by an invitation that is newer, or that differs in more than who takes part.
     """
     before = _recorded(folder)
-    if before is not None and before != invited.text:
-        _hand_over(parse_signed(before), invited.agreed, store)
-        folder.say("goes on by a newer invitation")
-    if before != invited.text:
-        folder.write(RECORD, invited.text)
+    text = invited.agreed.invitation.written
+    if before is None or before.written != text:
+        if before is not None:
+            # The store is to hold a snapshot that the node of the newer invitation can begin from.
+            earlier = _agreed_before(before, invited.agreed)
+            check_newer(earlier, invited.agreed)
+            earlier.host(store).checkpoint()
+            folder.say("goes on by a newer invitation")
+        folder.write(RECORD, text)
     return invited.agreed.host(store, watch)
 
 
-def _recorded(folder: StateFolder) -> bytes | None:
+def _recorded(folder: StateFolder) -> Invitation | None:
     """Invitation by which the store was written, if there is one."""
     record = folder.path / RECORD
     if not record.exists():
         return None
     content = content_of(record)
     try:
-        parse_signed(content)
+        return parse_signed(content)
     except InvitationError:
         raise CallerError(
             f"{record}: expected this node's own copy of the invitation that it last ran by, found an empty or damaged "
             "file, as a power cut can leave it; copy that invitation there, which is the party's own unless it was "
             "replaced since"
         ) from None
-    return content
-
-
-def _hand_over(before: Invitation, agreed: Agreed, store: SqliteStore) -> None:
-    """Have the store hold a snapshot that the node of the newer invitation can begin from."""
-    earlier = _agreed_before(before, agreed)
-    check_newer(earlier, agreed)
-    earlier.host(store).checkpoint()
 
 
 def _agreed_before(before: Invitation, agreed: Agreed) -> Agreed:
@@ -173,10 +169,9 @@ def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Inv
     InvitationError
         If the newer one does not fit, and the one before has expired.
     """
-    text = _recorded(folder)
-    if text is None or text == invited.text:
+    before, new = _recorded(folder), invited.agreed.invitation
+    if before is None or before.written == new.written:
         return invited
-    before, new = parse_signed(text), invited.agreed.invitation
     if (before.run, before.organiser) != (new.run, new.organiser) or new.issued < before.issued:
         return invited  # for `open_host` to refuse
     try:

@@ -58,7 +58,7 @@ class Party:
         agreed = Agreed.by(invitation)
         store = SqliteStore(self.folder.path / "store.sqlite", invitation.run, invitation.me.name)
         try:
-            host = open_host(Invited(text, ORGANISER, agreed, None, None), self.folder, store, None)
+            host = open_host(Invited(ORGANISER, agreed, None, None), self.folder, store, None)
             return host, host.start(host.now + 1.0)
         finally:
             store.close()
@@ -166,7 +166,7 @@ class TestStarting:
         (tmp_path / "party" / "identity.key").chmod(0o600)
         party.folder.write(RECORD, old)
         options = PartyOptions(tmp_path / "party" / "invitation.yaml", organiser=ORGANISER.public_key.fingerprint)
-        invited = Invited(new, IDENTITY, Agreed.by(parse_signed(new)), None, None)
+        invited = Invited(IDENTITY, Agreed.by(parse_signed(new)), None, None)
         found = fitting(options, invited, party.folder)
         return found.text, (party.folder.path / "node.log").read_text()
 
@@ -249,9 +249,9 @@ class TestRunning:
         ran: list[bytes] = []
 
         def take_part(options: PartyOptions, invited: Invited, state: StateFolder) -> str:
-            ran.append(invited.text)
+            ran.append(invited.agreed.invitation.written)
             state.kept = True
-            state.write(RECORD, invited.text)
+            state.write(RECORD, invited.agreed.invitation.written)
             options.invitation.write_bytes(new)
             return "renewed" if len(ran) == 1 else "finished"
 
