@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.reference.sealed_pairs import OTHER, channel, state
 from tests.sampling import examples
 
-from gossamer.keys.errors import Reason, RefusedDatagram
+from gossamer.deployment.channel.secure_channel import Reason, RefusedDatagram
 
 MANY = settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 NAMES = st.sampled_from(["a", "b"])

@@ -30,8 +30,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
-from gossamer.keys.errors import IdentityError
-from gossamer.keys.private_files import read_private, write_private
+from gossamer.keys.private_files import IdentityError, read_private, write_private
 from gossamer.protocol.encoding import encode
 
 # Public keys of others, from bytes: the one place that reads them, and none that everybody has the private half of.

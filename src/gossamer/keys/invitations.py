@@ -42,10 +42,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gossamer.errors import SpecError
+from gossamer.errors import CallerError, SpecError
 from gossamer.files import read_file
-from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
+from gossamer.keys.private_files import IdentityError
 from gossamer.strict_yaml import canonical, dump_texts, load_texts
 
 FORMAT = 1
@@ -60,6 +60,10 @@ _KEYS = {"format", "run", "broker", "invited", "members", "spec", "spec_sha256",
 _WHEEL = "wheel_sha256"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # a level of an MQTT topic, and a file's name
 _ROLE = r"[a-z][a-z_]{0,31}"
+
+
+class InvitationError(CallerError):
+    """An invitation cannot be accepted."""
 
 
 @dataclass(frozen=True)

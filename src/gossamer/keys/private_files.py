@@ -6,8 +6,13 @@ import os
 import stat
 from pathlib import Path
 
+from gossamer.errors import CallerError
 from gossamer.files import sync_names
-from gossamer.keys.errors import IdentityError
+
+
+class IdentityError(CallerError):
+    """A key or a key file is not what an identity needs."""
+
 
 _LARGEST = 4096  # a key file has a few hundred bytes
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from enum import StrEnum
 from itertools import chain
@@ -305,41 +305,28 @@ class _Reader:
 
     def instance(self, depth: int) -> Any:
         name = self.text(self.take(1)[0])
-        cls, count = _type_of(name), self.count()
-        _check_fields(name, cls, count)
-        return _constructed(name, cls, [self.value(depth) for _ in range(count)])
+        count = self.count()
+        return made(name, count, (self.value(depth) for _ in range(count)))
 
 
-def made(name: str, values: Sequence[Any]) -> Any:
-    """The object that is encoded under ``name``, from its fields' ``values`` in order.
+def made(name: str, count: int, values: Iterable[Any]) -> Any:
+    """The object that is encoded under ``name``, from its fields' ``values`` in order; none is read if not so many.
 
     Raises
     ------
     MalformedMessage
         If there is no such type, or it refuses them.
     """
-    cls = _type_of(name)
-    _check_fields(name, cls, len(values))
-    return _constructed(name, cls, values)
-
-
-def _type_of(name: str) -> type:
     if name not in _TYPES:
         registries.import_all()
     cls = _TYPES.get(name)
     if cls is None:
         raise MalformedMessage(f"unknown type {name!r}")
-    return cls
-
-
-def _check_fields(name: str, cls: type, count: int) -> None:
     if count != (expected := len(_FIELDS[cls])):
         raise MalformedMessage(f"{name} has {expected} fields, found {count}")
-
-
-def _constructed(name: str, cls: type, values: Sequence[Any]) -> Any:
+    found = list(values)
     try:
-        return cls(*values)
+        return cls(*found)
     except _CONSTRUCTOR_ERRORS as error:
         raise MalformedMessage(f"{name}: {error}") from error
 

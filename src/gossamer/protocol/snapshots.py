@@ -55,7 +55,7 @@ def decode_snapshot(data: bytes | memoryview) -> Any:
             name, *values = entry or [None]
             if type(name) is not str:
                 raise MalformedMessage(f"expected the name of a type, found {type(name).__name__}")
-            objects.append(made(name, [_whole(one, objects) for one in values]))
+            objects.append(made(name, len(values), [_whole(one, objects) for one in values]))
         elif type(entry) in _ARRAYS:
             objects.append(entry)
         else:

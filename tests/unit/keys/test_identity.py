@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tests.reference.sealed_slow import ed25519_public, ed25519_sign
 
-from gossamer.keys.errors import IdentityError
 from gossamer.keys.identity import Identity, PublicKey
+from gossamer.keys.private_files import IdentityError
 from gossamer.protocol.encoding import encode
 
 SEED = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")  # RFC 8032, section 7.1

@@ -15,9 +15,8 @@ from tests.sampling import examples
 
 from gossamer import strict_yaml
 from gossamer.keys import invitations
-from gossamer.keys.errors import InvitationError
 from gossamer.keys.identity import Identity
-from gossamer.keys.invitations import LARGEST, Member, invite, parse_invitation, read_signed
+from gossamer.keys.invitations import LARGEST, InvitationError, Member, invite, parse_invitation, read_signed
 
 ORGANISER = Identity.of_seed(bytes(32))
 PARTIES = {name: Identity.of_seed(bytes([i + 1]) * 32) for i, name in enumerate(["hospital-a", "no", "server", "u1-2"])}

@@ -17,8 +17,8 @@ from tests.unit.verify.chains import stored, written
 import gossamer
 from gossamer.deployment.channel.secure_channel import Ephemeral
 from gossamer.errors import PeerError
-from gossamer.keys.errors import IdentityError
 from gossamer.keys.identity import Identity, PublicKey, agreement_key, signing_key
+from gossamer.keys.private_files import IdentityError
 from gossamer.privacy.masking.keys import agree, check_point, is_signed
 from gossamer.verify import gossamer_verify
 

@@ -29,7 +29,7 @@ from gossamer.arrays import FloatArray
 from gossamer.cli.logs import LOG, live
 from gossamer.cli.printing import epsilon, print_json, say, table, warn, wrapped
 from gossamer.data.examples import Split
-from gossamer.deployment.founding.federation_spec import check_scale, left_out, own_code
+from gossamer.deployment.founding.federation_spec import check_deployed, left_out, own_code
 from gossamer.deployment.founding.founding import found
 from gossamer.deployment.founding.layout import START
 from gossamer.deployment.party.agreement import Agreed
@@ -163,7 +163,7 @@ class LocalFederation:
         CallerError
             If the spec cannot be run, or the folder has something in it.
         """
-        check_scale(experiment)
+        check_deployed(experiment)
         prepared = prepare(experiment)
         if spread(prepared.experiment, prepared.holdings):
             raise SpecError(

@@ -41,6 +41,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
+from enum import StrEnum
 from typing import Any, NamedTuple, NoReturn
 
 from cryptography.exceptions import InvalidTag
@@ -49,10 +50,45 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from gossamer.errors import CallerError
-from gossamer.keys.errors import IdentityError, Reason, RefusedDatagram
+from gossamer.errors import CallerError, PeerError
 from gossamer.keys.identity import Identity, PublicKey, agreement_key
+from gossamer.keys.private_files import IdentityError
 from gossamer.protocol.encoding import encode
+
+
+class Reason(StrEnum):
+    """Reason that a datagram was refused, for a caller's counters.
+
+    The last four happen between honest nodes, over links that duplicate and delay and when a node restarts. The others
+    do not.
+    """
+
+    SIZE = "size"
+    FORM = "form"
+    VERSION = "version"
+    ANOTHER_CHANNEL = "another channel"
+    NOT_AUTHENTIC = "not authentic"
+    TWO_NODES = "two nodes with one identity"
+    BUSY = "too many handshakes"
+    STALE = "stale handshake"
+    UNKNOWN_SESSION = "unknown session"
+    OLD_SESSION = "old session"
+    REPEATED = "repeated"
+
+
+class RefusedDatagram(PeerError):
+    """A datagram was refused, and nothing changed.
+
+    Attributes
+    ----------
+    reason : Reason
+        Kind of refusal.
+    """
+
+    def __init__(self, reason: Reason, line: str) -> None:
+        super().__init__(line)
+        self.reason = reason
+
 
 # Layout of sealed datagrams: no keys here, and no secrets.
 #
@@ -221,12 +257,12 @@ def transcript(version: int, run: str, one: SessionEnd, other: SessionEnd) -> by
 
 @dataclass(frozen=True)
 class Pieces:
-    """Keys that HKDF yields. "First" is the node whose name sorts first."""
+    """Keys that HKDF yields: of frames and of the one confirm, as this node sends and as it gets them."""
 
-    frames_of_first: bytes
-    frames_of_second: bytes
-    confirm_of_first: bytes
-    confirm_of_second: bytes
+    frames_out: bytes
+    frames_in: bytes
+    confirm_out: bytes
+    confirm_in: bytes
     session: bytes
 
 
@@ -235,10 +271,16 @@ def channel_tag(run: str, sender: str, receiver: str) -> bytes:
     return hashlib.sha256(encode((LABEL, run, sender, receiver))).digest()[:8]
 
 
-def derive(secret: bytes, salt: bytes) -> Pieces:
-    """The five pieces (four of 32 bytes, one of 8) that follow from the agreed secret and the transcript."""
+def derive(secret: bytes, salt: bytes, *, first: bool) -> Pieces:
+    """The pieces that follow from the agreed secret and the transcript.
+
+    Of two keys of one kind (32 bytes each) the one before is for what the node sends whose name sorts ``first``; the
+    name of the session has 8.
+    """
     stream = HKDF(SHA256(), 4 * 32 + 8, salt, LABEL.encode()).derive(secret)
-    return Pieces(stream[:32], stream[32:64], stream[64:96], stream[96:128], stream[128:])
+    starts = (0, 32, 64, 96) if first else (32, 0, 96, 64)
+    frames_out, frames_in, confirm_out, confirm_in = (stream[at : at + 32] for at in starts)
+    return Pieces(frames_out, frames_in, confirm_out, confirm_in, stream[128:])
 
 
 def nonce(counter: int) -> bytes:
@@ -489,8 +531,7 @@ class SecureChannel(MemoryOnly):
             raise self._refused(Reason.STALE, "a confirm answers a hello from before the last session or restart")
         self._check_time(admit)
         digest, pieces = self._agree(confirm.instance, confirm.ephemeral)
-        _, theirs = self._sides(pieces.confirm_of_first, pieces.confirm_of_second)
-        signature = unlock(theirs, confirm.sealed)
+        signature = unlock(pieces.confirm_in, confirm.sealed)
         if signature is None or not self._peer_key.signed(signature, "confirm", self._confirm_text(self.peer, digest)):
             raise self._refused(Reason.NOT_AUTHENTIC, "a confirm was changed or forged")
         if alive:
@@ -503,13 +544,12 @@ class SecureChannel(MemoryOnly):
         fresh = Ephemeral(self._entropy)  # before anything changes
         if self._session is not None:
             self._former.append((self._session.name, self._session.instance))
-        ours, theirs = self._sides(pieces.frames_of_first, pieces.frames_of_second)
         self._session = _Session(
             pieces.session,
             confirm.instance,
             confirm.ephemeral,
-            outgoing=FrameCipher(ours, self.run, self.me, self.peer),
-            incoming=FrameCipher(theirs, self.run, self.peer, self.me),
+            outgoing=FrameCipher(pieces.frames_out, self.run, self.me, self.peer),
+            incoming=FrameCipher(pieces.frames_in, self.run, self.peer, self.me),
         )
         self._session.confirm, self._session.accepted = answer, datagram
         self._ephemeral = fresh
@@ -520,18 +560,13 @@ class SecureChannel(MemoryOnly):
         peer = self.peer, self._peer_key.raw, instance, ephemeral
         digest = transcript(VERSION, self.run, me, peer)
         try:
-            return digest, derive(self._ephemeral.agree(ephemeral), digest)
+            return digest, derive(self._ephemeral.agree(ephemeral), digest, first=self.me < self.peer)
         except ValueError:
             raise self._refused(Reason.NOT_AUTHENTIC, "its half of the agreement is no point of Curve25519") from None
 
     def _confirm(self, answered: bytes, digest: bytes, pieces: Pieces) -> bytes:
-        ours, _ = self._sides(pieces.confirm_of_first, pieces.confirm_of_second)
-        sealed = lock(ours, self._identity.sign("confirm", self._confirm_text(self.me, digest)))
+        sealed = lock(pieces.confirm_out, self._identity.sign("confirm", self._confirm_text(self.me, digest)))
         return pack(Confirm(self._tag_out, self._instance, self._ephemeral.public, answered, sealed))
-
-    def _sides(self, first: bytes, second: bytes) -> tuple[bytes, bytes]:
-        """Ours and the peer's."""
-        return (first, second) if self.me < self.peer else (second, first)
 
     def _hello_text(self, sender: str, instance: bytes, ephemeral: bytes) -> bytes:
         receiver = self.peer if sender == self.me else self.me

@@ -25,9 +25,9 @@ from gossamer.experiment.specs.spec import (
 )
 from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.files import make_own_folder, read_file, replaced
-from gossamer.keys.errors import IdentityError
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import AGENT, Member, check_name
+from gossamer.keys.private_files import IdentityError
 
 # Who takes part: parties with data, the servers that the algorithm adds, and their keys, of which an organiser collects
 # the public halves.
@@ -164,7 +164,6 @@ def federation_spec(text: str, parties: int, folder: Path | None = None) -> str:
     """
     experiment = _for_parties(text, parties)
     check_deployed(experiment)
-    check_scale(experiment)
     if experiment.compute.strategy == "vmap":
         raise SpecError(
             "compute.strategy: vmap rounds a gradient by what is computed beside it, and deployed parties compute "
@@ -225,18 +224,15 @@ def check_deployed(experiment: Experiment) -> None:
             f"compute.device: {compute.device}",
             "deployed parties draw their noise exactly, on a grid, and not in floating point",
         ),
+        (
+            isinstance(experiment.dataset.scale, PrivateScale),
+            "dataset.scale: private",
+            "parties of a federation agree on ranges before they start; declare a range for each number under "
+            "dataset.columns",
+        ),
     ):
         if found:
             raise SpecError(f"{key} is for simulations, and {why}; leave it out")
-
-
-def check_scale(experiment: Experiment) -> None:
-    """Raise SpecError if the scale of columns is to be found in the run: parties know it before they start."""
-    if isinstance(experiment.dataset.scale, PrivateScale):
-        raise SpecError(
-            "dataset.scale: private is for simulations, and parties of a federation agree on ranges before they "
-            "start; declare a range for each number under dataset.columns, and leave it out"
-        )
 
 
 _LIVED = {"links": ("retry_after", "silence"), "faults": ()}

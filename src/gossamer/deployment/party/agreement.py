@@ -25,9 +25,8 @@ from gossamer.experiment.preparation.prepare import Prepared, assemble, nodes_of
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.files import real_path
-from gossamer.keys.errors import InvitationError
 from gossamer.keys.identity import Identity
-from gossamer.keys.invitations import AGENT, Invitation, Member, content_of, parse_invitation
+from gossamer.keys.invitations import AGENT, Invitation, InvitationError, Member, content_of, parse_invitation
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.clipping import FixedClip
 from gossamer.protocol.messages import may_hear

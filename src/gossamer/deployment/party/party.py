@@ -38,8 +38,7 @@ from gossamer.deployment.party.state_folder import STORE, StateFolder, opened
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import CallerError, GossamerError
 from gossamer.files import make_own_folder, named
-from gossamer.keys.errors import InvitationError
-from gossamer.keys.invitations import Invitation, content_of, parse_signed
+from gossamer.keys.invitations import Invitation, InvitationError, content_of, parse_signed
 from gossamer.protocol.session import Link, counters_of
 from gossamer.protocol.trace import TraceStep, check_is_trace, whole_steps, write_step
 from gossamer.runtimes.host import Host

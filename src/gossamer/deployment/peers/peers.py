@@ -42,12 +42,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from gossamer.deployment.channel.secure_channel import SecureChannel
+from gossamer.deployment.channel.secure_channel import Reason, RefusedDatagram, SecureChannel
 from gossamer.deployment.peers.record import HELLO_EVERY, LONGEST_HELLO, Peer, SparseLog, printable
 from gossamer.deployment.peers.record import PeerSettings as PeerSettings
 from gossamer.deployment.peers.record import PeerState as PeerState
 from gossamer.errors import CallerError, MalformedMessage, PeerError, SpecError
-from gossamer.keys.errors import Reason, RefusedDatagram
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import Member
 from gossamer.protocol import encoding
@@ -196,7 +195,7 @@ Outgoing = list[tuple[str, bytes]]
 
 STRANGER, QUARANTINED = "stranger", "quarantined"
 MALFORMED, REJECTED = "malformed content", "rejected by the node"
-"""Reasons for dropping, beside those of `gossamer.keys.errors.Reason`."""
+"""Reasons for dropping, beside those of `gossamer.deployment.channel.secure_channel.Reason`."""
 
 RENEW_AFTER = 3600.0
 """Seconds after which a session is renewed, so that a node's memory has the keys of no more than that."""

@@ -35,8 +35,7 @@ from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.spec import Experiment, of_others
 from gossamer.files import MOST_RECORDS, read_file
-from gossamer.keys.errors import IdentityError
-from gossamer.keys.private_files import read_private, write_private
+from gossamer.keys.private_files import IdentityError, read_private, write_private
 from gossamer.randomness import derive
 from gossamer.version import __version__
 

@@ -11,8 +11,7 @@ import pytest
 from tests.reference.sealed_pairs import RUN, SEEDS, carry, channel, joined, state
 
 from gossamer.deployment.channel import secure_channel
-from gossamer.deployment.channel.secure_channel import TAG_BYTES, Ephemeral, SecureChannel
-from gossamer.keys.errors import Reason, RefusedDatagram
+from gossamer.deployment.channel.secure_channel import TAG_BYTES, Ephemeral, Reason, RefusedDatagram, SecureChannel
 from gossamer.keys.identity import Identity
 
 PACKAGE = Path(secure_channel.__file__).parent
@@ -120,7 +119,8 @@ def test_keys_depend_on_all_that_was_said(part: str) -> None:
 
     def pieces(version: int, run: str, name: str, identity: Any, instance: bytes, half: bytes) -> list[bytes]:
         end = name, identity.raw, instance, half
-        return list(vars(secure_channel.derive(bytes(32), secure_channel.transcript(version, run, one, end))).values())
+        salt = secure_channel.transcript(version, run, one, end)
+        return list(vars(secure_channel.derive(bytes(32), salt, first=True)).values())
 
     changed = {**parts, part: other[part]} if part in other else parts
     first, second = pieces(1, **parts), pieces(2 if part == "version" else 1, **changed)

@@ -21,14 +21,16 @@ from gossamer.deployment.channel.secure_channel import (
     WINDOW,
     Ephemeral,
     FrameCipher,
+    Reason,
+    RefusedDatagram,
     SecureChannel,
     Window,
     derive,
     nonce,
 )
 from gossamer.errors import CallerError, PeerError
-from gossamer.keys.errors import IdentityError, Reason, RefusedDatagram
 from gossamer.keys.identity import Identity
+from gossamer.keys.private_files import IdentityError
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "wire-format.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"<!-- sealed example: (\w+) -->\n```text\n(.*?)```", PAGE, re.DOTALL))
@@ -117,14 +119,9 @@ def test_frames_are_chacha20_poly1305() -> None:
 
 
 def test_keys_are_hkdf() -> None:
-    pieces = derive(b"secret", b"salt")
-    found = (
-        pieces.frames_of_first,
-        pieces.frames_of_second,
-        pieces.confirm_of_first,
-        pieces.confirm_of_second,
-        pieces.session,
-    )
+    pieces, other = (derive(b"secret", b"salt", first=first) for first in (True, False))
+    found = (pieces.frames_out, pieces.frames_in, pieces.confirm_out, pieces.confirm_in, pieces.session)
+    assert found == (other.frames_in, other.frames_out, other.confirm_in, other.confirm_out, other.session)
     assert b"".join(found) == hkdf(b"secret", b"salt", b"gossamer sealed frames", 136)
     assert [len(piece) for piece in found] == [32, 32, 32, 32, 8]
 

@@ -23,9 +23,9 @@ from gossamer.deployment.founding.layout import is_loopback
 from gossamer.deployment.party.agreement import Agreed
 from gossamer.errors import CallerError
 from gossamer.experiment.specs.spec_file import read_spec, read_text, write_spec
-from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
-from gossamer.keys.invitations import parse_invitation, parse_signed
+from gossamer.keys.invitations import InvitationError, parse_invitation, parse_signed
+from gossamer.keys.private_files import IdentityError
 from gossamer.runtimes.mqtt.broker import access_list
 
 ROOT = Path(__file__).resolve().parents[4]

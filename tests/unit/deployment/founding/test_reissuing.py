@@ -23,9 +23,9 @@ from gossamer.deployment.founding.founding import draft_again, found
 from gossamer.deployment.party.agreement import experiment_of
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.specs.spec_file import read_text
-from gossamer.keys.errors import IdentityError, InvitationError
 from gossamer.keys.identity import Identity, PublicKey
-from gossamer.keys.invitations import Invitation, read_signed
+from gossamer.keys.invitations import Invitation, InvitationError, read_signed
+from gossamer.keys.private_files import IdentityError
 from gossamer.runtimes.mqtt.broker import access_list
 
 BROKER = "mqtts://broker.example.org:8883"

@@ -168,7 +168,7 @@ class TestStarting:
         options = PartyOptions(tmp_path / "party" / "invitation.yaml", organiser=ORGANISER.public_key.fingerprint)
         invited = Invited(IDENTITY, Agreed.by(parse_signed(new)), None, None)
         found = fitting(options, invited, party.folder)
-        return found.text, (party.folder.path / "node.log").read_text()
+        return found.agreed.invitation.written, (party.folder.path / "node.log").read_text()
 
     def server(self, **more: Any) -> Invitation:
         """Of a server, which needs no data; of the identity here."""

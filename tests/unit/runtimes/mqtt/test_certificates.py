@@ -20,8 +20,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tests.reference.certificates import client, written
 
 from gossamer.errors import SpecError
-from gossamer.keys.errors import IdentityError
 from gossamer.keys.identity import Identity
+from gossamer.keys.private_files import IdentityError
 from gossamer.runtimes.mqtt.certificates import Authority
 
 AUTHORITY = Authority("an authority", days=30)
