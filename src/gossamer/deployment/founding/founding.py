@@ -244,7 +244,10 @@ def draft_again(
     invitations = invite(signer, before.broker, members, spec, issued + valid, issued, before.run, before.wheel)
     authority = kept_authority(folder) if papers.has_tls(before.broker) else None
     certificate = folder / papers.BROKER_CERTIFICATE
-    return _founded(invitations, made, authority, {}, read_file(certificate) if certificate.exists() else None)
+    # Only a broker that has no room for those who join gets another configuration: it may have been edited by hand.
+    outgrown = len(members) > max(papers.FEWEST, len(before.members))
+    files = papers.configuration(before.broker, len(members)) if outgrown else {}
+    return _founded(invitations, made, authority, files, read_file(certificate) if certificate.exists() else None)
 
 
 def _signer(folder: Path) -> Identity:

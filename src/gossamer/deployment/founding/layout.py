@@ -112,7 +112,8 @@ _NOTE_SHARED = """\
 # When acl has changed, reload it (SIGHUP, or systemctl reload mosquitto): connections go on.
 """
 
-_FEWEST, _FEWEST_SHARED = 8, 64  # members that a broker has room for; to a shared one other federations come later
+FEWEST, FEWEST_SHARED = 8, 64
+"""Members that a broker has room for in any case; to a shared one other federations come later."""
 
 
 def configuration(broker: str, members: int, place: Path | None = None) -> dict[str, bytes]:
@@ -121,7 +122,7 @@ def configuration(broker: str, members: int, place: Path | None = None) -> dict[
     A broker that federations share has its files in a ``place`` of their own, and goes by whole subjects.
     """
     shared, at = place is not None, place or Path()
-    members = max(members, _FEWEST_SHARED if shared else _FEWEST)
+    members = max(members, FEWEST_SHARED if shared else FEWEST)
     host, port = host_and_port(broker)
     tls = Tls(at / "ca.crt", at / "broker.crt", at / "broker.key", shared) if has_tls(broker) else None
     listen = host if is_loopback(host) else ""

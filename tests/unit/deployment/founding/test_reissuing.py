@@ -61,6 +61,14 @@ def record(folder: Path) -> Invitation:
     return read_signed(folder / papers.RECORD)
 
 
+def test_a_broker_that_is_outgrown_has_room_for_those_who_join(folder: Path) -> None:
+    reissue(folder, {f"d{i}": 77 for i in range(6)})
+    members = len(record(folder).members)
+    assert members == 9
+    config = (folder / "broker" / "mosquitto.conf").read_text()
+    assert f"max_connections {2 * members + 64}\n" in config
+
+
 def test_a_party_joins(folder: Path) -> None:
     before, config = record(folder), (folder / "broker" / "mosquitto.conf").read_bytes()
     again = reissue(folder, {"d": 77}, keys=public("d"))
