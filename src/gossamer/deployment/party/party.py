@@ -37,6 +37,7 @@ from gossamer.deployment.party.reporting import Reporter, write_results
 from gossamer.deployment.party.state_folder import STORE, StateFolder, opened
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import CallerError, GossamerError
+from gossamer.extras import installed_wheel
 from gossamer.files import make_own_folder, named
 from gossamer.keys.invitations import Invitation, InvitationError, content_of, parse_signed
 from gossamer.protocol.session import Link, counters_of
@@ -358,6 +359,10 @@ def run_party(options: PartyOptions, beside: Beside | None = None) -> str:
         if beside is not None:
             stack.enter_context(beside(folder))
         invited = fitting(options, invited, folder)
+        wanted, here = invited.agreed.invitation.wheel, installed_wheel()
+        if wanted not in (None, here):
+            found = f"from that with sha256 {here}" if here else "from no such file"
+            folder.warn(f"all are to install the wheel with sha256 {wanted}, and this installation is {found}")
         while (state := _take_part(options, invited, folder)) == _RENEWED:
             try:
                 newer = accept(options)

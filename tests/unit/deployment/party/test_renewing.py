@@ -42,7 +42,7 @@ def again(before: Invitation, **changes: Any) -> bytes:
     """The same for the same party, a minute later, with what is changed."""
     new = replace(before, issued=before.issued + timedelta(minutes=1), **changes)
     signer = changes.pop("signer", ORGANISER)
-    texts = invite(signer, new.broker, new.members, new.spec, new.expires, new.issued, new.run)
+    texts = invite(signer, new.broker, new.members, new.spec, new.expires, new.issued, new.run, new.wheel)
     return texts[before.invited].encode()
 
 
@@ -268,6 +268,20 @@ class TestRunning:
     def test_it_goes_on_by_the_newer_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         old = self.server()
         assert self.run(tmp_path, monkeypatch, text_of(old), again(old))[0] == again(old)
+
+    @pytest.mark.parametrize(("here", "said"), [(None, "from no such file"), ("0" * 64, "from that with sha256 00")])
+    def test_another_wheel_than_the_organisers_is_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: str | None, said: str
+    ) -> None:
+        monkeypatch.setattr(party_module, "installed_wheel", lambda: here)
+        old = replace(self.server(), wheel="a" * 64)
+        log = self.run(tmp_path, monkeypatch, again(old), again(old))[1]
+        assert f"all are to install the wheel with sha256 {'a' * 64}, and this installation is {said}" in log
+
+    def test_the_organisers_wheel_is_no_news(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(party_module, "installed_wheel", lambda: "a" * 64)
+        old = replace(self.server(), wheel="a" * 64)
+        assert "wheel" not in self.run(tmp_path, monkeypatch, again(old), again(old))[1]
 
     def test_another_run_does_not_end_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         old, other = text_of(self.server()), text_of(self.server())
