@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.deployment.peers.peers import Heartbeat, LinkCounters, decode_content, decode_noted, encode_content, noted
+from gossamer.deployment.peers.peers import Heartbeat, LinkCounters, decode_content, encode_content, noted
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Elapsed
 from gossamer.protocol.frames import Acknowledge, ChunkFrame, MessageFrame, ProgressFrame, decode_frame, encode_frame
@@ -38,14 +38,14 @@ EXAMPLES = {
     "acknowledge": (Acknowledge(5, 6), encode_frame, decode_frame),
     "chunk": (ChunkFrame(2, 1, 5, 4, 4, 51, encode_message(OFFER)[39:]), encode_frame, decode_frame),
     "progress": (ProgressFrame(2, 4, 1, 6), encode_frame, decode_frame),
-    "content": (Acknowledge(5, 6), encode_content, lambda sealed: decode_content(sealed, 100)),
-    "counters": (LinkCounters(7, 6, 5), encode_content, lambda sealed: decode_content(sealed, 100)),
+    "content": (Acknowledge(5, 6), encode_content, lambda sealed: decode_content(sealed, 100)[0]),
+    "counters": (LinkCounters(7, 6, 5), encode_content, lambda sealed: decode_content(sealed, 100)[0]),
     "noted": (
         (Acknowledge(5, 6), Note(1, b"\x07" * 32, b"\x08" * 32)),
         lambda both: noted(encode_content(both[0]), both[1]),
-        lambda sealed: decode_noted(sealed, 100),
+        lambda sealed: decode_content(sealed, 100),
     ),
-    "word": (Heartbeat(1.5, "quota", True, "1.2.3"), encode_content, lambda sealed: decode_content(sealed, 100)),
+    "word": (Heartbeat(1.5, "quota", True, "1.2.3"), encode_content, lambda sealed: decode_content(sealed, 100)[0]),
 }
 
 

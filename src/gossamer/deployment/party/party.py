@@ -270,9 +270,8 @@ LARGEST_DATAGRAM = 1 << 20
 """Most bytes that the broker has to take."""
 
 
-@contextmanager
-def connected(options: PartyOptions, invitation: Invitation, folder: StateFolder) -> Iterator[MqttTransport]:
-    """Be connected to the broker inside.
+def connected(options: PartyOptions, invitation: Invitation, folder: StateFolder) -> MqttTransport:
+    """A connection to the broker.
 
     Raises
     ------
@@ -286,14 +285,10 @@ def connected(options: PartyOptions, invitation: Invitation, folder: StateFolder
     folder.say(f"connects to {address}")
     transport = MqttTransport(invitation.run, invitation.me.name, address, limits, folder.warn)
     try:
-        transport.open()
+        return transport.open()
     except BrokerUnreachable as error:
         store = "the store is as it was" if folder.kept else "no store was left"
         raise BrokerUnreachable(f"{error}; nothing was charged, and {store}") from None
-    try:
-        yield transport
-    finally:
-        transport.close()
 
 
 def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddress:
@@ -394,7 +389,8 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     held = DataHeld(options, invited, folder)
     stack.callback(held.close)
     reporter.connects()
-    transport = stack.enter_context(connected(options, invitation, folder))
+    transport = connected(options, invitation, folder)
+    stack.callback(transport.close)
     clock, near = Clock(), agreed.prepared.contacts(invitation.me.name)
     witnesses = witnesses_of(invited, folder, held, stack)
     peers = Peers(

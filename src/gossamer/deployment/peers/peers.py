@@ -151,7 +151,7 @@ def encode_content(content: Content) -> bytes:
     return bytes([FRAME]) + encode_frame(content)
 
 
-def decode_noted(sealed: bytes, largest: int) -> tuple[Content, Note | None]:
+def decode_content(sealed: bytes, largest: int) -> tuple[Content, Note | None]:
     """Decode what was sealed, of at most ``largest`` bytes without its note, and the note.
 
     Raises
@@ -159,35 +159,25 @@ def decode_noted(sealed: bytes, largest: int) -> tuple[Content, Note | None]:
     MalformedMessage
         With the reason.
     """
-    if sealed[:1] != bytes([NOTED]):
-        return decode_content(sealed, largest), None
-    end = 1 + _LENGTH.size
-    end += int.from_bytes(sealed[1:end], "little")
-    note = encoding.decode(without_header(memoryview(sealed)[1 + _LENGTH.size : end], LARGEST_NOTE), most_values=7)
-    if not isinstance(note, Note):
-        raise MalformedMessage(f"expected a note about receipts, found {type(note).__name__}")
-    return decode_content(sealed[end:], largest), note
-
-
-def decode_content(sealed: bytes, largest: int) -> Content:
-    """Decode what was sealed without a note, of at most ``largest`` bytes.
-
-    Raises
-    ------
-    MalformedMessage
-        With the reason.
-    """
+    note = None
+    if sealed[:1] == bytes([NOTED]):
+        end = 1 + _LENGTH.size
+        end += int.from_bytes(sealed[1:end], "little")
+        note = encoding.decode(without_header(memoryview(sealed)[1 + _LENGTH.size : end], LARGEST_NOTE), most_values=7)
+        if not isinstance(note, Note):
+            raise MalformedMessage(f"expected a note about receipts, found {type(note).__name__}")
+        sealed = sealed[end:]
     kind, rest = sealed[:1], memoryview(sealed)[1:]
     if kind == bytes([FRAME]):
-        return decode_frame(rest, largest)
+        return decode_frame(rest, largest), note
     if kind == bytes([PROBE]) and len(rest) <= largest:
-        return PeerProbe(len(rest))
+        return PeerProbe(len(rest)), note
     if kind != bytes([WORD]):
         raise MalformedMessage(f"expected a frame (0), a word (1) or a probe (3), found kind {kind.hex() or 'nothing'}")
     word = encoding.decode(without_header(rest, _LARGEST_WORD), most_values=5)
     if not isinstance(word, Word):
         raise MalformedMessage(f"expected a word, found {type(word).__name__}")
-    return word
+    return word, note
 
 
 Outgoing = list[tuple[str, bytes]]
@@ -449,7 +439,7 @@ class Peers:
     def _take(self, peer: Peer, sealed: bytes, now: float) -> list[tuple[str, Frame]]:
         """Take what the peer sealed: a frame for the node, or a word, which is taken note of here."""
         try:
-            content, note = decode_noted(sealed, self.settings.largest)
+            content, note = decode_content(sealed, self.settings.largest)
         except PeerError as error:
             self._offence(peer, MALFORMED, str(error), now)
             return []

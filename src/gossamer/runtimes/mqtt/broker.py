@@ -64,10 +64,6 @@ class TransportSettings:
     connect_timeout : float
         Seconds without a first connection after which the transport gives up; ``math.inf`` for never. A connection that
         is lost is waited for without end: brokers are restarted, and networks fail for long.
-    longest_retry : int
-        Most seconds between two attempts to connect. The first come after 1, 2, 4, ...
-    keepalive : int
-        Seconds of silence after which the broker takes a node to be gone, and a node the broker.
     largest_datagram : int
         Most bytes of one payload, either way.
     most_incoming, most_outgoing : int
@@ -75,8 +71,6 @@ class TransportSettings:
     """
 
     connect_timeout: float = 30.0
-    longest_retry: int = 30
-    keepalive: int = 20
     largest_datagram: int = 1 << 20
     most_incoming: int = 64 << 20
     most_outgoing: int = 64 << 20

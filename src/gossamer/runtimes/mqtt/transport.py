@@ -53,6 +53,8 @@ _REFUSALS = {  # by the reason codes of MQTT 5; others are of no help
     0x97: "the broker has no room left for what {me} sends",
 }
 _UNCONFIRMED = 5.0  # seconds
+_KEEPALIVE = 20  # seconds of silence after which the broker takes a node to be gone, and a node the broker
+_LONGEST_RETRY = 30  # most seconds between two attempts to connect: the first come after 1, 2, 4, ...
 _OF_SIZE = ("Packet too large", "Protocol error")  # the second is what Mosquitto says of its message_size_limit
 _TOPIC = 256  # bytes that MQTT puts around a payload, at most: two names of a node, one of a run
 _TEMPORARY = "Server unavailable"
@@ -200,7 +202,7 @@ class MqttTransport:
         bytes(16 << 20)
         self._down_since = time.monotonic()
         clean = True if self.broker.tls else paho.MQTT_CLEAN_START_FIRST_ONLY
-        self._client.connect_async(self.broker.host, self.broker.port, self.settings.keepalive, clean_start=clean)
+        self._client.connect_async(self.broker.host, self.broker.port, _KEEPALIVE, clean_start=clean)
         self._client.loop_start()
         timeout = self.settings.connect_timeout
         try:
@@ -323,7 +325,7 @@ class MqttTransport:
         )
         if self.broker.tls is not None:
             _use_tls(client, self.broker.tls)
-        client.reconnect_delay_set(1, self.settings.longest_retry)
+        client.reconnect_delay_set(1, _LONGEST_RETRY)
         client.max_queued_messages_set(0)  # the limit is on bytes, in `send`
         client.on_connect, client.on_connect_fail = self._on_connect, self._on_connect_fail
         client.on_disconnect, client.on_log = self._on_disconnect, self._on_log

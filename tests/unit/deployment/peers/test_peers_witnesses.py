@@ -11,7 +11,7 @@ from tests.reference.linked_peers import Linked
 from tests.reference.witnessed_hosts import Memory, witnesses
 
 from gossamer.algorithms.gossip.exchange import Offer
-from gossamer.deployment.peers.peers import NOTED, LinkCounters, PeerSettings, decode_noted, encode_content, noted
+from gossamer.deployment.peers.peers import NOTED, LinkCounters, PeerSettings, decode_content, encode_content, noted
 from gossamer.errors import MalformedMessage
 from gossamer.protocol.frames import Acknowledge, MessageFrame
 from gossamer.protocol.witnesses import LATE, MORE, OTHER, Note
@@ -169,8 +169,8 @@ def test_under_one_percent_of_the_bytes_between_two_parties_are_notes() -> None:
 
 def test_a_note_is_read_as_it_was_written_and_nothing_else_is() -> None:
     note, content = Note(1, bytes(32), bytes(32)), encode_content(Acknowledge(5, 6))
-    assert decode_noted(noted(content, note), 100) == (Acknowledge(5, 6), note)
-    assert decode_noted(content, 100) == (Acknowledge(5, 6), None)
+    assert decode_content(noted(content, note), 100) == (Acknowledge(5, 6), note)
+    assert decode_content(content, 100) == (Acknowledge(5, 6), None)
     assert noted(content, None) == content
     for wrong in (
         bytes([NOTED]),
@@ -180,4 +180,4 @@ def test_a_note_is_read_as_it_was_written_and_nothing_else_is() -> None:
         bytes([NOTED, 0, 0]) + content,
     ):
         with pytest.raises(MalformedMessage):
-            decode_noted(wrong, 100)
+            decode_content(wrong, 100)
