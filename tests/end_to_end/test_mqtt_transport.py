@@ -17,9 +17,10 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
 from gossamer.errors import SpecError
+from gossamer.protocol.events import Received
 from gossamer.protocol.frames import decode_frame, encode_frame
 from gossamer.protocol.messages import Message, message
-from gossamer.protocol.session import Deliver, Output, Session, SessionSettings, Transmit
+from gossamer.protocol.session import Output, Session, SessionSettings, Transmit
 from gossamer.runtimes.mqtt.broker import (
     BrokerAddress,
     BrokerFailed,
@@ -154,7 +155,7 @@ def test_a_model_in_chunks_through_sessions(broker: LocalBroker, run: str) -> No
             for output in outputs:
                 if isinstance(output, Transmit):
                     assert ends[name][0].send(output.to, encode_frame(output.frame))
-                elif isinstance(output, Deliver):
+                elif isinstance(output, Received):
                     delivered.append(output.message)
 
         model = Model(Released(np.arange(1_000_000, dtype=np.float32)))

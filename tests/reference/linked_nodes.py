@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from gossamer.faults.schedules import Faults
 from gossamer.protocol.effects import CancelTimer, Effect, Send, SetTimer
-from gossamer.protocol.events import Elapsed, Event, Received, Started
+from gossamer.protocol.events import Elapsed, Event, Started
 from gossamer.protocol.frames import Frame, decode_frame, encode_frame
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
-from gossamer.protocol.session import Deliver, Output, Report, Session, SessionSettings, Transmit
+from gossamer.protocol.session import Output, Session, SessionSettings, Transmit
 from gossamer.protocol.trace import TraceStep
 from gossamer.randomness import stream
 
@@ -136,9 +136,7 @@ class Network:
             match output:
                 case Transmit(to, frame):
                     self._carry(name, to, frame)
-                case Deliver(sender, message):
-                    self._happen(name, Received(sender, message))
-                case Report(event):
+                case event:
                     self._happen(name, event)
 
     def _happen(self, name: str, event: Event) -> None:

@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from gossamer.errors import BudgetSpent
-from gossamer.protocol.events import Completed
+from gossamer.protocol.events import Completed, Received
 from gossamer.protocol.frames import MessageFrame
-from gossamer.protocol.session import Deliver
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Resume
 from gossamer.sides.home import numbers_of
 from gossamer.sides.ledger import Receipt
@@ -28,7 +27,7 @@ class DeliversTwice(Host):
         )
         super()._take(what, now)
         if old:
-            self._converse([Deliver(what.sender, what.frame.message)])
+            self._converse([Received(what.sender, what.frame.message)])
 
     def _seen(self, sender: str) -> int:
         link = self.session.links.get(sender)

@@ -37,7 +37,7 @@ from typing import TypeVar
 
 from gossamer.errors import PeerError, SpecError, counted
 from gossamer.protocol.encoding import register, size_of
-from gossamer.protocol.events import PeerDown, PeerUp
+from gossamer.protocol.events import PeerDown, PeerUp, Received
 from gossamer.protocol.frames import (
     CHUNK_OVERHEAD,
     Acknowledge,
@@ -405,22 +405,8 @@ class Transmit:
     frame: Frame
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """Hand ``message`` from ``sender`` to the node: this is the one time it arrives."""
-
-    sender: str
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Hand ``event`` to the node."""
-
-    event: PeerDown | PeerUp
-
-
-Output = Transmit | Deliver | Report
+Output = Transmit | Received | PeerDown | PeerUp
+"""A frame for a link, or an event for the node: a message arrives this one time."""
 T = TypeVar("T")
 
 
@@ -508,10 +494,10 @@ class Session:
             link.quiet_since = now
             if link.down:
                 link.down = False
-                outputs.append(Report(PeerUp(sender)))
+                outputs.append(PeerUp(sender))
         if isinstance(frame, MessageFrame):
             self.promises += frame.number > link.delivered and frame.number not in link.early
-            outputs += [Deliver(sender, message) for message in link.accept(frame)]
+            outputs += [Received(sender, message) for message in link.accept(frame)]
             answer = link.acknowledgement()
         if answer is not None:
             outputs.append(Transmit(sender, answer))
@@ -642,7 +628,7 @@ class Session:
         silence = link.silence(settings.silence)
         if not link.down and link.quiet_since + silence <= now:
             link.down, link.wait = True, settings.longest_retry
-            outputs.append(Report(PeerDown(peer, f"no acknowledgement for {silence:g} s")))
+            outputs.append(PeerDown(peer, f"no acknowledgement for {silence:g} s"))
         overdue = link.overdue(now)
         if overdue:
             link.wait = min(link.wait * settings.backoff, settings.longest_retry)

@@ -26,11 +26,11 @@ from typing import Any, Protocol
 from gossamer.errors import GossamerError, PeerError
 from gossamer.protocol.effects import CancelTimer, Finish, Record, Reject, Request, Send, SetTimer
 from gossamer.protocol.encoding import Buffer, decode, encode_pieces, register, size_of
-from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Received, Refused, Resumed, Started, Stop
+from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Refused, Resumed, Started, Stop
 from gossamer.protocol.frames import Frame
 from gossamer.protocol.messages import is_confined
 from gossamer.protocol.node import Node, restore_state, state_of
-from gossamer.protocol.session import Deliver, Link, Output, Report, Session, SessionSettings, Transmit, latest_answers
+from gossamer.protocol.session import Link, Output, Session, SessionSettings, Transmit, latest_answers
 from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.loop import carry_out, interpreter
 
@@ -247,19 +247,6 @@ class Host:
             return Resume(max(now - self.now, 0.0))
         return Begin()
 
-    def arrived(self, sender: str, frame: Frame, now: float) -> list[Outcome]:
-        """A frame came from ``sender``, whose identity the caller has checked."""
-        return self.take(Arrived(sender, frame), now)
-
-    def answered(self, event: Answer, now: float) -> list[Outcome]:
-        """The data side answers."""
-        return self.take(DataSideAnswer(event), now)
-
-    def wake(self, now: float) -> list[Outcome]:
-        """Do what the passing of time demands, if anything."""
-        due = self.deadline()
-        return self.take(Wake(), now) if due is not None and due <= now else []
-
     def stop(self, reason: str, now: float) -> list[Outcome]:
         """Someone outside ends the run."""
         return self.take(End(reason), now)
@@ -378,7 +365,7 @@ class Host:
                 try:
                     outputs = self.session.receive(sender, frame, now)
                 except PeerError as error:
-                    self._note(sender, Reject(sender, str(error)), now)
+                    self._outcomes.append(Reject(sender, str(error)))
                 else:
                     self._converse(outputs)
             case DataSideAnswer(event):
@@ -394,13 +381,10 @@ class Host:
 
     def _converse(self, outputs: Iterable[Output]) -> None:
         for output in outputs:
-            match output:
-                case Transmit(to):
-                    self._note(to, output, self.now)
-                case Deliver(sender, message):
-                    self._happen(Received(sender, message))
-                case Report(event):
-                    self._happen(event)
+            if isinstance(output, Transmit):
+                self._outcomes.append(output)
+            else:
+                self._happen(output)
 
     def _happen(self, event: Event) -> None:
         self._bound = True
@@ -408,7 +392,7 @@ class Host:
             effects = self.node.handle(event, self.now)
         except PeerError as error:
             sender = getattr(event, "sender", self.node.name)
-            self._note(sender, Reject(sender, str(error)), self.now)
+            self._outcomes.append(Reject(sender, str(error)))
             return
         if self._watch is not None:
             self._steps.append(TraceStep(self.now, self.node.name, event, effects))

@@ -81,7 +81,7 @@ def requests(home: DataSides) -> dict[type, CarryOut]:
 
 def interpreter(network: Network, home: DataSides, log: Log, clock: Clock | None = None) -> dict[type, CarryOut]:
     """Return what carries out each kind of effect, and of outcome of a host; without a clock, of a host alone."""
-    timers = {} if clock is None else {SetTimer: clock.set_timer, CancelTimer: clock.cancel_timer}
+    timers: dict[type, CarryOut] = {} if clock is None else {SetTimer: clock.set_timer, CancelTimer: clock.cancel_timer}
     sent = {Send: network.send, Transmit: network.send}
     return {**sent, **requests(home), **timers, Record: log.record, Reject: log.reject, Finish: log.finish}
 
@@ -139,7 +139,7 @@ class VirtualLoop(Kept):
         Seconds on the clock at which it begins.
     """
 
-    changing = ("now", "_scheduled")
+    changing: ClassVar[tuple[str, ...]] = ("now", "_scheduled")
 
     def __init__(self, start: float) -> None:
         self.start = self.now = start

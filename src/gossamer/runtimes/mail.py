@@ -10,7 +10,7 @@ from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Event, Received
 from gossamer.protocol.frames import frame_size
 from gossamer.protocol.messages import Message, check, encoded_size, is_confined, may_hear
-from gossamer.protocol.session import Deliver, Report, Session, SessionSettings, Transmit
+from gossamer.protocol.session import Output, Session, SessionSettings, Transmit
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.loop import Action, LoopPart, Timers
 from gossamer.runtimes.world import Links, LinkSettings
@@ -176,17 +176,16 @@ class Post(LoopPart):
     def _wake(self, name: str, _: str, now: float) -> None:
         self._converse(name, self._sessions[name].wake(now), now)
 
-    def _converse(self, name: str, outputs: Sequence[Any], now: float) -> None:
+    def _converse(self, name: str, outputs: Sequence[Output], now: float) -> None:
         """Carry out what a session asks for."""
         for output in outputs:
-            match output:
-                case Transmit(to, frame):
-                    for arrival in self._transmit(name, to, frame_size(frame), now):
-                        self._schedule(arrival, self._frame, to, (name, frame))
-                case Deliver(sender, message):
-                    self._arrive(name, (sender, message), now)
-                case Report(event):
-                    self._happen(name, event)
+            if isinstance(output, Transmit):
+                for arrival in self._transmit(name, output.to, frame_size(output.frame), now):
+                    self._schedule(arrival, self._frame, output.to, (name, output.frame))
+            elif isinstance(output, Received):
+                self._arrive(name, (output.sender, output.message), now)
+            else:
+                self._happen(name, output)
         due = self._sessions[name].deadline()
         if due is not None and self._wakes.due(name, "") != (due := max(due, now)):
             self._wakes.set_for(name, "", due)

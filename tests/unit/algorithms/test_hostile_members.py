@@ -31,7 +31,7 @@ from gossamer.protocol.frames import Acknowledge, Frame, MessageFrame, ProgressF
 from gossamer.protocol.frames import ChunkFrame as FrameChunk
 from gossamer.protocol.messages import MOST_COUNT, Message
 from gossamer.protocol.node import Node, state_of
-from gossamer.protocol.session import WINDOW, Deliver, Output, Session, SessionSettings, Transmit
+from gossamer.protocol.session import WINDOW, Output, Session, SessionSettings, Transmit
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Confined, Public, Released
 
@@ -243,7 +243,7 @@ class _Answering:
     def receive(self, sender: str, frame: Frame, now: float) -> list[Output]:
         outputs = self.session.receive(sender, frame, now)
         for output in list(outputs):
-            if isinstance(output, Deliver) and isinstance(output.message, gossip.Offer):
+            if isinstance(output, Received) and isinstance(output.message, gossip.Offer):
                 self.heard.append(output.message.exchange)
                 outputs += self.session.send(sender, gossip.Answer(output.message.exchange, W), now)
         return outputs

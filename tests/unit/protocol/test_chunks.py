@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gossamer.errors import MalformedMessage, PeerError, SpecError
-from gossamer.protocol.events import PeerDown, PeerUp
+from gossamer.protocol.events import PeerDown, PeerUp, Received
 from gossamer.protocol.frames import (
     CHUNK_OVERHEAD,
     CHUNK_WINDOW,
@@ -24,7 +24,7 @@ from gossamer.protocol.frames import (
     encode_frame,
 )
 from gossamer.protocol.messages import Message, encode_message, message
-from gossamer.protocol.session import WINDOW, Deliver, Output, Report, Session, SessionSettings, Transmit
+from gossamer.protocol.session import WINDOW, Output, Session, SessionSettings, Transmit
 from gossamer.vectors import Public
 
 
@@ -126,7 +126,7 @@ def test_the_last_missing_chunk_delivers_and_acknowledges() -> None:
     while waiting:
         outputs = b.receive("a", waiting.pop(0), 0.0)
         waiting += [c for out in outputs if isinstance(out, Transmit) for c in chunks(a.receive("b", out.frame, 0.0))]
-    (delivered,) = [out for out in outputs if isinstance(out, Deliver)]
+    (delivered,) = [out for out in outputs if isinstance(out, Received)]
     assert encode_message(delivered.message) == encode_message(BIG)
     assert outputs[-1] == Transmit("a", Acknowledge(1))
     assert a.deadline() is None
@@ -204,16 +204,16 @@ def test_progress_keeps_a_slow_peer_up_and_brings_a_lost_one_back() -> None:
     a, _ = sessions()
     a.send("b", BIG, 0.0)
     for second in range(1, 60):
-        assert all(not isinstance(out, Report) for out in a.wake(float(second)))
+        assert all(not isinstance(out, PeerUp | PeerDown) for out in a.wake(float(second)))
         a.receive("b", ProgressFrame(1, ALL, second), second + 0.5)
     outputs: list[Output] = []
     for second in range(60, 100):
         outputs += a.wake(float(second))
-    assert [out.event for out in outputs if isinstance(out, Report)] == [PeerDown("b", "no acknowledgement for 20 s")]
+    assert [out for out in outputs if isinstance(out, PeerDown)] == [PeerDown("b", "no acknowledgement for 20 s")]
     assert set(numbers(outputs)) == {60, 1}  # one chunk for each retry
     assert len(numbers(outputs)) < 12
     outputs = a.receive("b", ProgressFrame(1, ALL, 59), 100.0)
-    assert outputs[0] == Report(PeerUp("b"))
+    assert outputs[0] == PeerUp("b")
     assert numbers(outputs) == list(range(60, 60 + CHUNK_WINDOW))
 
 
@@ -344,7 +344,7 @@ def test_a_receiver_holds_the_message_once() -> None:
         waiting += [out for answer in answers for out in a.receive("b", answer, 0.0)]
     assert big.values.nbytes <= tracemalloc.get_traced_memory()[1] < big.values.nbytes + 100_000
     tracemalloc.stop()
-    (delivered,) = [out.message for out in outputs if isinstance(out, Deliver)]
+    (delivered,) = [out.message for out in outputs if isinstance(out, Received)]
     assert delivered == big
 
 
@@ -366,5 +366,8 @@ def test_a_message_begun_in_chunks_may_come_in_one_frame_after_all() -> None:
     _, b = sessions()
     b.receive("a", frame(), 0.0)
     assert partial(b) == {"a"}
-    assert b.receive("a", MessageFrame(1, 0, 0, Note(1)), 0.0) == [Deliver("a", Note(1)), Transmit("a", Acknowledge(1))]
+    assert b.receive("a", MessageFrame(1, 0, 0, Note(1)), 0.0) == [
+        Received("a", Note(1)),
+        Transmit("a", Acknowledge(1)),
+    ]
     assert partial(b) == set()

@@ -12,7 +12,7 @@ from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import PeerDown
 from gossamer.protocol.frames import Acknowledge
 from gossamer.protocol.messages import Message, message
-from gossamer.protocol.session import Link, Report, RoundTrips, Session, SessionSettings, Transmit
+from gossamer.protocol.session import Link, RoundTrips, Session, SessionSettings, Transmit
 
 
 @message("test.round_trips.note")
@@ -67,7 +67,7 @@ def conversation(settings: SessionSettings, seconds: float, messages: int) -> tu
             outputs += a.wake(due)
         outputs += a.receive("b", Acknowledge(number), answered)
         frames += sum(isinstance(output, Transmit) for output in outputs)
-        given_up += sum(isinstance(output, Report) and isinstance(output.event, PeerDown) for output in outputs)
+        given_up += sum(isinstance(output, PeerDown) for output in outputs)
         now = answered + 1.0
     return frames, given_up, a
 
@@ -105,9 +105,9 @@ def test_a_quick_peer_that_is_gone_is_given_up_as_soon_as_with_fixed_times() -> 
     a.send("b", Note(21), 1000.0)
     reports = []
     while not reports and (due := a.deadline()) is not None:
-        reports = [output for output in a.wake(due) if isinstance(output, Report)]
+        reports = [output for output in a.wake(due) if isinstance(output, PeerDown)]
     assert due == 1030.0
-    assert reports == [Report(PeerDown("b", "no acknowledgement for 30 s"))]
+    assert reports == [PeerDown("b", "no acknowledgement for 30 s")]
 
 
 def test_an_outage_is_no_pace() -> None:

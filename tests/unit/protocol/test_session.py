@@ -13,14 +13,12 @@ import pytest
 
 from gossamer.errors import PeerError, SpecError
 from gossamer.protocol.encoding import decode, encode
-from gossamer.protocol.events import PeerDown, PeerUp
+from gossamer.protocol.events import PeerDown, PeerUp, Received
 from gossamer.protocol.frames import Acknowledge, Frame, MessageFrame, ProgressFrame
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.session import (
     WINDOW,
-    Deliver,
     Output,
-    Report,
     Session,
     SessionSettings,
     Transmit,
@@ -91,7 +89,7 @@ def test_nothing_is_due_once_all_is_acknowledged() -> None:
 
 def test_data_acknowledges_too() -> None:
     a = sender(1)
-    assert a.receive("b", data(1, acknowledged=1), 0.5) == [Deliver("b", Note(1)), Transmit("b", Acknowledge(1))]
+    assert a.receive("b", data(1, acknowledged=1), 0.5) == [Received("b", Note(1)), Transmit("b", Acknowledge(1))]
     assert a.deadline() is None
     assert a.send("b", Note(2), 1.0) == transmitted(2, settled=1, acknowledged=1)
 
@@ -140,7 +138,7 @@ def test_early_messages_wait_for_the_gap_to_close() -> None:
     assert a.receive("b", data(2), 0.0) == [Transmit("b", Acknowledge(0, early=0b110))]
     assert a.receive("b", data(5), 0.0) == [Transmit("b", Acknowledge(0, early=0b10110))]
     assert a.receive("b", data(1), 0.0) == [
-        *(Deliver("b", Note(number)) for number in (1, 2, 3)),
+        *(Received("b", Note(number)) for number in (1, 2, 3)),
         Transmit("b", Acknowledge(3, early=0b10)),
     ]
 
@@ -157,9 +155,9 @@ def test_duplicates_are_acknowledged_again_and_not_delivered(number: int) -> Non
 
 def test_peers_are_independent() -> None:
     a = session()
-    assert a.receive("b", data(1), 0.0)[0] == Deliver("b", Note(1))
-    assert a.receive("c", data(1), 0.0)[0] == Deliver("c", Note(1))
-    assert a.receive("c", data(2), 0.0) == [Deliver("c", Note(2)), Transmit("c", Acknowledge(2))]
+    assert a.receive("b", data(1), 0.0)[0] == Received("b", Note(1))
+    assert a.receive("c", data(1), 0.0)[0] == Received("c", Note(1))
+    assert a.receive("c", data(2), 0.0) == [Received("c", Note(2)), Transmit("c", Acknowledge(2))]
 
 
 # Retrying
@@ -237,7 +235,7 @@ def silent(settings: SessionSettings = SETTINGS) -> Session:
 def test_silence_is_reported_once_and_the_oldest_is_retried_at_the_longest_wait() -> None:
     a = silent()
     assert a.deadline() == 10.0
-    assert a.wake(10.0) == [Report(PeerDown("b", "no acknowledgement for 10 s"))]
+    assert a.wake(10.0) == [PeerDown("b", "no acknowledgement for 10 s")]
     # The last transmission was at 7 and the longest wait is 5.
     for deadline in (12.0, 17.0, 22.0):
         assert a.deadline() == deadline
@@ -256,7 +254,7 @@ def test_new_acknowledgement_reports_the_peer_up_and_sends_the_rest() -> None:
     a.wake(10.0)
     a.send("b", Note(4), 10.5)
     assert a.wake(12.0) == transmitted(1)
-    assert a.receive("b", Acknowledge(1), 12.25) == [Report(PeerUp("b")), *transmitted(2, 3, 4, settled=1)]
+    assert a.receive("b", Acknowledge(1), 12.25) == [PeerUp("b"), *transmitted(2, 3, 4, settled=1)]
     assert a.deadline() == 13.25
     assert a.receive("b", Acknowledge(4), 12.5) == []
     assert a.deadline() is None
@@ -267,12 +265,12 @@ def test_hearing_a_peer_that_is_down_prompts_a_retry() -> None:
     a = silent()
     a.wake(10.0)
     assert a.receive("b", data(1), 10.25) == [
-        Deliver("b", Note(1)),
+        Received("b", Note(1)),
         Transmit("b", Acknowledge(1)),
         *transmitted(1, acknowledged=1),
     ]
     assert a.receive("b", data(1), 10.5) == [Transmit("b", Acknowledge(1))]  # too soon for another retry
-    assert a.receive("b", Acknowledge(3), 10.75) == [Report(PeerUp("b"))]
+    assert a.receive("b", Acknowledge(3), 10.75) == [PeerUp("b")]
 
 
 def test_a_peer_that_is_heard_but_acknowledges_nothing_is_reported() -> None:
@@ -280,8 +278,8 @@ def test_a_peer_that_is_heard_but_acknowledges_nothing_is_reported() -> None:
     reports: list[Output] = []
     for step in range(1, 41):
         outputs = a.receive("b", data(step), step / 2) + a.wake(step / 2)
-        reports += [output for output in outputs if isinstance(output, Report)]
-    assert reports == [Report(PeerDown("b", "no acknowledgement for 10 s"))]
+        reports += [output for output in outputs if isinstance(output, PeerUp | PeerDown)]
+    assert reports == [PeerDown("b", "no acknowledgement for 10 s")]
 
 
 def test_silence_counts_from_the_last_progress() -> None:
@@ -291,7 +289,7 @@ def test_silence_counts_from_the_last_progress() -> None:
     while reported is None:
         deadline = a.deadline()
         assert deadline is not None
-        if any(isinstance(output, Report) for output in a.wake(deadline)):
+        if any(isinstance(output, PeerUp | PeerDown) for output in a.wake(deadline)):
             reported = deadline
     assert reported == 14.0
 
@@ -301,8 +299,8 @@ def test_sending_more_does_not_put_off_the_report() -> None:
     outputs: list[Output] = []
     for now in range(11):
         outputs += a.send("b", Note(now), float(now)) + a.wake(float(now))
-    assert [output for output in outputs if isinstance(output, Report)] == [
-        Report(PeerDown("b", "no acknowledgement for 10 s"))
+    assert [output for output in outputs if isinstance(output, PeerUp | PeerDown)] == [
+        PeerDown("b", "no acknowledgement for 10 s")
     ]
 
 
@@ -310,7 +308,7 @@ def test_a_peer_that_is_down_is_retried_at_the_longest_wait_from_the_start() -> 
     a = session(SessionSettings(retry_after=1.0, longest_retry=5.0, silence=2.0))
     a.send("b", Note(1), 0.0)
     a.wake(1.0)
-    assert a.wake(2.0) == [Report(PeerDown("b", "no acknowledgement for 2 s"))]
+    assert a.wake(2.0) == [PeerDown("b", "no acknowledgement for 2 s")]
     assert a.deadline() == 6.0
 
 

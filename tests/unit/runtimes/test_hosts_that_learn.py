@@ -14,7 +14,7 @@ from gossamer.protocol.frames import Acknowledge
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import SessionSettings
-from gossamer.runtimes.host import Begin, Host
+from gossamer.runtimes.host import Arrived, Begin, Host
 
 FIXED = SessionSettings(retry_after=1.0, longest_retry=8.0, silence=30.0)
 LEARNS = replace(FIXED, learns=True)
@@ -56,7 +56,7 @@ def test_a_new_host_learns_and_is_the_same_from_its_journal(snapshot: bool) -> N
     live.start(0.0)
     if snapshot:
         live.checkpoint()
-    live.arrived("b", Acknowledge(1), 0.5)
+    live.take(Arrived("b", Acknowledge(1)), 0.5)
     live.checkpoint()
     again = host(LEARNS, journal)
     assert encode(again.state()) == encode(live.state())

@@ -62,9 +62,10 @@ class Tasks:
 
     def __init__(self, node: str, computer: Computer) -> None:
         nodes: Any = {node: None}
+        speeds: Any = _NoTime()
         self._node, self._activity = node, Activity(nodes, 0.0)
         does = self._schedule, self._happen, self._record
-        computations = Computations(computer, _NoTime(), {node: 0}, 1, Counters(), *does, self._activity)
+        computations = Computations(computer, speeds, {node: 0}, 1, Counters(), *does, self._activity)
         self._asks = requests(computations)
         self._due: deque[tuple[Action, Any]] = deque()
         self._done: list[TaskDone] = []

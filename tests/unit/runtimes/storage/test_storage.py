@@ -381,8 +381,8 @@ def test_acknowledgements_alone_cost_no_transaction(
     done = commits(alive.journal, monkeypatch)  # type: ignore[arg-type]
     alive.turn([(Begin(), 0.0), *((End("b"), 1.0) for _ in range(3))])
     assert len(done) == 1
-    alive.arrived("b", Acknowledge(2), 2.0)
-    assert alive.wake(4.0)  # 3 is transmitted again
+    alive.take(Arrived("b", Acknowledge(2)), 2.0)
+    assert alive.take(Wake(), 4.0)  # 3 is transmitted again
     assert len(done) == 1
     assert set(host(reopen()).session.links["b"].outbox) == {1, 2, 3}
 
@@ -396,13 +396,13 @@ def test_what_a_peer_would_miss_is_a_transaction(
     for count, frame in enumerate(
         (MessageFrame(2, 0, 0, note), MessageFrame(3, 0, 0, note), MessageFrame(1, 0, 0, note)), 1
     ):
-        alive.arrived("b", frame, 1.0)
+        alive.take(Arrived("b", frame), 1.0)
         assert len(done) == count
-        alive.arrived("b", frame, 1.0)  # again; answered, and that is all
+        alive.take(Arrived("b", frame), 1.0)  # again; answered, and that is all
         assert len(done) == count
     alive.turn([(End("b"), 2.0)] * 40)  # more than a window
     assert len(done) == 4
-    alive.arrived("b", Acknowledge(1), 3.0)  # another number may go
+    alive.take(Arrived("b", Acknowledge(1)), 3.0)  # another number may go
     assert len(done) == 5
 
 
@@ -424,15 +424,15 @@ def test_a_snapshot_is_a_transaction(reopen: Callable[[], SqliteStore], monkeypa
     alive = host(reopen(), every=10)
     done = commits(alive.journal, monkeypatch)  # type: ignore[arg-type]
     for number in range(1, 10):
-        alive.arrived("b", Acknowledge(7), float(number))
+        alive.take(Arrived("b", Acknowledge(7)), float(number))
         assert len(done) == 0
-    alive.arrived("b", Acknowledge(7), 10.0)
+    alive.take(Arrived("b", Acknowledge(7)), 10.0)
     assert len(done) == 1
     for number in range(11, 20):
-        alive.arrived("b", Acknowledge(7), float(number))
+        alive.take(Arrived("b", Acknowledge(7)), float(number))
     alive.rest()
     assert len(done) == 1
-    alive.arrived("b", MessageFrame(1, 0, 0, Note(1, Public(np.ones(3)))), 20.0)
+    alive.take(Arrived("b", MessageFrame(1, 0, 0, Note(1, Public(np.ones(3))))), 20.0)
     assert len(done) == 2
 
 
@@ -454,7 +454,7 @@ def test_chunks_and_answers_to_them_cost_no_transaction(
     received = 0
     while frames:
         received += 1
-        for outcome in alive.arrived("b", frames.pop(0), 1.0):
+        for outcome in alive.take(Arrived("b", frames.pop(0)), 1.0):
             assert isinstance(outcome, Transmit)
             frames += [out.frame for out in peer.receive("a", outcome.frame, 1.0) if isinstance(out, Transmit)]
         assert len(done) == (not frames)
@@ -470,7 +470,7 @@ def test_chunks_and_answers_to_them_cost_no_transaction(
         for out in peer.receive("a", outcome.frame, 2.0):
             if isinstance(out, Transmit):
                 answered += 1
-                waiting += sender.arrived("b", out.frame, 2.0)
+                waiting += sender.take(Arrived("b", out.frame), 2.0)
     assert answered == 81
     assert len(done) == 1
     assert not sender.session.links["b"].outbox
@@ -485,12 +485,12 @@ def test_large_states_bring_fewer_snapshots(reopen: Callable[[], SqliteStore]) -
     for number in range(1, 20):
         if number in (1, 3, 10):
             alive = host(reopen(), every=2, size=1 << 15)
-        alive.arrived("b", MessageFrame(number, number - 1, 0, Note(number, Public(np.zeros(1 << 15)))), 0.0)
+        alive.take(Arrived("b", MessageFrame(number, number - 1, 0, Note(number, Public(np.zeros(1 << 15))))), 0.0)
         if number >= 17:
             alive.rest()
         lengths.append(len(contents(alive.journal)[1]))  # type: ignore[arg-type]
     assert lengths == [1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3]
-    alive.arrived("b", MessageFrame(20, 19, 0, Note(20, Public(np.zeros(1 << 15)))), 0.0)
+    alive.take(Arrived("b", MessageFrame(20, 19, 0, Note(20, Public(np.zeros(1 << 15))))), 0.0)
     assert len(contents(alive.journal)[1]) == 4  # type: ignore[arg-type]
     alive.rest()
     state, entries = contents(reopen())
@@ -500,7 +500,7 @@ def test_large_states_bring_fewer_snapshots(reopen: Callable[[], SqliteStore]) -
 
 def test_a_host_at_rest_has_its_store_tidied(reopen: Callable[[], SqliteStore], tmp_path: Path) -> None:
     alive = host(reopen(), size=1 << 18)
-    alive.arrived("b", MessageFrame(1, 0, 0, Note(1, Public(np.zeros(1 << 18)))), 0.0)
+    alive.take(Arrived("b", MessageFrame(1, 0, 0, Note(1, Public(np.zeros(1 << 18))))), 0.0)
     before = (tmp_path / "a.store").stat().st_size
     alive.rest()
     assert before < 1 << 21 < (tmp_path / "a.store").stat().st_size
@@ -524,7 +524,7 @@ def test_small_states_are_kept_every_so_many_inputs(reopen: Callable[[], SqliteS
         if number % 7 == 0:
             alive = host(reopen(), every=20)
         alive.stop("b", float(number))
-        alive.arrived("b", Acknowledge(number + 1), float(number))
+        alive.take(Arrived("b", Acknowledge(number + 1)), float(number))
         alive.journal.commit()
         lengths.append(len(contents(alive.journal)[1]))  # type: ignore[arg-type]
     assert max(lengths) in (18, 19)  # each counts for 4 KiB and its own bytes
@@ -553,7 +553,7 @@ def test_a_full_disk_breaks_the_host(reopen: Callable[[], SqliteStore]) -> None:
     before = encode(alive.state())
     fill(alive.journal)  # type: ignore[arg-type]
     with pytest.raises(HostBroken, match=r"a\.store could not grow: the disk is full; nothing was written") as caught:
-        alive.arrived("b", MessageFrame(1, 0, 0, Note(1, Public(np.ones(100_000)))), 2.0)
+        alive.take(Arrived("b", MessageFrame(1, 0, 0, Note(1, Public(np.ones(100_000))))), 2.0)
     assert caught.value.exit_code == 2  # as of any command that finds no room
     assert encode(host(reopen(), size=100_000).state()) == before
 
