@@ -15,7 +15,7 @@ import yaml
 from tests.reference import wards
 
 from gossamer.cli import main
-from gossamer.trained import exporting
+from gossamer.trained import model as exporting
 
 TABLE = wards.rows(150)
 pytestmark = pytest.mark.filterwarnings("always:values outside")

@@ -63,8 +63,7 @@ def logged(options: argparse.Namespace, run: str | None = None) -> Iterator[None
     if isinstance(trace := getattr(options, "trace", None), Path):
         _check_apart(options.log_file, trace)
     handler = _handler(options.log_file, int((options.log_size or 10.0) * 1_000_000))
-    handler.addFilter(_Fields(run))
-    handler.setFormatter(_Json() if options.log_format == "json" else _Text())
+    handler.setFormatter(_Lines(run, options.log_format == "json"))
     LOG.addHandler(handler)
     before = LOG.level
     LOG.setLevel((options.log_level or "info").upper())
@@ -156,41 +155,32 @@ def _is_log(path: Path) -> bool:
 _TIME = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 _LEVEL = rb"(debug|info|warning|error|critical)"
 _BEGINNING = re.compile(rb'%b %b +\S|\{"time": "%b", "level": "%b", "event": "' % (_TIME, _LEVEL, _TIME, _LEVEL))
-"""First letters of a log, as `_Text` and as `_Json` write them."""
+"""First letters of a log, as `_Lines` writes them."""
 
 
-class _Fields(logging.Filter):
-    """Gives each record its run and node, None where it has none."""
+class _Lines(logging.Formatter):
+    """A JSON object a line: time (UTC), level, event, run, node, None where it has none; or a line for people.
 
-    def __init__(self, run: str | None) -> None:
+    Parameters
+    ----------
+    run : str or None
+        Name of the run, of records that do not name one.
+    as_json : bool
+        Whether lines are JSON.
+    """
+
+    def __init__(self, run: str | None, as_json: bool) -> None:
         super().__init__()
-        self._run = run
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.run = getattr(record, "run", self._run)
-        record.node = getattr(record, "node", None)
-        return True
-
-
-def _when(record: logging.LogRecord) -> str:
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-    return f"{whole}.{int(record.msecs):03d}Z"
-
-
-class _Json(logging.Formatter):
-    """A JSON object a line: time (UTC), level, event, run, node."""
+        self._run, self._as_json = run, as_json
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = {"time": _when(record), "level": record.levelname.lower(), "event": _line(record)}
-        return json.dumps({**fields, **{name: getattr(record, name) for name in ("run", "node")}})
-
-
-class _Text(logging.Formatter):
-    """The same as a line for people."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        who = " ".join(name for key in ("run", "node") if (name := getattr(record, key)) is not None)
-        return f"{_when(record)} {record.levelname.lower():7} {who and who + ': '}{_line(record)}"
+        whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        when, level = f"{whole}.{int(record.msecs):03d}Z", record.levelname.lower()
+        whose = {"run": getattr(record, "run", self._run), "node": getattr(record, "node", None)}
+        if self._as_json:
+            return json.dumps({"time": when, "level": level, "event": _line(record), **whose})
+        who = " ".join(filter(None, whose.values()))
+        return f"{when} {level:7} {who and who + ': '}{_line(record)}"
 
 
 def _line(record: logging.LogRecord) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +33,6 @@ from gossamer.data.settings import (
     TABLES,
     ConstantScale,
     Format,
-    Layout,
     NoScale,
     SyntheticSettings,
 )
@@ -121,31 +119,6 @@ def undeclared_labels(settings: DatasetSettings) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class Form:
-    """Form of examples, by their declaration alone.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of an example's features: [features], or [channels, height, width].
-    classes : int, optional
-        Number of classes; None for a regression.
-    labels : tuple of str, optional
-        Names that the data give the class numbers; None for a regression.
-    layout : str
-        ``dense`` or ``sparse`` features.
-    format : str, optional
-        Format of files; None where each party's file says it by its name.
-    """
-
-    shape: tuple[int, ...]
-    classes: int | None
-    labels: tuple[str, ...] | None
-    layout: Layout
-    format: Format | None
-
-
 def declared(settings: DatasetSettings) -> DatasetSettings:
     """``settings`` with what the catalogue knows of the data set filled in where they are silent.
 
@@ -177,8 +150,8 @@ def _by_suffix(settings: DatasetSettings) -> Format | None:
         return None
 
 
-def declared_form(settings: DatasetSettings) -> Form:
-    """Return the form of examples without reading any.
+def declared_form(settings: DatasetSettings) -> Declaration:
+    """Return the declaration of examples without reading any; its format is None where each party's file says it.
 
     Raises
     ------
@@ -188,7 +161,7 @@ def declared_form(settings: DatasetSettings) -> Form:
         If labels and positive labels contradict each other.
     """
     if settings.synthetic is not None:
-        return Form((settings.synthetic.features,), None, None, "dense", None)
+        return Declaration.of(settings, None, (settings.synthetic.features,), "dense", None)
     if isinstance(settings.columns, Path):
         raise SpecError(f"dataset.columns: parties do not have {settings.columns}; put its columns in the spec itself")
     settings = declared(settings)
@@ -199,10 +172,7 @@ def declared_form(settings: DatasetSettings) -> Form:
             f"dataset: parties do not see each other's data, so {settings.name!r} must declare what they look like; "
             f"missing: {', '.join(missing)}"
         )
-    classes = _classes(settings)
-    names = None if classes is None else tuple(map(", ".join, classes))
-    flat = (math.prod(shape),) if layout == "sparse" else shape
-    return Form(flat, None if names is None else len(names), names, layout, settings.format)
+    return Declaration.of(settings, settings.format, shape, layout, _classes(settings))
 
 
 def _scaled(settings: DatasetSettings) -> bool:
@@ -241,25 +211,31 @@ def blank_dataset(settings: DatasetSettings) -> Dataset:
         If the settings leave something to the data; it names the keys.
     """
     form = declared_form(settings)
-    blank = Split(_no_rows(form), np.zeros(0, np.float32) if form.classes is None else np.zeros(0, np.int64))
-    known = declared(settings)
-    declaration = Declaration.of(known, form.format, form.shape, form.layout, _classes(known))
+    empty = sp.csr_array if form.layout == "sparse" else np.zeros
+    features: Features = empty((0, *form.shape), dtype=np.float32)
+    blank = Split(features, np.zeros(0, np.float32 if form.classes is None else np.int64))
+    return _of_splits(settings, form, blank, blank, "declared, without examples")
+
+
+def _of_splits(
+    settings: DatasetSettings,
+    form: Declaration,
+    train: Split,
+    test: Split,
+    source: str,
+    examples: Labelled | None = None,
+) -> Dataset:
     return Dataset(
         settings.name,
-        blank,
-        blank,
-        form.classes,
-        form.labels,
-        None,
-        "declared, without examples",
-        declaration=declaration,
+        train,
+        test,
+        classes=None if form.classes is None else len(form.classes),
+        labels=form.labels,
+        owners=None if examples is None else examples.owners,
+        source=source,
+        persons=None if examples is None else examples.persons,
+        declaration=form,
     )
-
-
-def _no_rows(form: Form) -> Features:
-    if form.layout == "sparse":
-        return sp.csr_array((0, *form.shape), dtype=np.float32)
-    return np.zeros((0, *form.shape), np.float32)
 
 
 def graph_regression(settings: SyntheticSettings) -> tuple[Labelled, Labelled]:
@@ -441,17 +417,8 @@ def dataset_of(
     layout = settings.layout or choose_layout(train.features)
     declaration = Declaration.of(settings, form, shape, layout, classes, train)
     held = f"; {settings.test_fraction:g} of the examples held out for testing" if own_test is None else ""
-    return Dataset(
-        settings.name,
-        declaration.split(train, "training", where),
-        declaration.split(test, "test", where),
-        classes=None if classes is None else len(classes),
-        labels=declaration.labels,
-        owners=train.owners,
-        source=source + held,
-        persons=train.persons,
-        declaration=declaration,
-    )
+    splits = declaration.split(train, "training", where), declaration.split(test, "test", where)
+    return _of_splits(settings, declaration, *splits, source + held, train)
 
 
 def _files(settings: DatasetSettings) -> tuple[Path, Path | None, Format]:

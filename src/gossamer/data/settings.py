@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -291,79 +291,79 @@ class DatasetSettings(Section):
         return tuple(size for size in self.features if isinstance(size, int))
 
     @model_validator(mode="after")
-    def _features_are_sizes_or_names(self) -> DatasetSettings:
-        features, columns = self.features, self.named
-        if not isinstance(features, tuple):
-            return self
-        if columns is None:
-            if min(size for size in features if isinstance(size, int)) < 1:
-                raise ValueError(f"features must be positive sizes such as [1, 28, 28], found {list(features)}")
-            return self
-        if len(set(columns)) < len(features):
-            raise ValueError(f"features must be sizes, or different names of columns, found {list(features)}")
-        if isinstance(self.target, int) and self.name == IN_MEMORY:
-            raise ValueError("arrays have no columns to name; leave features out, and give gs.Data feature_names=")
-        if self.ignore:
-            raise ValueError("features names the columns, so that others are left out already; leave ignore out")
-        if isinstance(self.target, int):
-            raise ValueError("features names columns, so that their order is free; name the target's column as well")
+    def _fits_together(self) -> DatasetSettings:
+        if self.columns is not None and self.scale is None:
+            object.__setattr__(self, "scale", DeclaredScale())
+        for problem in (
+            *self._problems_of_features(),
+            *self._problems_of_columns(),
+            *self._problems_of_scales(),
+            *self._problems_of_drawn(),
+        ):
+            raise ValueError(problem)
         return self
 
-    @model_validator(mode="after")
-    def _columns_are_features(self) -> DatasetSettings:
+    def _problems_of_features(self) -> Iterator[str]:
+        features, columns = self.features, self.named
+        if isinstance(features, tuple) and columns is None:
+            if min(size for size in features if isinstance(size, int)) < 1:
+                yield f"features must be positive sizes such as [1, 28, 28], found {list(features)}"
+        elif isinstance(features, tuple) and columns is not None:
+            if len(set(columns)) < len(features):
+                yield f"features must be sizes, or different names of columns, found {list(features)}"
+            if isinstance(self.target, int) and self.name == IN_MEMORY:
+                yield "arrays have no columns to name; leave features out, and give gs.Data feature_names="
+            if self.ignore:
+                yield "features names the columns, so that others are left out already; leave ignore out"
+            if isinstance(self.target, int):
+                yield "features names columns, so that their order is free; name the target's column as well"
+
+    def _problems_of_columns(self) -> Iterator[str]:
         if self.columns is None:
             if isinstance(self.scale, DeclaredScale):
-                raise ValueError("scale: declared takes the constants of columns, and there are none; declare columns")
+                yield "scale: declared takes the constants of columns, and there are none; declare columns"
             if isinstance(self.scale, PrivateScale):
-                raise ValueError("scale: private is for numbers among columns, and there are none; declare columns")
-            return self
+                yield "scale: private is for numbers among columns, and there are none; declare columns"
+            return
         if self.name == IN_MEMORY:
-            raise ValueError(
-                "columns is about files, and data= gives arrays; leave it out, and scale the arrays by public numbers"
-            )
+            yield "columns is about files, and data= gives arrays; leave it out, and scale the arrays by public numbers"
         for key in ("features", "ignore", "divide_by"):
             if getattr(self, key) not in (None, ()):
-                raise ValueError(f"columns says which columns are features and how they are scaled; leave {key} out")
-        if self.scale is None:
-            object.__setattr__(self, "scale", DeclaredScale())
+                yield f"columns says which columns are features and how they are scaled; leave {key} out"
         if isinstance(self.scale, ConstantScale):
-            raise ValueError(
-                "columns have constants of their own; say scale: declared, none or private, or leave it out"
-            )
-        return self._checked_columns() if isinstance(self.columns, dict) else self
-
-    def _checked_columns(self) -> DatasetSettings:
-        """Refuse columns that are something else already."""
-        columns = self.chosen or ()
+            yield "columns have constants of their own; say scale: declared, none or private, or leave it out"
+        if isinstance(self.columns, Path):
+            return
         for key in ("target", "owner", "person"):
-            if getattr(self, key) in columns:
-                raise ValueError(f"columns has {getattr(self, key)!r}, which is no feature but the {key}; leave it out")
-        headless = self.csv is not None and self.csv.header is False
-        if isinstance(self.target, int) and not headless:
-            raise ValueError("columns names columns, so that their order is free; name the target's column as well")
-        names = feature_names(self.columns) if isinstance(self.columns, dict) else ()
+            if getattr(self, key) in self.columns:
+                yield f"columns has {getattr(self, key)!r}, which is no feature but the {key}; leave it out"
+        if isinstance(self.target, int) and not (self.csv is not None and self.csv.header is False):
+            yield "columns names columns, so that their order is free; name the target's column as well"
+        names = feature_names(self.columns)
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"columns makes two features called {twice!r}; rename a column")
-        return self
+            yield f"columns makes two features called {twice!r}; rename a column"
 
-    @model_validator(mode="after")
-    def _ranges_are_of_numbers(self) -> DatasetSettings:
+    def _problems_of_scales(self) -> Iterator[str]:
         if self.target_range is not None and self.task != "regression":
-            raise ValueError("target_range is for targets that are numbers; say task: regression, or leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _private_scale_is_the_last(self) -> DatasetSettings:
+            yield "target_range is for targets that are numbers; say task: regression, or leave it out"
         if isinstance(self.scale, PrivateScale) and (self.normalise != "none" or self.layout == "sparse"):
-            raise ValueError("scale: private is for dense features as they are; leave normalise and layout out")
-        return self
-
-    @model_validator(mode="after")
-    def _scaled_once(self) -> DatasetSettings:
+            yield "scale: private is for dense features as they are; leave normalise and layout out"
         if isinstance(self.scale, ConstantScale) and self.divide_by is not None:
-            raise ValueError("scale and divide_by both scale features; leave one of them out")
-        return self
+            yield "scale and divide_by both scale features; leave one of them out"
+
+    def _problems_of_drawn(self) -> Iterator[str]:
+        if self.name != GENERATED and self.synthetic is not None:
+            yield f"synthetic is for {GENERATED}, but this data set is {self.name!r}; leave it out"
+        if self.name == GENERATED and self.task != "regression":
+            yield f"{GENERATED} has real targets, so its task is regression; leave task out"
+        given = type(self).model_fields if self.name == GENERATED else {}
+        for key in sorted(set(given) - {"name", "task", "synthetic"}):
+            if getattr(self, key) != given[key].default:
+                yield (
+                    f"{key} does not apply to {GENERATED}, which is drawn as synthetic says; leave it out, or give "
+                    "your own data another name"
+                )
 
     @model_validator(mode="before")
     @classmethod
@@ -373,19 +373,3 @@ class DatasetSettings(Section):
             return values
         given = {key: value for key, value in values.items() if key != "synthetic" or value is not None}
         return {"task": "regression", "synthetic": SyntheticSettings(), **given}
-
-    @model_validator(mode="after")
-    def _drawn_or_read(self) -> DatasetSettings:
-        if self.name != GENERATED:
-            if self.synthetic is not None:
-                raise ValueError(f"synthetic is for {GENERATED}, but this data set is {self.name!r}; leave it out")
-            return self
-        if self.task != "regression":
-            raise ValueError(f"{GENERATED} has real targets, so its task is regression; leave task out")
-        for key in sorted(set(type(self).model_fields) - {"name", "task", "synthetic"}):
-            if getattr(self, key) != type(self).model_fields[key].default:
-                raise ValueError(
-                    f"{key} does not apply to {GENERATED}, which is drawn as synthetic says; leave it out, or give "
-                    "your own data another name"
-                )
-        return self

@@ -25,7 +25,7 @@ import gossamer as gs
 from gossamer.errors import CallerError, RunWarning
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.extras import install_line
-from gossamer.trained import exporting
+from gossamer.trained import model as exporting
 
 QUICK: dict[str, Any] = {
     "algorithm": {"name": "gossip", "nodes": 3, "batch_size": 8},
@@ -231,7 +231,7 @@ def test_other_programs_are_unknown() -> None:
 
 
 def test_the_package_is_imported_without_them() -> None:
-    program = "import gossamer.trained.exporting, sys; print({'onnx', 'sklearn', 'torch'} & set(sys.modules))"
+    program = "import gossamer.trained.model, sys; print({'onnx', 'sklearn', 'torch'} & set(sys.modules))"
     import subprocess
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

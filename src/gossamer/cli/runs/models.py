@@ -15,8 +15,7 @@ from gossamer.errors import CallerError, counted
 from gossamer.files import make_own_folder, to_json, write_own
 from gossamer.trained.averaging import Saved, average
 from gossamer.trained.card import ARRAYS, FILE, saved
-from gossamer.trained.exporting import TARGETS, check_target, export_model
-from gossamer.trained.model import Predictions, load_model
+from gossamer.trained.model import TARGETS, Predictions, check_target, export_model, load_model
 
 
 def predict_command(options: argparse.Namespace) -> int:
