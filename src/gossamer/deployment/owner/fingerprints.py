@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from gossamer.data.array_files import read_libsvm
 from gossamer.data.compression import MOST_DATA, archive, opened, read_bytes
-from gossamer.data.examples import Labelled, Split
+from gossamer.data.examples import Labelled
 from gossamer.data.formats import infer_format, read_files
 from gossamer.data.picture_files import SUFFIXES
 from gossamer.data.settings import DatasetSettings, Format
@@ -70,11 +70,6 @@ def examples_at(path: Path) -> Iterator[bytes]:
     if first is None:
         raise DataError(f"{path}: expected examples, found none")
     return chain([first], found)
-
-
-def examples_of(split: Split) -> Iterator[bytes]:
-    """The examples of a split, for data that are in no file."""
-    return _of_arrays(split.features, split.targets)
 
 
 def _rows(path: Path) -> Iterator[bytes]:
@@ -171,10 +166,10 @@ def _libsvm(path: Path) -> Iterator[bytes]:
 
 
 def _of_examples(examples: Labelled) -> Iterator[bytes]:
-    return _of_arrays(examples.features, examples.labels)
+    return examples_of(examples.features, examples.labels)
 
 
-def _of_arrays(features: Any, labels: Any) -> Iterator[bytes]:
+def examples_of(features: Any, labels: Any) -> Iterator[bytes]:
     """Positions and values of the features that are not zero, then the label."""
     rows = _sparse(features) if sp.issparse(features) else _dense(np.reshape(features, (len(labels), -1)))
     for (columns, values), label in zip(rows, labels.tolist(), strict=True):

@@ -25,8 +25,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from gossamer.data.examples import Split
-from gossamer.deployment.owner.fingerprints import KEY_BYTES, content_of, examples_at, examples_of, hashed
+from gossamer.deployment.owner.fingerprints import KEY_BYTES, content_of, examples_at, hashed
 from gossamer.deployment.owner.policy import DataRule, OwnerPolicy
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.files import write_own
@@ -262,7 +261,7 @@ class OwnedData:
     name : str
         Name in the policy.
     path : Path or None
-        The file or folder; None for data that are in no file.
+        The file or folder; None where nobody has said it.
     budget : EitherFilter
         Budget for everything ever released from it; of a Renyi filter alone if it was begun when there was no other.
     file : LedgerFile
@@ -315,16 +314,14 @@ class OwnedData:
             raise
         return cls(policy, name, path or policy.data_path(name), budget, file, key, is_new)
 
-    def check(self, split: Split | None = None, *, used: int | None = None) -> list[str]:
+    def check(self, used: int | None = None) -> list[str]:
         """Compare the data with what they were; before anything is released from them.
 
         Parameters
         ----------
-        split : Split, optional
-            The examples, for data that are in no file.
         used : int, optional
-            Number of those that are used, the first ones: examples that came after all that was accepted, and are not
-            among these, are no change. By default all.
+            Number of examples that are used, the first ones: others that came after all that was accepted are no
+            change. By default all.
 
         Returns
         -------
@@ -337,7 +334,7 @@ class OwnedData:
             If the data changed, are known under another name, or cannot be read.
         """
         with told_of_names(self.name, self._command):
-            found = self.file.contents.check(self.name, self._known(self._content(split), used), _now())
+            found = self.file.contents.check(self.name, self._known(self._content(), used), _now())
         if found is not None:
             raise DataError(
                 f"data set {self.name!r} changed: {found}; {self._command} accepts it, and keeps everything that was "
@@ -346,15 +343,11 @@ class OwnedData:
         self._checked = True
         return self.warnings()
 
-    def update(
-        self, split: Split | None = None, *, renamed_from: str | None = None, adds_up: bool = False
-    ) -> Difference | None:
+    def update(self, renamed_from: str | None = None, adds_up: bool = False) -> Difference | None:
         """Accept the data as they are now; how they differ from what they were, if they do. What was spent stays.
 
         Parameters
         ----------
-        split : Split, optional
-            The examples, for data that are in no file.
         renamed_from : str, optional
             The name that they had before: all that was spent under it is spent under this one. If the process is killed
             after that, they have to be accepted again, and nothing more.
@@ -368,7 +361,7 @@ class OwnedData:
         DataError
             If the data cannot be read, or are known under another name.
         """
-        content = self._content(split)
+        content = self._content()
         if renamed_from is not None:
             if renamed_from in self.policy.data:
                 where = self.policy.place(("data", renamed_from))
@@ -514,12 +507,10 @@ class OwnedData:
         before = hashed(content.hashes[: accepted[-1].examples], self._key)
         return before if before.fingerprint == accepted[-1].fingerprint else content
 
-    def _content(self, split: Split | None) -> Content:
-        if self.path is not None:
-            return content_of(examples_at(self.path), self._key)
-        if split is None:
+    def _content(self) -> Content:
+        if self.path is None:
             raise DataError(f"data set {self.name!r}: no file is known; give --data, or its path in the policy")
-        return content_of(examples_of(split), self._key)
+        return content_of(examples_at(self.path), self._key)
 
 
 def budget_of(rule: DataRule, file: LedgerFile | None, name: str) -> EitherFilter:

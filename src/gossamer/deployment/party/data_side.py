@@ -450,7 +450,7 @@ class DataHeld:
             self.test = None if test is None else self.agreed.prepared.dataset.test
             assert invited.policy is not None  # or it would not have been accepted
             self._owned = OwnedData.open(invited.policy, options.data_name, invited.data)
-            for line in self._owned.check(train, used=len(train.targets)):
+            for line in self._owned.check(used=len(train.targets)):
                 folder.tell_owner(line)
             with self._owned.file.rehearsal():  # whether the ledger would refuse the plan; nothing is entered
                 found = self._ledger()

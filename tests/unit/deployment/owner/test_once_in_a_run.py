@@ -5,10 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from gossamer.data.examples import Split
 from gossamer.deployment.owner.owned_data import OwnedData
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.errors import DataError
@@ -19,10 +17,13 @@ NOISE = AgentNoise(1000, 10.0, 4)
 RULE = "{epsilon: 4, delta: 1.0e-5, relation: replace_one}"
 
 
-def split(first: int) -> Split:
-    """Ten examples, each of which is told by its number."""
-    numbers = np.arange(first, first + 10)
-    return Split(numbers[:, None].astype(np.float32), numbers % 2)
+def opened(policy: Path, name: str, first: int) -> OwnedData:
+    """A data set of ten examples, each of which is told by its number."""
+    path = policy.parent / f"{name}.csv"
+    path.write_text("".join(f"{number},{number % 2}\n" for number in range(first, first + 10)))
+    owned = OwnedData.open(read_policy(policy), name, path)
+    owned.check()
+    return owned
 
 
 @pytest.fixture
@@ -34,8 +35,7 @@ def policy(tmp_path: Path) -> Path:
 
 def enters(policy: Path, name: str, first: int, node: str, run: str = RUN) -> float:
     """The plan of a node is entered; the divergence of the data set."""
-    with closing(OwnedData.open(read_policy(policy), name)) as owned:
-        owned.check(split(first))
+    with closing(opened(policy, name, first)) as owned:
         with owned.once_in(run, node):
             owned.unit_share(run, node, 0.01, {NOISE: 1})
         return owned.file.spent(name)
@@ -58,13 +58,11 @@ def test_one_example_under_another_name_is_enough(policy: Path) -> None:
 
 def test_of_two_that_come_at_once_one_goes_on_at_most(policy: Path) -> None:
     """The other one enters its plan after the first has looked: then it is too much that is charged."""
-    with closing(OwnedData.open(read_policy(policy), "wards")) as owned:
-        owned.check(split(0))
+    with closing(opened(policy, "wards", 0)) as owned:
         entering = owned.once_in(RUN, "a")
         with entering:
             owned.unit_share(RUN, "a", 0.01, {NOISE: 1})
-        with closing(OwnedData.open(read_policy(policy), "wards")) as other:
-            other.check(split(0))
+        with closing(opened(policy, "wards", 0)) as other:
             entering = owned.once_in(OTHER, "a")
             entering.__enter__()
             other.unit_share(OTHER, "b", 0.01, {NOISE: 1})

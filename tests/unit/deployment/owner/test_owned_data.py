@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gossamer.data.examples import Split
 from gossamer.deployment.owner import owned_data as spending
 from gossamer.deployment.owner.fingerprints import content_of, examples_at, examples_of
 from gossamer.deployment.owner.owned_data import OwnedData, key_path, open_with_key, spendings
@@ -304,14 +303,6 @@ def test_examples_under_two_names_are_counted(opened: Open, folder: Path) -> Non
     assert opened("beds", others).check() == [expected]
 
 
-def test_a_split_stands_in_where_there_is_no_file(opened: Open) -> None:
-    features, targets = np.arange(12, dtype=np.float32).reshape(6, 2), np.arange(6) % 2
-    opened("beds").check(Split(features, targets))
-    assert opened("beds").check(Split(sp.csr_array(features), targets)) == []
-    with pytest.raises(DataError, match="2 examples are gone"):
-        opened("beds").check(Split(features[:4], targets[:4]))
-
-
 # Files
 
 
@@ -335,7 +326,7 @@ def test_numbers_count_by_value_whatever_the_file_looks_like(tmp_path: Path) -> 
     assert len(set(found)) == 2
     assert found == contents(tmp_path / "same.svm") == contents(tmp_path / "same.svm.gz")
     assert found == contents(tmp_path / "from_0.svm")
-    assert found == list(content_of(examples_of(Split(sp.csr_array(features), targets)), KEY).hashes)
+    assert found == list(content_of(examples_of(sp.csr_array(features), targets), KEY).hashes)
 
 
 def test_sparse_examples_are_read_by_value_and_left_as_they_are() -> None:
@@ -343,7 +334,7 @@ def test_sparse_examples_are_read_by_value_and_left_as_they_are() -> None:
     dense = np.array([[0.0, 3.0, 0.0, 5.0]], np.float32)
     untidy = sp.csr_array((np.array([5, 1, 0, 2], np.float32), np.array([3, 1, 0, 1]), np.array([0, 4])), (1, 4))
     labels = np.array([1])
-    found = [content_of(examples_of(Split(features, labels)), KEY) for features in (dense, untidy)]
+    found = [content_of(examples_of(features, labels), KEY) for features in (dense, untidy)]
     assert found[0] == found[1]
     assert untidy.indices.tolist() == [3, 1, 0, 1]
 
@@ -366,8 +357,7 @@ def test_examples_to_test_on_are_examples_of_the_owner(tmp_path: Path) -> None:
 )
 def test_examples_that_differ_have_other_hashes(features: list[list[float]], targets: list[int]) -> None:
     def hashes(rows: Any, labels: Any) -> Any:
-        split = Split(np.array(rows, np.float32), np.array(labels))
-        return content_of(examples_of(split), KEY).hashes
+        return content_of(examples_of(np.array(rows, np.float32), np.array(labels)), KEY).hashes
 
     assert hashes(features, targets) != hashes([[0.0, 1.0]], [1])
 
@@ -400,8 +390,8 @@ def test_folders_and_names_that_say_nothing(tmp_path: Path) -> None:
     header = bytes([0, 0, 8, 3]) + b"".join(number.to_bytes(4) for number in (2, 1, 2))
     (tmp_path / "mnist/train-images-idx3-ubyte").write_bytes(header + bytes([1, 2, 3, 4]))
     (tmp_path / "mnist/train-labels-idx1-ubyte").write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]))
-    split = Split(np.array([[1, 2], [3, 4]], np.float32), np.array([7, 9]))
-    assert contents(tmp_path / "mnist") == list(content_of(examples_of(split), KEY).hashes)
+    expected = examples_of(np.array([[1, 2], [3, 4]], np.float32), np.array([7, 9]))
+    assert contents(tmp_path / "mnist") == list(content_of(expected, KEY).hashes)
 
 
 @pytest.mark.parametrize(
