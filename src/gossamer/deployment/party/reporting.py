@@ -159,7 +159,6 @@ class Reporter:
         self._count, self._server = agreed.prepared.algorithm.figures.count, not agreed.holds_data
         self._before = 0  # updates of a server that an earlier process made
         self._next, self._next_line, self._told = 0.0, 0.0, 0
-        self._finished: dict[str, str] = {}
         self._ledger: Any = None
         self._planned: int | None = None
         self._per_update = 1
@@ -193,7 +192,6 @@ class Reporter:
     def write(self, loop: NodeLoop, now: float) -> None:
         """Write the status."""
         states = loop.peers.states(now)
-        self._hear(states)
         updates = self._updates(loop)
         found = {
             "state": "running" if loop.ended is None else "lingering",
@@ -212,13 +210,6 @@ class Reporter:
             self._folder.say(f"{counted(updates, 'update')} since this process began")
             self._told, self._next_line = updates, now + _LINE_EVERY
         self._folder.log(f"{found['state']}: {updates} updates, {found['releases']} releases", logging.DEBUG)
-
-    def _hear(self, states: Mapping[str, PeerState]) -> None:
-        """A line when a peer has finished, or goes on after all; of all else the peers' own log tells."""
-        for name, peer in states.items():
-            if peer.finished and self._finished.get(name) != peer.finished:
-                self._folder.say(f"{name} makes no more updates: {peer.finished}")
-            self._finished[name] = peer.finished
 
     def _publish(self, changed: Mapping[str, Any]) -> None:
         self._status |= changed
@@ -240,7 +231,8 @@ class Reporter:
     def short_above(self) -> str:
         """Return why the node above did not come to the end of its plan, as it has told; empty if it did."""
         (above,) = self._status["needs"] or ("",)
-        lacking = self._finished.get(above, "").partition("; ")[2].partition(":")[0]
+        finished = self._status.get("peers", {}).get(above, {}).get("finished") or ""
+        lacking = finished.partition("; ")[2].partition(":")[0]
         rest = "and in the others nobody answered, or there was no sum that could be used"
         return f"{above} {lacking}, {rest}" if lacking else ""
 

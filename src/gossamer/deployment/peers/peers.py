@@ -455,6 +455,8 @@ class Peers:
             case Heartbeat(_, finished, knows, version):
                 if bool(finished) != bool(peer.finished) or (peer.told and not knows):
                     peer.heartbeat_at = -math.inf  # it waits to hear that this is known, or does not know yet
+                if finished and printable(finished) != peer.finished:
+                    self._say(f"{peer.name} makes no more updates: {printable(finished)}")
                 peer.finished, peer.knows = printable(finished), knows
                 self._note_version(peer, printable(version))
             case _:

@@ -529,7 +529,10 @@ def test_a_reason_of_any_length_is_told_as_far_as_it_goes() -> None:
     pair = joined()
     pair.peers["a"].finished("x\n" * 100)
     pair.wait(10.0)
-    assert pair.peers["b"].states(pair.now)["a"].finished == ("x?" * 100)[:77] + "..."
+    told = ("x?" * 100)[:77] + "..."
+    assert pair.peers["b"].states(pair.now)["a"].finished == told
+    pair.wait(100.0)
+    assert [line for line in pair.lines["b"] if "updates" in line] == [f"a makes no more updates: {told}"]
 
 
 def test_heartbeats_come_at_their_interval() -> None:
