@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heappush
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -41,7 +41,7 @@ from gossamer.vectors import Vector
 # it can say who scheduled: let an event's *cause* be the event in which it was scheduled, and its *rank* how many
 # events of the same time happened before it, anywhere. Then
 #
-#     (its time, its cause's time, its cause's rank, how many its cause had scheduled before)
+#     (its time, (its cause's time, its cause's rank, how many its cause had scheduled before))
 #
 # orders events as one process does. *Proof.* One process schedules while it handles one event after the other, so of
 # two events the one whose cause was handled earlier was scheduled first, and among those of one cause the order is that
@@ -55,12 +55,12 @@ from gossamer.vectors import Vector
 # from there.
 
 Times = npt.NDArray[np.float64]
-Key = tuple[float, float, int, float]
-"""Place of an event: its time, its cause's time and rank, and its number among what that scheduled."""
-Bound = tuple[float, ...]
-"""A place between events; an event is before it if its key is less."""
 Cause = tuple[float, int, float]
-"""A key without its time."""
+"""Order of an event among those of its time: its cause's time and rank, and its number among what that scheduled."""
+Key = tuple[float, Cause]
+"""Place of an event, which begins its entry in the heap of a loop."""
+Bound = tuple[float] | Key
+"""A place between events; an event is before it if its key is less."""
 Ranks = dict[float, tuple[int, list[int]]]
 """Of each time that several shards had events of: the first rank of one of them, and the ranks of its events."""
 NEVER: Bound = (math.inf,)
@@ -69,7 +69,8 @@ ALWAYS: Bound = (-math.inf,)
 
 def after(key: Key) -> Bound:
     """Return the place right after an event."""
-    return (*key[:3], key[3] + 0.5)
+    time, (cause, rank, number) = key
+    return time, (cause, rank, number + 0.5)
 
 
 def in_order(times: Sequence[Times], ranks: Sequence[Ranks]) -> IndexArray:
@@ -195,8 +196,8 @@ def unpacked(found: bytes) -> Any:
     return pickle.loads(found)
 
 
-RECORD, RECEIPT = "record", "receipt"
-"""Channels of notes: private logs, and what was charged."""
+RECORD, RECEIPT, SPAN = "record", "receipt", "span"
+"""Channels of notes: private logs, what was charged, and what is drawn in the timeline."""
 BEGUN, ENDED = 1, 2
 """Flags of an event in which a computation was begun, or completed."""
 
@@ -285,9 +286,7 @@ class Happened:
     parcels : mapping of int to Parcel
         Messages that it sent, by shard.
     notes : sequence of tuple
-        (place among its events, `RECORD` or `RECEIPT`, and the arguments of who hears of such).
-    drawn : sequence of tuple
-        (place among its events, arguments of `Timeline.add`).
+        (place among its events, channel, and the arguments of who hears of such).
     next : Key or None
         The next event's place, as far as it knows.
     working, under_way : int
@@ -307,7 +306,6 @@ class Happened:
     flags: npt.NDArray[np.int8]
     parcels: Mapping[int, Parcel]
     notes: Sequence[tuple[Any, ...]]
-    drawn: Sequence[tuple[Any, ...]]
     next: Key | None
     working: int
     under_way: int
@@ -334,11 +332,7 @@ class _Drawn(Kept):
 
     changing = ()
     places: dict[str, int]
-    spans: list[tuple[Any, ...]]
-    at: Callable[[], int]
-
-    def add(self, place: int, kind: str, start: float, seconds: float = 0.0, count: int = 1) -> None:
-        self.spans.append((self.at(), place, kind, start, seconds, count))
+    add: Callable[..., None]
 
 
 class ShardSimulator(Simulator):
@@ -374,8 +368,8 @@ class ShardSimulator(Simulator):
         for name in [name for name, home in self._homes.items() if home != number]:
             del self.nodes[name], self.activity.counts[name]
         self._working &= self.nodes.keys()
-        self._drawn = _Drawn(self.activity.timeline.places, [], lambda: len(self._done) - 1)
-        self.activity.timeline = self._drawn  # type: ignore[assignment]
+        drawn: Any = _Drawn(self.activity.timeline.places, partial(self.note, SPAN))
+        self.activity.timeline = drawn
 
     # Turns
 
@@ -384,25 +378,24 @@ class ShardSimulator(Simulator):
         self._rerank(orders.ranks)
         for parcel in orders.parcels:
             self._take(parcel)
-        self._done, self._notes, self._drawn.spans, self._last = [], [], [], orders.last
+        self._done, self._notes, self._last = [], [], orders.last
         return self._outlook(orders.limit)
 
     def advance(self, bound: Bound) -> Happened:
         """Let everything happen that is before a place."""
-        heap, log, asked, counters = self._heap, self._done, self._computations.asked, self.counters
+        heap, asked, counters = self._heap, self._computations.asked, self.counters
         names: list[str] = []
         flags: list[int] = []
         at = math.nan
         while heap and heap[0] < bound:
-            entry = heappop(heap)
-            time, _, _, _, action, name, what = entry
+            time, order, _, name, _ = heap[0]
             self._rank = self._rank + 1 if time == at else self._last[1] if time == self._last[0] else 0
-            at = self._cause = self.now = time
+            at = self._cause = time
             self._child = 0
-            log.append(entry[:4])
+            self._done.append((time, order))
             names.append(name)
             before, updates = asked(name), counters.updates
-            action(name, what, time)
+            self.step()
             begun, ended = asked(name) - before, counters.updates - updates
             if begun or ended:
                 self._check_turns(name, begun, ended)
@@ -415,17 +408,17 @@ class ShardSimulator(Simulator):
         found = {}
         for time in times:
             if keys := self._done[bisect_left(own, time) : bisect_right(own, time)]:
-                found[time] = [key[1:] for key in keys]
+                found[time] = [order for _, order in keys]
         return found
 
     def completions(self, bound: Bound) -> list[Key]:
         """Return the places of computations that have begun and are completed before a place."""
         completes = self._computations.completes
-        return [entry[:4] for entry in self._before(bound) if completes(entry[4])]
+        return [(time, order) for time, order, action, *_ in self._before(bound) if completes(action)]
 
     def end(self, reason: str, now: float) -> Happened:
         """Tell its nodes that the run ends here."""
-        self._done, self._notes, self._drawn.spans, self.now = [], [], [], now
+        self._done, self._notes, self.now = [], [], now
         self.stop(reason)
         return self._happened([], [])
 
@@ -468,11 +461,10 @@ class ShardSimulator(Simulator):
         working, computations = self._working, self._computations
         first: dict[str, Key] = {}
         most = 0.0
-        for entry in self._before((limit,)):
-            name = entry[5]
-            most += computations.completes(entry[4])
-            if name in working and not (name in first and first[name] < entry):
-                first[name] = entry[:4]
+        for time, order, action, name, _ in self._before((limit,)):
+            most += computations.completes(action)
+            if name in working and not (name in first and first[name] < (time, order)):
+                first[name] = time, order
         horizon = math.inf
         for name, key in first.items():
             further, end = 0, key[0] + computations.ahead(name, 0)
@@ -498,11 +490,11 @@ class ShardSimulator(Simulator):
 
     def _last_arrival(self) -> Key | None:
         arrives = self._post.arrives
-        return max((entry[:4] for entry in self._heap if arrives(entry[4])), default=None)
+        return max(((time, order) for time, order, action, *_ in self._heap if arrives(action)), default=None)
 
     @property
     def _next(self) -> Key | None:
-        return self._heap[0][:4] if self._heap else None
+        return self._heap[0][:2] if self._heap else None
 
     def _happened(self, names: Sequence[str], flags: Sequence[int]) -> Happened:
         numbers = self._numbers
@@ -514,7 +506,6 @@ class ShardSimulator(Simulator):
             np.array(flags, np.int8),
             parcels,
             self._notes,
-            self._drawn.spans,
             self._next,
             len(self._working),
             self._post.under_way,
@@ -538,7 +529,7 @@ class ShardSimulator(Simulator):
         self._child += 1
         home = self._homes[name]
         if home == self._number:
-            heappush(self._heap, (time, self._cause, self._rank, self._child, action, name, what))
+            heappush(self._heap, (time, (self._cause, self._rank, self._child), action, name, what))
         elif what is not None:  # otherwise it is the beginning of another shard's node
             sender, message = what
             self._post.handed_on(sender, name)
@@ -549,15 +540,15 @@ class ShardSimulator(Simulator):
         rows = zip(*(each.tolist() for each in keys), unpacked(parcel.content), strict=True)
         for time, cause, rank, number, (sender, to, message) in rows:
             arrive = self._post.taken_on(sender, to, message)
-            heappush(self._heap, (time, cause, rank, number, arrive, to, (sender, message)))
+            heappush(self._heap, (time, (cause, rank, number), arrive, to, (sender, message)))
 
     def _rerank(self, ranks: Ranks) -> None:
         """Put final ranks in the place of its own; the order of its events does not change."""
         if ranks:
             heap = self._heap
-            for place, (time, cause, rank, *rest) in enumerate(heap):
+            for place, (time, (cause, rank, number), *rest) in enumerate(heap):
                 if cause in ranks:
-                    heap[place] = (time, cause, final_rank(cause, rank, ranks), *rest)
+                    heap[place] = (time, (cause, final_rank(cause, rank, ranks), number), *rest)
 
     def _check_turns(self, name: str, begun: int, ended: int) -> None:
         """Raise unless a node computes one thing after the other: by that it is known when an update can be."""

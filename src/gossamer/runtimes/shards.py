@@ -25,8 +25,9 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from time import monotonic
 from typing import Any, Protocol
 
@@ -46,6 +47,7 @@ from gossamer.runtimes.shard import (
     NEVER,
     RECEIPT,
     RECORD,
+    SPAN,
     Bound,
     Happened,
     Key,
@@ -338,6 +340,7 @@ class Shards(Kept):
         self.windows = 0
         self._delay, self._grace = least_delay(world.links), 2 * world.links.silence
         self._channels: dict[str, Callable[..., None] | None] = {RECORD: record, RECEIPT: charged}
+        self._channels[SPAN] = self.activity.timeline.add
         self._ages = Ages(len(nodes), self.activity.ages) if staleness == "computing" else None
         self._parcels: list[list[Parcel]] = [[] for _ in range(crew.shards)]
         self._ranks: list[Ranks] = [{} for _ in range(crew.shards)]
@@ -419,7 +422,7 @@ class Shards(Kept):
         ended = self.crew.ask("end", [(reason, self.now)] * self.crew.shards)
         self._count(ended)
         for happened in ended:  # shards have the nodes in their order
-            self._tell([note[1:] for note in happened.notes], [span[1:] for span in happened.drawn])
+            self._tell(note[1:] for note in happened.notes)
         self.gather()
 
     def close(self) -> None:
@@ -544,29 +547,18 @@ class Shards(Kept):
     # What depends on the order of all events
 
     def _replay(self, happened: Sequence[Happened], order: IndexArray) -> None:
-        """Tell what was noted and drawn, in the order of all events."""
+        """Tell what was noted, in the order of all events."""
         starts = [0, *accumulate(len(each.times) for each in happened)]
-        if not any(each.notes or each.drawn for each in happened):
-            return
-        positions = np.empty(len(order), np.int64)
-        positions[order] = np.arange(len(order))
-        pairs = list(zip(starts, happened, strict=False))
+        positions = np.argsort(order)
+        pairs = zip(starts, happened, strict=False)
         notes = [(positions[start + note[0]], note[1:]) for start, each in pairs for note in each.notes]
-        spans = [(positions[start + span[0]], span[1:]) for start, each in pairs for span in each.drawn]
-        notes.sort(key=_position)
-        spans.sort(key=_position)
-        self._tell([note for _, note in notes], [span for _, span in spans])
+        notes.sort(key=itemgetter(0))
+        self._tell(note for _, note in notes)
 
-    def _tell(self, notes: Sequence[tuple[Any, ...]], spans: Sequence[tuple[Any, ...]]) -> None:
+    def _tell(self, notes: Iterable[tuple[Any, ...]]) -> None:
         for channel, *note in notes:
             if (hears := self._channels[channel]) is not None:
                 hears(*note)
-        for span in spans:
-            self.activity.timeline.add(*span)
-
-
-def _position(item: tuple[int, Any]) -> int:
-    return item[0]
 
 
 Observed = Simulator | Shards

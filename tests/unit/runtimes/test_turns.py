@@ -35,8 +35,8 @@ def test_the_order_of_events_of_one_time_is_that_of_their_causes() -> None:
 
 
 def test_right_after_an_event_nothing_else_has_a_place() -> None:
-    key = (1.0, 0.5, 3, 2)
-    assert key < after(key) < (1.0, 0.5, 3, 3)
+    key = (1.0, (0.5, 3, 2))
+    assert key < after(key) < (1.0, (0.5, 3, 3))
     assert (*key, "what happens") < after(key)
 
 
