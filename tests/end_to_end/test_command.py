@@ -247,7 +247,7 @@ def test_account_takes_rates_from_a_file(capsys: pytest.CaptureFixture[str]) -> 
         (["--rates", "rates.csv"], "rates.csv, line 2: expected rate,count"),
         (["--rates", "rates.csv", "--steps", "5"], "leave out --sampling-rate and --steps"),
         (["--rates", "empty.csv"], "found none"),
-        (["--sampling-rate", "0.1", "--steps", "5", "--batch-size", "5"], "are for --sampling fixed_size"),
+        (["--sampling-rate", "0.1", "--steps", "5", "--batch-size", "5"], "--batch-size is for --sampling fixed_size"),
         (["--rates", "nowhere.csv"], "nowhere.csv: cannot read"),
         (["--sampling-rate", "0.1", "--steps", "5", "--delta", "2"], "delta"),
         (["--sampling-rate", "0.1", "--steps", "5", "--noise-multiplier", "0"], "--noise-multiplier must lie"),

@@ -22,8 +22,28 @@ from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 # Options that say what is released, and how often, for `gossamer account` and `gossamer calibrate`.
 
-MECHANISMS = ("gaussian", "l2_laplace")
 _MOST_COORDINATES = 10**12
+_OF = {
+    "size": ("mechanism", "l2_laplace"),
+    "epsilon": ("mechanism", "l2_laplace"),
+    "composition": ("mechanism", "l2_laplace"),
+    "noise_multiplier": ("mechanism", "gaussian"),
+    "sampling_rate": ("sampling", "poisson"),
+    "dataset_size": ("sampling", "fixed_size"),
+    "batch_size": ("sampling", "fixed_size"),
+}
+"""Options that go with one value of another, which needs all of them but the composition."""
+
+
+def check_options(options: argparse.Namespace, *spared: str) -> None:
+    """Refuse options that go with another law or sampling, and the lack of one that is needed, but for ``spared``."""
+    for name in (name for name in _OF if name not in spared):
+        (other, value), flag = _OF[name], f"--{name.replace('_', '-')}"
+        given, chosen = getattr(options, name) is not None, getattr(options, other)
+        if given and chosen != value:
+            raise CallerError(f"{flag} is for --{other} {value}, found {chosen}; leave it out")
+        if not given and chosen == value and name != "composition":
+            raise CallerError(f"--{other} {value} needs {flag}; give it, as --help says")
 
 
 def whose(options: argparse.Namespace, relation: NeighboringRelation) -> str:
@@ -34,11 +54,7 @@ def whose(options: argparse.Namespace, relation: NeighboringRelation) -> str:
 def size_of(options: argparse.Namespace) -> int:
     """Number of released coordinates; what Gaussian noise reveals does not depend on it."""
     if options.mechanism == "gaussian":
-        if options.size is not None:
-            raise CallerError("--size is for --mechanism l2_laplace; leave it out")
         return 1
-    if options.size is None:
-        raise CallerError("--mechanism l2_laplace needs --size, the number of coordinates released")
     if not 1 <= options.size <= _MOST_COORDINATES:
         raise CallerError(f"--size must be a number of coordinates, 1 to 10^12, found {options.size}")
     return int(options.size)
@@ -65,13 +81,7 @@ def schedule_of(options: argparse.Namespace) -> dict[BatchSampling, int]:
 
 def _sampling(options: argparse.Namespace) -> BatchSampling:
     if options.sampling == "poisson":
-        if options.dataset_size is not None or options.batch_size is not None:
-            raise CallerError("--dataset-size and --batch-size are for --sampling fixed_size; leave them out")
-        if options.sampling_rate is None:
-            raise CallerError("--sampling poisson needs --sampling-rate")
         return Poisson(options.sampling_rate)
-    if options.dataset_size is None or options.batch_size is None:
-        raise CallerError("--sampling fixed_size needs --dataset-size and --batch-size")
     if options.group > max(options.dataset_size, 1):
         raise CallerError(
             f"--group must be at most --dataset-size {options.dataset_size}, found {options.group}; take the most rows "
@@ -117,6 +127,7 @@ def account_command(options: argparse.Namespace) -> int:
     """Print the epsilon of releases."""
     relation = relation_of(options)
     check_delta(options)
+    check_options(options, *(["sampling_rate"] if options.rates is not None else []))
     mechanism, size = _mechanism(options, relation), size_of(options)
     schedule = schedule_of(options)
     counts = {ReleaseKind(mechanism, sampling, size): n for sampling, n in schedule.items()}
@@ -184,10 +195,6 @@ def _accounted(
 def _mechanism(options: argparse.Namespace, relation: NeighboringRelation) -> Mechanism:
     """The noise to account for. Guarantees do not depend on its clip."""
     if options.mechanism == "l2_laplace":
-        if options.noise_multiplier is not None:
-            raise CallerError("--noise-multiplier is for --mechanism gaussian; l2_laplace takes --epsilon and --size")
-        if options.epsilon is None:
-            raise CallerError("--mechanism l2_laplace needs --epsilon, that of one release on a full batch")
         root = math.sqrt(size_of(options))  # of as much Gaussian noise the multiplier would be root / epsilon
         least, most = root / 1e6, min(100 * root, 1e6)
         if not least <= options.epsilon <= most:
@@ -195,11 +202,6 @@ def _mechanism(options: argparse.Namespace, relation: NeighboringRelation) -> Me
                 f"--epsilon must lie between {least:.4g} and {most:.4g} at this --size, found {options.epsilon}"
             )
         return L2Laplace(1.0, options.epsilon, relation)
-    if options.epsilon is not None or options.composition is not None:
-        name = "--epsilon" if options.epsilon is not None else "--composition"
-        raise CallerError(f"{name} is for --mechanism l2_laplace; gaussian takes --noise-multiplier")
-    if options.noise_multiplier is None:
-        raise CallerError("--mechanism gaussian needs --noise-multiplier")
     if not 1e-2 <= options.noise_multiplier <= 1e6:
         raise CallerError(f"--noise-multiplier must lie between 0.01 and 10^6, found {options.noise_multiplier}")
     return Gaussian(1.0, options.noise_multiplier)
@@ -209,6 +211,7 @@ def calibrate_command(options: argparse.Namespace) -> int:
     """Print the noise for a budget."""
     relation = relation_of(options)
     check_delta(options)
+    check_options(options, "epsilon", "composition", "noise_multiplier")
     size, schedule = size_of(options), schedule_of(options)
     family = gaussian_family() if options.mechanism == "gaussian" else l2_laplace_family(size, relation)
     found = calibrate(options.epsilon, options.delta, relation, [schedule], family, rows=options.group)

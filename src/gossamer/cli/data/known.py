@@ -63,15 +63,7 @@ def datasets_command(options: argparse.Namespace) -> int:
     if options.json:
         print_json(
             {
-                "datasets": [
-                    {
-                        "name": record.name,
-                        "description": record.description,
-                        "files": list(record.files),
-                        "path": None if record.path is None else str(record.path),
-                    }
-                    for record in records
-                ],
+                "datasets": [one._asdict() | {"path": one.path and str(one.path)} for one in records],
                 "search_path": [str(folder) for folder in search_path()],
             }
         )
