@@ -44,7 +44,7 @@ class Attacker:
         place = federation.folder / HOSTILE
         identity = Identity.load(place / "identity.key")
         invitation = parse_invitation(
-            (place / "invitation.yaml").read_bytes(), identity, federation.organiser, datetime.now(UTC)
+            (place / "invitation.yaml").read_bytes(), identity, [federation.organiser], datetime.now(UTC)
         )
         self.size = federation.prepared.objective.size
         host, port = urlsplit(broker).hostname, urlsplit(broker).port

@@ -144,7 +144,7 @@ class Parties:
         identity = Identity.load(place / "identity.key")
         organiser = self.federation.organiser
         content = (place / "invitation.yaml").read_bytes()
-        return Agreed.by(parse_invitation(content, identity, organiser, datetime.now(UTC)))
+        return Agreed.by(parse_invitation(content, identity, [organiser], datetime.now(UTC)))
 
 
 @contextmanager

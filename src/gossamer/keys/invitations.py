@@ -35,7 +35,7 @@ import hashlib
 import re
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -242,12 +242,12 @@ def read_signed(path: str | Path, organiser: str | None = None) -> Invitation:
     """The invitation in a file, whoever it is for; see `parse_signed`."""
     content = content_of(Path(path))
     try:
-        return parse_signed(content, organiser)
+        return parse_signed(content, None if organiser is None else [organiser])
     except InvitationError as error:
         raise InvitationError(f"{path}: {error}") from None
 
 
-def parse_invitation(content: bytes, identity: Identity, organiser: str, now: datetime) -> Invitation:
+def parse_invitation(content: bytes, identity: Identity, organisers: Collection[str], now: datetime) -> Invitation:
     """The invitation written in ``content``, after all checks.
 
     Parameters
@@ -256,8 +256,8 @@ def parse_invitation(content: bytes, identity: Identity, organiser: str, now: da
         The file; anything at all.
     identity : Identity
         Identity of the party that reads it.
-    organiser : str
-        The fingerprint that the organiser told this party by another way than the file came.
+    organisers : collection of str
+        Fingerprints that organisers told this party by another way than the file came.
     now : datetime
         Time with a time zone.
 
@@ -267,7 +267,7 @@ def parse_invitation(content: bytes, identity: Identity, organiser: str, now: da
         With the first of: too large, not readable, of a newer version, by somebody else than the organiser, changed
         since it was signed, of wrong form, for another key, expired.
     """
-    invitation = parse_signed(content, organiser)
+    invitation = parse_signed(content, organisers)
     if invitation.me.key != identity.public_key:
         raise InvitationError(
             f"it is for {invitation.invited} with key {invitation.me.key.fingerprint}, "
@@ -278,16 +278,16 @@ def parse_invitation(content: bytes, identity: Identity, organiser: str, now: da
     return invitation
 
 
-def parse_signed(content: bytes, organiser: str | None = None) -> Invitation:
+def parse_signed(content: bytes, organisers: Collection[str] | None = None) -> Invitation:
     """The invitation written in ``content``, whoever it is for and whether or not it has expired.
 
     Parameters
     ----------
     content : bytes
         The file; anything at all.
-    organiser : str, optional
-        The fingerprint of who must have signed it. Without one, that it was not changed says nothing about who wrote
-        it.
+    organisers : collection of str, optional
+        Fingerprints, of one of which the signature must be. Without these, that it was not changed says nothing about
+        who wrote it.
 
     Raises
     ------
@@ -296,9 +296,9 @@ def parse_signed(content: bytes, organiser: str | None = None) -> Invitation:
     """
     document = _document(content)
     signer = _key(document, "organiser")
-    if organiser is not None and signer.fingerprint != _plain(organiser):
+    if organisers is not None and signer.fingerprint not in map(_plain, organisers):
         raise InvitationError(
-            f"expected the organiser with fingerprint {organiser}, found {signer.fingerprint}; "
+            f"expected the organiser with fingerprint {' or '.join(organisers)}, found {signer.fingerprint}; "
             f"ask the organiser for theirs by another way than this file came"
         )
     if not signer.signed(_signature(document), _PURPOSE, _content(document)):

@@ -39,7 +39,7 @@ def written(spec: str = SPEC, **changes: Any) -> dict[str, str]:
 
 def read(text: str | bytes, name: str = "hospital-a", organiser: str = "", now: datetime = NOW) -> Any:
     content = text.encode() if isinstance(text, str) else text
-    return parse_invitation(content, PARTIES[name], organiser or ORGANISER.public_key.fingerprint, now)
+    return parse_invitation(content, PARTIES[name], [organiser or ORGANISER.public_key.fingerprint], now)
 
 
 def signed(**changes: Any) -> str:
@@ -80,6 +80,18 @@ def test_the_file_is_for_people(tmp_path: Path) -> None:
         read_signed(tmp_path / "none")
     with pytest.raises(InvitationError, match=f"{path}: expected the organiser with fingerprint"):
         read_signed(path, PARTIES["no"].public_key.fingerprint)
+
+
+def test_one_of_several_organisers_may_have_signed_it_and_nobody_else() -> None:
+    content, known = written()["hospital-a"].encode(), ORGANISER.public_key.fingerprint
+    other, now = PARTIES["no"].public_key.fingerprint, NOW
+    identity = PARTIES["hospital-a"]
+    for organisers in ([known, other], [other, known.upper().replace("-", " ")]):
+        assert parse_invitation(content, identity, organisers, now) == read(content.decode())
+    with pytest.raises(InvitationError, match=f"fingerprint {other} or {other}, found {known}"):
+        parse_invitation(content, identity, [other, other], now)
+    with pytest.raises(InvitationError, match="expected the organiser"):
+        parse_invitation(content, identity, [], now)
 
 
 def test_the_canonical_bytes_are_what_the_docstring_says() -> None:

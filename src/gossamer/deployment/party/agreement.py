@@ -426,19 +426,13 @@ def _data(options: PartyOptions, policy: OwnerPolicy | None) -> Path | None:
 
 def _read(content: bytes, options: PartyOptions, identity: Identity, policy: OwnerPolicy | None) -> Invitation:
     """The invitation, of an organiser that the caller or the policy names."""
-    known = [options.organiser] if options.organiser else list(policy.organisers if policy is not None else ())
+    known = [options.organiser] if options.organiser else (() if policy is None else policy.organisers)
     if not known:
         raise InvitationError(
             "whose invitation is it? give --organiser FINGERPRINT, as the organiser told you by "
             "another way than the file came, or list it under organisers: in the policy"
         )
-    now = datetime.now(UTC)
-    for fingerprint in known[:-1]:
-        try:
-            return parse_invitation(content, identity, fingerprint, now)
-        except InvitationError:
-            continue
-    return parse_invitation(content, identity, known[-1], now)
+    return parse_invitation(content, identity, known, datetime.now(UTC))
 
 
 def asked(agreed: Agreed, data: str | None = None) -> Asked:

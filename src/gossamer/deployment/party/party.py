@@ -208,7 +208,7 @@ class InvitationWatch:
             return False
         self._seen = stamp
         try:
-            found = parse_signed(content_of(self._path), self._current.organiser.fingerprint)
+            found = parse_signed(content_of(self._path), [self._current.organiser.fingerprint])
         except (OSError, GossamerError) as error:
             self._say(f"{self._path} has changed, and is no invitation any more: {error}; goes on by the old one")
             return False

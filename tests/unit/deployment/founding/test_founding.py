@@ -120,7 +120,7 @@ def test_each_party_reads_its_own_invitation(tmp_path: Path) -> None:
     for name in ("a", "b", "server"):
         identity = Identity.load(tmp_path / name / "identity.key")
         path = tmp_path / name / "invitation.yaml"
-        invitation = parse_invitation(path.read_bytes(), identity, founded.organiser.fingerprint, now)
+        invitation = parse_invitation(path.read_bytes(), identity, [founded.organiser.fingerprint], now)
         assert invitation.invited == name
         assert invitation.members == founded.invitation.members
         assert invitation.broker == BROKER
