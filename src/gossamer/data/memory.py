@@ -7,20 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from gossamer.data.column_hints import Codes, doubts
-from gossamer.data.columns import Column, NoTargetRange, TargetRange
+from gossamer.data.columns import Column, NoTargetRange, TargetRange, TargetSettings
 from gossamer.data.datasets import Dataset, dataset_of
 from gossamer.data.examples import Features, Labelled, Labels, Owners, Places, as_float32, with_entries
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.errors import DataError, RunWarning, SpecError, counted
-from gossamer.section import place, said
+from gossamer.section import Section, place, said
 
 _APPLY = frozenset(
     DatasetSettings.model_fields.keys()
@@ -96,12 +96,11 @@ class Data:
             places=_rows("y", features),
         )
         self.test = _tested(x_test, y_test, features)
-        self.feature_names = _names(_columns(x) if feature_names is None else feature_names, features)
-        self.labels = _labels_named(labels)
-        if task not in (None, "classification", "regression"):
-            raise DataError(f"task: expected 'classification' or 'regression', found {str(task)[:40]!r}")
-        self.task = task
-        self.target_range = _target_range(target_range)
+        names = _columns(x) if feature_names is None else feature_names
+        declared = _Said.of(labels=labels, task=task, feature_names=names, target_range=target_range)
+        self.feature_names, self.labels = declared.feature_names, declared.labels
+        self.task, self.target_range = declared.task, declared.target_range
+        _check_names(self.feature_names, features)
 
     def __repr__(self) -> str:
         train, test = self.train, self.test
@@ -334,58 +333,44 @@ def _columns(x: Any) -> list[str] | None:
     return columns if columns and all(isinstance(column, str) for column in columns) else None
 
 
-def _labels_named(labels: Any) -> tuple[int | str, ...] | None:
-    """The labels as a spec has them: whole numbers or texts, two at least."""
-    if labels is None:
-        return None
-    if isinstance(labels, str) or not isinstance(labels, Iterable):
-        raise DataError(f"labels: expected a list of whole numbers or texts, found {type(labels).__name__}; give one")
-    found = tuple(_label(label) for label in labels)
-    if len(set(found)) < max(2, len(found)):
-        raise DataError(
-            f"labels: expected two different ones at least, and none twice, found {len(set(found))} different of "
-            f"{len(found)}; name every class once"
-        )
-    return found
+class _Said(Section):
+    """Declarations beside the arrays, checked as a spec's are."""
+
+    labels: Annotated[tuple[int | str, ...], Field(min_length=2)] | None = None
+    task: Literal["classification", "regression"] | None = None
+    feature_names: tuple[str, ...] | None = None
+    target_range: TargetSettings | None = None
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> _Said:
+        for key, names in (("labels", self.labels), ("feature_names", self.feature_names)):
+            if names is not None and len(set(names)) < len(names):
+                raise ValueError(f"{key} must all differ, found {len(names) - len(set(names))} twice")
+        return self
+
+    @classmethod
+    def of(cls, **given: Any) -> _Said:
+        try:
+            return cls.model_validate({key: _plain(value) for key, value in given.items()})
+        except ValidationError as error:
+            one = error.errors()[0]
+            raise DataError(": ".join([*map(str, place(one)[:1]), said(one)])) from None
 
 
-def _label(label: Any) -> int | str:
-    if isinstance(label, str):
-        return str(label)
-    if isinstance(label, int | float | np.number | np.bool_) and float(label).is_integer():
-        return int(label)
-    raise DataError(f"labels: expected whole numbers or texts, found {type(label).__name__}; convert it")
+def _plain(values: Any) -> Any:
+    """Values of a sequence as Python's own; anything else as it is."""
+    if isinstance(values, str | Mapping | TargetRange) or not isinstance(values, Iterable):
+        return values
+    found = (value.item() if isinstance(value, np.generic) else value for value in values)
+    return tuple(int(value) if isinstance(value, bool) else value for value in found)
 
 
-def _names(names: Sequence[str] | None, features: Features) -> tuple[str, ...] | None:
+def _check_names(names: Sequence[str] | None, features: Features) -> None:
     if names is None:
-        return None
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise DataError(
-            f"feature_names: expected a list of texts, found {type(names).__name__}; give one, such as ['x']"
-        )
-    found = tuple(names)
+        return
     if features.ndim != 2:
         raise DataError(f"feature_names: expected none for examples of shape {list(features.shape[1:])}; leave it out")
-    if other := [name for name in found if not isinstance(name, str)]:
+    if len(names) != features.shape[1]:
         raise DataError(
-            f"feature_names: expected texts, found {type(other[0]).__name__}; convert them, such as with map(str, ...)"
+            f"feature_names: expected {counted(features.shape[1], 'text')}, one for each feature, found {len(names)}"
         )
-    if len(found) != features.shape[1]:
-        raise DataError(
-            f"feature_names: expected {counted(features.shape[1], 'text')}, one for each feature, found {len(found)}"
-        )
-    if len(set(found)) < len(found):
-        raise DataError(f"feature_names: expected different names, found {len(found) - len(set(found))} twice")
-    return found
-
-
-def _target_range(given: Any) -> TargetRange | NoTargetRange | None:
-    if given is None:
-        return None
-    if isinstance(given, str) and given == "none":
-        return "none"
-    try:
-        return TargetRange.model_validate(given.tolist() if isinstance(given, np.ndarray) else given)
-    except ValidationError as error:
-        raise DataError(f"target_range: {said(error.errors()[0])}") from None
