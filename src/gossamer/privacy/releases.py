@@ -9,8 +9,10 @@ from typing import Any
 from gossamer.errors import AccountingError, SpecError, whole_number
 from gossamer.privacy.mechanisms import Mechanism
 from gossamer.privacy.sampling import BatchSampling
+from gossamer.protocol.snapshots import kept_whole
 
 
+@kept_whole
 @dataclass(frozen=True)
 class ReleaseKind:
     """One kind of release. Several queries answered from one sample are one release.

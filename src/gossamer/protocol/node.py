@@ -24,6 +24,7 @@ from gossamer.errors import MalformedMessage, PeerError
 from gossamer.protocol.effects import Effect
 from gossamer.protocol.events import Event, Received
 from gossamer.protocol.messages import Message
+from gossamer.protocol.snapshots import Kept
 from gossamer.vectors import Vector
 
 Effects = Iterator[Effect]
@@ -64,7 +65,7 @@ class RoundsMade(NamedTuple):
     planned: int
 
 
-class Node:
+class Node(Kept):
     """Base of all nodes.
 
     Attributes
@@ -75,6 +76,7 @@ class Node:
         All that changes, and all that a snapshot has to hold.
     """
 
+    changing = ("_kept_state",)
     _handlers: ClassVar[dict[type, str]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -93,6 +95,14 @@ class Node:
     def __init__(self, name: str, state: Any) -> None:
         self.name = name
         self.state = state
+
+    @property
+    def _kept_state(self) -> dict[str, Any]:
+        return state_of(self)
+
+    @_kept_state.setter
+    def _kept_state(self, values: dict[str, Any]) -> None:
+        restore_state(self, values)
 
     @property
     def awaited(self) -> Set[str]:

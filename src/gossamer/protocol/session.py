@@ -54,6 +54,7 @@ from gossamer.protocol.frames import (
     smallest_frame,
 )
 from gossamer.protocol.messages import Message, check, decode_message, encoded_size, message_pieces
+from gossamer.protocol.snapshots import Kept
 
 # Link of a session to one peer: which messages are where, how long to wait for it, and what each side has.
 #
@@ -427,7 +428,7 @@ def latest_answers(outputs: Sequence[T]) -> list[T]:
     return kept[::-1]
 
 
-class Session:
+class Session(Kept):
     """Reliable links from one node to all its peers.
 
     Parameters
@@ -442,6 +443,8 @@ class Session:
     promises : int
         Number of promises that its outputs have made so far; not part of its state.
     """
+
+    changing = ("_links",)
 
     def __init__(self, name: str, settings: SessionSettings) -> None:
         self.name = name
@@ -532,9 +535,12 @@ class Session:
         """The session whose `links` these were, and are again. The clock goes on from where it was, or from later."""
         session = cls(name, settings)
         session._links = links
-        session._alarms = [(link.due, peer) for peer, link in links.items() if link.due is not None]
-        heapq.heapify(session._alarms)
+        session.after_restore()
         return session
+
+    def after_restore(self) -> None:
+        self._alarms = [(link.due, peer) for peer, link in self._links.items() if link.due is not None]
+        heapq.heapify(self._alarms)
 
     def _link(self, peer: str) -> Link:
         return self._links.get(peer) or Link(self.settings.retry_after)

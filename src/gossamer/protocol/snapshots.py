@@ -1,17 +1,26 @@
-"""Values as bytes for who wrote them, such as a checkpoint: what is in a value twice is written once.
+"""The state of a run as bytes, for checkpoints and shards: what changes is named by each class, and kept by one walk.
 
-Before the value stands a table of the vectors, the arrays and the registered objects in it, each once, and each after
-those that it holds itself; in their place is the number that it has there. All of it is written by `encoding`, so
-reading runs nothing but constructors of registered types. Many messages with one model take the memory of one, before
-and after. Messages to others are never written so.
+A class that changes is `Kept`: it names its attributes that change (`changing`). Those of them that are `Kept`, and the
+values of a dict of such, are *parts* of the run: a run that is built from the same settings has the same ones, so they
+are set back where they stand. All else is a value, and made anew: plain data, vectors, arrays, sets, and objects of
+types that are registered with `encoding`, or with `kept_whole`.
+
+What a value holds of a part, such as a data side or a method that is to be called later, is kept as a `Reference`: the
+part's place in the walk, and the method's name, which has to be one of the part's `acts`.
+
+Before the value stands a table of the vectors, the arrays and the objects in it, each once, and each after those that
+it holds itself; in their place is the number that it has there. All of it is written by `encoding`, so reading runs
+nothing but constructors of registered types. Many messages with one model take the memory of one, before and after.
+Messages to others are never written so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from enum import StrEnum
-from typing import Any, ClassVar
+from types import MethodType
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,23 +31,98 @@ from gossamer.vectors import Confined, Masked, Public, Released
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 _ARRAYS = frozenset({np.ndarray, Public, Released, Masked, Confined})
 _PLACE = None
-"""Key of the one entry of a dict that stands for an object of the table."""
+"""Key of the one entry of a dict that stands for an object of the table, by its number."""
+_NAMES: dict[type, str] = {set: "set", frozenset: "frozenset"}
+_MADE: dict[str, Callable[..., Any]] = {"set": lambda *values: set(values), "frozenset": lambda *of: frozenset(of)}
+T = TypeVar("T", bound=type)
+
+
+class Kept:
+    """Base of what changes in a run."""
+
+    __slots__ = ()
+    changing: ClassVar[tuple[str, ...]] = ()
+    """Names of all attributes that change."""
+    acts: ClassVar[tuple[str, ...]] = ()
+    """Names of the methods that stand in the state of others."""
+
+    def before_snapshot(self) -> None:
+        """Called before any of the state is read, and on the whole before its parts.
+
+        Raises
+        ------
+        SpecError
+            If it cannot be kept.
+        """
+        return None
+
+    def after_restore(self) -> None:
+        """Called once all that changes, its parts included, is what it was."""
+        return None
+
+
+def kept_whole(kind: T) -> T:
+    """Class decorator: have a snapshot take instances of a dataclass or a named tuple, by their fields, and make them
+    anew. They are never part of a message."""
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    _NAMES[kind], _MADE[name] = name, kind
+    return kind
+
+
+@kept_whole
+class Reference(NamedTuple):
+    """A part that a value holds, as it is kept.
+
+    Attributes
+    ----------
+    part : int
+        Place of the part in the walk over all of them.
+    act : str or None
+        Name of its method that is held; None for the part itself.
+    """
+
+    part: int
+    act: str | None = None
+
+    def found(self, parts: list[Kept]) -> Any:
+        """Return what is held.
+
+        Raises
+        ------
+        MalformedMessage
+            If there is no such part, or method.
+        """
+        if type(self.part) is not int or not 0 <= self.part < len(parts):
+            raise MalformedMessage(f"expected a part of 0 to {len(parts) - 1}, found {str(self.part)[:40]}")
+        part = parts[self.part]
+        if self.act is not None and self.act not in part.acts:
+            raise MalformedMessage(f"expected a method of {type(part).__name__}, found {str(self.act)[:40]}")
+        return part if self.act is None else getattr(part, self.act)
 
 
 def encode_snapshot(value: Any) -> list[Buffer]:
-    """Return ``value`` as bytes, in pieces; arrays are not copied.
+    """Return a `Kept`, a dict of such, or any other value as bytes, in pieces; arrays are not copied.
 
     Raises
     ------
     TypeError
         If a type in it has no encoding.
+    SpecError
+        If a part cannot be kept.
     """
-    writer = _Writer()
-    return encode_pieces((writer.plain(value), writer.table))
+    writer = _Writer({id(part): number for number, part in enumerate(_walked(value, before=True))})
+    return encode_pieces((writer.own(value), writer.table))
 
 
-def decode_snapshot(data: bytes | memoryview) -> Any:
-    """Return the value that `encode_snapshot` made ``data`` from.
+def decode_snapshot(data: bytes | memoryview, root: Any = None) -> Any:
+    """Return the state that `encode_snapshot` made ``data`` from, for `restore`.
+
+    Parameters
+    ----------
+    data : bytes
+        What was encoded.
+    root : Kept or dict of Kept, optional
+        The run that is to be set back, whose parts are those that values hold; they stay `Reference` without one.
 
     Raises
     ------
@@ -49,13 +133,15 @@ def decode_snapshot(data: bytes | memoryview) -> Any:
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], list):
         raise MalformedMessage("expected a value and a table of what is in it")
     value, table = found
+    parts = None if root is None else list(_walked(root))
     objects: list[Any] = []
     for entry in table:
         if isinstance(entry, list):
             name, *values = entry or [None]
             if type(name) is not str:
                 raise MalformedMessage(f"expected the name of a type, found {type(name).__name__}")
-            objects.append(made(name, len(values), [_whole(one, objects) for one in values]))
+            one = _made(name, [_whole(one, objects) for one in values])
+            objects.append(one.found(parts) if type(one) is Reference and parts is not None else one)
         elif type(entry) in _ARRAYS:
             objects.append(entry)
         else:
@@ -63,12 +149,62 @@ def decode_snapshot(data: bytes | memoryview) -> Any:
     return _whole(value, objects)
 
 
+def restore(now: Any, then: Any) -> Any:
+    """Set a `Kept`, or a dict of such, back to the state ``then``; return it, or ``then`` if it is a value."""
+    if isinstance(now, Kept):
+        for name in now.changing:
+            setattr(now, name, restore(getattr(now, name), then[name]))
+        now.after_restore()
+        return now
+    if not _has_parts(now):
+        return then
+    for name, part in now.items():
+        restore(part, then[name])
+    return now
+
+
+def _has_parts(value: Any) -> bool:
+    return type(value) is dict and bool(value) and isinstance(next(iter(value.values())), Kept)
+
+
+def _walked(value: Any, before: bool = False) -> Iterator[Kept]:
+    """Yield all parts of a run, in an order that follows from how it is built."""
+    if isinstance(value, Kept):
+        if before:
+            value.before_snapshot()
+        yield value
+        for name in value.changing:
+            yield from _walked(getattr(value, name), before)
+    elif _has_parts(value):
+        for part in value.values():
+            yield from _walked(part, before)
+
+
+def _made(name: str, values: list[Any]) -> Any:
+    if name not in _MADE:
+        return made(name, len(values), values)
+    try:
+        return _MADE[name](*values)
+    except Exception as error:
+        raise MalformedMessage(f"{name}: {str(error)[:200]}") from None
+
+
 class _Writer:
     """Plain data with numbers in the place of objects, and the table of these."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Mapping[int, int]) -> None:
         self.table: list[Any] = []
+        self._parts = parts
         self._places: dict[int, tuple[int, Any]] = {}  # with the object, so that no other one gets its identity
+        self._references: dict[Reference, Reference] = {}
+
+    def own(self, value: Any) -> Any:
+        """Return the state of a part, or of a dict of parts; of any other value what is `plain`."""
+        if isinstance(value, Kept):
+            return {name: self.own(getattr(value, name)) for name in value.changing}
+        if _has_parts(value):
+            return {name: self.own(part) for name, part in value.items()}
+        return self.plain(value)
 
     def plain(self, value: Any) -> Any:
         kind = type(value)
@@ -82,7 +218,18 @@ class _Writer:
             if _PLACE in value:
                 raise TypeError("None is no key of a dict in a snapshot")
             return {self.plain(key): self.plain(one) for key, one in value.items()}
+        if kind is MethodType or isinstance(value, Kept):
+            value, kind = self._reference(value), Reference
         return {_PLACE: self._place(value, kind)}
+
+    def _reference(self, value: Any) -> Reference:
+        part, act = (value.__self__, value.__name__) if type(value) is MethodType else (value, None)
+        if id(part) not in self._parts or (act is not None and act not in part.acts):
+            raise TypeError(
+                f"expected a part of the run, found {type(part).__name__}{'' if act is None else f'.{act}'}"
+            )
+        found = Reference(self._parts[id(part)], act)
+        return self._references.setdefault(found, found)
 
     def _place(self, value: Any, kind: type) -> int:
         found = self._places.get(id(value))
@@ -92,11 +239,14 @@ class _Writer:
         return found[0]
 
     def _object(self, value: Any, kind: type) -> list[Any]:
+        if kind in (set, frozenset):
+            return [_NAMES[kind], *map(self.plain, sorted(value))]
         try:
-            name = name_of(kind)
+            name = _NAMES.get(kind) or name_of(kind)
         except KeyError:
             raise TypeError(f"no encoding for {kind.__name__}; register it or keep something plainer") from None
-        return [name, *(self.plain(getattr(value, item.name)) for item in fields(kind))]
+        values = value if isinstance(value, tuple) else [getattr(value, item.name) for item in fields(kind)]
+        return [name, *map(self.plain, values)]
 
 
 def _whole(value: Any, objects: list[Any]) -> Any:
@@ -114,33 +264,3 @@ def _whole(value: Any, objects: list[Any]) -> Any:
     if type(place) is not int or not 0 <= place < len(objects):
         raise MalformedMessage(f"expected the place of an object before it, found {str(place)[:40]}")
     return objects[place]
-
-
-class Kept:
-    """Base of what has state that is kept: the attributes that its class names, by name.
-
-    Sets become lists, dicts and lists are copied, and what is `Kept` itself keeps its own.
-    """
-
-    changing: ClassVar[tuple[str, ...]]
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return all that changes, as data that `encode_snapshot` takes."""
-        return {name: _taken(getattr(self, name)) for name in self.changing}
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Be as the object was whose `snapshot` this is."""
-        for name in self.changing:
-            now, then = getattr(self, name), snapshot[name]
-            if isinstance(now, Kept):
-                now.restore(then)
-            else:
-                setattr(self, name, set(then) if isinstance(now, set) else then)
-
-
-def _taken(value: Any) -> Any:
-    if isinstance(value, Kept):
-        return value.snapshot()
-    if isinstance(value, set):
-        return sorted(value)
-    return value.copy() if isinstance(value, dict | list) else value

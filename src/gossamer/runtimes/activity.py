@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,7 +118,7 @@ class Histogram(Kept):
 
 
 @dataclass(slots=True)
-class Counts:
+class Counts(Kept):
     """Counts of one node so far.
 
     Attributes
@@ -137,6 +137,10 @@ class Counts:
         Time when it went away, or a negative number.
     """
 
+    changing = (
+        *("messages", "bytes", "updates", "computing", "away"),
+        *("since", "most", "before", "ages", "aged", "left"),
+    )
     place: int | None
     messages: int = 0
     bytes: int = 0
@@ -149,9 +153,6 @@ class Counts:
     ages: int = 0
     aged: int = 0
     left: float = -1.0
-
-
-_CHANGING = tuple(item.name for item in fields(Counts) if item.name != "place")
 
 
 class Done(NamedTuple):
@@ -202,7 +203,7 @@ class Activity(Kept):
         Timeline of some nodes.
     """
 
-    changing = ("ages", "timeline")
+    changing = ("ages", "timeline", "counts")
 
     def __init__(self, nodes: Mapping[str, Node], start: float, staleness: Staleness = None) -> None:
         self._nodes, self._start = nodes, start
@@ -263,16 +264,6 @@ class Activity(Kept):
             counts.computing += seconds
             if counts.place is not None:
                 self.timeline.add(counts.place, COMPUTING, since - self._start, seconds)
-
-    def snapshot(self) -> dict[str, Any]:
-        counts = [tuple(getattr(of, name) for name in _CHANGING) for of in self.counts.values()]
-        return {**super().snapshot(), "counts": counts}
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        super().restore(snapshot)
-        for of, values in zip(self.counts.values(), snapshot["counts"], strict=True):
-            for name, value in zip(_CHANGING, values, strict=True):
-                setattr(of, name, value)
 
     # What an observer may ask
 

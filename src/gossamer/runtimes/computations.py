@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -19,11 +19,11 @@ from gossamer.errors import BudgetSpent
 from gossamer.privacy.tasks import Round
 from gossamer.protocol.effects import Compute, Interrupt, Release, Update
 from gossamer.protocol.events import Answered, Completed, Counted, Event, Refused
-from gossamer.protocol.snapshots import Kept
+from gossamer.protocol.snapshots import Kept, kept_whole
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.loop import Action, CarryOut, LoopPart
 from gossamer.runtimes.speeds import Speeds
-from gossamer.sides.machine import Computer, SideAnswer, restorable
+from gossamer.sides.machine import Computer, SideAnswer
 from gossamer.vectors import Released
 
 _ROUNDING = 1e-9  # of a step: so that a step that ends now counts as done, whatever the clock's last bits are
@@ -41,6 +41,7 @@ class Counters(Kept):
     computed: int = 0
 
 
+@kept_whole
 @dataclass(eq=False, slots=True)
 class _Running:
     """A round that is running: at ``since`` it had done ``done`` steps, and went on.
@@ -95,7 +96,7 @@ class Computations(LoopPart):
         Whether nodes are told, before each answer, how many updates all of them have made.
     """
 
-    changing = ("_counters", "_asked", "_begun")
+    changing = ("_counters", "_asked", "_begun", "_tickets", "_results", "_rounds")
     acts = ("_refuse", "_released", "_complete", "_complete_round")
 
     def __init__(
@@ -123,36 +124,6 @@ class Computations(LoopPart):
     def close(self) -> None:
         super().close()
         del self._log
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return all that changes, as data that `snapshots` encodes.
-
-        Raises
-        ------
-        SpecError
-            If the data sides cannot be kept.
-        """
-        pack = restorable(self._computer).ticket_snapshot
-        return {
-            **super().snapshot(),
-            "tickets": [(*key, pack(ticket)) for key, ticket in self._tickets.items()],
-            "results": [(*key, tuple(answer)) for key, answer in self._results.items()],
-            "rounds": [
-                (*key, *(pack(value) if name == "ticket" else value for name, value in _values(running)))
-                for key, running in self._rounds.items()
-            ],
-        }
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Be as the computations were whose `snapshot` this is."""
-        ticket_of = restorable(self._computer).ticket_of
-        super().restore(snapshot)
-        self._tickets = {(name, task): ticket_of(ticket) for name, task, ticket in snapshot["tickets"]}
-        self._results = {(name, task): SideAnswer(*answer) for name, task, answer in snapshot["results"]}
-        self._rounds = {
-            (name, task): _Running(token, ticket_of(ticket), *rest)
-            for name, task, token, ticket, *rest in snapshot["rounds"]
-        }
 
     def compute(self, name: str, effect: Compute, now: float) -> None:
         """Admit a task and have it fall due."""
@@ -281,10 +252,6 @@ class Computations(LoopPart):
         for note in answer.notes:
             self._log(name, note, now)
         self._happen(name, _event(task, answer, steps))
-
-
-def _values(running: _Running) -> list[tuple[str, Any]]:
-    return [(item.name, getattr(running, item.name)) for item in fields(running)]
 
 
 def _event(task: int, answer: SideAnswer, steps: int) -> Event:

@@ -139,7 +139,7 @@ class VirtualLoop(Kept):
         Seconds on the clock at which it begins.
     """
 
-    changing: ClassVar[tuple[str, ...]] = ("now", "_scheduled")
+    changing: ClassVar[tuple[str, ...]] = ("now", "_scheduled", "_heap")
 
     def __init__(self, start: float) -> None:
         self.start = self.now = start
@@ -177,20 +177,12 @@ class LoopPart(Kept):
         Shows a node what has happened: (node, event).
     """
 
-    acts: ClassVar[tuple[str, ...]]
-    """Names of the methods that it schedules."""
-
     def __init__(self, schedule: Callable[[float, Action, str, Any], None], happen: Callable[..., None]) -> None:
         self._schedule, self._happen = schedule, happen
 
     def close(self) -> None:
         """Let go of whom it shows events."""
         del self._schedule, self._happen
-
-    @property
-    def actions(self) -> dict[str, Action]:
-        """All that it schedules, by names for snapshots."""
-        return {name: getattr(self, name) for name in self.acts}
 
 
 class Timers(LoopPart):

@@ -48,7 +48,7 @@ class Post(LoopPart):
         Messages that were sent and have not been received.
     """
 
-    changing = ("messages", "bytes", "under_way", "_links", "_wakes", "_away", "_flying")
+    changing = ("messages", "bytes", "under_way", "_links", "_wakes", "_away", "_flying", "_sessions")
     acts = ("_arrive", "_frame")
 
     def __init__(
@@ -73,14 +73,6 @@ class Post(LoopPart):
         self._wakes = Timers(schedule, self._wake)
         self._away: set[str] = set()
         self._flying: dict[tuple[str, str], list[Message]] = {}
-
-    def snapshot(self) -> dict[str, Any]:
-        return {**super().snapshot(), "sessions": {name: session.links for name, session in self._sessions.items()}}
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        super().restore(snapshot)
-        for name, session in self._sessions.items():
-            self._sessions[name] = Session.restore(name, session.settings, snapshot["sessions"][name])
 
     @property
     def in_flight(self) -> list[InFlight]:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from gossamer.arrays import IndexArray
 from gossamer.errors import CallerError, SpecError
 from gossamer.protocol.node import Node
-from gossamer.protocol.snapshots import Kept, decode_snapshot, encode_snapshot
+from gossamer.protocol.snapshots import Kept, decode_snapshot, encode_snapshot, restore
 from gossamer.runtimes.computations import Counters
 from gossamer.runtimes.loop import Action
 from gossamer.runtimes.simulator import Simulator
@@ -330,7 +330,6 @@ _MOST_AHEAD = 1_000  # computations of one node that are looked ahead at
 class _Drawn(Kept):
     """Stands in for the timeline, whose spans depend on the order of all shards' events."""
 
-    changing = ()
     places: dict[str, int]
     add: Callable[..., None]
 
@@ -351,6 +350,8 @@ class ShardSimulator(Simulator):
     number : int
         Number of this shard.
     """
+
+    changing = (*Simulator.changing, "_cause", "_rank", "_child", "_computing")
 
     def __init__(
         self, nodes: Mapping[str, Node], computer: Pool, world: World, homes: Sequence[int], number: int
@@ -433,26 +434,21 @@ class ShardSimulator(Simulator):
     # Snapshots
 
     def kept(self) -> bytes | None:
-        """Return its `snapshot` as bytes, for `set_back` of another one of the same; None where there can be none."""
+        """Return its state as bytes, for `set_back` of another one of the same; None where it cannot be kept.
+
+        Between two windows: what happened in the last one was told.
+        """
+        assert not self._sent, "between two windows all was handed on"
         try:
-            return b"".join(encode_snapshot(self.snapshot()))
+            return b"".join(encode_snapshot(self))
         except (TypeError, SpecError):
             return None
 
     def set_back(self, kept: bytes) -> None:
         """Be as the shard was that was `kept`."""
-        self.restore(decode_snapshot(kept))
+        restore(self, decode_snapshot(kept, self))
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return all that has changed since the start, between two windows: what happened in the last one was told."""
-        assert not self._sent, "between two windows all was handed on"
-        order = self._cause, self._rank, self._child
-        return {**super().snapshot(), "order": order, "computing": sorted(self._computing)}
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        super().restore(snapshot)
-        self._cause, self._rank, self._child = snapshot["order"]
-        self._computing = set(snapshot["computing"])
+    def after_restore(self) -> None:
         self._told_finished = len(self.finished)
 
     # What it knows

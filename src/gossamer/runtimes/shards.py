@@ -319,7 +319,7 @@ class Shards(Kept):
 
     changing = (
         *("now", "finished", "messages", "bytes", "windows", "idle", "counters", "activity"),
-        *("_ages", "_last", "_waited", "_settling", "_working", "_under_way"),
+        *("_ages", "_last", "_waited", "_settling", "_working", "_under_way", "_shards"),
     )
 
     def __init__(
@@ -338,6 +338,7 @@ class Shards(Kept):
         self.start = self.now = clock_start(world.seed)
         self.activity = Activity(self.nodes, self.start, staleness)
         self.windows = 0
+        self._shards: list[bytes | None] = []  # their states, where these are to be kept or were
         self._delay, self._grace = least_delay(world.links), 2 * world.links.silence
         self._channels: dict[str, Callable[..., None] | None] = {RECORD: record, RECEIPT: charged}
         self._channels[SPAN] = self.activity.timeline.add
@@ -429,28 +430,17 @@ class Shards(Kept):
         """Let go of the shards."""
         self.crew.close()
 
-    # Snapshots
+    # Snapshots, between two windows: the nodes, ledgers and activity are those of this moment then
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return all that has changed since the start, the shards included, as data that `protocol.snapshots` encodes.
-
-        Between two windows. The nodes, ledgers and activity are those of this moment then.
-
-        Raises
-        ------
-        SpecError
-            If the shards cannot be kept.
-        """
+    def before_snapshot(self) -> None:
         self._hand_over()  # what is on its way is in the shards, then
         self.gather()
-        if None in (shards := self.crew.snapshots()):
+        self._shards = self.crew.snapshots()
+        if None in self._shards:
             raise SpecError("the state of a shard cannot be kept; run without checkpoints")
-        return {**super().snapshot(), "shards": shards}
 
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Be as the simulation was whose `snapshot` this is: one that was built from the same, and has not begun."""
-        self.crew.set_back(snapshot["shards"])
-        super().restore(snapshot)
+    def after_restore(self) -> None:
+        self.crew.set_back(self._shards)
         self._hand_over()
         self.gather()
 

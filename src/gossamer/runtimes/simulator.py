@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop
-from typing import Any
 
 from gossamer.algorithms.context import InFlight, Staleness
-from gossamer.errors import PeerError
+from gossamer.errors import PeerError, SpecError
 from gossamer.protocol.effects import Finish, Record, Reject
 from gossamer.protocol.events import Elapsed, Event, Resumed, Started, Stop
-from gossamer.protocol.node import Node, restore_state, state_of
+from gossamer.protocol.node import Node
+from gossamer.protocol.snapshots import Kept
 from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
-from gossamer.runtimes.loop import Action, Timers, VirtualLoop, interpreter
+from gossamer.runtimes.loop import Timers, VirtualLoop, interpreter
 from gossamer.runtimes.mail import Post
 from gossamer.runtimes.speeds import Speeds
 from gossamer.runtimes.world import Absences, World, clock_start
-from gossamer.sides.machine import Computer, restorable
+from gossamer.sides.machine import Computer
 
 
 class Simulator(VirtualLoop):
@@ -50,8 +50,9 @@ class Simulator(VirtualLoop):
     changing = (
         *VirtualLoop.changing,
         *("finished", "gone", "activity", "_working", "_begun", "_down", "_settling", "_counted"),
-        *("_timers", "_absences", "_computations", "_post"),
+        *("_timers", "_absences", "_computations", "_post", "nodes", "computer"),
     )
+    acts = ("_begin", "_leave", "_come_back")
 
     def __init__(
         self,
@@ -171,40 +172,9 @@ class Simulator(VirtualLoop):
         for part in (self._timers, self._post, self._computations):
             part.close()
 
-    # Snapshots
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return all that has changed since the start, as data that `protocol.snapshots` encodes.
-
-        Between two steps, and to be encoded before the next one, which changes what is in it.
-
-        Raises
-        ------
-        SpecError
-            If the data sides cannot be kept.
-        """
-        named = {action: name for name, action in self._actions.items()}
-        return {
-            **super().snapshot(),
-            "heap": [(*key, named[action], node, what) for *key, action, node, what in self._heap],
-            "nodes": {name: state_of(node) for name, node in self.nodes.items()},
-            "computer": restorable(self.computer).snapshot(),
-        }
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Be as the simulator was whose `snapshot` this is: one that was built from the same, and has not begun."""
-        actions = self._actions
-        self._heap[:] = [(*key, actions[name], node, what) for *key, name, node, what in snapshot["heap"]]
-        for name, node in self.nodes.items():
-            restore_state(node, snapshot["nodes"][name])
-        restorable(self.computer).restore(snapshot["computer"])  # tickets of computations are the computer's
-        super().restore(snapshot)
-
-    @property
-    def _actions(self) -> dict[str, Action]:
-        """All that happens by the clock, by names for snapshots."""
-        own: dict[str, Action] = {"begin": self._begin, "leave": self._leave, "come back": self._come_back}
-        return own | self._timers.actions | self._computations.actions | self._post.actions
+    def before_snapshot(self) -> None:
+        if not isinstance(self.computer, Kept):
+            raise SpecError(f"the state of {type(self.computer).__name__} cannot be kept; run without checkpoints")
 
     # Events
 

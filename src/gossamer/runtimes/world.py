@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     Field,
@@ -20,7 +20,7 @@ from pydantic import (
 
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.files import read_text
-from gossamer.protocol.snapshots import Kept
+from gossamer.protocol.snapshots import Kept, kept_whole
 from gossamer.randomness import Stream, stream
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
 from gossamer.section import Section, bare
@@ -263,6 +263,7 @@ class LinkSettings(Section):
         return not (self.jitter or self.loss or self.duplicate or self.partitions)
 
 
+@kept_whole
 @dataclass(slots=True)
 class _Way:
     """The link from one node to another."""
@@ -295,7 +296,7 @@ class Links(Kept):
     All draws depend on the seed and the number of the frame only.
     """
 
-    changing = ("frames", "uplink_free")
+    changing = ("frames", "uplink_free", "ways")
     settings: LinkSettings
     draws: Stream
     uplink_free: dict[str, float]
@@ -325,14 +326,6 @@ class Links(Kept):
         if self.reliable:
             return (left + latency,)
         return self._unreliable(sender, to, left, latency, now)
-
-    def snapshot(self) -> dict[str, Any]:
-        return {**Kept.snapshot(self), "free": {ends: way.free for ends, way in self.ways.items()}}
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        Kept.restore(self, snapshot)  # a class with slots is made anew, which super() does not know
-        for (sender, to), seconds in snapshot["free"].items():
-            self._way(sender, to).free = seconds
 
     def _way(self, sender: str, to: str) -> _Way:
         found = self.ways.get((sender, to))
@@ -416,13 +409,13 @@ class Absences(Kept):
         World with the faults and the seed.
     """
 
+    changing = ("_taken",)
+
     def __init__(self, names: Sequence[str], workers: Sequence[str], world: World) -> None:
         self._said = [(names[absence.node], absence.start, absence.end) for absence in world.faults.absences]
-        self._spans: dict[str, Iterator[Span]] = {}
+        self._workers, self._world = workers, world
         self._taken: dict[str, int] = {}
-        if world.faults.availability is not None:
-            found = world.faults.availability.away(len(workers), world.seed)
-            self._spans = dict(zip(workers, found, strict=True))
+        self.after_restore()
 
     def first(self) -> Iterator[tuple[str, float, float | None]]:
         """Yield those that the spec says, and the first of each node that goes by days."""
@@ -439,15 +432,13 @@ class Absences(Kept):
         if start < math.inf:
             yield name, start, end if end < math.inf else None
 
-    def snapshot(self) -> dict[str, int]:
-        """Return how many of each node were taken."""
-        return self._taken.copy()
-
-    def restore(self, snapshot: Mapping[str, int]) -> None:
-        """Be as the absences were whose `snapshot` this is."""
-        for name, taken in snapshot.items():
-            deque(islice(self._spans[name], taken - self._taken.get(name, 0)), maxlen=0)
-        self._taken = dict(snapshot)
+    def after_restore(self) -> None:
+        self._spans: dict[str, Iterator[Span]] = {}
+        if (availability := self._world.faults.availability) is not None:
+            found = availability.away(len(self._workers), self._world.seed)
+            self._spans = dict(zip(self._workers, found, strict=True))
+        for name, taken in self._taken.items():
+            deque(islice(self._spans[name], taken), maxlen=0)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from gossamer.objectives.questions import NoisyObjective, Normals
 from gossamer.privacy.sampling import BatchSampling, Poisson
 from gossamer.privacy.streams.correlated_noise import NoiseState, NoiseStream, StreamRecord, StreamRecords
 from gossamer.privacy.tasks import Query
+from gossamer.protocol.snapshots import Kept, kept_whole
 from gossamer.randomness import PART
 from gossamer.randomness import Stream as Generators
 from gossamer.sides.ledger import Ledger, MemoryLedger, Receipt
@@ -115,8 +116,10 @@ class RoundMark(Protocol):
         ...
 
 
-class MarkInMemory:
+class MarkInMemory(Kept):
     """A mark that ends with its process: for simulations, where no process ends."""
+
+    changing = ("round",)
 
     def __init__(self) -> None:
         self.round = -1
@@ -129,8 +132,14 @@ CHARGING, DRAWING = "charging a release", "drawing noise"
 """Where a process may be killed; see `Home.crashpoint`."""
 
 
-class FloatStream:
+for _kind in (NoiseState, StreamRecord):  # as they are in a stream that is kept
+    kept_whole(_kind)
+
+
+class FloatStream(Kept):
     """Correlated noise in floating point, whose state ends with its process."""
+
+    changing = ("_state",)
 
     needed = 0
     """Number of records before it that the next one is made of."""
@@ -145,14 +154,6 @@ class FloatStream:
             return state
         noise, self._state = self._stream.draw(self._state, self._numbers.at(number))
         return state + noise
-
-    def snapshot(self) -> tuple[Any, ...]:
-        """Return all that changes, for `protocol.snapshots` to encode."""
-        return self._state.record, self._state.total, self._state.past
-
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        """Be as the noise was whose `snapshot` this is."""
-        self._state = NoiseState(*snapshot)
 
 
 class SideStore(RoundMark, StreamRecords, Protocol):

@@ -15,6 +15,7 @@ from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import StreamKind
+from gossamer.protocol.snapshots import Kept
 
 Kind = ReleaseKind | StreamKind | AgentNoise
 """A law that something is released by."""
@@ -238,8 +239,10 @@ class Ledger:
         return self.charges.lines(self.owner, self.counts)
 
 
-class MemoryLedger(Ledger):
+class MemoryLedger(Ledger, Kept):
     """A ledger that ends with its process."""
+
+    changing = ("_kept",)
 
     def charge(self, receipt: Receipt) -> int:
         """Charge one release.
@@ -258,25 +261,20 @@ class MemoryLedger(Ledger):
         self.releases += len(owners) or 1
         return self.releases
 
-    def snapshot(self) -> list[tuple[Any, ...]]:
-        """Return the counts in their order, as data that `protocol.snapshots` encodes: owner, law, number."""
-        return [(*_owner_and_law(key), number) for key, number in self.counts.items()]
+    @property
+    def _kept(self) -> list[tuple[str, Kind | None, int]]:
+        """The counts in their order: owner, law, number; None is the law that the ledger is opened for alone."""
+        split = [(*(key if isinstance(key, tuple) else ("", key)), number) for key, number in self.counts.items()]
+        return [(owner, kind if isinstance(kind, ReleaseKind) else None, number) for owner, kind, number in split]
 
-    def restore(self, snapshot: list[tuple[Any, ...]]) -> None:
-        """Be as the ledger was whose `snapshot` this is."""
-        law = self.charges.law
-        counts: dict[Any, int] = {}
-        for owner, parts, number in snapshot:
-            kind = ReleaseKind(*parts) if parts else law
+    @_kept.setter
+    def _kept(self, kept: list[tuple[str, Kind | None, int]]) -> None:
+        counts = dict[Any, int]()
+        for owner, named, number in kept:
+            kind = self.charges.law if named is None else named
             counts[(owner, kind) if owner else kind] = number
         self.counts = checked_counts(counts)
-        self.releases = sum(self.counts.values())
-
-
-def _owner_and_law(key: Any) -> tuple[str, tuple[Any, ...]]:
-    """Parts of a key of counts; of the one law that a ledger is opened for, no parts."""
-    owner, kind = key if isinstance(key, tuple) else ("", key)
-    return owner, (kind.mechanism, kind.sampling, kind.size) if isinstance(kind, ReleaseKind) else ()
+        self.releases = sum(counts.values())
 
 
 class StoredLedger(Ledger):

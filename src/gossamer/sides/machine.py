@@ -12,13 +12,15 @@ from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import SpecError
 from gossamer.protocol.effects import Record
+from gossamer.protocol.snapshots import Kept, kept_whole
 from gossamer.sides.home import CHARGING, Home
-from gossamer.sides.ledger import Ledger, MemoryLedger, Receipt
+from gossamer.sides.ledger import Ledger, Receipt
 from gossamer.sides.sum_rounding import NOTHING_PROVIDED, Provided
 from gossamer.sides.sums import Ticket
 from gossamer.vectors import Sendable
 
 
+@kept_whole
 class SideAnswer(NamedTuple):
     """Answer to a task.
 
@@ -65,19 +67,6 @@ class Computer(Protocol):
         ...
 
 
-def restorable(computer: Computer) -> Any:
-    """Return ``computer``, if its state can be kept, and given to another one of the same run, as `Pool`'s can.
-
-    Raises
-    ------
-    SpecError
-        If it cannot.
-    """
-    if not hasattr(computer, "ticket_snapshot"):
-        raise SpecError(f"the state of {type(computer).__name__} cannot be kept; run without checkpoints")
-    return computer
-
-
 class Due(NamedTuple):
     """Charge and provisions that a task comes to before it is admitted.
 
@@ -100,7 +89,7 @@ Together = Callable[[Sequence[Any]], Sequence[Any]]
 """Computes the raw answers of many tickets, from what was drawn for each."""
 
 
-class Rule(Protocol):
+class Rule(Kept):
     """Rules for what leaves one party's data: one kind, whatever the world.
 
     A rule says what differs from the most common one, which draws nothing, computes nothing and keys its randomness by
@@ -117,7 +106,7 @@ class Rule(Protocol):
         BudgetSpent
             If it could only be answered beyond the plan.
         """
-        ...
+        raise NotImplementedError
 
     def admitted(self, task: Any) -> None:
         """Note that ``task`` was charged."""
@@ -148,18 +137,10 @@ class Rule(Protocol):
 
     def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
         """The answer, with its noise."""
-        ...
-
-    def snapshot(self) -> Any:
-        """Return all that changes, as data that `protocol.snapshots` encodes; nothing for most rules."""
-        return None
-
-    def restore(self, snapshot: Any) -> None:
-        """Be as the rule was whose `snapshot` this is."""
-        return None
+        raise NotImplementedError
 
 
-class Side:
+class Side(Kept):
     """The data side of one party.
 
     Parameters
@@ -175,6 +156,7 @@ class Side:
     """
 
     __slots__ = ("_open", "_opened", "home", "ledger", "name", "rule")
+    changing = ("ledger", "_opened", "_open", "rule")
 
     def __init__(self, name: str, rule: Rule, ledger: Ledger | None, home: Home) -> None:
         self.name, self.rule, self.ledger, self.home = name, rule, ledger, home
@@ -242,24 +224,3 @@ class Side:
     def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
         """The answer to what a ticket comes to without noise."""
         return self.rule.release(ticket, raw)
-
-    def snapshot(self) -> tuple[Any, ...]:
-        """Return all that changes, as data that `protocol.snapshots` encodes.
-
-        Raises
-        ------
-        SpecError
-            If the ledger outlives the process anyhow, and so cannot be set back with the rest.
-        """
-        if not isinstance(self.ledger, MemoryLedger | None):
-            raise SpecError(f"{self.name}: a durable ledger is never set back, so no checkpoint can be made of it")
-        charged = None if self.ledger is None else self.ledger.snapshot()
-        return charged, self._opened, sorted(self._open), self.rule.snapshot()
-
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        """Be as the side was whose `snapshot` this is."""
-        charged, self._opened, open_, rule = snapshot
-        self._open = set(open_)
-        if isinstance(self.ledger, MemoryLedger):
-            self.ledger.restore(charged)
-        self.rule.restore(rule)

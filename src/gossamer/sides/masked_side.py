@@ -20,6 +20,7 @@ from gossamer.privacy.masking.group import UintArray
 from gossamer.privacy.masking.keys import reproducible_secret
 from gossamer.privacy.masking.messages import REQUESTS, Identities, check_identities, packed, unpacked
 from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep
+from gossamer.protocol.snapshots import Kept, kept_whole
 from gossamer.sides.client import SLACK, RawUpdate, Updates, clipped, steps_of
 from gossamer.sides.home import Home, MarkInMemory, RoundMark, numbers_in, numbers_of
 from gossamer.sides.ledger import Ledger, Receipt
@@ -50,6 +51,7 @@ class Signing:
     keys: Mapping[str, PublicKey]
 
 
+@kept_whole
 @dataclass(slots=True)
 class _Round:
     """State kept of a round: the update, the keys, and what was asked and answered."""
@@ -61,7 +63,7 @@ class _Round:
     charged: bool = False
 
 
-class MaskedSide:
+class MaskedSide(Kept):
     """The data side of one agent whose server is to see sums alone.
 
     Its keys of a round bear a digest of all public inputs of its update, the model that it was asked about among them
@@ -96,6 +98,7 @@ class MaskedSide:
         If identities are missing, or they are given and the unit's keys are not signed.
     """
 
+    changing = ("_mark", "_round")
     __slots__ = ("_mark", "_members", "_name", "_noise", "_round", "_secret", "_signing", "terms", "unit")
 
     def __init__(
@@ -167,24 +170,6 @@ class MaskedSide:
             return SideAnswer(REFUSED)
         return SideAnswer(answer)
 
-    def snapshot(self) -> tuple[Any, ...]:
-        """Return all that changes, as data that `protocol.snapshots` encodes; it has the secret keys of a round."""
-        kept = self._round
-        if kept is None:
-            return self._mark.round, None
-        answers = [(step, asked, answer) for step, (asked, answer) in kept.answers.items()]
-        return self._mark.round, (kept.number, kept.update, kept.agent.state, answers, kept.charged)
-
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        """Be as the side was whose `snapshot` this is; only of a simulation, where nobody signs keys."""
-        mark, kept = snapshot
-        self._mark.reached(mark)
-        self._round = None
-        if kept is not None:
-            number, update, state, answers, charged = kept
-            said = {step: (asked, answer) for step, asked, answer in answers}
-            self._round = _Round(number, update, MaskingAgent(state), said, charged)
-
     def _identities(self, numbers: Mapping[str, int]) -> Identities | None:
         """Identities whose signatures the keys of a round have to bear."""
         if self._signing is None:
@@ -235,6 +220,8 @@ class MemberRule(Rule):
     world's numbers, mark and identities. Here is what it is charged, by the machine that charges everything.
     """
 
+    changing = ("_talk",)
+
     def __init__(
         self, name: str, plan: MaskedMember, shard: ShardRows, updates: Updates, home: Home, ledger: Ledger | None
     ) -> None:
@@ -280,12 +267,6 @@ class MemberRule(Rule):
         """
         too_long = float(np.linalg.norm(update.astype(np.float64))) > self._reach * (1 + SLACK)
         return clipped(update, self._reach) if too_long else update
-
-    def snapshot(self) -> tuple[Any, ...]:
-        return self._talk.snapshot()
-
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        self._talk.restore(snapshot)
 
     def release(self, ticket: Ticket, raw: RawUpdate | None) -> SideAnswer:
         if raw is None:

@@ -16,6 +16,7 @@ from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.privacy.unit_tasks import MaskingStep
 from gossamer.protocol.messages import confidants
+from gossamer.protocol.snapshots import Kept
 from gossamer.sides.client import NoisedRule, UpdateRule, Updates
 from gossamer.sides.home import DRAWING, Home, numbers_in
 from gossamer.sides.ledger import Ledger
@@ -83,7 +84,7 @@ def _blank(task: Any) -> Sendable:
     return found
 
 
-class Pool:
+class Pool(Kept):
     """The data sides of one process, a `gossamer.sides.machine.Computer`.
 
     Attributes
@@ -104,6 +105,8 @@ class Pool:
     sums : Sums, optional
         Sums that the data sides compute with.
     """
+
+    changing = ("sides",)
 
     def __init__(
         self,
@@ -193,31 +196,9 @@ class Pool:
         if isinstance(task, Gradient):
             post_processed(answer, task, self.sums.objective.l2)
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return all that changes, as data that `protocol.snapshots` encodes.
-
-        Raises
-        ------
-        SpecError
-            If something of it cannot be kept: only of a world whose numbers are the same again.
-        """
+    def before_snapshot(self) -> None:
         if self.home.seed("") is None:
             raise SpecError("data sides can be kept where their noise is the same again, which it is not here")
-        return {name: side.snapshot() for name, side in self.sides.items()}
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Be as the pool was whose `snapshot` this is."""
-        for name, side in self.sides.items():
-            side.restore(snapshot[name])
-
-    def ticket_snapshot(self, ticket: Ticket) -> tuple[Any, ...]:
-        """Return a ticket as such data."""
-        return ticket.side.name, ticket.task, ticket.number, ticket.opened
-
-    def ticket_of(self, snapshot: tuple[Any, ...]) -> Ticket:
-        """Return the ticket whose `ticket_snapshot` this is."""
-        name, task, number, opened = snapshot
-        return Ticket(self.sides[name], task, number, opened=opened)
 
     def renew(self, name: str) -> None:
         """Open the data side of ``name`` again, as its process does that was started again."""

@@ -28,6 +28,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from gossamer.protocol.snapshots import Kept
 from gossamer.protocol.witnesses import following
 from gossamer.sides.ledger import Kind, Receipt
 from gossamer.sides.plan import SidePlan, StreamPlan
@@ -59,8 +60,10 @@ def link(line: str) -> bytes:
     return hashlib.sha256(line.encode()).digest()
 
 
-class Chain:
+class Chain(Kept):
     """Lines of a chain, each bound to all before it."""
+
+    changing = ("state",)
 
     def __init__(self) -> None:
         self.state = bytes(32)
@@ -84,7 +87,7 @@ class Noting(Protocol):
         ...
 
 
-class Book(Noting):
+class Book(Noting, Kept):
     """Receipts of a run that are not written yet, and the chain of those that are.
 
     Parameters
@@ -105,6 +108,8 @@ class Book(Noting):
     clock : callable
         Seconds since the start, by the schedule.
     """
+
+    changing = ("_chain", "_laws", "_numbers")
 
     def __init__(
         self,
@@ -134,16 +139,17 @@ class Book(Noting):
         kind = self._kinds.setdefault(receipt.kind, receipt.kind)
         self._new += (name, query, receipt._replace(kind=kind), seconds)
 
-    def snapshot(self) -> tuple[bytes, list[str], dict[str, int]]:
-        """Return what follows from all lines that are written, for `restore`; nothing may be unwritten."""
+    def go_on(self, head: bytes, laws: list[str], numbers: Mapping[str, int]) -> None:
+        """Go on after lines that are written: their end, their laws in order, and how many receipts each party has."""
+        self._chain.state, self._numbers = head, dict(numbers)
+        self._laws = {law: number for number, law in enumerate(laws)}
+        self.after_restore()
+
+    def before_snapshot(self) -> None:
         assert self._begun, "write the plans first"
         assert not self._new, "write what was added first"
-        return self._chain.state, [*self._laws], dict(self._numbers)
 
-    def restore(self, snapshot: tuple[bytes, list[str], dict[str, int]]) -> None:
-        """Go on after the lines that were written when this was the `snapshot`."""
-        self._chain.state, laws, numbers = snapshot
-        self._laws, self._numbers = {law: number for number, law in enumerate(laws)}, dict(numbers)
+    def after_restore(self) -> None:
         self._begun, self._new = True, []
 
     def written(self) -> str:

@@ -22,6 +22,7 @@ from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import Release
+from gossamer.protocol.snapshots import kept_whole
 from gossamer.sides.client import SLACK
 from gossamer.sides.home import Home, numbers_in
 from gossamer.sides.ledger import Receipt
@@ -40,6 +41,8 @@ class StreamRule(Rule):
     charged and not kept was given to nobody, and is drawn now under the charge that stands. Records that later ones
     are made of are kept before they are answered (`streams.records`).
     """
+
+    changing = ("_past", "_noise")
 
     def __init__(self, name: str, plan: StreamPlan, home: Home) -> None:
         self._name, self._receipt = name, Receipt(plan.kind)
@@ -82,15 +85,6 @@ class StreamRule(Rule):
             answer = kept.answer.astype(values.dtype)
         return SideAnswer(Released(np.nan_to_num(answer, copy=False)))  # a value out of range saturates
 
-    def snapshot(self) -> tuple[Any, ...]:
-        past = [(record.number, record.state, record.answer) for record in self._past]
-        return past, self._noise.snapshot()
-
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        past, noise = snapshot
-        self._past = [StreamRecord(*parts) for parts in past]
-        self._noise.restore(noise)
-
     def _answered(self, number: int) -> bool:
         """Whether a record has an answer, which is kept."""
         return bool(self._past) and self._past[-1].number == number
@@ -113,6 +107,7 @@ class StreamRule(Rule):
         return found
 
 
+@kept_whole
 @dataclass
 class _DrawnCohort:
     """The newest cohort, until its sum is asked for: `number` is that of its charge, which keys the noise too."""
@@ -129,6 +124,8 @@ class CuratorRule(Rule):
     Of the cohorts that it draws it knows the newest alone, and none after a restart: a sum that was not asked for by
     then stays charged, and is lost.
     """
+
+    changing = ("_drawn",)
 
     def __init__(self, name: str, plan: Curator, objective: Objective, home: Home) -> None:
         if name != plan.name:
@@ -204,18 +201,6 @@ class CuratorRule(Rule):
 
     def release(self, ticket: Ticket, raw: None) -> SideAnswer:
         return self._cohort(ticket) if isinstance(ticket.task, Cohort) else self._sum(ticket)
-
-    def snapshot(self) -> tuple[Any, ...] | None:
-        drawn = self._drawn
-        if drawn is None:
-            return None
-        return drawn.id, drawn.query, drawn.number, None if drawn.members is None else sorted(drawn.members)
-
-    def restore(self, snapshot: tuple[Any, ...] | None) -> None:
-        self._drawn = None
-        if snapshot is not None:
-            task, query, number, members = snapshot
-            self._drawn = _DrawnCohort(task, query, number, None if members is None else frozenset(members))
 
     def _cohort(self, ticket: Ticket) -> SideAnswer:
         """The clients that were drawn, which nobody outside the scope is to learn."""

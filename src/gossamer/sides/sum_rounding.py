@@ -62,6 +62,7 @@ from gossamer.privacy.exact.discrete_gaussian import Words
 from gossamer.privacy.exact.grid_noise import LARGEST, MOST, GridGaussian, summation_error
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import BatchSampling
+from gossamer.protocol.snapshots import kept_whole
 
 UNLIKELY = 2.0**-170
 """Most probability of a Poisson sample that is larger than what is provided for."""
@@ -234,6 +235,7 @@ class GridQuery:
         return np.append(total.astype(np.float64), self.per_example * count) if self.per_example else total
 
 
+@kept_whole
 @dataclass(frozen=True, slots=True)
 class Provided:
     """Provisions for one release's sum and noise: public, and fixed before its charge.

@@ -31,6 +31,7 @@ from gossamer.objectives.objective import Objective
 from gossamer.objectives.questions import LocalRound, LocalSums
 from gossamer.privacy.sampling import provided_for
 from gossamer.privacy.tasks import Gradient, Round, Swap
+from gossamer.protocol.snapshots import kept_whole
 from gossamer.sides.sum_rounding import NOTHING_PROVIDED, Provided, Rounding
 
 _NUMBERS = 2**20  # of models that are held at once
@@ -209,6 +210,7 @@ class Noisy(NamedTuple):
     zeroed: int
 
 
+@kept_whole
 class Ticket(NamedTuple):
     """A task that will be answered; if it costs anything, it is charged.
 

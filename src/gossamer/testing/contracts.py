@@ -30,6 +30,7 @@ from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Completed, Received
 from gossamer.protocol.messages import Message, decode_message, encode_message, encoded_size, message
 from gossamer.protocol.node import Node, state_of
+from gossamer.protocol.snapshots import Kept
 from gossamer.protocol.trace import TraceStep, read_steps, replay, write_step
 from gossamer.randomness import stream
 from gossamer.runtimes.simulator import Simulator
@@ -50,11 +51,13 @@ class Stranger(Message):
     """A message that no algorithm knows."""
 
 
-class FixedAnswers:
+class FixedAnswers(Kept):
     """Data sides whose n-th answer to a node is a fixed pseudo-random vector, up to ``most`` answers a node.
 
     Its entries are about ``scale``.
     """
+
+    changing = ("asked",)
 
     def __init__(self, most: int = 1 << 30, scale: float = 1.0) -> None:
         self.most, self.scale = most, scale
@@ -76,18 +79,6 @@ class FixedAnswers:
 
     def releases(self, node: str) -> int:
         return self.asked.get(node, 0)
-
-    def snapshot(self) -> dict[str, int]:
-        return self.asked.copy()
-
-    def restore(self, snapshot: dict[str, int]) -> None:
-        self.asked = snapshot
-
-    def ticket_snapshot(self, ticket: Sendable) -> Sendable:
-        return ticket
-
-    def ticket_of(self, snapshot: Sendable) -> Sendable:
-        return snapshot
 
 
 LOSSY = LinkSettings(latency=0.2, jitter=0.4, loss=0.2, duplicate=0.1, retry_after=1.0, silence=8.0)

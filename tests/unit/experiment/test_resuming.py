@@ -189,8 +189,8 @@ def test_a_run_goes_on_on_as_many_shards_as_it_had(killing: Killing, tmp_path: P
         resume(out, engine=Inline(3))
     found = checkpoints.read_checkpoint(folder)
     state = found.state()
-    shards = state["simulator"]["shards"]
-    parts = [state["simulator"] | {"shards": wrong} for wrong in (7, [b"x"] * 3, shards[:2], [*shards, b""], None)]
+    shards = state["simulator"]["_shards"]
+    parts = [state["simulator"] | {"_shards": wrong} for wrong in (7, [b"x"] * 3, shards[:2], [*shards, b""], None)]
     for wrong in (7, {}, *parts):
         checkpoints.write_checkpoint(folder, found.origin, {**state, "simulator": wrong})
         with pytest.raises(DataError, match="does not fit this run") as caught:
@@ -367,7 +367,7 @@ def test_damaged_checkpoints_are_refused_in_a_line(out: Path) -> None:
     before = (out / CHECKPOINT).read_bytes()
     damaged = [
         b"",
-        b"gossamer checkpoint 3\n",
+        b"gossamer checkpoint 4\n",
         before[:-1],
         before + b"x",
         before[:100],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from gossamer.privacy.mechanisms import Gaussian
 from gossamer.privacy.sampling import Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.encoding import encode
-from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot
+from gossamer.protocol.snapshots import Kept, Reference, decode_snapshot, encode_snapshot, kept_whole, restore
 from gossamer.vectors import Confined, Public
 
 
@@ -95,3 +97,62 @@ def test_what_has_no_encoding_is_refused() -> None:
         encoded([Unknown(3)])
     with pytest.raises(TypeError, match="None is no key of a dict in a snapshot"):
         encoded({None: 3})
+
+
+class Bell(Kept):
+    changing = ("rung",)
+    acts = ("ring",)
+
+    def __init__(self, rung: int = 0) -> None:
+        self.rung = rung
+
+    def ring(self) -> None:
+        self.rung += 1
+
+    def forge(self) -> None: ...
+
+
+@kept_whole
+class Rope(NamedTuple):
+    bell: Bell
+    length: float
+
+
+class Tower(Kept):
+    changing = ("bells", "ropes", "due", "seen")
+
+    def __init__(self) -> None:
+        self.bells = {"great": Bell(1), "little": Bell(2)}
+        self.ropes: list[Rope] = []
+        self.due: list[tuple[int, Callable[[], None]]] = []
+        self.seen = {"b", "a"}
+
+
+def test_parts_are_set_back_where_they_stand_and_values_hold_them() -> None:
+    tower, back = Tower(), Tower()
+    great, little = tower.bells.values()
+    tower.ropes, tower.seen = [Rope(great, 2.5), Rope(great, 3.5)], {"c"}
+    tower.due = [(3, great.ring), (4, little.ring)]
+    great.ring()
+    bells = back.bells["great"], back.bells["little"]
+    restore(back, decode_snapshot(encoded(tower), back))
+    assert (*back.bells.values(),) == bells
+    assert back.seen == {"c"}
+    assert back.ropes == [Rope(bells[0], 2.5), Rope(bells[0], 3.5)]
+    for _, ring in back.due:
+        ring()
+    assert [bell.rung for bell in bells] == [3, 3]
+
+
+def test_what_is_no_part_or_no_act_is_refused_on_both_sides() -> None:
+    tower = Tower()
+    for wrong in (Rope(Bell(), 1.0), tower.bells["great"].forge, Bell().ring):
+        tower.due = [(1, wrong)]
+        with pytest.raises(TypeError, match="expected a part of the run"):
+            encoded(tower)
+    for wrong in ([3], ["1"], [-1], [True], [1, "forge"], [1, "__init__"], [0, "ring"]):
+        act = [*wrong, None][:2]
+        data = encode(({None: 0}, [["gossamer.protocol.snapshots.Reference", *act]]))
+        with pytest.raises(MalformedMessage, match=r"expected a (part of 0 to 2|method of (Bell|Tower)), found"):
+            decode_snapshot(data, Tower())
+        assert decode_snapshot(data) == Reference(*act)

@@ -22,6 +22,7 @@ from gossamer.objectives import fit
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.protocol.node import Node
+from gossamer.protocol.snapshots import Kept
 
 if TYPE_CHECKING:
     from gossamer.runtimes.shards import Observed
@@ -209,7 +210,7 @@ Measure = Callable[[Prepared, npt.NDArray[np.floating]], Mapping[str, float]]
 """(what is run, the run's model [size]) -> figures by name."""
 
 
-class Evaluator:
+class Evaluator(Kept):
     """Evaluates at fixed numbers of updates or virtual seconds.
 
     Parameters
@@ -235,6 +236,8 @@ class Evaluator:
         Figures of each node's model that was tested last, by its name.
     """
 
+    changing = ("seconds_looks", "update_looks", "seen", "last", "fit", "scores", "_measured")
+
     def __init__(
         self,
         prepared: Prepared,
@@ -258,15 +261,6 @@ class Evaluator:
         self.fit: Fit = {}
         self.scores: dict[str, dict[str, float]] = {}
         self._measured: dict[str, float] | None = None
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return all that changes, as plain data."""
-        return {name: getattr(self, name) for name in _CHANGING}
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Be as the evaluator was whose `snapshot` this is."""
-        for name in _CHANGING:
-            setattr(self, name, snapshot[name])
 
     def rehearse(self) -> None:
         """Measure the model that the run starts from, so that figures of the wrong form are refused before it.
@@ -406,9 +400,6 @@ class Evaluator:
         if limit is None or limit >= len(names):
             return names
         return [names[int(i)] for i in np.linspace(0, len(names) - 1, limit)]
-
-
-_CHANGING = ("seconds_looks", "update_looks", "seen", "last", "fit", "scores", "_measured")
 
 
 def _figures(found: Any) -> dict[str, float]:

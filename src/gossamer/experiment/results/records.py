@@ -26,6 +26,7 @@ from gossamer.notebooks import Rows, card
 from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.protocol.node import Node
+from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes.activity import Done
 from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import FILE as RECEIPTS
@@ -49,7 +50,7 @@ _MOST_CLIPS = 500  # moments at which clips are written down; of more, every sec
 
 
 @dataclass
-class NodeRecords:
+class NodeRecords(Kept):
     """Records of the nodes of a run.
 
     Attributes
@@ -65,6 +66,7 @@ class NodeRecords:
     prepared: Prepared
     plan: Plan
     simulator: Observed
+    changing = ("clips", "_looks", "_every")
     clips: list[dict[str, float]] = field(default_factory=list)
     _looks: int = 0
     _every: int = 1
@@ -80,14 +82,6 @@ class NodeRecords:
             self.clips.append({"virtual_seconds": row["virtual_seconds"], "updates": row["updates"], **values})
         if len(self.clips) > _MOST_CLIPS:
             self.clips, self._every = self.clips[::2], 2 * self._every
-
-    def snapshot(self) -> tuple[Any, ...]:
-        """Return the clips that were written down, and how many looks there were."""
-        return list(self.clips), self._looks, self._every
-
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        """Be as the records were whose `snapshot` this is."""
-        self.clips, self._looks, self._every = snapshot
 
     def as_dict(self, scores: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
         """Return all records as plain data, with ``scores`` of nodes' models by name, at the end of the run."""
@@ -264,7 +258,7 @@ _PRIVATE = "private.jsonl"
 
 
 @dataclass
-class PrivateRecords:
+class PrivateRecords(Kept):
     """Lines that nodes write down for themselves, in `private.jsonl`; where nothing is written, only a count of some.
 
     Attributes
@@ -275,8 +269,10 @@ class PrivateRecords:
         Gradients that were not finite, so far.
     """
 
+    changing = ("not_finite", "_length")
     folder: ResultsFolder | None
     not_finite: int = 0
+    _length: int = 0  # what was written when the records were kept
 
     def add(self, seconds: float, node: str, name: str, value: float) -> None:
         """Write down a ``value`` that a node records at a moment of virtual time."""
@@ -285,19 +281,17 @@ class PrivateRecords:
             line = {"virtual_seconds": seconds, "node": node, "name": name, "value": value}
             self.folder.append(_PRIVATE, line)
 
-    def snapshot(self) -> tuple[int, int]:
-        """Return the count, and how many bytes were written."""
-        return self.not_finite, 0 if self.folder is None else self.folder.length(_PRIVATE)
+    def before_snapshot(self) -> None:
+        self._length = 0 if self.folder is None else self.folder.length(_PRIVATE)
 
-    def restore(self, snapshot: tuple[int, int]) -> None:
-        """Go on from where these records were when this was their `snapshot`; later lines are cut off."""
-        self.not_finite, length = snapshot
+    def after_restore(self) -> None:
+        """Go on after what was written then; later lines are cut off."""
         if self.folder is not None:
-            self.folder.cut(_PRIVATE, length)
+            self.folder.cut(_PRIVATE, self._length)
 
 
 @dataclass
-class ReceiptRecords:
+class ReceiptRecords(Kept):
     """The chain of receipts in a results folder, as part of a checkpoint.
 
     Attributes
@@ -308,23 +302,23 @@ class ReceiptRecords:
         Book in which they are noted.
     """
 
+    changing = ("book", "_length")
     folder: ResultsFolder
     book: Book
+    _length: int = 0
 
-    def snapshot(self) -> tuple[Any, int]:
-        """Return how the chain goes on, and how many bytes were written; what was not is written now."""
+    def before_snapshot(self) -> None:
+        """Write what is not written."""
         self.folder.add_receipts(self.book)
-        return self.book.snapshot(), self.folder.length(RECEIPTS)
+        self._length = self.folder.length(RECEIPTS)
 
-    def restore(self, snapshot: tuple[Any, int]) -> None:
-        """Go on from where the chain was when this was its `snapshot`; later lines are cut off."""
-        state, length = snapshot
-        self.book.restore(state)
-        self.folder.cut(RECEIPTS, length)
+    def after_restore(self) -> None:
+        """Go on after what was written then; later lines are cut off."""
+        self.folder.cut(RECEIPTS, self._length)
 
 
 @dataclass
-class RunRecords:
+class RunRecords(Kept):
     """Records of a run, which are valid at every moment of it.
 
     Attributes
@@ -354,6 +348,7 @@ class RunRecords:
         Receipts; None where nothing is written.
     """
 
+    changing = ("rows", "fit")
     prepared: Prepared
     plan: Plan
     simulator: Observed
@@ -378,14 +373,8 @@ class RunRecords:
             self.folder.add_metrics(self.rows)
         self.save()
 
-    def snapshot(self) -> tuple[Any, ...]:
-        """Return the rows, and the fit of the last."""
-        return list(map(dict, self.rows)), dict(self.fit)
-
-    def restore(self, snapshot: tuple[Any, ...]) -> None:
-        """Go on from where these records were when this was their `snapshot`; later rows are cut off."""
-        rows, self.fit = snapshot
-        self.rows[:] = rows
+    def after_restore(self) -> None:
+        """Go on after these rows; later ones are cut off."""
         if self.folder is not None:
             self.folder.set_back(self.rows)
 

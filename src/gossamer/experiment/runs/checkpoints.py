@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError, with_config
 
@@ -32,7 +32,7 @@ from gossamer.experiment.preparation.simulation import Keeper, Patience
 from gossamer.experiment.results.results_folder import CHECKPOINT
 from gossamer.files import open_file, read_file, replaced
 from gossamer.protocol.encoding import Buffer
-from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot
+from gossamer.protocol.snapshots import Kept, decode_snapshot, encode_snapshot, restore
 from gossamer.runtimes.shards import next_due
 from gossamer.version import __version__
 
@@ -43,6 +43,7 @@ from gossamer.version import __version__
 EVERY = 60.0
 """Seconds from one checkpoint to the next, unless the caller says otherwise."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LATER = ("simulator", "receipts")  # have no state before the first event
 _MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
 
@@ -58,18 +59,6 @@ def check_interval(seconds: float | None) -> None:
         raise SpecError(f"checkpoint: expected a finite number of seconds, 0 or more, or None, found {seconds!r}")
 
 
-class Stateful(Protocol):
-    """Part of a run that has a state."""
-
-    def snapshot(self) -> Any:
-        """Return all that changes, as data that `protocol.snapshots` encodes."""
-        ...
-
-    def restore(self, snapshot: Any) -> None:
-        """Be as the part was whose `snapshot` this is."""
-        ...
-
-
 class Checkpoints(Keeper):
     """Keeps the state of one run in its results folder.
 
@@ -79,13 +68,13 @@ class Checkpoints(Keeper):
         Folder of the results.
     origin : Origin
         Origin of the run, with the ranges that were found before its first event.
-    parts : mapping of str to Stateful
+    parts : mapping of str to Kept
         All that has a state; the order is that in which it is restored.
     every : float
         Seconds from one checkpoint to the next; more where they would take too much of the run's time.
     """
 
-    def __init__(self, folder: Path, origin: Origin, parts: Mapping[str, Stateful], every: float = EVERY) -> None:
+    def __init__(self, folder: Path, origin: Origin, parts: Mapping[str, Kept], every: float = EVERY) -> None:
         self._folder, self._origin, self._parts, self._every = folder, origin, parts, every
         self._before: dict[int, Any] = {}
         self._signal: int | None = None
@@ -93,7 +82,7 @@ class Checkpoints(Keeper):
 
     def begin(self) -> None:
         """Keep that the run is about to begin, which needs nothing of the state of its nodes."""
-        self._write(replace(self._origin, ranges=None), without=("simulator", "receipts"))
+        self._write(replace(self._origin, ranges=None), without=_LATER)
 
     def keep(self, patience: Patience) -> None:
         began = monotonic()
@@ -104,9 +93,8 @@ class Checkpoints(Keeper):
 
     def _write(self, origin: Origin, without: tuple[str, ...] = (), **more: Any) -> None:
         try:
-            kept = {name: part.snapshot() for name, part in self._parts.items() if name not in without}
-            state = {**dict.fromkeys(without), **kept}
-            write_checkpoint(self._folder, origin, {**state, **more})
+            parts = {name: part for name, part in self._parts.items() if name not in without}
+            write_checkpoint(self._folder, origin, {**parts, **more})
         except (OSError, TypeError, SpecError) as error:
             reason = getattr(error, "strerror", None) or error
             warnings.warn(f"{self._folder}: no checkpoint from here on ({reason}); the run goes on", RunWarning, 3)
@@ -144,7 +132,7 @@ class Checkpoints(Keeper):
             self._before[number](number, sys._getframe())
 
 
-def restore(checkpoint: Checkpoint, parts: Mapping[str, Stateful]) -> Patience | None:
+def go_on(checkpoint: Checkpoint, parts: Mapping[str, Kept]) -> Patience | None:
     """Bring the parts of a run to where they were; return the patience of `drive` then, or None before the first event.
 
     Raises
@@ -152,11 +140,10 @@ def restore(checkpoint: Checkpoint, parts: Mapping[str, Stateful]) -> Patience |
     DataError
         If the state does not fit them, in one line.
     """
-    state = checkpoint.state()
+    own = {name: part for name, part in parts.items() if checkpoint.begun or name not in _LATER}
+    state = checkpoint.state(own)
     try:
-        for name, part in parts.items():
-            if state[name] is not None:
-                part.restore(state[name])
+        restore(own, state)
         return _patience(state["patience"]) if checkpoint.begun else None
     except MalformedMessage as error:  # the state of a shard
         raise _misfit(checkpoint, error) from None
@@ -182,7 +169,7 @@ def _patience(found: Any) -> Patience:
 
 MOST = 1 << 34
 """Most bytes of a checkpoint."""
-_FIRST = b"gossamer checkpoint 3\n"
+_FIRST = b"gossamer checkpoint 4\n"
 _MOST_HEADER = 1 << 20
 
 
@@ -239,8 +226,8 @@ class Checkpoint:
         """Whether anything had happened by then."""
         return self.origin.ranges is not None
 
-    def state(self) -> dict[str, Any]:
-        """Return the state of each part of the run, by name, which is not kept: it can be asked for once.
+    def state(self, parts: Mapping[str, Kept] | None = None) -> dict[str, Any]:
+        """Return the state of the run, for its ``parts``, which is not kept: it can be asked for once.
 
         Raises
         ------
@@ -249,7 +236,7 @@ class Checkpoint:
         """
         body, self.body = self.body, b""
         try:
-            found = decode_snapshot(body)
+            found = decode_snapshot(body, parts)
         except MalformedMessage as error:
             raise _malformed(self.path, str(error)) from None
         if not isinstance(found, dict):

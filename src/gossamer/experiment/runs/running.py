@@ -53,9 +53,8 @@ from gossamer.experiment.runs.checkpoints import (
     Checkpoint,
     Checkpoints,
     Origin,
-    Stateful,
     check_interval,
-    restore,
+    go_on,
     spec_digest,
 )
 from gossamer.experiment.runs.trackers import (
@@ -71,6 +70,7 @@ from gossamer.experiment.runs.trackers import (
 from gossamer.experiment.specs.spec import Experiment, placeless
 from gossamer.experiment.specs.spec_file import spec_of, write_spec
 from gossamer.protocol.node import Node
+from gossamer.protocol.snapshots import Kept
 from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.shards import Engine, Shards
 from gossamer.runtimes.simulator import Simulator
@@ -179,7 +179,7 @@ class Run:
 
         spent = lambda: plan.spent(sides.ledgers)  # noqa: E731
         self.evaluator = Evaluator(prepared, plan, simulator, spent, publish, self.progress.updated, self.measure)
-        self.parts: dict[str, Stateful] = {
+        self.parts: dict[str, Kept] = {
             "private": self.private,
             "records": self.records,
             "nodes": self.node_records,
@@ -254,7 +254,7 @@ class Run:
         if (remark := self.prepared.objective.computing().remark) is not None:
             self.progress.remarked(remark)
         self.evaluator.rehearse()
-        began = None if self.resumed is None else restore(self.resumed, self.parts)
+        began = None if self.resumed is None else go_on(self.resumed, self.parts)
         if self.resumed is not None and not self.resumed.begun and self.folder is not None:
             self.folder.cut(RECEIPTS, 0)  # what was charged before is charged anew
         if self.folder is not None and self.resumed is None:

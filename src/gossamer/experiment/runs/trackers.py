@@ -28,6 +28,7 @@ from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.observer import Row
 from gossamer.extras import install_line
 from gossamer.files import for_owner, make_own_folder, named
+from gossamer.protocol.snapshots import Kept
 from gossamer.protocol.trace import TraceStep, check_is_trace, write_step
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class NullProgress(RunProgress):
 # Writing down every event and effect of a run.
 
 
-class TraceFile:
+class TraceFile(Kept):
     """A file that a simulator's steps are written to; calling it adds one.
 
     Parameters
@@ -146,23 +147,25 @@ class TraceFile:
         Open to write to.
     """
 
+    changing = ("_length",)
+
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path, self._file = path, file
+        self._length: int | None = None
 
     def __call__(self, step: TraceStep) -> None:
         with named(self._path):
             write_step(self._file, step)
 
-    def snapshot(self) -> int | None:
-        """Return how many bytes were written, which are on disk by then; None of a pipe or a device, which has none."""
-        if not self._path.is_file():
-            return None
-        with named(self._path):
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            return self._file.tell()
+    def before_snapshot(self) -> None:
+        """Have all that was written be on disk, and note how many bytes that is, but for a pipe or a device."""
+        if self._path.is_file():
+            with named(self._path):
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._length = self._file.tell()
 
-    def restore(self, snapshot: int) -> None:
+    def after_restore(self) -> None:
         """Go on after so many bytes; what is behind them is cut off.
 
         Raises
@@ -170,13 +173,15 @@ class TraceFile:
         DataError
             If there are fewer.
         """
+        if self._length is None:
+            return
         with named(self._path):
-            if (found := self._file.seek(0, os.SEEK_END)) < snapshot:
+            if (found := self._file.seek(0, os.SEEK_END)) < self._length:
                 raise DataError(
-                    f"{self._path}: expected the {snapshot} bytes that the checkpoint goes on from, found {found}; "
+                    f"{self._path}: expected the {self._length} bytes that the checkpoint goes on from, found {found}; "
                     "give the trace of this run"
                 )
-            self._file.seek(snapshot)
+            self._file.seek(self._length)
             self._file.truncate()
 
 

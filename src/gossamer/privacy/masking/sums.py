@@ -47,6 +47,7 @@ from gossamer.privacy.masking import keys, messages
 from gossamer.privacy.masking.group import Group, Phase, UintArray
 from gossamer.privacy.masking.shares import deal, recover, share_of
 from gossamer.protocol.encoding import register
+from gossamer.protocol.snapshots import kept_whole
 from gossamer.vectors import Blank, Masked, Public
 
 
@@ -89,6 +90,8 @@ class AgentSumState:
     survivors: tuple[int, ...] = ()
 
 
+@kept_whole
+@dataclass(eq=False, repr=False)
 class MaskingAgent:
     """One agent in one masked sum.
 
@@ -107,10 +110,11 @@ class MaskingAgent:
         If there are identities and the group is not signed, or the other way round.
     """
 
-    def __init__(self, state: AgentSumState, identities: messages.Identities | None = None) -> None:
-        messages.check_identities(state.group, identities)
-        self.state = state
-        self.identities = identities
+    state: AgentSumState
+    identities: messages.Identities | None = None
+
+    def __post_init__(self) -> None:
+        messages.check_identities(self.state.group, self.identities)
 
     @classmethod
     def start(

@@ -126,7 +126,7 @@ class StoredReceipts:
                 self._write(self._book.written())
             self._follow(self._fresh)
         else:
-            self._book.restore((self.heads[-1], self._laws(), {self._party: len(self.links)}))
+            self._book.go_on(self.heads[-1], self._laws(), {self._party: len(self.links)})
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -156,7 +156,7 @@ class StoredReceipts:
             return made[-1]
 
         book = Book({}, self._run)
-        book.restore((self.heads[-1], [], {self._party: len(self.links)}))
+        book.go_on(self.heads[-1], [], {self._party: len(self.links)})
         last, head = book.ended(signing, card)
         return "".join(self.rows()) + last, head, made[0].hex()
 
