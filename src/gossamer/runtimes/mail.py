@@ -83,10 +83,6 @@ class Post(LoopPart):
         super().close()
         self._wakes.close()
 
-    @property
-    def actions(self) -> dict[str, Action]:
-        return super().actions | {f"_wakes{name}": action for name, action in self._wakes.actions.items()}
-
     def send(self, sender: str, effect: Send, now: float) -> None:
         """Take a message from ``sender``.
 
