@@ -291,7 +291,7 @@ node  federation.node  run a party's node until its part in the run is over
 node backup  federation.node  copy the state folder of a node that is stopped; only one of the two may go on
   STATE:path                    the state folder
   OUT:path                      the copy: a folder that does not exist yet
-status  federation.status  say how nodes are, and how they find their peers; exit code 0: well, 1: warning, 2: critical
+status  federation.node  say how nodes are, and how they find their peers; exit code 0: well, 1: warning, 2: critical
   STORE:path+                   the state folder of a node
   @json
   --warn-days N:number=14       warn so many days before papers expire

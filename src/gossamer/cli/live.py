@@ -67,14 +67,7 @@ class Display(PlainProgress):
     def began(self, run: Watched) -> None:
         """Begin to draw."""
         self._run, self._started = run, time.perf_counter()
-        self._live = Live(
-            console=self._console,
-            get_renderable=self.drawn,
-            auto_refresh=False,
-            transient=True,
-            vertical_overflow="crop",
-            redirect_stdout=sys.stdout.isatty(),
-        )
+        self._live = _drawing(self._console, self.drawn)
         self._live.start()
 
     def updated(self, updates: int) -> None:
@@ -141,6 +134,18 @@ class Display(PlainProgress):
         if self._staleness is not None:
             found.append(f"staleness {self._staleness:.1f}")
         return found
+
+
+def _drawing(console: Console, drawn: Callable[[], RenderableType]) -> Live:
+    """Lines that are drawn anew when somebody says so, and taken away at the end."""
+    return Live(
+        console=console,
+        get_renderable=drawn,
+        auto_refresh=False,
+        transient=True,
+        vertical_overflow="crop",
+        redirect_stdout=sys.stdout.isatty(),
+    )
 
 
 def chosen(parties: Sequence[Party], most: int) -> list[Party | int]:
@@ -278,13 +283,7 @@ def shown(study: Study, at_once: int) -> Iterator[Callable[[str], None]]:
         yield say
         return
     found = StudyTable(study, at_once, Terminal(stderr=True, highlight=False))
-    with Live(
-        console=found.console,
-        get_renderable=found.drawn,
-        auto_refresh=False,
-        transient=True,
-        redirect_stdout=sys.stdout.isatty(),
-    ) as live:
+    with _drawing(found.console, found.drawn) as live:
 
         def tell(text: str) -> None:
             found.told(text)

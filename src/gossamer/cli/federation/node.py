@@ -1,23 +1,111 @@
-"""``gossamer node``, ``stop`` and ``up``: one party of a federation, its end, and all parties on this machine."""
+"""``gossamer node``, ``stop``, ``status`` and ``up``: a party of a federation, its end, how it is, and all parties.
+
+``gossamer status`` is for people and for monitoring.
+
+| its exit code | when |
+|---|---|
+| 0 | all nodes are well, or have finished |
+| 1 | one should be looked at |
+| 2 | one needs somebody now, or its state cannot be read |
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.commands import read_experiment, settings_of
 from gossamer.cli.logs import STDERR, door_for, live, logged, tell
-from gossamer.cli.printing import say
+from gossamer.cli.printing import print_json, say, table
+from gossamer.deployment.party.health import HealthLimits, Severity, level_of, problems
 from gossamer.errors import ENDED_SHORT, CallerError
 from gossamer.experiment.specs.folder_names import default_folder
 
 if TYPE_CHECKING:
     from gossamer.deployment.party.state_folder import StateFolder
     from gossamer.report.serving import Door
+
+
+def status_command(options: argparse.Namespace) -> int:
+    """Say how nodes are; the worst of them gives the exit code."""
+    limits, now = HealthLimits(options.warn_days, options.warn_budget), time.time()
+    read, unread = _read(options.store)
+    found = read | {store: {"state": "unreadable", "why": str(why), "process": None} for store, why in unread.items()}
+    for status in found.values():
+        wrong = problems(status, now, limits)
+        status["level"] = level_of(wrong).name.lower()
+        status["problems"] = [{"level": one.level.name.lower(), "kind": one.kind, "text": one.text} for one in wrong]
+    if options.prometheus is not None:
+        from gossamer.deployment.party.health import write_metrics
+
+        write_metrics(options.prometheus, {store: read.get(store) for store in found})
+    if not read and not options.alive:
+        raise next(iter(unread.values()))
+    worst = max(Severity[status["level"].upper()] for status in found.values())
+    code = worst
+    if options.alive:
+        code = Severity.OK if all(_alive(status, now, limits) for status in found.values()) else Severity.WARNING
+    if options.json:
+        print_json(found)
+        return code
+    said = [
+        (one["level"].upper(), _name(store, found), one["text"]) for store in found for one in found[store]["problems"]
+    ]
+    lines = [f"{level}: {name} {text}" for level, name, text in said]
+    print("\n".join(sorted(lines, key=lambda line: not line.startswith(worst.name))) or Severity.OK.name)
+    rows: list[tuple[str, ...]] = [("node", "state", "updates", "releases", "finished", "broker", "peers")]
+    print(table([*rows, *(_row(status, _name(store, found)) for store, status in found.items())]))
+    for store, status in found.items():
+        _say_dropped(status, _name(store, found))
+    return code
+
+
+def _alive(status: Mapping[str, Any], now: float, limits: HealthLimits) -> bool:
+    """Whether a process runs the node, writes its status and has the broker: one that hangs does not."""
+    fresh = now - status.get("written", 0.0) <= limits.silence
+    return status["process"] is not None and fresh and bool(status.get("connected"))
+
+
+def _read(stores: Sequence[Path]) -> tuple[dict[str, dict[str, Any]], dict[str, CallerError]]:
+    """Statuses by state folder, and why there are none of others."""
+    from gossamer.deployment.party.state_folder import StateFolder
+
+    found, unread = {}, {}
+    for store in stores:
+        try:
+            found[str(store)] = StateFolder(store).status()
+        except CallerError as error:
+            unread[str(store)] = error
+    return found, unread
+
+
+def _name(store: str, found: dict[str, dict[str, Any]]) -> str:
+    return str(found[store].get("node", store))
+
+
+def _row(status: dict[str, Any], name: str) -> tuple[str, ...]:
+    peers = status.get("peers", {})
+    up = sum(peer["state"] == "up" for peer in peers.values())
+    broker = "connected" if status.get("connected") else status.get("broker_says") or "not connected"
+    finished = status.get("finished") or "-"
+    updates, planned = str(status.get("updates", 0)), status.get("planned_releases")
+    releases = f"{status.get('releases', 0)}{'' if planned is None else f' of {planned}'}"
+    around = (broker, f"{up} of {len(peers)} up") if status["process"] is not None else ("-", "-")
+    return (name, status["state"], updates, releases, finished, *around)
+
+
+def _say_dropped(status: dict[str, Any], node: str) -> None:
+    """A line for each peer of whom something was dropped."""
+    for name, peer in status.get("peers", {}).items():
+        if peer["dropped"]:
+            dropped = ", ".join(f"{count} {reason}" for reason, count in peer["dropped"].items())
+            say(f"{node}: dropped of {name}: {dropped}")
 
 
 def node_command(options: argparse.Namespace) -> int:
