@@ -88,6 +88,46 @@ def normals(key, number, found):  # type: ignore[no-untyped-def]
     fill(first, second, 0, found)
 
 
+@_compiled
+def poisson_samples(keys, numbers, rates, places, starts, rows):  # type: ignore[no-untyped-def]
+    """Poisson samples of many parties: the rows of all, one sample after the other, and where each of them begins.
+
+    Sample k is that of number ``numbers[k]`` by key ``keys[places[k]]``, of ``rows[starts[places[k]] :]`` up to those
+    of the next place.
+    """
+    most = 0
+    for place in places:
+        most = max(most, starts[place + 1] - starts[place])
+    drawn, found, begins = (
+        np.empty(most, np.int64),
+        np.empty(16 * places.size, np.int64),
+        np.zeros(places.size + 1, np.int64),
+    )
+    for k in range(places.size):
+        start, at = starts[places[k]], begins[k]
+        count = starts[places[k] + 1] - start
+        size = _sample((keys[places[k], 0], keys[places[k], 1]), numbers[k], count, rates[k], drawn)
+        if at + size > found.size:
+            larger = np.empty(2 * (at + size), np.int64)
+            larger[:at] = found[:at]
+            found = larger
+        for i in range(size):
+            found[at + i] = rows[start + drawn[i]]
+        begins[k + 1] = at + size
+    return found, begins
+
+
+@_compiled
+def add_normals(keys, numbers, deviations, places, sums):  # type: ignore[no-untyped-def]
+    """Add normal noise to ``sums`` [width, size] of float32: to row k that of ``numbers[k]`` by ``keys[places[k]]``."""
+    noise = np.empty(sums.shape[1], np.float32)
+    for k in range(places.size):
+        normals((keys[places[k], 0], keys[places[k], 1]), numbers[k], noise)
+        deviation = np.float32(deviations[k])
+        for j in range(noise.size):
+            sums[k, j] = noise[j] * deviation + sums[k, j]
+
+
 def poisson_sample(key: tuple[np.uint64, np.uint64], number: int, count: int, probability: float) -> IndexArray:
     """Places of a Poisson sample of ``count`` examples, ascending: the law of `privacy.sampling.Poisson`."""
     drawn = np.empty(count, np.int64)

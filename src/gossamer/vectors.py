@@ -111,29 +111,29 @@ class Vector:
         label = _LABELS.get((type(self), type(other)))
         if label is None or self.values.size != other.values.size:
             return self.values + _values(other, self)
-        return _made(label, self.values + other.values)
+        return labelled(label, self.values + other.values)
 
     def __radd__(self, other: Any) -> Any:
-        return _made(_join(self, other), _values(other, self) + self.values)
+        return labelled(_join(self, other), _values(other, self) + self.values)
 
     def __sub__(self, other: Any) -> Any:
         label = _LABELS.get((type(self), type(other)))
         if label is None or self.values.size != other.values.size:
             return self.values - _values(other, self)
-        return _made(label, self.values - other.values)
+        return labelled(label, self.values - other.values)
 
     def __rsub__(self, other: Any) -> Any:
-        return _made(_join(self, other), _values(other, self) - self.values)
+        return labelled(_join(self, other), _values(other, self) - self.values)
 
     def __mul__(self, factor: float) -> Any:
         product = self.values * (factor if type(factor) is float else _number(factor))
-        return product if isinstance(self, Masked) else _made(type(self), product)
+        return product if isinstance(self, Masked) else labelled(type(self), product)
 
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: float) -> Any:
         quotient = self.values / _number(divisor)
-        return quotient if isinstance(self, Masked) else _made(type(self), quotient)
+        return quotient if isinstance(self, Masked) else labelled(type(self), quotient)
 
     def __getitem__(self, index: slice) -> Self:
         if not isinstance(index, slice):
@@ -234,8 +234,8 @@ def _join(left: Vector, right: Any) -> type[Vector] | None:
     return _LABELS.get((type(left), type(right)))
 
 
-def _made(label: type[Vector] | None, values: Values) -> Any:
-    """Fresh ``values``, which nobody else can change, under their label; without one they are raw."""
+def labelled(label: type[Vector] | None, values: Values) -> Any:
+    """Fresh ``values`` [size], which nobody else can change, under their label; without one they are raw."""
     if label is None:
         return values
     if type(values) is not np.ndarray:
@@ -293,7 +293,7 @@ def shifted(model: Model, start: Model, end: Model, share: float) -> Model:
         found: Model = model + (end - start) * share  # which says what is wrong
         return found
     moved = end.values - start.values
-    found = _made(Released if Released in kinds else Public, model.values + moved * share)
+    found = labelled(Released if Released in kinds else Public, model.values + moved * share)
     return found
 
 
@@ -312,7 +312,7 @@ def divide_by_roots(vector: Model, squares: Model, floor: float) -> Model:
         divided = vector.values / squares.values
     else:
         divided = vector.values / (np.sqrt(squares.values) + floor)
-    found: Model = _made(_join(vector, squares), divided)
+    found: Model = labelled(_join(vector, squares), divided)
     return found
 
 

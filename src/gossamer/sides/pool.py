@@ -25,6 +25,7 @@ from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember, Nothing, Sa
 from gossamer.sides.samples import SampleRule, ShardRows
 from gossamer.sides.servers import CuratorRule, StreamRule
 from gossamer.sides.sums import Sums, Ticket, amended, post_processed, with_most_models
+from gossamer.sides.window import Window
 from gossamer.vectors import Blank, Sendable
 
 
@@ -149,12 +150,13 @@ class Pool(Kept):
             If one was answered before, and another answer would be another release.
         """
         self.home.crashpoint(DRAWING)
-        raws = self.raw(tickets)
-        answers: list[SideAnswer | None] = [None] * len(tickets)
+        pairs = list(zip(tickets, self.raw(tickets), strict=True))
         # What was computed is answered first: a message about a sum may be about what was computed in the same call.
-        for place in sorted(range(len(tickets)), key=lambda at: raws[at] is None):
-            answers[place] = self.release(tickets[place], raws[place])
-        return [answer for answer in answers if answer is not None]
+        answers = [None if raw is None else ticket.side.release(ticket, raw) for ticket, raw in pairs]
+        return [
+            ticket.side.release(ticket, raw) if answer is None else answer
+            for (ticket, raw), answer in zip(pairs, answers, strict=True)
+        ]
 
     def raw(self, tickets: Sequence[Ticket]) -> list[Any]:
         """Compute ``tickets`` without noise, in order; None where nothing is computed. As private as the data."""
@@ -168,11 +170,6 @@ class Pool(Kept):
             for place, found in zip(places, together([inputs[place] for place in places]), strict=True):
                 raws[place] = found
         return raws
-
-    def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
-        """The answer to a ticket of what it comes to without noise."""
-        found: SideAnswer = ticket.side.release(ticket, raw)
-        return found
 
     def releases(self, node: str) -> int:
         """Number of charged releases with the data of ``node``."""
@@ -245,10 +242,11 @@ def open_pool(
     if trust is not None:
         _check_scopes(plans, trust)
     sums, updates = home.sums(objective, data), Updates(objective, data)
+    window = Window.of(sums)
 
     def opened(name: str, plan: SidePlan) -> Side:
         ledger = None if plan.charges() is None else home.ledger(name, plan)
-        return machine(name, _rule(name, plan, shards.get(name), sums, updates, home, ledger), ledger, home)
+        return machine(name, _rule(name, plan, shards.get(name), sums, window, updates, home, ledger), ledger, home)
 
     charged = {name: plan.charges() for name, plan in plans.items()}
     counted_by = {owner: name for name, charges in charged.items() if charges is not None for owner in charges.owners}
@@ -271,6 +269,7 @@ def _rule(
     plan: SidePlan,
     shard: ShardRows | None,
     sums: Sums,
+    window: Window | None,
     updates: Updates,
     home: Home,
     ledger: Ledger | None,
@@ -280,7 +279,7 @@ def _rule(
     held: Any = shard
     match plan:
         case Samples():
-            return SampleRule(name, plan, held, sums, home)
+            return SampleRule(name, plan, held, sums, home, window)
         case ClientUpdate():
             return (UpdateRule if plan.noise is None else NoisedRule)(name, plan, held, updates, home)
         case MaskedMember():

@@ -10,7 +10,7 @@ import numpy as np
 from gossamer.arrays import IndexArray
 from gossamer.errors import SpecError
 from gossamer.privacy.tasks import Gradient, Query, Round
-from gossamer.sides.home import Home, numbers_in, sampled
+from gossamer.sides.home import FloatNoise, Home, numbers_in, sampled
 from gossamer.sides.ledger import Receipt
 from gossamer.sides.machine import Due, Rule, SideAnswer, Together
 from gossamer.sides.plan import Samples
@@ -27,6 +27,7 @@ from gossamer.sides.sums import (
     post_processed,
     rates_of,
 )
+from gossamer.sides.window import Asked, Terms, Window
 from gossamer.vectors import Released
 
 
@@ -60,14 +61,33 @@ class ShardRows:
 class SampleRule(Rule):
     """Noisy sums over samples of one party's examples."""
 
-    def __init__(self, name: str, plan: Samples, shard: ShardRows, sums: Sums, home: Home) -> None:
+    def __init__(
+        self, name: str, plan: Samples, shard: ShardRows, sums: Sums, home: Home, window: Window | None = None
+    ) -> None:
         self._name, self.shard, self.sums, self.home, self.objective = name, shard, sums, home, sums.objective
         self._once = home.seed(name) is None
         self._noise, self._sampling = numbers_in(home, name, "noise"), numbers_in(home, name, "sampling")
+        self._window, self._place = window, None
+        if window is not None and type(home.noise) is FloatNoise and not self._once and not shard.blank.size:
+            self._place = window.enter(shard.rows, self._sampling, self._noise)
+        self._newest: tuple[Query | None, Terms | None, Due] = None, None, Due(None)
         for query in plan.queries():
             home.noise.provided(query, self.objective.size, lambda query=query: self._rounding(query), any_clip=True)  # type: ignore[misc]
 
     def due(self, task: Any, charged: int) -> Due:
+        if self._terms(task) is not None:
+            return self._newest[2]
+        return self._due(task)
+
+    def _terms(self, task: Any) -> Terms | None:
+        """Numbers of a gradient that a window answers; None of what is answered alone."""
+        if self._place is None or type(task) is not Gradient or task.model.size != self.objective.size:
+            return None
+        if task.query is not self._newest[0]:  # nearly always it is the query of the gradient before
+            self._newest = task.query, Terms.of(task.query), self._due(task)
+        return self._newest[1]
+
+    def _due(self, task: Any) -> Due:
         if not isinstance(task, Gradient | Round):
             raise SpecError(f"{self._name} releases sums over its examples, found {type(task).__name__}")
         once = self._once
@@ -86,8 +106,10 @@ class SampleRule(Rule):
             raise SpecError(f"only rounds are amended, found {type(task).__name__}")
         return amended(task, became)
 
-    def draw(self, ticket: Ticket) -> Inputs:
+    def draw(self, ticket: Ticket) -> Inputs | Asked:
         """The examples of a release; of a round, with the step at which each takes its turn."""
+        if self._place is not None and (terms := self._terms(ticket.task)) is not None:
+            return Asked(ticket, self._place, terms)
         rows, sampling = self.shard.rows, ticket.task.query.sampling
         if isinstance(ticket.task, Gradient):
             drawn = rows[sampled(self._sampling, ticket.number, sampling, len(rows))]
@@ -104,9 +126,13 @@ class SampleRule(Rule):
         return ~np.isin(rows, self.shard.blank) if self.shard.blank.size else slice(None)
 
     def together(self, task: Gradient | Round) -> Together:
+        if self._window is not None and self._terms(task) is not None:
+            return self._window.answers
         return self.sums.gradients if isinstance(task, Gradient) else self.sums.rounds
 
     def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
+        if isinstance(raw, SideAnswer):  # a window has added the noise
+            return raw
         return self._round(ticket, raw) if isinstance(ticket.task, Round) else self._gradient(ticket, raw)
 
     def _gradient(self, ticket: Ticket, raw: Total | Noisy) -> SideAnswer:

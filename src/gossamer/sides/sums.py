@@ -28,7 +28,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.local_steps import clipped_on
 from gossamer.objectives.objective import Objective
-from gossamer.objectives.questions import LocalRound, LocalSums
+from gossamer.objectives.questions import Gradients, LocalRound, LocalSums
 from gossamer.privacy.sampling import provided_for
 from gossamer.privacy.tasks import Gradient, Round, Swap
 from gossamer.protocol.snapshots import kept_whole
@@ -266,18 +266,26 @@ class Together:
         self.objective, self._data = objective, data
         self._models = np.empty((0, objective.size), objective.dtype)  # reused from call to call
 
+    def models(self, tickets: Sequence[Ticket]) -> FloatArray:
+        """The models [width, size] of gradients, which the next call overwrites."""
+        if len(self._models) < len(tickets):
+            self._models = np.empty((len(tickets), self.objective.size), self.objective.dtype)
+        models = self._models[: len(tickets)]
+        np.stack([ticket.task.model.values for ticket in tickets], out=models)
+        return models
+
     def gathered(self, asked: Sequence[Inputs]) -> tuple[FloatArray, list[IndexArray], FloatArray]:
         """Models [width, size], which the next call overwrites, batches and clips [width]."""
-        if len(self._models) < len(asked):
-            self._models = np.empty((len(asked), self.objective.size), self.objective.dtype)
-        models = self._models[: len(asked)]
-        np.stack([item.ticket.task.model.values for item in asked], out=models)
-        batches = [item.drawn for item in asked]
+        models, batches = self.models([item.ticket for item in asked]), [item.drawn for item in asked]
         return models, batches, np.array([item.ticket.task.query.mechanism.clip for item in asked])
+
+    def clipped(self, models: FloatArray, batches: Sequence[IndexArray], clips: FloatArray) -> Gradients:
+        """The clipped sums over ``batches`` of gradients at ``models`` [width, size]."""
+        return self.objective.clipped_gradients(models, self._data, batches, clips)
 
     def gradients(self, asked: Sequence[Inputs]) -> Sequence[Total | Noisy]:
         models, batches, clips = self.gathered(asked)
-        found = self.objective.clipped_gradients(models, self._data, batches, clips)
+        found = self.clipped(models, batches, clips)
         sums = zip(found.sums, found.zeroed.tolist(), found.unclipped.tolist(), map(len, batches), strict=True)
         return [Total(*row) for row in sums]
 
