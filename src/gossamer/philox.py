@@ -16,6 +16,7 @@ import math
 
 import numpy as np
 from numba import njit
+from numba.np.random._constants import fi_double, ki_double, wi_double, ziggurat_nor_inv_r, ziggurat_nor_r
 
 from gossamer.arrays import IndexArray
 from gossamer.normals import fill
@@ -26,6 +27,8 @@ _inlined = njit(inline="always", error_model="numpy")
 _FACTORS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
 _STEPS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 _LOW, _HALF, _ONE = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(1)
+_MANTISSA = np.uint64(2**52 - 1)
+_INSIDE, _WIDTHS, _HEIGHTS = ki_double, wi_double, fi_double  # of the layers of numpy's ziggurat
 
 
 @_inlined
@@ -126,6 +129,91 @@ def add_normals(keys, numbers, deviations, places, sums):  # type: ignore[no-unt
         deviation = np.float32(deviations[k])
         for j in range(noise.size):
             sums[k, j] = noise[j] * deviation + sums[k, j]
+
+
+_PLACE, _COUNT, _KEPT = 4, 5, 6  # of a state: of the next of its four words, of blocks so far, and of half a word
+
+
+@_compiled
+def _word(key, number, state):  # type: ignore[no-untyped-def]
+    """The next 64 bits of numpy's generator."""
+    if state[_PLACE] == 4:
+        state[_COUNT] += _ONE
+        _block(key, number, state[_COUNT], state)
+        state[_PLACE] = 0
+    state[_PLACE] += _ONE
+    return state[state[_PLACE] - _ONE]
+
+
+@_compiled
+def _half_word(key, number, state):  # type: ignore[no-untyped-def]
+    """The next 32 bits: the lower half of a word, and then its higher one."""
+    kept = state[_KEPT]
+    if kept != 0:
+        state[_KEPT] = 0
+        return kept & _LOW
+    word = _word(key, number, state)
+    state[_KEPT] = (word >> _HALF) | (_ONE << _HALF)
+    return word & _LOW
+
+
+@_compiled
+def _share(key, number, state):  # type: ignore[no-untyped-def]
+    """The next number in [0, 1)."""
+    return np.float64(_word(key, number, state) >> np.uint64(11)) * 2.0**-53
+
+
+@_compiled
+def _normal(key, number, state):  # type: ignore[no-untyped-def]
+    """The next normal number, by numpy's ziggurat."""
+    while True:
+        word = _word(key, number, state)
+        layer, sign, size = np.int64(word & np.uint64(255)), word & np.uint64(256), (word >> np.uint64(9)) & _MANTISSA
+        x = np.float64(size) * _WIDTHS[layer]
+        x = -x if sign else x
+        if size < _INSIDE[layer]:
+            return x
+        if layer == 0:
+            while True:
+                beyond = -ziggurat_nor_inv_r * math.log1p(-_share(key, number, state))
+                height = -math.log1p(-_share(key, number, state))
+                if height + height > beyond * beyond:
+                    beyond += ziggurat_nor_r
+                    return -beyond if (size >> np.uint64(8)) & _ONE else beyond
+        elif (_HEIGHTS[layer - 1] - _HEIGHTS[layer]) * _share(key, number, state) + _HEIGHTS[layer] < math.exp(
+            -0.5 * x * x
+        ):
+            return x
+
+
+@_compiled
+def lognormals(key, first, count, location, spread):  # type: ignore[no-untyped-def]
+    """What ``Generator.lognormal`` gives first for each of ``count`` numbers from ``first`` on."""
+    found, state = np.empty(count), np.empty(7, np.uint64)
+    for i in range(count):
+        state[:] = 0
+        state[_PLACE] = 4
+        found[i] = math.exp(location + spread * _normal(key, np.uint64(first + i), state))
+    return found
+
+
+@_compiled
+def integers(key, first, count, bound):  # type: ignore[no-untyped-def]
+    """What ``Generator.integers`` gives first below ``bound`` (at most 2^32) for each of ``count`` numbers."""
+    found, state, below = np.zeros(count, np.int64), np.empty(7, np.uint64), np.uint64(bound)
+    if bound == 1:
+        return found  # nothing is drawn
+    for i in range(count):
+        number = np.uint64(first + i)
+        state[:] = 0
+        state[_PLACE] = 4
+        product = _half_word(key, number, state) * below
+        if (product & _LOW) < below:
+            least = (_LOW - (below - _ONE)) % below
+            while (product & _LOW) < least:
+                product = _half_word(key, number, state) * below
+        found[i] = np.int64(product >> _HALF)
+    return found
 
 
 def poisson_sample(key: tuple[np.uint64, np.uint64], number: int, count: int, probability: float) -> IndexArray:

@@ -15,6 +15,8 @@ Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 from __future__ import annotations
 
 import hashlib
+import sys
+from array import array
 from collections import deque
 from typing import Any
 
@@ -24,6 +26,8 @@ from gossamer.threads import available_cores, in_order
 
 PART = 2**16
 """Normals that one thread makes at a time; it has no influence on them."""
+AHEAD = 16
+"""Numbers that are drawn for at a time, where it is one value for each; it has no influence on them."""
 
 
 class Draws(np.random.Generator):
@@ -113,6 +117,44 @@ class Stream:
         if self._hand is None:
             self._hand = Hand()
         return self._hand.at(self.key, number)
+
+
+class Ahead:
+    """Values of a stream, the first of each number, of which many are drawn at a time where a compiler is there.
+
+    They are those that a generator of the number would draw. What loads no compiler anyway is done before it would be.
+    """
+
+    __slots__ = ("_found", "_law", "_part", "_stream")
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream, self._part = stream, -1
+        self._law: tuple[float, ...] = ()
+        self._found: Any = ()
+
+    def lognormal(self, number: int, location: float, spread: float) -> float:
+        """What ``Generator.lognormal`` draws."""
+        if number // AHEAD != self._part or self._law != (location, spread):
+            if "numba" not in sys.modules:
+                return float(self._stream.at(number).lognormal(location, spread))
+            from gossamer.philox import lognormals
+
+            self._keep(lognormals, "d", number, location, spread)
+        return float(self._found[number % AHEAD])
+
+    def below(self, number: int, bound: int) -> int:
+        """What ``Generator.integers`` draws below ``bound``."""
+        if number // AHEAD != self._part or self._law != (bound,):
+            if "numba" not in sys.modules:
+                return int(self._stream.at(number).integers(bound))
+            from gossamer.philox import integers
+
+            self._keep(integers, "q", number, bound)
+        return int(self._found[number % AHEAD])
+
+    def _keep(self, draw: Any, kind: str, number: int, *law: float) -> None:
+        self._part, self._law = number // AHEAD, law
+        self._found = array(kind, draw(self._stream.key, AHEAD * self._part, AHEAD, *law).tobytes())
 
 
 def _digest(size: int, *labels: str | int) -> bytes:

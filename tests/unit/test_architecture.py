@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "files": "errors",
     "extras": "errors version",
     "philox": "arrays normals",
-    "randomness": "normals threads",
+    "randomness": "normals philox threads",
     "strict_yaml": "errors files",
     "vectors": "arrays",
     "protocol": "errors vectors",

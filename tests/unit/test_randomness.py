@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 
+import numba  # noqa: F401  # loaded, so that draws are made ahead
 import numpy as np
 import pytest
 from scipy import stats
 
 import gossamer.randomness
-from gossamer.randomness import Hand, Stream, derive, stream
+from gossamer.randomness import Ahead, Hand, Stream, derive, stream
 
 
 def test_order_does_not_matter() -> None:
@@ -149,3 +150,23 @@ def test_derived_seeds_are_apart_from_each_other_and_from_their_source() -> None
     assert len({0, 1, *seeds}) == 8
     assert derive(3, "public") == derive(3, "public")
     assert not np.any(stream(derive(0, "public"), "a").random(9) == stream(0, "a").random(9))
+
+
+def test_what_is_drawn_ahead_is_what_generators_draw() -> None:
+    """In any order, over all layers of the ziggurat and its tail, and for bounds that refuse many words."""
+    family = Stream(3, "node", "speed")
+    ahead = Ahead(family)
+    assert all(
+        ahead.lognormal(number, 0.1, 0.7) == family.at(number).lognormal(0.1, 0.7) for number in [*range(20_000), 5, 3]
+    )
+    for bound in (1, 2, 3, 7, 1_000, 3_000_000_000, 2**32):
+        assert all(ahead.below(number, bound) == family.at(number).integers(bound) for number in range(200))
+
+
+def test_without_a_compiler_the_same_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = Stream(3, "node", "speed")
+    quick = Ahead(family)
+    expected = [(quick.lognormal(number, 0.0, 0.5), quick.below(number, 5)) for number in range(40)]
+    monkeypatch.delitem(sys.modules, "numba")
+    slow = Ahead(family)
+    assert [(slow.lognormal(number, 0.0, 0.5), slow.below(number, 5)) for number in range(40)] == expected

@@ -18,7 +18,7 @@ from pydantic import (
 
 from gossamer.errors import DataError, SpecError
 from gossamer.files import read_text
-from gossamer.randomness import Hand, Stream, stream
+from gossamer.randomness import Ahead, Hand, Stream, stream
 from gossamer.section import Composite, Section, bare
 
 Seconds = Callable[[int, int], float]
@@ -196,9 +196,10 @@ def _constant(settings: SpeedSettings, nodes: int, seed: int) -> Seconds:
 
 def _lognormal(settings: SpeedSettings, nodes: int, seed: int) -> Seconds:
     hand = Hand()
-    streams = [Stream(seed, node, "speeds.lognormal", hand=hand) for node in range(nodes)]
-    location = np.log(settings.seconds) - settings.spread**2 / 2  # so that the mean is settings.seconds
-    return lambda node, number: float(streams[node].at(number).lognormal(location, settings.spread))
+    draws = [Ahead(Stream(seed, node, "speeds.lognormal", hand=hand)) for node in range(nodes)]
+    location = float(np.log(settings.seconds) - settings.spread**2 / 2)  # so that the mean is settings.seconds
+    spread = float(settings.spread)
+    return lambda node, number: draws[node].lognormal(number, location, spread)
 
 
 def _from_file(settings: SpeedSettings, nodes: int, seed: int) -> Seconds:

@@ -52,7 +52,7 @@ from gossamer.privacy.guarantees import Claim
 from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.events import Completed, PeerDown, PeerUp
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.randomness import Hand, Stream
+from gossamer.randomness import Ahead, Hand, Stream
 from gossamer.section import Composite
 from gossamer.topology.builders import Ring, Topology
 from gossamer.topology.graphs import DroppedEdges, Graph, bipartite_split
@@ -105,7 +105,7 @@ class GossipNode(LearningNode):
         """``asks`` are the peers that it may ask, ``askers`` those that may ask it, and ``hand`` chooses among them."""
         super().__init__(name, context, settings, State)
         self.asks, self.askers = tuple(asks), frozenset(askers)
-        self.choice = Stream(context.seed, name, "gossip.peer", hand=hand)
+        self.choice = Ahead(Stream(context.seed, name, "gossip.peer", hand=hand))
 
     def begin(self) -> Effects:
         """Lines 1-4: compute at the model of this moment, and average with somebody meanwhile."""
@@ -124,7 +124,7 @@ class GossipNode(LearningNode):
         if s.away or s.open:
             peers = [peer for peer in peers if peer not in s.away and peer not in s.open]
         if peers and s.may_promise:
-            peer = peers[int(self.choice.at(s.exchanges + 1).integers(len(peers)))]
+            peer = peers[self.choice.below(s.exchanges + 1, len(peers))]
             yield Send(peer, s.offer(peer))
 
     @on(Offer)
