@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -41,9 +41,8 @@ class Message:
 
 M = TypeVar("M", bound=type[Message])
 _SCHEMAS: dict[type[Message], tuple[tuple[str, frozenset[type]], ...]] = {}
-_CONFINED: dict[type[Message], tuple[str, ...]] = {}  # fields that may be
-_SIZES: dict[type[Message], tuple[int, tuple[str, ...]]] = {}
-"""Bytes of a message without the values of its vectors, and which fields those are."""
+_SIZES: dict[type[Message], int] = {}
+"""Bytes of a message without its fields."""
 
 
 def message(name: str) -> Callable[[M], M]:
@@ -68,17 +67,10 @@ def message(name: str) -> Callable[[M], M]:
         if len(schema) > MOST_FIELDS:
             raise TypeError(f"{cls.__name__}: a message has at most {MOST_FIELDS} fields, found {len(schema)}")
         registered = encoding.register(name)(cls)
-        _SCHEMAS[cls], _SIZES[cls] = schema, _sizes(name, schema)
-        _CONFINED[cls] = tuple(field for field, members in schema if Confined in members)
+        _SCHEMAS[cls], _SIZES[cls] = schema, len(HEADER) + _NAME_OVERHEAD + len(name)
         return registered
 
     return add
-
-
-def _sizes(name: str, schema: Sequence[tuple[str, frozenset[type]]]) -> tuple[int, tuple[str, ...]]:
-    vectors = tuple(field for field, members in schema if members != {int})
-    overhead = len(HEADER) + _NAME_OVERHEAD + len(name)
-    return overhead + _INT_SIZE * (len(schema) - len(vectors)) + _VECTOR_OVERHEAD * len(vectors), vectors
 
 
 def _members(hint: Any) -> frozenset[type]:
@@ -86,24 +78,54 @@ def _members(hint: Any) -> frozenset[type]:
     return frozenset(typing.get_args(hint)) if origin in (typing.Union, types.UnionType) else frozenset({hint})
 
 
-def check(candidate: Any) -> None:
-    """Raise TypeError unless ``candidate`` is a registered message whose values have the declared types."""
+class Measure(NamedTuple):
+    """Length of a message in bytes when it is encoded, and whether it carries raw data of a unit."""
+
+    size: int
+    confined: bool
+
+
+def measured(candidate: Any) -> Measure:
+    """The measure of a message, without encoding it.
+
+    Raises
+    ------
+    TypeError
+        Unless ``candidate`` is a registered message whose values have the declared types.
+    """
     schema = _SCHEMAS.get(type(candidate))
     if schema is None:
         raise TypeError(f"{type(candidate).__name__} is not a registered message")
+    size, confined = _SIZES[type(candidate)], False
     for name, members in schema:
         value = getattr(candidate, name)
-        if type(value) not in members:
+        kind = type(value)
+        if kind not in members:
             raise TypeError(
                 f"{type(candidate).__name__}.{name} must be {' or '.join(sorted(m.__name__ for m in members))}, "
-                f"found {type(value).__name__}"
+                f"found {kind.__name__}"
             )
+        if kind is int:
+            size += _INT_SIZE
+        else:
+            size += _VECTOR_OVERHEAD + value.values.nbytes
+            confined = confined or kind is Confined
+    return Measure(size, confined)
+
+
+def check(candidate: Any) -> None:
+    """Raise TypeError unless ``candidate`` is a registered message whose values have the declared types."""
+    measured(candidate)
 
 
 def is_confined(outgoing: Message) -> bool:
     """Whether a message carries raw data of a unit, which the runtime must not let out."""
-    fields_ = _CONFINED[type(outgoing)]
-    return bool(fields_) and any(type(getattr(outgoing, name)) is Confined for name in fields_)
+    return measured(outgoing).confined
+
+
+def encoded_size(outgoing: Message) -> int:
+    """Length in bytes of ``encode_message(outgoing)``, without encoding it."""
+    return measured(outgoing).size
 
 
 def encode_message(outgoing: Message) -> bytes:
@@ -197,15 +219,6 @@ def check_count(sender: str, what: str, number: int, most: int = MOST_COUNT) -> 
     """
     if not 0 <= number <= most:
         raise PeerError(f"{sender} sends {what} {number}, expected 0 to {most}")
-
-
-def encoded_size(outgoing: Message) -> int:
-    """Length in bytes of ``encode_message(outgoing)``, without encoding it."""
-    size, vectors = _SIZES[type(outgoing)]
-    for name in vectors:
-        value = getattr(outgoing, name)
-        size += value.nbytes if type(value) is not int else _INT_SIZE - _VECTOR_OVERHEAD
-    return size
 
 
 # Trust scopes of a run: the nodes that others show what is raw, and who may come to hear what.

@@ -16,7 +16,7 @@ or gets another entry, but an entry is never altered. That is what makes keeping
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Set
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from types import UnionType
 from typing import Any, ClassVar, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -148,13 +148,12 @@ class Node(Kept):
 
     def _keep(self) -> dict[str, Any]:
         """The fields of the state, with containers copied one level deep."""
-        kept: dict[str, Any] = vars(self.state).copy()
-        kind = type(self.state)
-        if (names := _HOLDING.get(kind)) is None:
-            names = _HOLDING[kind] = _may_hold_containers(kind)
+        state = self.state
+        kept: dict[str, Any] = vars(state).copy()
+        if (names := _HOLDING.get(type(state))) is None:
+            names = _HOLDING[type(state)] = _may_hold_containers(type(state))
         for name in names:
-            value = kept[name]
-            if value is not None and isinstance(value, _CONTAINERS):
+            if isinstance(value := kept[name], _CONTAINERS):
                 kept[name] = value.copy()
         return kept
 
@@ -173,10 +172,11 @@ def _may_hold_containers(kind: type) -> tuple[str, ...]:
 
 
 def _holds_none(hint: Any) -> bool:
-    """Whether no value of a type is a dict, a list or a set."""
+    """Whether no value of a type is a dict, a list or a set; a frozen dataclass in a state never changes."""
     if get_origin(hint) in (Union, UnionType):
         return all(map(_holds_none, get_args(hint)))
-    return isinstance(hint, type) and (hint in _SCALARS or issubclass(hint, Vector))
+    frozen = is_dataclass(hint) and hint.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    return isinstance(hint, type) and (frozen or hint in _SCALARS or issubclass(hint, Vector))
 
 
 def state_of(node: Node) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from gossamer.algorithms.context import InFlight
 from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Event, Received
 from gossamer.protocol.frames import frame_size
-from gossamer.protocol.messages import Message, check, encoded_size, is_confined, may_hear
+from gossamer.protocol.messages import Message, may_hear, measured
 from gossamer.protocol.session import Output, Session, SessionSettings, Transmit
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.loop import Action, LoopPart, Timers
@@ -92,8 +92,8 @@ class Post(LoopPart):
             If the message may not be sent at all, or not to whom the sender does not trust.
         """
         to, message = effect.to, effect.message
-        check(message)
-        if is_confined(message) and not may_hear(self._units, sender, to):
+        size, confined = measured(message)
+        if confined and not may_hear(self._units, sender, to):
             raise TypeError(f"{type(message).__name__} is confined to those whom {sender} trusts, and {to} is none")
         flying = self._flying.get((sender, to))
         if flying is None:
@@ -104,7 +104,7 @@ class Post(LoopPart):
         if self._sessions:
             self._converse(sender, self._sessions[sender].send(to, message, now), now)
         else:
-            for arrival in self._transmit(sender, to, encoded_size(message), now):
+            for arrival in self._transmit(sender, to, size, now):
                 self._schedule(arrival, self._arrive, to, (sender, message))
 
     def handed_on(self, sender: str, to: str) -> None:
