@@ -20,6 +20,7 @@ array that others may write to.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
@@ -287,19 +288,48 @@ def square(vector: V) -> V:
 
 def shifted(model: Model, start: Model, end: Model, share: float) -> Model:
     """``model`` + (``end`` - ``start``) * ``share``; `Released` if any of the three is, all [size]."""
-    kinds = {type(model), type(start), type(end)}
-    if not kinds <= _MODELS or not model.values.size == start.values.size == end.values.size:
+    label = _LABELS.get((_join(model, start), type(end)))  # type: ignore[arg-type]
+    found: Model | None = _looped("shifted", label, share, model.values, start.values, end.values)
+    if found is None:
         _check_model(model, start, end)
-        found: Model = model + (end - start) * share  # which says what is wrong
-        return found
-    moved = end.values - start.values
-    if type(share) is float and type(moved) is np.ndarray and moved.dtype == model.values.dtype:
-        moved *= share  # in place: half of what a small vector's sum costs is to make an array
-        moved += model.values
-    else:
-        moved = model.values + moved * share
-    found = labelled(Released if Released in kinds else Public, moved)
+        found = model + (end - start) * share
     return found
+
+
+def stepped(model: Model, move: Model, rate: float) -> Model:
+    """``model`` + ``move`` * ``rate`` within bounds; `Released` if one of the two is, both [size]."""
+    found: Model | None = _looped("stepped", _join(model, move), rate, model.values, move.values)
+    if found is None:
+        _check_model(model, move)
+        found = model + move * rate
+    return found.within()
+
+
+_LOOPS: dict[str, Any] = {}
+"""Those of `vector_loops`, once a compiler is there."""
+
+
+def _looped(name: str, label: type[Vector] | None, factor: float, *values: Values) -> Any:
+    """What a compiled loop makes of arrays, under a label; None where there is no such loop for them."""
+    if (loop := _LOOPS.get(name)) is None:
+        if "numba" not in sys.modules:  # to load it takes longer than all that it saves
+            return None
+        from gossamer import vector_loops
+
+        _LOOPS.update(shifted=vector_loops.shifted, stepped=vector_loops.stepped)
+        loop = _LOOPS[name]
+    if label not in _MODELS or type(values[0]) is not np.ndarray or type(factor) is not float:
+        return None
+    found = np.empty_like(values[0])
+    try:
+        square = loop(*values, factor, found)
+    except TypeError:  # arrays that are none, or of several types, or no row in memory
+        return None
+    if not square >= 0:
+        return None
+    made = labelled(label, found)
+    made._bounded = square <= LARGEST_VALUE * LARGEST_VALUE
+    return made
 
 
 def divide_by_roots(vector: Model, squares: Model, floor: float) -> Model:

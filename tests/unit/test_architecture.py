@@ -34,6 +34,7 @@ EXPERIMENT = "experiment/specs experiment/preparation experiment/results experim
 DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage {EXPERIMENT}"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
 _ALONE = (
+    "vector_loops",
     "arrays",
     "errors",
     "interrupts",
@@ -49,7 +50,7 @@ MAY_IMPORT = {
     "philox": "arrays normals",
     "randomness": "normals philox threads",
     "strict_yaml": "errors files",
-    "vectors": "arrays",
+    "vectors": "arrays vector_loops",
     "protocol": "errors vectors",
     "keys": "errors extras files protocol strict_yaml",
     "section": "errors",

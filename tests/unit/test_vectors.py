@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
+import numba  # noqa: F401  # loaded, so that there are loops
 import numpy as np
 import pytest
 
@@ -24,6 +25,7 @@ from gossamer.vectors import (
     pack,
     shifted,
     spread,
+    stepped,
     unpack,
 )
 
@@ -324,3 +326,28 @@ def test_bounds_hold_for_integers_too() -> None:
     """Whose squares would wrap around."""
     assert not Masked(np.array([255, 0], np.uint8)).is_within(16.0)
     assert Masked(np.array([255, 0], np.uint8)).is_within(255.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [0, 1, 7, 1000])
+def test_loops_round_as_the_operators_do(size: int, dtype: type) -> None:
+    """Of equal sizes and types; of others the operators say what is wrong, or what comes of it."""
+    draw = np.random.default_rng(size)
+    a, b, c = (kind(draw.normal(0, 1e3, size).astype(dtype)) for kind in (Public, Released, Public))
+    assert shifted(a, b, c, 0.3) == a + (c - b) * 0.3
+    assert stepped(a, b, -0.7) == a + b * -0.7
+    wider = Public(draw.normal(size=size))
+    assert shifted(wider, b, a, 0.3) == wider + (a - b) * 0.3
+    strided = Public(np.repeat(c.values, 2)[::2])
+    assert shifted(a, b, strided, 0.3) == a + (c - b) * 0.3
+    with pytest.raises((ValueError, TypeError)):
+        stepped(a, Released(np.zeros(size + 2, dtype)), 0.1)
+    with pytest.raises(TypeError):
+        shifted(a, Confined(np.zeros(size, dtype)), c, 0.1)
+
+
+@pytest.mark.parametrize("bad", [1e13, -1e13, np.inf, np.nan])
+def test_a_step_ends_within_bounds(bad: float) -> None:
+    start, move = Public(np.ones(3, np.float32)), Released(np.array([1.0, bad, 2.0], np.float32))
+    assert stepped(start, move, 1.0) == (start + move).within()
+    assert not shifted(start, start, move, 1.0).is_within()

@@ -136,14 +136,14 @@ class LearningNode(EndingNode):
         return Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
 
     def move(self, done: Completed) -> Model | None:
-        """Step of the model, -eta g~ or the optimizer's; None for what is no answer to the newest task."""
+        """The gradient, or the optimizer's move, of which the learning rate is taken off the model; None for what is no
+        answer to the newest task."""
         s = self.state
         if done.id != s.task or s.finished:
             return None
         s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
         s.memory, move = step(self.optimizer, s.memory, gradient)
-        moved: Model = -self.rate * move
-        return moved
+        return move
 
     @on(Counted)
     def count(self, event: Counted, now: float) -> Effects:

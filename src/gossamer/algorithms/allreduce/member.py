@@ -40,7 +40,7 @@ from gossamer.protocol.encoding import register
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, Refused, Resumed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, on
-from gossamer.vectors import LARGEST_VALUE, Model, Public, Released, concatenate
+from gossamer.vectors import LARGEST_VALUE, Model, Public, Released, concatenate, stepped
 
 
 @message("ring.chunk")
@@ -262,7 +262,7 @@ class AllreduceNode(RoundNode):
         """Lines 2 and 3."""
         move = self.move(done)
         if move is not None:
-            yield from self.contribute((self.state.w + move).within())
+            yield from self.contribute(stepped(self.state.w, move, -self.rate))
 
     def refused(self, event: Refused, now: float) -> Effects:
         """The budget is spent. Where rounds are numbered, the others can go on with this node's model."""

@@ -38,6 +38,7 @@ from gossamer.algorithms.sample_planning import plan_samples
 from gossamer.protocol.events import Completed
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.section import Composite
+from gossamer.vectors import stepped
 
 
 class Settings(Composite):
@@ -101,7 +102,7 @@ class AloneNode(LearningNode):
         s, move = self.state, self.move(done)
         if move is None:
             return
-        s.w = (s.w + move).within()
+        s.w = stepped(s.w, move, -self.rate)
         s.updates += 1
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")

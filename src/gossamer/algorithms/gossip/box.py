@@ -144,7 +144,7 @@ class GossipNode(LearningNode):
         s, move = self.state, self.move(done)
         if move is None:
             return
-        s.update(move)
+        s.update(move, -self.rate)
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")
         else:

@@ -23,7 +23,7 @@ from gossamer.algorithms.nodes import LearnerState
 from gossamer.errors import PeerError
 from gossamer.protocol.encoding import register
 from gossamer.protocol.messages import Message, check_model, message
-from gossamer.vectors import Model, Public, Released, shifted
+from gossamer.vectors import Model, Public, Released, shifted, stepped
 
 WHOLE = 1 << 30
 """Weight of a node. Shares are integers, so that they add up exactly and travel in messages."""
@@ -70,10 +70,10 @@ class Promise:
     doubted: int = -1
     apart: bool = False
 
-    def updated(self, step: Model) -> Promise:
-        """The promise after an update of the node by ``step`` [size]."""
+    def updated(self, move: Model, rate: float) -> Promise:
+        """The promise after an update of the node by ``rate`` times ``move`` [size]."""
         if self.apart:
-            return replace(self, kept=(self.kept + step).within())
+            return replace(self, kept=stepped(self.kept, move, rate))
         return replace(self, doubted=self.doubted + 1) if self.doubted >= 0 else self
 
 
@@ -234,11 +234,11 @@ class State(LearnerState):
                 self.w = without(self.w, self.promises, promise)
                 self.open[peer] = replace(promise, apart=True)
 
-    def update(self, step: Model) -> None:
-        """Apply an update of the node's own, which promises outlive."""
-        self.w = (self.w + step).within()
+    def update(self, move: Model, rate: float) -> None:
+        """Apply an update of the node's own, ``rate`` times ``move``, which promises outlive."""
+        self.w = stepped(self.w, move, rate)
         if self.open:
-            self.open = {peer: promise.updated(step) for peer, promise in self.open.items()}
+            self.open = {peer: promise.updated(move, rate) for peer, promise in self.open.items()}
         self.updates += 1
 
     def held(self) -> Any:

@@ -50,7 +50,7 @@ from gossamer.section import Composite
 from gossamer.topology.builders import Ring, Topology
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import Matrix, metropolis, spectral_gap
-from gossamer.vectors import Model, Public, Released, shifted
+from gossamer.vectors import Model, Public, Released, shifted, stepped
 
 
 class Settings(Composite):
@@ -256,7 +256,7 @@ class SynchronousNode(RoundNode):
         s, move = self.state, self.move(done)
         if move is None:
             return
-        s.w = (s.w + move).within()
+        s.w = stepped(s.w, move, -self.rate)
         yield from self.send()
         yield from self.advance()
 
