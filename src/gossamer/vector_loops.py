@@ -6,11 +6,13 @@ compiled for arrays of one type alone, and refuse others.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import float32, float64, njit, types
 
 
-def _compiled(vectors):  # type: ignore[no-untyped-def]
+def _compiled(vectors: int) -> Any:
     """Decorator of a loop over so many vectors, which nobody may write to, and a number."""
     signatures = [
         float64(*vectors * (types.Array(kind, 1, "C", readonly=True),), float64, kind[::1])

@@ -129,10 +129,12 @@ class Node(Kept):
         PeerError
             If a peer broke the protocol. The state has not changed.
         """
-        what: type = type(event)
-        arguments: tuple[Any, ...] = (event, now)
+        arguments: tuple[Any, ...]
         if isinstance(event, Received):
-            what, arguments = type(event.message), (event.sender, event.message, now)
+            what: type = type(event.message)
+            arguments = event.sender, event.message, now
+        else:
+            what, arguments = type(event), (event, now)
         handler = self._handlers.get(what)
         if handler is None:
             if isinstance(event, Received):
@@ -175,7 +177,7 @@ def _holds_none(hint: Any) -> bool:
     """Whether no value of a type is a dict, a list or a set; a frozen dataclass in a state never changes."""
     if get_origin(hint) in (Union, UnionType):
         return all(map(_holds_none, get_args(hint)))
-    frozen = is_dataclass(hint) and hint.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    frozen = is_dataclass(hint) and getattr(hint, "__dataclass_params__").frozen  # noqa: B009  # unknown to typeshed
     return isinstance(hint, type) and (frozen or hint in _SCALARS or issubclass(hint, Vector))
 
 

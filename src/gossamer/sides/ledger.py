@@ -255,9 +255,9 @@ class MemoryLedger(Ledger, Kept):
         reason = self.charges.refusal(self.counts, receipt)
         if reason is not None:
             raise BudgetSpent(f"{self.owner}: {reason}")
-        owners, kind, counts = receipt.owners, receipt.kind, self.counts
+        kind, owners, _ = receipt
         for key in [(owner, kind) for owner in owners] if owners else (kind,):
-            counts[key] = counts.get(key, 0) + 1
+            self.counts[key] = self.counts.get(key, 0) + 1
         self.releases += len(owners) or 1
         return self.releases
 

@@ -177,7 +177,7 @@ class Side(Kept):
         SpecError
             If it is not what this side answers, or its noise cannot be drawn; nothing is charged.
         """
-        charged = self.releases
+        charged = 0 if self.ledger is None else self.ledger.releases
         due = self.rule.due(task, charged)
         if due.receipt is not None:
             charged = self.home.charged(self.name, task, due.receipt, self.charge)

@@ -128,7 +128,9 @@ class Book(Noting, Kept):
         self._begun = False
         self._new: list[Any] = []  # flat, four places a receipt: nothing for the collector of garbage to walk through
         self._kinds: dict[Kind, Kind] = {}
-        self._newest: tuple[Any, int] = (None, 0)  # the law of the newest receipt, and its number
+        self._quoted: dict[str, str] = {}
+        self._newest: tuple[Any, Any, Any] = None, None, None  # what the newest line is of,
+        self._words = ""  # and what it says of that
 
     def add(self, name: str, task: Any, receipt: Receipt) -> None:
         """Note what party ``name`` was charged for a ``task``."""
@@ -150,7 +152,7 @@ class Book(Noting, Kept):
         assert not self._new, "write what was added first"
 
     def after_restore(self) -> None:
-        self._begun, self._new = True, []
+        self._begun, self._new, self._newest = True, [], (None, None, None)
 
     def written(self) -> str:
         """Lines of all that was added since they were asked for; first those of the plans."""
@@ -197,17 +199,22 @@ class Book(Noting, Kept):
 
     def _receipt_lines(self, lines: list[str], name: str, task: type, receipt: Receipt, time: float) -> None:
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
-        if receipt.kind is not self._newest[0]:  # nearly always it is the law of the receipt before
-            lines += self._law_lines(receipt.kind)
-            self._newest = receipt.kind, self._laws[_text(receipt.kind)]
-        clip = "null" if receipt.clip is None or receipt.clip == math.inf else repr(receipt.clip)
+        kind, clip = receipt.kind, receipt.clip
+        known = self._newest
+        if task is not known[0] or kind is not known[1] or clip is not known[2]:  # nearly always all are as before
+            lines += self._law_lines(kind)
+            limit = "null" if clip is None or clip == math.inf else repr(clip)
+            self._words = f'"query": {json.dumps(task.__name__)}, "law": {self._laws[_text(kind)]}, "clip": {limit}'
+            self._newest = task, kind, clip
+        if (of := self._quoted.get(name)) is None:
+            of = self._quoted[name] = json.dumps(name)
         some = receipt.owners and receipt.owners != self._owners[name]
         owners = f', "owners": {json.dumps(receipt.owners)}' if some else ""
         nonce = "" if self._nonce is None else f', "nonce": "{self._nonce()}"'
-        content = f'"of": {json.dumps(name)}, "number": {number}, "query": {json.dumps(task.__name__)}, '
         when = repr(time) if self._timed else "null"
-        content += f'"law": {self._newest[1]}, "clip": {clip}, "time": {when}{owners}{nonce}}}'
-        lines.append(self._chain.line(content))
+        lines.append(
+            self._chain.line(f'"of": {of}, "number": {number}, {self._words}, "time": {when}{owners}{nonce}}}')
+        )
 
 
 def _text(kind: Kind) -> str:

@@ -123,9 +123,9 @@ class GossipNode(LearningNode):
         peers: Sequence[str] = self.asks
         if s.away or s.open:
             peers = [peer for peer in peers if peer not in s.away and peer not in s.open]
-        if peers and s.may_promise:
+        if peers and (share := s.to_promise):
             peer = peers[self.choice.below(s.exchanges + 1, len(peers))]
-            yield Send(peer, s.offer(peer))
+            yield Send(peer, s.offer(peer, share))
 
     @on(Offer)
     def answer(self, sender: str, offer: Offer, now: float) -> Effects:

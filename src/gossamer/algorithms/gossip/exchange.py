@@ -15,7 +15,7 @@ good would hold part of the model where it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -77,14 +77,14 @@ class Promise:
         return replace(self, doubted=self.doubted + 1) if self.doubted >= 0 else self
 
 
-def free_share(promises: Iterable[Promise]) -> int:
+def free_share(promises: Collection[Promise]) -> int:
     """The weight of a node that is promised to nobody."""
-    return WHOLE - sum([promise.share for promise in promises])
+    return WHOLE - sum([promise.share for promise in promises]) if promises else WHOLE
 
 
-def model_share(promises: Iterable[Promise]) -> int:
+def model_share(promises: Collection[Promise]) -> int:
     """The weight of a node's model: all of it but what is apart."""
-    return WHOLE - sum([promise.share for promise in promises if promise.apart])
+    return WHOLE - sum([promise.share for promise in promises if promise.apart]) if promises else WHOLE
 
 
 def share_to_promise(free: int, asked: int) -> int:
@@ -104,8 +104,10 @@ def share_to_move(promised: int, free: int) -> int:
     return min(promised, free, (WHOLE + free) // 4)
 
 
-def free_model(model: Model, promises: Sequence[Promise]) -> Model:
+def free_model(model: Model, promises: Collection[Promise]) -> Model:
     """The model [size] of the part that is promised to nobody."""
+    if not promises:
+        return model
     there = [promise for promise in promises if not promise.apart]
     if not there:
         return model
@@ -175,15 +177,14 @@ class State(LearnerState):
         return tuple(self.open.values())
 
     @property
-    def may_promise(self) -> bool:
-        """Whether so much is free that some of it can be promised."""
+    def to_promise(self) -> int:
+        """The share of what is free that can be promised; 0 if too little is."""
         free = free_share(self.open.values())
-        return free >= LEAST_FREE and share_to_promise(free, self.asked) > 0
+        return share_to_promise(free, self.asked) if free >= LEAST_FREE else 0
 
-    def offer(self, peer: str) -> Offer:
-        """Promise ``peer`` a share of what is free."""
+    def offer(self, peer: str, share: int) -> Offer:
+        """Promise ``peer`` the share `to_promise`."""
         promises = self.promises
-        share = share_to_promise(free_share(promises), self.asked)
         self.exchanges += 1
         self.asked = 0
         offered = free_model(self.w, promises)
