@@ -159,7 +159,8 @@ class Pool(Kept):
         ]
 
     def raw(self, tickets: Sequence[Ticket]) -> list[Any]:
-        """Compute ``tickets`` without noise, in order; None where nothing is computed. As private as the data."""
+        """Compute ``tickets``, in order; None where nothing is computed. As private as the data: it has no noise, unless
+        that was added where it was computed."""
         raws: list[Any] = [None] * len(tickets)
         groups: dict[Together, list[int]] = {}
         inputs = [ticket.side.draw(ticket) for ticket in tickets]
