@@ -159,8 +159,10 @@ class Pool(Kept):
         ]
 
     def raw(self, tickets: Sequence[Ticket]) -> list[Any]:
-        """Compute ``tickets``, in order; None where nothing is computed. As private as the data: it has no noise, unless
-        that was added where it was computed."""
+        """Compute ``tickets``, in order; None where nothing is computed.
+
+        It is as private as the data: noise is in it only where it was added while it was computed.
+        """
         raws: list[Any] = [None] * len(tickets)
         groups: dict[Together, list[int]] = {}
         inputs = [ticket.side.draw(ticket) for ticket in tickets]
