@@ -249,8 +249,9 @@ class Computations(LoopPart):
         if self._told:
             self._happen(name, Counted(self._counters.updates))
         self._counters.updates += 1
-        for note in answer.notes:
-            self._log(name, note, now)
+        if answer.not_finite or answer.too_long:
+            for note in answer.notes:
+                self._log(name, note, now)
         self._happen(name, _event(task, answer, steps))
 
 

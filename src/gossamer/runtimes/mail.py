@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gossamer.algorithms.context import InFlight
@@ -74,10 +74,15 @@ class Post(LoopPart):
         self._away: set[str] = set()
         self._flying: dict[tuple[str, str], list[Message]] = {}
 
-    @property
-    def in_flight(self) -> list[InFlight]:
-        """Messages that were sent and have not been received."""
-        return [InFlight(sender, to, item) for (sender, to), queue in self._flying.items() for item in queue]
+    def in_flight(self, entries: Iterable[Sequence[Any]]) -> list[InFlight]:
+        """Messages that were sent and have not been received, among ``entries`` of what is scheduled.
+
+        Without sessions that is where each of them is; a session keeps them until they are acknowledged.
+        """
+        if self._sessions:
+            return [InFlight(sender, to, item) for (sender, to), queue in self._flying.items() for item in queue]
+        arrivals = sorted(entry for entry in entries if entry[-3] == self._arrive)
+        return [InFlight(what[0], to, what[1]) for *_, to, what in arrivals]
 
     def close(self) -> None:
         super().close()
@@ -95,25 +100,20 @@ class Post(LoopPart):
         size, confined = measured(message)
         if confined and not may_hear(self._units, sender, to):
             raise TypeError(f"{type(message).__name__} is confined to those whom {sender} trusts, and {to} is none")
-        flying = self._flying.get((sender, to))
-        if flying is None:
-            self._flying[sender, to] = [message]
-        else:
-            flying.append(message)
         self.under_way += 1
         if self._sessions:
+            self._flying.setdefault((sender, to), []).append(message)
             self._converse(sender, self._sessions[sender].send(to, message, now), now)
         else:
             for arrival in self._transmit(sender, to, size, now):
                 self._schedule(arrival, self._arrive, to, (sender, message))
 
-    def handed_on(self, sender: str, to: str) -> None:
-        """Forget the message that was sent last from ``sender`` to ``to``: others deliver it."""
-        self._landed(sender, to, -1)
+    def handed_on(self) -> None:
+        """Forget the message that was sent last: others deliver it."""
+        self.under_way -= 1
 
-    def taken_on(self, sender: str, to: str, message: Message) -> Action:
+    def taken_on(self) -> Action:
         """Take on a message that was sent elsewhere; what happens when it arrives."""
-        self._flying.setdefault((sender, to), []).append(message)
         self.under_way += 1
         return self._arrive
 
@@ -143,18 +143,19 @@ class Post(LoopPart):
 
     def _arrive(self, name: str, what: tuple[str, Message], now: float) -> None:
         sender, message = what
-        self._landed(sender, name, 0)
+        self.under_way -= 1
+        if self._sessions:
+            self._landed(sender, name)
         if self._ages:
             self._activity.arrived(sender, name, message)
         self._happen(name, Received(sender, message))
 
-    def _landed(self, sender: str, name: str, place: int) -> None:
+    def _landed(self, sender: str, name: str) -> None:
         flying = self._flying[sender, name]
         if len(flying) == 1:
             del self._flying[sender, name]  # of a large run most pairs are idle
         else:
-            del flying[place]
-        self.under_way -= 1
+            del flying[0]
 
     def _frame(self, name: str, what: tuple[str, Any], now: float) -> None:
         if name not in self._away:

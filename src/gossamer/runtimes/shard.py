@@ -528,14 +528,14 @@ class ShardSimulator(Simulator):
             heappush(self._heap, (time, (self._cause, self._rank, self._child), action, name, what))
         elif what is not None:  # otherwise it is the beginning of another shard's node
             sender, message = what
-            self._post.handed_on(sender, name)
+            self._post.handed_on()
             self._sent[home].append((time, self._cause, self._rank, self._child, sender, name, message))
 
     def _take(self, parcel: Parcel) -> None:
         keys = (parcel.times, parcel.causes, parcel.ranks, parcel.numbers)
         rows = zip(*(each.tolist() for each in keys), unpacked(parcel.content), strict=True)
         for time, cause, rank, number, (sender, to, message) in rows:
-            arrive = self._post.taken_on(sender, to, message)
+            arrive = self._post.taken_on()
             heappush(self._heap, (time, (cause, rank, number), arrive, to, (sender, message)))
 
     def _rerank(self, ranks: Ranks) -> None:

@@ -128,7 +128,7 @@ class Simulator(VirtualLoop):
     @property
     def in_flight(self) -> list[InFlight]:
         """Messages that were sent and have not been received."""
-        return self._post.in_flight
+        return self._post.in_flight(self._heap)
 
     @property
     def settled(self) -> bool:
@@ -154,6 +154,15 @@ class Simulator(VirtualLoop):
             if name in self._servers:
                 self._counted = self._count(self._servers)
             self.counters.updates = self._counted
+
+    def advance(self, most: int) -> int:
+        """Let the next events happen, up to ``most`` of them and to the next update; how many did."""
+        heap, working, counters, happened = self._heap, self._working, self.counters, 0
+        before = counters.updates
+        while happened < most and counters.updates == before and heap and (working or not self.settled):
+            self.step()
+            happened += 1
+        return happened
 
     def stop(self, reason: str) -> None:
         """Tell every node that the run ends here."""

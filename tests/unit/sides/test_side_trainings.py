@@ -187,7 +187,7 @@ def test_the_whole_update_is_clipped(world: str) -> None:
     (raw,) = where.raw([ticket])
     length = np.linalg.norm(raw.update)
     assert length > 10 * BOUND
-    found = where.release(ticket, raw).released.values
+    found = ticket.side.release(ticket, raw).released.values
     np.testing.assert_allclose(found, raw.update * (BOUND / length), rtol=1e-12)
 
 
