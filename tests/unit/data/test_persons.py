@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import gossamer as gs
+from gossamer.algorithms.persons import MOST_KINDS, kinds_of_persons
 from gossamer.algorithms.plan import Holdings, Plan
-from gossamer.algorithms.sample_planning import MOST_KINDS, epsilon_so_far, kinds_of_persons, release_counts
+from gossamer.algorithms.sample_planning import epsilon_so_far, release_counts
 from gossamer.cli.federation.local_federation import DATA, POLICY, LocalFederation
 from gossamer.cli.main import main
 from gossamer.data.datasets import DatasetSettings, load_dataset

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gossamer.algorithms.clients.nodes import SERVER, Waiting
 from gossamer.algorithms.clients.settings import ClientSettings, Masking
+from gossamer.algorithms.persons import asked
 from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, StopSettings, Words, in_words
 from gossamer.algorithms.sample_planning import (
     Schedule,
-    asked,
     check_budget,
     check_samples,
     choose_mechanisms,

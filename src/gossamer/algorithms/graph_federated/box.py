@@ -40,7 +40,8 @@ import numpy as np
 
 from gossamer.algorithms.context import Context, mean
 from gossamer.algorithms.graph_federated.guarantees import gfl_claims
-from gossamer.algorithms.graph_federated.nodes import AgentNode, Combine, Reach, ServerNode, Weights
+from gossamer.algorithms.graph_federated.neighbours import Combine, Reach, Weights
+from gossamer.algorithms.graph_federated.nodes import AgentNode, ServerNode
 from gossamer.algorithms.graph_federated.planning import plan_units
 from gossamer.algorithms.graph_federated.settings import Sampling, check, combination, local_queries, units_of, workload
 from gossamer.algorithms.graph_federated.settings import Settings as Settings

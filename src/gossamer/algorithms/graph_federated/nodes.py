@@ -14,24 +14,21 @@ the first that comes back or until the timeout, if there is one.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from gossamer.algorithms.context import Context
+from gossamer.algorithms.graph_federated.neighbours import Average, Combine, Leaving, Newest, Reach, Weights, shortened
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings
 from gossamer.algorithms.nodes import EndingNode, Probe
 from gossamer.errors import PeerError
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import CancelTimer, Compute, Finish, Record, Reject, Release, Send, SetTimer
-from gossamer.protocol.encoding import register
 from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started
 from gossamer.protocol.messages import Message, check_count, check_model, check_sender, message
 from gossamer.protocol.node import Effects, RoundsMade, on
-from gossamer.vectors import LARGEST_VALUE, Blank, Confined, Model, Public, Released, Vector
+from gossamer.vectors import LARGEST_VALUE, Confined, Model, Public, Released
 
 # Inside a unit
 
@@ -71,33 +68,6 @@ class Over(Message):
 
     reason: int
     model: Public | Released | Confined
-
-
-# Between servers
-
-
-@message("graph.combine")
-@dataclass(frozen=True)
-class Combine(Message):
-    """M: the sender's model of ``round``, with noise."""
-
-    round: int
-    model: Released
-
-
-@message("graph.average")
-@dataclass(frozen=True)
-class Average(Message):
-    """Model that the sender has in round ``round`` of averaging at the end."""
-
-    round: int
-    model: Public | Released
-
-
-@message("graph.leaving")
-@dataclass(frozen=True)
-class Leaving(Message):
-    """The sender makes no more rounds; its newest model is its last."""
 
 
 # The agent
@@ -180,56 +150,7 @@ class AgentNode(EndingNode):
         yield from super().finish(reason)
 
 
-# The server, its neighbours' models in its state, and how long these may be
-
-
-@register("graph.newest")
-@dataclass(frozen=True)
-class Newest:
-    """The newest model of a neighbour, of ``round`` (-1: the initial one), and the one before."""
-
-    round: int
-    model: Model
-    before: Model | None = None
-
-    def taking(self, sender: str, round: int, model: Model) -> Newest:
-        """Return the newest with one more model.
-
-        Raises
-        ------
-        PeerError
-            If it is not a newer one.
-        """
-        if round <= self.round:
-            raise PeerError(f"{sender} sends round {round} after round {self.round}: rounds go up")
-        return Newest(round, model, self.model if round == self.round + 1 else None)
-
-    def at(self, round: int) -> Model:
-        """The model of ``round`` if there still is one, else the newest.
-
-        A neighbour that keeps in step is at most one round ahead.
-        """
-        return self.before if round == self.round - 1 and self.before is not None else self.model
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Row p of the combination matrix: a_pp, and a_pm of each neighbour m."""
-
-    own: float
-    others: Mapping[str, float]
-
-    def missing(self, newest: Mapping[str, Newest], round: int) -> set[str]:
-        """The neighbours that have not sent their model of ``round``."""
-        return {m for m in self.others if newest[m].round < round}
-
-    def others_sum(self, newest: Mapping[str, Newest], round: int | None) -> Model | None:
-        """sum_{m != p} a_pm M_m: of ``round``, or the newest; None if there are no others."""
-        total: Model | None = None
-        for m, weight in self.others.items():
-            model = newest[m].model if round is None else newest[m].at(round)
-            total = weight * model if total is None else total + weight * model
-        return total
+# The server
 
 
 @dataclass
@@ -305,69 +226,6 @@ class ServerState:
     ends: float | None = None
     finished: str = ""
     held: int | None = None
-
-
-V = TypeVar("V", bound=Vector)
-_ROUNDING = 1 - 2.0**-20  # what is shortened to a length is still within it once it is rounded to float32
-
-
-@dataclass(frozen=True)
-class Reach:
-    """Most L2 norms of vectors; infinite where nothing depends on them, or nothing is known.
-
-    Attributes
-    ----------
-    update : float
-        mu B, to which agents' updates are shortened.
-    total : float
-        L mu B, to which a round's sum is shortened, with what agents add.
-    message : float
-        Length of what a neighbour sends: longer models are refused, as no honest server sends them.
-    model : float
-        Length to which the combination of models is shortened (`gossamer.privacy.streams.graph_bounds`).
-    start : float
-        Length to which the model is shortened that agents are asked about: at a longer one they make no masked update.
-    """
-
-    update: float = math.inf
-    total: float = math.inf
-    message: float = math.inf
-    model: float = math.inf
-    start: float = math.inf
-
-    @classmethod
-    def of(cls, context: Context, sampled: int, update: float) -> Reach:
-        """Return the lengths of a unit that samples so many agents, whose updates are at most ``update`` long."""
-        found = cls(update, math.inf if context.agent_noise else sampled * update)
-        lengths = context.lengths
-        if lengths is None:
-            return found
-        total = sampled * lengths.update if context.agent_noise else found.total
-        return cls(found.update, total, lengths.message, lengths.model, _ROUNDING * lengths.radius)
-
-    def check_message(self, model: Vector) -> None:
-        """Refuse a neighbour's model that no honest server sends.
-
-        Raises
-        ------
-        PeerError
-            If it is too long.
-        """
-        if (found := length(model)) > self.message:
-            raise PeerError(f"expected a model within {self.message:g} of zero, as honest ones are, found {found:g}")
-
-
-def length(vector: Vector) -> float:
-    """The L2 norm of ``vector``; 0 of a blank."""
-    return 0.0 if isinstance(vector.values, Blank) else float(np.linalg.norm(vector.values))
-
-
-def shortened(vector: V, most: float) -> V:
-    """``vector``, scaled to the L2 norm ``most`` if it is longer: two of them come no further apart by that."""
-    if math.isinf(most) or (found := length(vector)) <= most:
-        return vector
-    scaled: V = vector * (most / found)
-    return scaled
 
 
 M = TypeVar("M", Model, Model | Confined)

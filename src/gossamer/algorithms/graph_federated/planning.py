@@ -23,8 +23,8 @@ import numpy as np
 from gossamer.algorithms.graph_federated import noise as noises
 from gossamer.algorithms.graph_federated.guarantees import UNITS, Masks, graph_guarantees, no_guarantees, proved_epsilon
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, combination, local_queries, units_of
+from gossamer.algorithms.persons import asked
 from gossamer.algorithms.plan import Plan, Problem, Words
-from gossamer.algorithms.sample_planning import asked
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, counted
 from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarantee, remarked

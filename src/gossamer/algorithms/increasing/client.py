@@ -11,16 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.increasing.server import (
-    MOST_AHEAD,
-    GlobalModel,
-    Halt,
-    Join,
-    Leave,
-    Probe,
-    RoundUpdate,
-    holds,
-)
+from gossamer.algorithms.increasing.server import MOST_AHEAD, GlobalModel, Halt, Join, Leave, Probe, RoundUpdate, holds
 from gossamer.algorithms.increasing.settings import PublicRounds
 from gossamer.algorithms.increasing.sizes import MOST_ROUNDS
 from gossamer.algorithms.nodes import EndingNode

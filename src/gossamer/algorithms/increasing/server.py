@@ -19,7 +19,7 @@ from gossamer.algorithms.increasing.sizes import MOST_ROUNDS
 from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Finish, Send
-from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started
+from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed
 from gossamer.protocol.messages import Message, check_model, check_sender, message
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Blank, Coordinates, Model, Public, Released, spread
@@ -295,12 +295,20 @@ class Gatherer(EndingNode):
 
     # Watching
 
+    def begin(self) -> Effects:
+        """Watch those who are waited for; whatever timer there was is gone."""
+        self.state.waiting = False
+        yield from self.watch()
+
     def watch(self) -> Effects:
         """While some wait for others, find out after a while whether those are alive."""
         s = self.state
         if not s.waiting and not s.finished:
             s.waiting = True
             yield self.wait_for("probe")
+
+    def elapsed(self, event: Elapsed, now: float) -> Effects:
+        yield from self.end("deadline") if event.timer == "deadline" else self.probe()
 
     def probe(self) -> Effects:
         s = self.state
@@ -357,19 +365,6 @@ class ServerNode(Gatherer):
     def __init__(self, name: str, context: Context, children: Mapping[str, int], rounds: PublicRounds) -> None:
         super().__init__(name, GathererState(context.initial), children, rounds)
         self.most, self.deadline = context.updates, context.deadline
-
-    def start(self, event: Started, now: float) -> Effects:
-        yield from self.set_deadline(now)
-        yield from self.watch()
-
-    def resume(self, event: Resumed, now: float) -> Effects:
-        """Timers are gone."""
-        self.state.waiting = False
-        yield from self.reset_deadline(now)
-        yield from self.watch()
-
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
-        yield from self.end("deadline") if event.timer == "deadline" else self.probe()
 
     def apply(self, child: str, update: RoundUpdate, where: Coordinates) -> None:
         self.state.v = (self.state.v - spread(update.step, where, self.state.v.size)).within()
@@ -447,16 +442,12 @@ class AggregatorNode(Gatherer):
         # What comes late is handed on as a round after the last one.
         self.last = MOST_ROUNDS if context.quotas is None else max(context.quotas.values(), default=0) + MOST_AHEAD
 
-    @on(Started, Resumed)
-    def start(self, event: Started | Resumed, now: float) -> Effects:
-        self.state.waiting = False
-        if isinstance(event, Resumed) and not self.state.finished:
+    def resume(self, event: Resumed, now: float) -> Effects:
+        """Join again: what those above sent may be lost."""
+        if not self.state.finished:
             yield Send(self.parent, Join())
             yield from self.say_alone()
-        yield from self.watch()
-
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
-        yield from self.probe()
+        yield from super().resume(event, now)
 
     @property
     def round(self) -> int:

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.sample_planning import spread
 from gossamer.arrays import FloatArray
 from gossamer.cli.logs import LOG, live
 from gossamer.cli.printing import epsilon, print_json, say, table, warn, wrapped

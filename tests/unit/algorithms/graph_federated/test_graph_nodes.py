@@ -10,19 +10,8 @@ import numpy as np
 import pytest
 
 from gossamer.algorithms.graph_federated import box as graph_federated
-from gossamer.algorithms.graph_federated.nodes import (
-    AgentNode,
-    Assignment,
-    Average,
-    Combine,
-    Contribution,
-    Declined,
-    Leaving,
-    Over,
-    Reach,
-    ServerNode,
-    Weights,
-)
+from gossamer.algorithms.graph_federated.neighbours import Average, Combine, Leaving, Reach, Weights
+from gossamer.algorithms.graph_federated.nodes import AgentNode, Assignment, Contribution, Declined, Over, ServerNode
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, combination, drawn, units_of
 from gossamer.algorithms.nodes import Probe
 from gossamer.errors import PeerError, TopologyError

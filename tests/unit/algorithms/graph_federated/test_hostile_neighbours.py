@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from gossamer.algorithms.graph_federated import box as graph_federated
-from gossamer.algorithms.graph_federated.nodes import Assignment, Average, Combine
+from gossamer.algorithms.graph_federated.neighbours import Average, Combine
+from gossamer.algorithms.graph_federated.nodes import Assignment
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, Sources, nodes_of, prepare, sides_of
 from gossamer.experiment.preparation.secrets import secret_seed
