@@ -7,7 +7,7 @@ import shlex
 import time
 from dataclasses import dataclass
 
-from gossamer.cli.commands import read_experiment
+from gossamer.cli.commands import read_experiment, same_options
 from gossamer.cli.printing import patience, print_json, say
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.specs.spec import Experiment
@@ -81,7 +81,5 @@ def simulate_faults_command(options: argparse.Namespace) -> int:
 
 def _command(options: argparse.Namespace, seed: int) -> str:
     """Command that runs one seed again."""
-    words = ["gossamer", "simulate-faults", str(options.spec)]
-    words += [word for setting in options.set for word in ("--set", setting)]
-    words += [] if options.seed is None else ["--seed", str(options.seed)]
+    words = ["gossamer", "simulate-faults", str(options.spec), *same_options(options)]
     return shlex.join([*words, "--seeds", "1", "--first", str(seed)])
