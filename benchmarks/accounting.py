@@ -24,8 +24,7 @@ from dp_accounting.pld import privacy_loss_distribution
 
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier, gaussian_releases
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.sampling import BatchSampling, Poisson
+from gossamer.privacy.mechanisms import BatchSampling, NeighboringRelation, Poisson
 
 DELTA, ADD = 1e-5, NeighboringRelation.ADD_OR_REMOVE_ONE
 DISTINCT, MOST_SECONDS, MOST_RATIO = 10_000, 20.0, 1.01

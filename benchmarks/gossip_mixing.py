@@ -22,8 +22,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.gossip.box import Answer, GossipNode, Offer
 from gossamer.algorithms.gossip.exchange import Promise
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Completed, PeerDown

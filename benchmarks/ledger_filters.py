@@ -35,9 +35,7 @@ from gossamer.privacy.accounting.filters import (
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier, gaussian_releases
 from gossamer.privacy.accounting.renyi import renyi_epsilon, widest_order
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.releases import Counts
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
+from gossamer.privacy.mechanisms import BatchSampling, Counts, FixedSize, NeighboringRelation, Poisson
 from gossamer.runtimes.storage.ledger import LedgerFile
 
 DELTA = 1e-5

@@ -39,8 +39,7 @@ from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.models import build_model
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute
 from gossamer.sides.deployed import Deployed

@@ -36,8 +36,7 @@ from gossamer.algorithms.gossip import box as gossip
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.runs.trackers import NullProgress
 from gossamer.experiment.specs.spec_file import read_spec
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import stream
 from gossamer.runtimes.simulator import Simulator

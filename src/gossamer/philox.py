@@ -217,6 +217,6 @@ def integers(key, first, count, bound):  # type: ignore[no-untyped-def]
 
 
 def poisson_sample(key: tuple[np.uint64, np.uint64], number: int, count: int, probability: float) -> IndexArray:
-    """Places of a Poisson sample of ``count`` examples, ascending: the law of `privacy.sampling.Poisson`."""
+    """Places of a Poisson sample of ``count`` examples, ascending: the law of `privacy.mechanisms.Poisson`."""
     drawn = np.empty(count, np.int64)
     return drawn[: _sample(key, number, count, probability, drawn)].copy()

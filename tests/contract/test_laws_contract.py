@@ -20,9 +20,17 @@ from gossamer.errors import SpecError
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.accountants import delta, epsilon, renyi_divergence
 from gossamer.privacy.accounting.filters import ReleasePlan
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson
+from gossamer.privacy.mechanisms import (
+    BallGaussian,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    Mechanism,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.encoding import decode, encode
 from gossamer.vectors import Public

@@ -26,8 +26,7 @@ from gossamer.experiment.preparation.secrets import secret_seed
 from gossamer.experiment.preparation.simulation import NullObserver, drive
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.keys.identity import Identity
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.sampling import OPEN_TIMES, PUBLIC_TIMES
+from gossamer.privacy.mechanisms import OPEN_TIMES, PUBLIC_TIMES, Gaussian
 from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.simulator import Simulator

@@ -13,7 +13,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 import gossamer as gs
 from gossamer.cli import main
-from gossamer.privacy.sampling import OPEN_TIMES, PUBLIC_TIMES
+from gossamer.privacy.mechanisms import OPEN_TIMES, PUBLIC_TIMES
 
 pytestmark = [pytest.mark.usefixtures("called_here"), pytest.mark.slow]
 

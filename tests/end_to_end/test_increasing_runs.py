@@ -18,9 +18,7 @@ from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.repeats import replay_run
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation, Poisson, ReleaseKind
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 GROWING = {"name": "power", "a": 8, "c": 1, "b": 40}

@@ -19,9 +19,7 @@ from gossamer.privacy.accounting.accountants import renyi_divergence
 from gossamer.privacy.accounting.filters import GaussianFilter
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve, gaussian_epsilon
 from gossamer.privacy.accounting.renyi import renyi_epsilon, renyi_level
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson, without_late
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, Poisson, ReleaseKind, without_late
 from gossamer.protocol.witnesses import Seen
 
 pytestmark = pytest.mark.usefixtures("called_here")

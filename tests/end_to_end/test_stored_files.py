@@ -23,9 +23,7 @@ from gossamer.cli import main
 from gossamer.deployment.owner.owned_data import OwnedData
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.deployment.party.data_side import SideFile
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, Poisson, ReleaseKind
 from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.protocol.witnesses import Known, Seen
 from gossamer.runtimes.storage.ledger import LedgerFile

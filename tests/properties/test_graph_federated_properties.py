@@ -21,8 +21,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import TopologyError
 from gossamer.experiment.preparation.simulation import NullObserver, drive
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseState, NoiseStream
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import Stream, stream

@@ -11,9 +11,15 @@ from tests.sampling import examples
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountant_table import row_of
 from gossamer.privacy.accounting.group_pairs import GroupReplaced, GroupSampled
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson
+from gossamer.privacy.mechanisms import (
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 LOSSES = np.concatenate([[0.0], np.geomspace(1e-4, 12, 60)])

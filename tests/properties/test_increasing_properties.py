@@ -19,8 +19,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.increasing import box as increasing
 from gossamer.algorithms.increasing.server import GlobalModel, RoundUpdate
 from gossamer.algorithms.increasing.settings import WithinTau
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Query, Round
 from gossamer.protocol.effects import Compute, Send, Update
 from gossamer.protocol.events import Completed, Event, PeerDown, PeerUp, Received, Started

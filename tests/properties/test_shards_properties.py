@@ -18,8 +18,7 @@ from tests.sampling import examples
 from gossamer.data.memory import Data
 from gossamer.experiment.preparation.secrets import NoiseSecret
 from gossamer.experiment.runs.running import run
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import CancelTimer, Compute, Effect, Record, Send, SetTimer
 from gossamer.protocol.events import Answered, Event

@@ -26,8 +26,17 @@ from gossamer.faults.checks import Laboratory
 from gossamer.faults.checks import renew as renewed
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.filters import ReleasePlan
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
-from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
+from gossamer.privacy.mechanisms import (
+    BallGaussian,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    NeighboringRelation,
+    NoNoise,
+    Poisson,
+    WithReplacement,
+)
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.randomness import derive
 from gossamer.sides.deployed import Deployed

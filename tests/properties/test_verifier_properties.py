@@ -23,9 +23,7 @@ from gossamer.cli import main
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.guarantees import EXAMPLE, OTHER_NODES
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson
+from gossamer.privacy.mechanisms import FixedSize, Gaussian, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.privacy.streams.correlated_noise import Factorisation, Temporal
 from gossamer.verify.gossamer_verify import PROTECTED
 

@@ -25,8 +25,7 @@ from gossamer.attacks.audit import REPORTED, LowerBound, epsilon_from_runs
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.privacy.mechanisms import Laplace, Mechanism, NeighboringRelation
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
+from gossamer.privacy.mechanisms import BatchSampling, FixedSize, Laplace, Mechanism, NeighboringRelation, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides.home import Simulated
 from gossamer.sides.plan import Samples

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.releases import ReleaseKind
+from gossamer.privacy.mechanisms import Gaussian, ReleaseKind
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import CuratedSum, LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Compute, Finish, Send

@@ -14,16 +14,24 @@ from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.exact.secret_randomness import FreshNumbers, SecretRandomness
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.sampling import provided_for
+from gossamer.privacy.mechanisms import Gaussian, provided_for
 from gossamer.privacy.streams.correlated_noise import StreamRecord, StreamRecords
 from gossamer.privacy.streams.graph_bounds import UpdateBound
 from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.protocol.effects import Release
 from gossamer.sides.machine import SideAnswer
-from gossamer.sides.sum_rounding import GridQuery, Rounding
-from gossamer.sides.sums import DrawnTurns, RoundSum, amended, nobody_like, post_processed, rates_of, round_sum
+from gossamer.sides.sums import (
+    DrawnTurns,
+    GridQuery,
+    Rounding,
+    RoundSum,
+    amended,
+    nobody_like,
+    post_processed,
+    rates_of,
+    round_sum,
+)
 from gossamer.vectors import Released
 
 

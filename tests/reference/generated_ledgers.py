@@ -8,9 +8,15 @@ import numpy as np
 from dp_accounting import NeighboringRelation as DpRelation
 from dp_accounting.pld import privacy_loss_distribution
 
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
+from gossamer.privacy.mechanisms import (
+    BallGaussian,
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 SIZE = 20_000

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.gossip import box as gossip
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream

@@ -24,8 +24,7 @@ from gossamer.algorithms.mapa import box as mapa
 from gossamer.algorithms.synchronous_gossip import box as synchronous_gossip
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, QuantileClip, StageClip
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import MaskingStep
 from gossamer.protocol.effects import Compute, Effect, Release, Send, SetTimer

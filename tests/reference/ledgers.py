@@ -7,7 +7,7 @@ from typing import Any
 
 from gossamer.errors import BudgetSpent, SpecError, counted, whole_number
 from gossamer.privacy.accounting.filters import RenyiFilter
-from gossamer.privacy.releases import ReleaseKind, checked_counts
+from gossamer.privacy.mechanisms import ReleaseKind, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import StreamKind
 

@@ -22,9 +22,7 @@ from gossamer.deployment.owner.fingerprints import content_of, examples_at
 from gossamer.deployment.owner.owned_data import OwnedData
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.privacy.accounting.accountants import renyi_divergence
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, Poisson, ReleaseKind
 
 POLICY = "data: {wards: {epsilon: 1.0e+6, delta: 1.0e-5, order: 8, path: wards.csv}}\n"
 KIND = ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.1), 10)

@@ -14,8 +14,7 @@ from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.masking import MaskingServerNode, unit_of
 from gossamer.algorithms.graph_federated.nodes import Contribution
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, units_of
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import LocalUpdate, MaskingStep
 from gossamer.protocol.effects import CancelTimer, Compute, Record, Release, Send, SetTimer

@@ -14,9 +14,7 @@ from gossamer.faults.checks import Laboratory
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.masking import MaskingServer
 from gossamer.privacy.masking.messages import REPLIES, MaskedVector, packed, unpacked
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation, NoNoise
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation, NoNoise, Poisson, ReleaseKind
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, StreamRecord, Temporal
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.privacy.unit_tasks import (

@@ -24,9 +24,7 @@ from pathlib import Path
 import numpy as np
 from tests.reference.durable_node import Note, Writer
 
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Stop
 from gossamer.protocol.frames import Acknowledge

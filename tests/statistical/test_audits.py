@@ -18,11 +18,19 @@ from gossamer.attacks.audit import LowerBound, epsilon_from_runs, epsilon_one_ru
 from gossamer.attacks.canaries import Sum
 from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
 from gossamer.privacy.accounting.accountants import profile as proved_profile
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.mechanisms import (
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    Mechanism,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.profile import PrivacyProfile
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation
 CONFIDENCE = 1 - 1e-8

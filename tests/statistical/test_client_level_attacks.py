@@ -28,9 +28,7 @@ from gossamer.algorithms.fedavg.box import Settings
 from gossamer.data.examples import Split
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import Send
 from gossamer.protocol.trace import TraceStep

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
-from gossamer.privacy.sampling import FixedSize, Poisson
+from gossamer.privacy.mechanisms import FixedSize, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation, Poisson
 from gossamer.randomness import Stream
 
 LEVEL = 1e-6

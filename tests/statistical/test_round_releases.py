@@ -18,8 +18,17 @@ from gossamer.attacks.audit import epsilon_from_runs
 from gossamer.data.examples import Split
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, Mechanism, NeighboringRelation, NoNoise
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
+from gossamer.privacy.mechanisms import (
+    BallGaussian,
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    Mechanism,
+    NeighboringRelation,
+    NoNoise,
+    Poisson,
+    WithReplacement,
+)
 from gossamer.privacy.tasks import Query, Round, StepSizes, Swap
 from gossamer.randomness import stream
 from gossamer.vectors import Coordinates, Public, Released

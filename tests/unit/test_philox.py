@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gossamer.privacy.sampling import FixedSize, Poisson
+from gossamer.privacy.mechanisms import FixedSize, Poisson
 from gossamer.randomness import Stream
 from gossamer.sides.home import generator_of, sampled
 

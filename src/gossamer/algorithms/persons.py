@@ -11,7 +11,7 @@ from gossamer.algorithms.plan import EXAMPLE, Held, Holdings, Problem, Spec
 from gossamer.errors import SpecError
 from gossamer.privacy.accounting.accountants import Accounted, Parts, joint_epsilon
 from gossamer.privacy.guarantees import KnownPersons
-from gossamer.privacy.releases import Counts
+from gossamer.privacy.mechanisms import Counts
 
 MOST_KINDS = 32
 """Most kinds of persons that are accounted for: each takes about a tenth of a second."""

@@ -24,9 +24,16 @@ from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountant_table import MOST_ROWS
 from gossamer.privacy.clipping import ClipSettings
 from gossamer.privacy.guarantees import Guarantee
-from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation, NoNoise
-from gossamer.privacy.releases import Counts
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
+from gossamer.privacy.mechanisms import (
+    BatchSampling,
+    Counts,
+    FixedSize,
+    Mechanism,
+    NeighboringRelation,
+    NoNoise,
+    Poisson,
+    WithReplacement,
+)
 from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.section import Composite, Section
 from gossamer.sides.plan import Nothing, SidePlan

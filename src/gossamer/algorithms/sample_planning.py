@@ -40,10 +40,20 @@ from gossamer.privacy.accounting.planner import (
 from gossamer.privacy.accounting.pure_composition import compositions
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.guarantees import OTHER_NODES, Guarantee, remarked
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
+from gossamer.privacy.mechanisms import (
+    BallGaussian,
+    BatchSampling,
+    Counts,
+    Gaussian,
+    L2Laplace,
+    Mechanism,
+    NeighboringRelation,
+    NoNoise,
+    Poisson,
+    ReleaseKind,
+    added,
+)
 from gossamer.privacy.paper_noise import PaperNoise
-from gossamer.privacy.releases import Counts, ReleaseKind, added
-from gossamer.privacy.sampling import BatchSampling, Poisson
 from gossamer.sides.plan import Samples
 
 Schedule = Mapping[BatchSampling, int]

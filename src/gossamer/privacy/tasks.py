@@ -11,10 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.errors import SpecError, real_number, require_not_negative, require_positive, whole_number
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NoNoise
+from gossamer.privacy.mechanisms import (
+    BallGaussian,
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    Mechanism,
+    NoNoise,
+    Poisson,
+    ReleaseKind,
+    WithReplacement,
+)
 from gossamer.privacy.paper_noise import PaperNoise
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
 from gossamer.protocol.encoding import register
 from gossamer.vectors import ALL, Coordinates, Model, Public, Released
 

@@ -5,7 +5,7 @@ What is planned is proved for continuous noise. On the grid (`grid_noise`), n nu
     eta = n log((1 + tau)/(1 - tau)),    about n 2.1e-34,
 
 and samplers and samples that are not what they are taken for have probability p = 2^-170 each: every number drawn, and
-every Poisson sample (`sum_rounding.UNLIKELY`). If N samples are drawn, an (epsilon, delta) becomes
+every Poisson sample (`sums.UNLIKELY`). If N samples are drawn, an (epsilon, delta) becomes
 
     epsilon + 2 eta,        exp(eta) delta + (1 + exp(epsilon + 2 eta)) (n + N) p + M 2^-80,
 
@@ -23,13 +23,11 @@ from gossamer.privacy.accounting.accountants import epsilon, profile
 from gossamer.privacy.exact.discrete_gaussian import DISTANCE
 from gossamer.privacy.exact.grid_noise import SMOOTHING, smoothing_error
 from gossamer.privacy.guarantees import CLIENT, CODE, SIMULATED_NOISE, Guarantee
-from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.mechanisms import LATE, Counts, NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
-from gossamer.privacy.releases import Counts
-from gossamer.privacy.sampling import LATE
 from gossamer.privacy.streams.agent_noise import AgentNoise, own_server_guarantee
 from gossamer.sides.plan import EVERYBODY, NOT_CRASHES, ClientUpdate, Curator, Drawn
-from gossamer.sides.sum_rounding import UNLIKELY
+from gossamer.sides.sums import UNLIKELY
 
 # Guarantees of plans whose privacy unit is a client with all of its data, each against a named observer.
 

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.guarantees import CLIENT, EXAMPLE, OTHER_NODES
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
+from gossamer.privacy.mechanisms import Counts, NeighboringRelation, ReleaseKind, checked_counts
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import StreamKind
 from gossamer.protocol.snapshots import Kept

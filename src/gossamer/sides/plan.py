@@ -58,9 +58,7 @@ from gossamer.privacy.accounting.accountants import renyi_divergence
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, FilterEntry
 from gossamer.privacy.accounting.renyi import check_order
 from gossamer.privacy.guarantees import CLIENT, OTHER_NODES
-from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
-from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, Poisson
+from gossamer.privacy.mechanisms import BatchSampling, Counts, Mechanism, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.privacy.streams.agent_noise import AgentNoise, messages_divergence, messages_entry, own_entry
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, NoiseLaw, StreamKind
 from gossamer.privacy.tasks import UPDATES, Query

@@ -12,7 +12,7 @@ from typing import Any
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.releases import ReleaseKind
+from gossamer.privacy.mechanisms import ReleaseKind
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.privacy.unit_tasks import MaskingStep
 from gossamer.protocol.messages import confidants

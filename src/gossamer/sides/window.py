@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import IndexArray
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import PART, Stream
 from gossamer.sides.machine import SideAnswer

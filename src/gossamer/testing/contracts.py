@@ -21,8 +21,7 @@ from gossamer.algorithms.interface import Algorithm, Cast
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import BudgetSpent, PeerError
 from gossamer.privacy.clipping import Clipping
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.privacy.unit_tasks import LocalUpdate
 from gossamer.protocol.effects import Reject, Release, Send

@@ -123,9 +123,7 @@ def _spent(folder: Path) -> None:
     from gossamer.deployment.owner.owned_data import OwnedData
     from gossamer.deployment.owner.policy import read_policy
     from gossamer.errors import BudgetSpent
-    from gossamer.privacy.mechanisms import Gaussian
-    from gossamer.privacy.releases import ReleaseKind
-    from gossamer.privacy.sampling import Poisson
+    from gossamer.privacy.mechanisms import Gaussian, Poisson, ReleaseKind
 
     place = folder / "federation" / "node-0"
     one = {ReleaseKind(Gaussian(1.0, 1.0), Poisson(1.0), 1): 1}

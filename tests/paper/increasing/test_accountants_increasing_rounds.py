@@ -14,9 +14,7 @@ from dp_accounting.rdp import compute_epsilon
 from tests.reference.accounting_slow import dp_accounting_epsilon
 
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
+from gossamer.privacy.mechanisms import BatchSampling, FixedSize, Gaussian, NeighboringRelation, Poisson, ReleaseKind
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 RECORDS, MULTIPLIER, CLAIMED, DELTA = 10_000, 8.0, 1.0, 5.5e-8

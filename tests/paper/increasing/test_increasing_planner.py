@@ -34,8 +34,7 @@ from gossamer.algorithms.increasing.planning import (
 )
 from gossamer.algorithms.increasing.search import FoundRounds, Objective, RoundSearch, search_rounds
 from gossamer.errors import BudgetUnreachable, SpecError
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NeighboringRelation, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "privacy" / "increasing-planner.md"

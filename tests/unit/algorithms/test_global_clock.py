@@ -20,8 +20,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import nodes_of, prepare
 from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.faults.trials import small_runs
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Completed, Counted, Started

@@ -21,8 +21,7 @@ from gossamer.algorithms.graph_federated.nodes import Assignment, Contribution
 from gossamer.algorithms.increasing import box as increasing
 from gossamer.algorithms.increasing.server import GlobalModel, Halt, RoundUpdate
 from gossamer.errors import PeerError
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import encode

@@ -7,9 +7,17 @@ import pytest
 
 from gossamer.algorithms.sample_planning import revealing
 from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
-from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
+from gossamer.privacy.mechanisms import (
+    BatchSampling,
+    Counts,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Mechanism,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 LAW = Gaussian(1.0, 1.5)

@@ -13,8 +13,7 @@ from gossamer.attacks.canaries import Canaries, Sum, choose_canaries, correct_gu
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides.home import Simulated
 from gossamer.sides.plan import Samples

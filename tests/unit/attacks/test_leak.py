@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gossamer.attacks.leak import CHANCE, NoiseScale, repeated, rounding, silent, to_units
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, Poisson
 from gossamer.privacy.tasks import Query
 
 

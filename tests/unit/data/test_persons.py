@@ -30,8 +30,7 @@ from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.keys.invitations import read_signed
 from gossamer.privacy.accounting.accountants import epsilon, joint_epsilon
 from gossamer.privacy.accounting.planner import calibrate_jointly, gaussian_family
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NeighboringRelation, Poisson
 from gossamer.sides.ledger import MemoryLedger, Receipt
 from gossamer.sides.plan import counts_of
 

@@ -21,8 +21,7 @@ from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.questions import Evaluation, Gradients
 from gossamer.privacy.clipping import Clipping, FixedClip, QuantileClip, StageClip, bound_of
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides.pool import Pool
 from gossamer.vectors import Blank, Part, Public, Released

@@ -26,10 +26,8 @@ from gossamer.privacy.guarantee_card import (
     read_guarantee_card,
 )
 from gossamer.privacy.guarantees import Guarantee, KnownPersons, for_persons, none, planned, reproducible
-from gossamer.privacy.mechanisms import Gaussian, Laplace, NeighboringRelation
+from gossamer.privacy.mechanisms import FixedSize, Gaussian, Laplace, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.privacy.profile import EVERYTHING, NOTHING, PrivacyProfile
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 WHERE = Path("runs", "guarantee.json")

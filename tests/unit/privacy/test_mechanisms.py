@@ -9,10 +9,19 @@ import numpy as np
 import pytest
 
 from gossamer.errors import SpecError
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation, NoNoise
+from gossamer.privacy.mechanisms import (
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    Mechanism,
+    NeighboringRelation,
+    NoNoise,
+    Poisson,
+    ReleaseKind,
+)
 from gossamer.privacy.paper_noise import PaperNoise
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 from gossamer.randomness import stream
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE

@@ -19,21 +19,20 @@ import gossamer.privacy
 from gossamer.algorithms.gossip import claims as adp2sgd
 from gossamer.algorithms.increasing import claims as increasing_theorem
 from gossamer.errors import AccountingError, SpecError, real_number, whole_number
-from gossamer.privacy import mechanisms, sampling, tasks
+from gossamer.privacy import mechanisms, tasks
 from gossamer.privacy.accounting.filters import EitherFilter, GaussianFilter, RenyiFilter, RunSeries, SeriesPlan
 from gossamer.privacy.exact.grid_noise import GridGaussian
 from gossamer.privacy.l2_laplace import L2LaplaceFull
-from gossamer.privacy.masking.fixed_point import FixedPoint
-from gossamer.privacy.masking.group import Group
+from gossamer.privacy.masking.fixed_point import FixedPoint, Group
+from gossamer.privacy.mechanisms import ReleaseKind
 from gossamer.privacy.paper_noise import PaperNoise
-from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.streams import agent_noise, correlated_noise, graph_bounds
 from gossamer.privacy.streams.correlated_noise import StreamKind
 from gossamer.privacy.unit_tasks import ClippedUpdate, Cohort, CuratedSum, LocalQuery, TrainingQuery
 from gossamer.vectors import Public
 
 ADD = mechanisms.NeighboringRelation.ADD_OR_REMOVE_ONE
-GAUSSIAN, POISSON = mechanisms.Gaussian(1.0, 2.0), sampling.Poisson(0.1)
+GAUSSIAN, POISSON = mechanisms.Gaussian(1.0, 2.0), mechanisms.Poisson(0.1)
 FACTORISATION = correlated_noise.Factorisation("banded", 8, 3)
 STREAM = StreamKind(None, 3, 4)
 PLAN = SeriesPlan(2, 3, 0.1, 4.0)
@@ -66,8 +65,8 @@ MADE: list[Any] = [
     PaperNoise(1.0, 1.0, ADD, "gamma", 3),
     ReleaseKind(GAUSSIAN, POISSON, 3),
     POISSON,
-    sampling.FixedSize(10, 2),
-    sampling.WithReplacement(10, 2),
+    mechanisms.FixedSize(10, 2),
+    mechanisms.WithReplacement(10, 2),
     PLAN,
     RunSeries("monthly", 1.0, 1e-6, (PLAN,)),
     tasks.Query(POISSON, GAUSSIAN, 10.0),

@@ -15,10 +15,18 @@ from tests.reference.gaussian_mu_slow import both_ways, gdpnum_mu, searched_mu
 
 from gossamer.privacy.accounting.accountants import delta, epsilon, profile
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
+from gossamer.privacy.mechanisms import (
+    Counts,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    NeighboringRelation,
+    NoNoise,
+    Poisson,
+    ReleaseKind,
+)
 from gossamer.privacy.profile import EVERYTHING, HIGHEST_LOSS, LEAST_ERROR, NOTHING, PrivacyProfile
-from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pickle
 
 from gossamer.privacy.accounting.filters import ReleasePlan
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, Poisson, ReleaseKind
 from gossamer.privacy.tasks import Query
 
 

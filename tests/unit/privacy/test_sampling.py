@@ -8,9 +8,15 @@ import pytest
 from gossamer.errors import AccountingError, SpecError
 from gossamer.privacy.accounting.accountant_table import ROWS
 from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
+from gossamer.privacy.mechanisms import (
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+    WithReplacement,
+)
 from gossamer.privacy.tasks import Round as Round  # registers the schemes
 from gossamer.protocol.encoding import decode, encode
 from gossamer.randomness import stream

@@ -19,9 +19,7 @@ from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.spec_file import parse_spec, read_text, write_spec
 from gossamer.privacy.accounting.accountants import delta as proved_delta
 from gossamer.privacy.guarantees import KnownPersons, for_persons, planned, refused_delta, remarked, remarks
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, Poisson, ReleaseKind
 
 BASE: dict[str, Any] = {
     "dataset": "digits",

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.errors import MalformedMessage
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.snapshots import Kept, Reference, decode_snapshot, encode_snapshot, kept_whole, restore

@@ -20,10 +20,8 @@ from gossamer.errors import DataError
 from gossamer.privacy.accounting.accountants import profile
 from gossamer.privacy.guarantee_card import FILE, GuaranteeCard, ReceiptsHead, read_guarantee_card
 from gossamer.privacy.guarantees import Guarantee, KnownPersons, for_persons, none, planned, reproducible
-from gossamer.privacy.mechanisms import Laplace, NeighboringRelation
+from gossamer.privacy.mechanisms import FixedSize, Laplace, NeighboringRelation, ReleaseKind
 from gossamer.privacy.profile import PrivacyProfile
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize
 from gossamer.report.page import write_report
 from gossamer.report.privacy import Bar, bars, privacy
 from gossamer.report.records import RunRecord, read_records

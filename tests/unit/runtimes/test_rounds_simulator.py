@@ -16,8 +16,7 @@ from tests.sampling import examples
 
 from gossamer.data.examples import Split
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.privacy.mechanisms import Gaussian, NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute, Effect, Interrupt, SetTimer, Update
 from gossamer.protocol.events import Completed, Elapsed, Event, Refused, Resumed, Started

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from gossamer.errors import DataError, SpecError
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.privacy.unit_tasks import CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Effect, Record, Send, SetTimer

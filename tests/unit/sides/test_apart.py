@@ -11,8 +11,18 @@ from scipy.stats import binom
 from tests.reference.leak_specs import tiny
 
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
+from gossamer.privacy.mechanisms import (
+    BallGaussian,
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Mechanism,
+    NeighboringRelation,
+    NoNoise,
+    Poisson,
+    WithReplacement,
+)
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides.plan import MaskedMember, Samples, StreamPlan, most_drawn
 from gossamer.vectors import Public

@@ -26,10 +26,8 @@ from tests.reference.side_kinds import (
 )
 
 from gossamer.errors import BudgetSpent, SpecError
-from gossamer.privacy.mechanisms import Gaussian
+from gossamer.privacy.mechanisms import BatchSampling, FixedSize, Gaussian, Poisson, ReleaseKind
 from gossamer.privacy.mechanisms import NeighboringRelation as Relation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import Cohort, CuratedSum
 from gossamer.sides.guarantees import CURATOR, OTHERS, curated_guarantees

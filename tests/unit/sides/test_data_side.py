@@ -15,8 +15,7 @@ from gossamer.errors import BudgetSpent
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.questions import Clip, Evaluation, Gradients
 from gossamer.privacy.accounting.filters import ReleasePlan
-from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
+from gossamer.privacy.mechanisms import BatchSampling, FixedSize, Gaussian, Mechanism, NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides import samples
 from gossamer.sides.home import FloatNoise

@@ -13,8 +13,7 @@ from tests.reference.grid_accounting import grid_epsilon
 from gossamer.algorithms.graph_federated import guarantees as graph_guarantees
 from gossamer.privacy.exact.grid_noise import GridGaussian
 from gossamer.privacy.guarantees import SIMULATED_NOISE, Guarantee, none, planned
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.sampling import OPEN_TIMES, PUBLIC_TIMES, Poisson
+from gossamer.privacy.mechanisms import OPEN_TIMES, PUBLIC_TIMES, Gaussian, NeighboringRelation, Poisson
 from gossamer.privacy.streams import agent_noise
 from gossamer.privacy.streams.agent_noise import AgentNoise, own_server_guarantee
 from gossamer.sides.guarantees import (

@@ -20,13 +20,22 @@ from gossamer.objectives.objective import Objective
 from gossamer.objectives.questions import Clip, Evaluation, Gradients
 from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation, NoNoise
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
+from gossamer.privacy.mechanisms import (
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    Mechanism,
+    NeighboringRelation,
+    NoNoise,
+    Poisson,
+    WithReplacement,
+)
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool
-from gossamer.sides.sum_rounding import Rounding
-from gossamer.sides.sums import DrawnTurns, round_sum
+from gossamer.sides.sums import DrawnTurns, Rounding, round_sum
 from gossamer.vectors import Coordinates, Part, Public, Released
 
 N, FEATURES = 12, 4
@@ -405,8 +414,8 @@ def test_a_round_in_pieces_is_the_round(monkeypatch: pytest.MonkeyPatch) -> None
         return round_sum(task, turns, *rest)
 
     monkeypatch.setattr("gossamer.sides.sums.round_sum", watched)
-    monkeypatch.setattr("gossamer.sides.sum_rounding.SMALLEST_PIECE", 2)
-    monkeypatch.setattr("gossamer.sides.sum_rounding.SHARE", 0.0)
+    monkeypatch.setattr("gossamer.sides.sums.SMALLEST_PIECE", 2)
+    monkeypatch.setattr("gossamer.sides.sums.SHARE", 0.0)
     side = deployed(objective)
     found = answer(side, a_round(objective, Gaussian(0.3, 1e-5), FixedSize(N, N)))
     assert sizes == [2] * 6

@@ -16,8 +16,7 @@ from gossamer.data.examples import Split
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.questions import Clip, Evaluation, Gradients
-from gossamer.privacy.mechanisms import Gaussian, Laplace, Mechanism
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, provided_for
+from gossamer.privacy.mechanisms import BatchSampling, FixedSize, Gaussian, Laplace, Mechanism, Poisson, provided_for
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides import sums
 from gossamer.sides.sums import DrawnTurns, RoundSum, nobody_like, round_sum

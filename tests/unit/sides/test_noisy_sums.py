@@ -14,8 +14,14 @@ from gossamer.data.examples import Split  # noqa: E402
 from gossamer.objectives.device.device import Device  # noqa: E402
 from gossamer.objectives.device.network import DeviceLinear  # noqa: E402
 from gossamer.objectives.linear.model import LinearModel  # noqa: E402
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise  # noqa: E402
-from gossamer.privacy.sampling import Poisson  # noqa: E402
+from gossamer.privacy.mechanisms import (  # noqa: E402
+    Gaussian,
+    L2Laplace,
+    Mechanism,
+    NeighboringRelation,
+    NoNoise,
+    Poisson,
+)
 from gossamer.privacy.tasks import Gradient, Query  # noqa: E402
 from gossamer.sides.machine import SideAnswer  # noqa: E402
 from gossamer.sides.sums import Noisy, Total  # noqa: E402

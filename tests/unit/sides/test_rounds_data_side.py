@@ -19,8 +19,17 @@ from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.accounting.filters import ReleasePlan
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson, WithReplacement
+from gossamer.privacy.mechanisms import (
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Mechanism,
+    NeighboringRelation,
+    NoNoise,
+    Poisson,
+    WithReplacement,
+)
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.encoding import decode, encode

@@ -29,8 +29,7 @@ from tests.reference.side_kinds import (
 
 from gossamer.errors import SpecError
 from gossamer.objectives.questions import Training
-from gossamer.privacy.mechanisms import Gaussian, NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, NoNoise, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import LocalUpdate, TrainingQuery
 from gossamer.protocol.encoding import decode, encode

@@ -26,9 +26,8 @@ from tests.reference.side_kinds import (
 )
 
 from gossamer.errors import BudgetSpent, DataError, SpecError
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, NeighboringRelation, NoNoise
+from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, NeighboringRelation, NoNoise, ReleaseKind
 from gossamer.privacy.pairs import GaussianFull
-from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.streams.agent_noise import own_server_guarantee
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import REFUSED, CuratedSum, LocalQuery, LocalUpdate

@@ -9,9 +9,7 @@ import pytest
 
 from gossamer.errors import AccountingError, BudgetSpent
 from gossamer.privacy.guarantees import CLIENT as WHOLE_CLIENT
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise, Poisson, ReleaseKind
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, StreamKind
 from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger

@@ -13,8 +13,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.filters import ReleasePlan
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides.machine import SideAnswer
 from gossamer.sides.pool import Pool

@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gossamer.privacy.guarantees import OTHER_NODES
-from gossamer.privacy.mechanisms import Gaussian, Mechanism
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, Mechanism, Poisson, ReleaseKind
 from gossamer.protocol.witnesses import following
 from gossamer.sides.ledger import Receipt
 from gossamer.sides.plan import Samples, SidePlan

@@ -20,7 +20,7 @@ from gossamer.algorithms.nodes import EndingNode, Probe, Words, WorkerNode, Work
 from gossamer.algorithms.optimizer import Memory, Momentum, step
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import QuantileClip
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.privacy.unit_tasks import LocalUpdate, TrainingQuery
 from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer, Task

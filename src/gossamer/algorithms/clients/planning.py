@@ -29,9 +29,7 @@ from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy.accounting.accountants import epsilon, worst_profile
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.guarantees import EXAMPLES, Guarantee, remarks
-from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.section import says
 from gossamer.sides import guarantees as proofs
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, MaskedMember

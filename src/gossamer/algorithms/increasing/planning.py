@@ -46,8 +46,7 @@ from gossamer.privacy.accounting.planner import (
     smallest_noise,
 )
 from gossamer.privacy.guarantees import Claim
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.sampling import BatchSampling, Poisson
+from gossamer.privacy.mechanisms import BatchSampling, NeighboringRelation, Poisson
 
 MOST_ROUNDS = 10**6
 """More rounds than this are not planned."""

@@ -65,9 +65,7 @@ from gossamer.privacy.accounting.planner import LEAST_MULTIPLIER, MOST_MULTIPLIE
 from gossamer.privacy.accounting.pure_composition import compositions
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
 from gossamer.privacy.guarantees import remarks
-from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, Poisson
+from gossamer.privacy.mechanisms import BatchSampling, L2Laplace, NeighboringRelation, Poisson, ReleaseKind
 
 Moment = Callable[[float], float]
 """E||n||^2 of the noise on the mean gradient, as a function of the clip G; the largest over the edge servers."""

@@ -15,10 +15,17 @@ from gossamer.privacy.accounting.accountants import epsilon, profile
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, l2_laplace_family
 from gossamer.privacy.accounting.pure_composition import COMPOSITIONS, compositions
 from gossamer.privacy.guarantees import guess, remarks, rounded_up
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.mechanisms import (
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Mechanism,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 from gossamer.privacy.profile import PrivacyProfile
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 # Options that say what is released, and how often, for `gossamer account` and `gossamer calibrate`.
 

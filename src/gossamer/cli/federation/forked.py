@@ -14,9 +14,7 @@ import gossamer.deployment.party.party  # noqa: F401
 from gossamer.data.examples import Split
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting import accountants, planner
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NeighboringRelation, Poisson, ReleaseKind
 
 _RELATION = NeighboringRelation.ADD_OR_REMOVE_ONE
 

@@ -49,8 +49,7 @@ from gossamer.files import for_owner, write_own
 from gossamer.interrupts import orderly
 from gossamer.keys.invitations import AGENT, Invitation, read_signed
 from gossamer.privacy.accounting.renyi import renyi_epsilon
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.sampling import without_late
+from gossamer.privacy.mechanisms import NeighboringRelation, without_late
 from gossamer.protocol.node import Node
 from gossamer.report.serving import Door
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto

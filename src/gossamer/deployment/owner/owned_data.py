@@ -38,8 +38,7 @@ from gossamer.privacy.accounting.filters import (
     widest_order_of,
 )
 from gossamer.privacy.guarantees import remarks
-from gossamer.privacy.releases import Counts, checked_counts
-from gossamer.privacy.sampling import without_late
+from gossamer.privacy.mechanisms import Counts, checked_counts, without_late
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.runtimes.storage.contents import Accepted, Content, Difference, KnownElsewhere, rename
 from gossamer.runtimes.storage.file import NotWritable, StorageError

@@ -41,9 +41,7 @@ from gossamer.privacy.accounting.accountant_table import row_of
 from gossamer.privacy.accounting.filters import MOST_RELEASES, RunSeries, SeriesPlan, check_parts
 from gossamer.privacy.accounting.renyi import renyi_level
 from gossamer.privacy.guarantees import refused_delta
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.releases import Counts
-from gossamer.privacy.sampling import LEAST, without_late
+from gossamer.privacy.mechanisms import LEAST, Counts, NeighboringRelation, without_late
 from gossamer.section import Section, place, said
 from gossamer.strict_yaml import Key, Lines, read_located
 

@@ -24,8 +24,7 @@ from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.keys.invitations import AGENT
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.guarantees import Guarantee
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.sampling import OPEN_TIMES, PUBLIC_TIMES, Poisson
+from gossamer.privacy.mechanisms import OPEN_TIMES, PUBLIC_TIMES, NeighboringRelation, Poisson
 from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.encoding import encode
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
 # Times at which a node gets its data side's answers: multiples of a deadline, not when they were computed.
 #
 # All that a node sends, stores and asks for next follows from its answers, so nothing that it does shows how long one
-# took. `privacy.sampling` has what is proved of that, and `sides.sums.Filled` the data side, which computes
+# took. `privacy.mechanisms` has what is proved of that, and `sides.sums.Filled` the data side, which computes
 # on as many examples for every answer. The deadline of an answer is public:
 #
 #     1.25 (seconds without examples + examples provided for * seconds an example),

@@ -44,9 +44,8 @@ from gossamer.files import held
 from gossamer.objectives.local_steps import clipped_on
 from gossamer.privacy.accounting.accountants import worst_profile
 from gossamer.privacy.guarantees import Guarantee
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation
+from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, ReleaseKind
 from gossamer.privacy.profile import PrivacyProfile
-from gossamer.privacy.releases import ReleaseKind
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed

@@ -19,8 +19,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.preparation.private_scale import check_not_private
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import L2Laplace, Mechanism, NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.randomness import derive
 from gossamer.sides.home import Simulated

@@ -37,8 +37,7 @@ from gossamer.experiment.specs.spec import Experiment, of_others
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy import guarantees
 from gossamer.privacy.guarantees import Guarantee, rounded_up
-from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation, NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation, NoNoise, Poisson
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.plan import SidePlan, counts_of, most_of

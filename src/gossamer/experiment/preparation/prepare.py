@@ -26,8 +26,7 @@ from gossamer.experiment.preparation.objective import needs_estimates, objective
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping
-from gossamer.privacy.mechanisms import Mechanism
-from gossamer.privacy.sampling import BatchSampling
+from gossamer.privacy.mechanisms import BatchSampling, Mechanism
 from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.node import Node

@@ -25,9 +25,7 @@ from gossamer.experiment.specs.spec import Budget, Experiment
 from gossamer.objectives.magnitudes import Magnitudes
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier
-from gossamer.privacy.mechanisms import Gaussian, Mechanism, NoNoise
-from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Counts, Gaussian, Mechanism, NoNoise, Poisson, ReleaseKind
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.sides.home import Simulated
 from gossamer.sides.ledger import Ledger

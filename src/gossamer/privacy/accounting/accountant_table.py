@@ -61,10 +61,19 @@ from gossamer.privacy.accounting.analytic import (
     Response,
 )
 from gossamer.privacy.accounting.group_pairs import Coins, GroupReplaced, GroupSampled, binomial, hypergeometric
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.mechanisms import (
+    BallGaussian,
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    Mechanism,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 from gossamer.privacy.pairs import Full, ResponseFull
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE = NeighboringRelation.REPLACE_ONE

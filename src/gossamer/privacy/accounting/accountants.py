@@ -29,11 +29,9 @@ from gossamer.privacy.accounting.pld import FINE, QUICK, Composition, Precision
 from gossamer.privacy.accounting.renyi import check_delta, check_order
 from gossamer.privacy.accounting.renyi import renyi_epsilon as renyi_epsilon
 from gossamer.privacy.accounting.renyi import renyi_level as renyi_level
-from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.mechanisms import Counts, NeighboringRelation, Poisson, ReleaseKind, checked_counts
 from gossamer.privacy.pairs import GaussianFull
 from gossamer.privacy.profile import EVERYTHING, HIGHEST_LOSS, NOTHING, PrivacyProfile
-from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
-from gossamer.privacy.sampling import Poisson
 
 _UP = 1 + 4e-15  # more than the rounding of a few operations
 _POINTS = 257  # losses of a profile

@@ -52,9 +52,16 @@ from gossamer.privacy.accounting.accountants import renyi_divergence, renyi_leve
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve, full_mu, gaussian_epsilon, gaussian_mu, is_exact
 from gossamer.privacy.accounting.renyi import renyi_epsilon, widest_order
 from gossamer.privacy.guarantees import rounded_up
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
+from gossamer.privacy.mechanisms import (
+    BatchSampling,
+    Counts,
+    FixedSize,
+    Gaussian,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+    checked_counts,
+)
 
 ASIDE = 0.6
 """D, as a share of the delta of a `GaussianFilter`."""

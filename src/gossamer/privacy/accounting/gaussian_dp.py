@@ -54,10 +54,9 @@ from gossamer.privacy.accounting.accountant_table import pure_epsilon, row_of
 from gossamer.privacy.accounting.accountants import LossFigures, quick_figures
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
 from gossamer.privacy.exact.grid_noise import SMOOTHING, smoothing_error
-from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.mechanisms import Counts, NeighboringRelation, ReleaseKind, checked_counts
 from gossamer.privacy.pairs import GaussianFull
 from gossamer.privacy.profile import PrivacyProfile
-from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
 
 # The least mu with which Gaussian differential privacy, but for a failure probability, covers a whole plan.
 #

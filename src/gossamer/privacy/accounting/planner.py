@@ -13,9 +13,17 @@ from scipy.optimize import brentq
 from gossamer.errors import AccountingError, BudgetUnreachable, round_up
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation
-from gossamer.privacy.releases import Counts, ReleaseKind, added
-from gossamer.privacy.sampling import BatchSampling, Poisson
+from gossamer.privacy.mechanisms import (
+    BatchSampling,
+    Counts,
+    Gaussian,
+    L2Laplace,
+    Mechanism,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+    added,
+)
 
 Schedule = Mapping[BatchSampling, int]
 """How many releases a node makes on batches of each kind."""

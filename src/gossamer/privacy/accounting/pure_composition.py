@@ -33,8 +33,7 @@ from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountant_table import pure_epsilon
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
+from gossamer.privacy.mechanisms import NeighboringRelation, ReleaseKind
 
 COMPOSITIONS = ("simple", "advanced", "optimal", "tight")
 """The names of `compositions`."""

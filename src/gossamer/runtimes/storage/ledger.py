@@ -42,8 +42,7 @@ from gossamer.privacy.accounting.filters import (
 )
 from gossamer.privacy.accounting.gaussian_dp import release_mu
 from gossamer.privacy.guarantees import rounded_up
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.releases import Counts, ReleaseKind, checked_counts
+from gossamer.privacy.mechanisms import Counts, NeighboringRelation, ReleaseKind, checked_counts
 from gossamer.protocol.encoding import decode, encode
 from gossamer.runtimes.storage import contents, receipts
 from gossamer.runtimes.storage.contents import Contents

@@ -15,8 +15,7 @@ from gossamer.algorithms.allreduce.box import AllreduceNode, Settings
 from gossamer.algorithms.allreduce.member import Alive, Join, Probe, Roster, Welcome, cut
 from gossamer.algorithms.context import Context
 from gossamer.experiment.specs.spec_file import parse_spec
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, Received, Started, Stop

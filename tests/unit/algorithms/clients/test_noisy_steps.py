@@ -23,7 +23,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec
-from gossamer.privacy.sampling import FixedSize, Poisson
+from gossamer.privacy.mechanisms import FixedSize, Poisson
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute, Effect, Finish, Send
 from gossamer.protocol.events import Completed, Event, Received, Refused, Resumed, Started

@@ -20,8 +20,7 @@ from gossamer.algorithms.edge_cloud.box import AgarwalDuchiRate, Settings, Stale
 from gossamer.algorithms.mapa import box as mapa
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, StageClip
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Record, Send
 from gossamer.protocol.events import PeerDown, PeerUp, Received, Started

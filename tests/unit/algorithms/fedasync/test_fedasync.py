@@ -23,8 +23,7 @@ from gossamer.cli import main
 from gossamer.errors import BudgetUnreachable, PeerError, SpecError
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec
-from gossamer.privacy.mechanisms import Gaussian, NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, NoNoise, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import TrainingQuery
 from gossamer.protocol.effects import Compute, Effect, Send

@@ -17,8 +17,7 @@ from gossamer.algorithms.fedavg.box import Settings, weights_of
 from gossamer.cli import main
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import CuratedSum
 from gossamer.protocol.effects import Compute

@@ -27,8 +27,7 @@ from gossamer.experiment.preparation.planning import problem_of
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec
-from gossamer.privacy.mechanisms import Gaussian, NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, NoNoise, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import TrainingQuery
 from gossamer.protocol.effects import Compute, Effect, Send

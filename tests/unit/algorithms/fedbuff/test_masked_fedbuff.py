@@ -31,8 +31,7 @@ from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.results.records import Result
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings

@@ -28,8 +28,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec, write_spec
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import CuratedSum
 from gossamer.protocol.effects import Compute, Effect, Finish, Send

@@ -12,8 +12,7 @@ from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.gossip.box import Answer, Offer, Settings
 from gossamer.algorithms.gossip.exchange import PATIENCE, WHOLE
 from gossamer.errors import PeerError
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Effect, Finish, Send, SetTimer
 from gossamer.protocol.encoding import encode

@@ -20,8 +20,7 @@ from gossamer.errors import PeerError, SpecError, TooFewAgents
 from gossamer.privacy.masking import Group, MaskedSum, Phase
 from gossamer.privacy.masking.messages import REPLIES, REQUESTS, Announcement, agents_in, packed, packed_size, unpacked
 from gossamer.privacy.masking.sums import BlankServer, BlankState, PackedServer, reply_bytes, start_sum
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.privacy.unit_tasks import REFUSED, MaskingStep
 from gossamer.protocol.effects import Compute, Record, Send, SetTimer

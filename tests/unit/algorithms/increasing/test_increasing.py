@@ -21,8 +21,7 @@ from gossamer.algorithms.increasing.server import (
     RoundUpdate,
 )
 from gossamer.errors import PeerError, SpecError
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import FixedSize, Poisson
+from gossamer.privacy.mechanisms import FixedSize, NoNoise, Poisson
 from gossamer.privacy.tasks import Query, Round
 from gossamer.protocol.effects import Compute, Effect, Finish, Interrupt, Send, SetTimer, Update
 from gossamer.protocol.events import (

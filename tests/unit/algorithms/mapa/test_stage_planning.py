@@ -17,8 +17,7 @@ from gossamer.algorithms.mapa.stages import (
 )
 from gossamer.errors import AccountingError, BudgetUnreachable, SpecError
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier
-from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NeighboringRelation, Poisson
 
 ADD_OR_REMOVE, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 BY_THE_BOOK = Problem(gradient_sd=1.0, smoothness=1e-5, loss_gap=1.0, staleness=2, batch_size=50)

@@ -16,8 +16,7 @@ from gossamer.errors import PeerError, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.spec_file import parse_spec
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.protocol.effects import Compute, Effect, Finish, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Received, Refused, Resumed, Started

@@ -27,9 +27,7 @@ from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
 from gossamer.privacy.accounting.filters import FilterEntry
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.accounting.renyi import renyi_epsilon, renyi_level
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson, without_late
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise, Poisson, ReleaseKind, without_late
 from gossamer.runtimes.storage.file import StorageError
 from gossamer.runtimes.storage.ledger import LedgerFile
 

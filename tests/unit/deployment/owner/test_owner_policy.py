@@ -21,9 +21,16 @@ from gossamer.keys.invitations import Member
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.accounting.filters import EitherFilter, FilterTotal, widest_order_of
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation
-from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
+from gossamer.privacy.mechanisms import (
+    BatchSampling,
+    Counts,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 from gossamer.runtimes.storage.ledger import LedgerFile
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE

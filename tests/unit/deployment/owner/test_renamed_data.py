@@ -14,9 +14,7 @@ from gossamer.deployment.owner.owned_data import OwnedData
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.privacy.accounting.accountants import renyi_divergence
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.runtimes.storage.contents import MOST_SHARED
 from gossamer.runtimes.storage.file import StorageError
 from gossamer.runtimes.storage.ledger import LedgerFile

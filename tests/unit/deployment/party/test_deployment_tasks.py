@@ -11,8 +11,7 @@ import pytest
 
 from gossamer.deployment.party.loop import Tasks, Worker
 from gossamer.errors import BudgetSpent
-from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.sampling import FixedSize
+from gossamer.privacy.mechanisms import FixedSize, NoNoise
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute, Interrupt, Record, Release, Update
 from gossamer.protocol.events import Answered, Completed, Refused

@@ -13,8 +13,7 @@ from scipy import stats
 from gossamer.deployment.party.data_side import LEAST, MARGIN, Paced
 from gossamer.deployment.party.loop import Tasks
 from gossamer.errors import BudgetSpent
-from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.effects import Compute, Interrupt, Update
 from gossamer.protocol.events import Completed, Refused

@@ -20,15 +20,17 @@ from gossamer.privacy.accounting.accountant_table import AccountantRow
 from gossamer.privacy.accounting.accountants import ROWS, Accounted
 from gossamer.privacy.mechanisms import (
     BallGaussian,
+    BatchSampling,
+    FixedSize,
     Gaussian,
     L2Laplace,
     Laplace,
     Mechanism,
     NeighboringRelation,
     NoNoise,
+    Poisson,
+    ReleaseKind,
 )
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 DELTA = 1e-5

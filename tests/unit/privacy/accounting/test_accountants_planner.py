@@ -20,8 +20,7 @@ from gossamer.privacy.accounting.planner import (
     calibrate_noise_multiplier,
     gaussian_releases,
 )
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.sampling import FixedSize, Poisson
+from gossamer.privacy.mechanisms import FixedSize, Gaussian, NeighboringRelation, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 

@@ -26,10 +26,8 @@ from gossamer.privacy.accounting.analytic import (
     Response,
 )
 from gossamer.privacy.accounting.pld import Composition
-from gossamer.privacy.mechanisms import Gaussian, Laplace, NeighboringRelation
+from gossamer.privacy.mechanisms import FixedSize, Gaussian, Laplace, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.privacy.pairs import GaussianFull, ResponseFull
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 

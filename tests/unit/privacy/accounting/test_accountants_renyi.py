@@ -17,10 +17,19 @@ from gossamer.privacy.accounting import accountants, renyi
 from gossamer.privacy.accounting.accountant_table import AccountantRow
 from gossamer.privacy.accounting.accountants import ROWS, renyi_divergence, renyi_epsilon, renyi_level
 from gossamer.privacy.accounting.analytic import FixedSizeSampled, PoissonSampled, Profile
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.mechanisms import (
+    BallGaussian,
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    Mechanism,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 from gossamer.privacy.pairs import GaussianFull, ResponseFull
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 SAMPLED: dict[type[BatchSampling], BatchSampling] = {Poisson: Poisson(0.1), FixedSize: FixedSize(50, 5)}

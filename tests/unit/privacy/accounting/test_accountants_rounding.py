@@ -14,10 +14,8 @@ from gossamer.privacy.accounting.analytic import FixedSizeSampled, FullBatch, Po
 from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, Laws, LawTerms
 from gossamer.privacy.accounting.discretisation import LossGrid, coarse, discretise
 from gossamer.privacy.accounting.pld import Turned
-from gossamer.privacy.mechanisms import Gaussian, Laplace, NeighboringRelation
+from gossamer.privacy.mechanisms import FixedSize, Gaussian, Laplace, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.privacy.pairs import GaussianFull, ResponseFull
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 SHARES = (0.3456789, 0.4, 0.41, 0.4123, 0.42, 0.43, 0.44)

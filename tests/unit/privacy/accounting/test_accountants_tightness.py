@@ -12,9 +12,17 @@ from tests.reference import accounting_characteristic as exact
 
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
+from gossamer.privacy.mechanisms import (
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    Mechanism,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 PAIRS = {ADD: ("remove", "add"), REPLACE: ("replace",)}

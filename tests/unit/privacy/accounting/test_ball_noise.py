@@ -26,15 +26,20 @@ from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
 from gossamer.privacy.accounting.analytic import FixedSizeSampled, PoissonReplaced
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family
 from gossamer.privacy.accounting.renyi import fixed_size_gaussian, poisson_replaced_gaussian
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation
+from gossamer.privacy.mechanisms import (
+    BallGaussian,
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 from gossamer.privacy.pairs import GaussianFull
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.encoding import decode, encode
 from gossamer.randomness import stream
-from gossamer.sides.sum_rounding import GridQuery, Rounding
-from gossamer.sides.sums import DrawnTurns, round_sum
+from gossamer.sides.sums import DrawnTurns, GridQuery, Rounding, round_sum
 from gossamer.vectors import Public
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE

@@ -8,9 +8,7 @@ import pytest
 
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.accounting.planner import calibrate, calibrate_jointly, gaussian_family
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind, added
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, Poisson, ReleaseKind, added
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 BESIDE = {ReleaseKind(Gaussian(1.0, 20.0), Poisson(1.0), 6): 1}

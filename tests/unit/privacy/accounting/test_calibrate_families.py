@@ -18,9 +18,7 @@ from gossamer.privacy.accounting.planner import (
     gaussian_family,
     l2_laplace_family,
 )
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson
+from gossamer.privacy.mechanisms import FixedSize, Gaussian, L2Laplace, NeighboringRelation, Poisson, ReleaseKind
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 

@@ -25,9 +25,7 @@ from gossamer.privacy.accounting.filters import (
 )
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve, gaussian_delta, gaussian_mu
 from gossamer.privacy.accounting.renyi import renyi_level, widest_order
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson
+from gossamer.privacy.mechanisms import FixedSize, Gaussian, NeighboringRelation, NoNoise, Poisson, ReleaseKind
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 

@@ -16,9 +16,17 @@ from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountant_table import row_of
 from gossamer.privacy.accounting.accountants import delta, quick_figures
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve, full_mu, is_exact, release_mu, response_mu
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
-from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson
+from gossamer.privacy.mechanisms import (
+    Counts,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    NeighboringRelation,
+    NoNoise,
+    Poisson,
+    ReleaseKind,
+)
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 

@@ -26,10 +26,19 @@ from gossamer.privacy.accounting.analytic import PoissonReplaced, PoissonSampled
 from gossamer.privacy.accounting.group_pairs import GroupReplaced, GroupSampled
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, gaussian_releases
 from gossamer.privacy.accounting.pld import Composition
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, Mechanism, NeighboringRelation
+from gossamer.privacy.mechanisms import (
+    BallGaussian,
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    Mechanism,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 from gossamer.privacy.pairs import GaussianFull
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 README = 4.708627  # the noise multiplier of README's demo: epsilon 5 at delta 1e-4, 300 releases of 60 in 179

@@ -16,9 +16,16 @@ from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountant_table import MOST_ROWS, row_of
 from gossamer.privacy.accounting.group_pairs import Coins, MixtureSide
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
+from gossamer.privacy.mechanisms import (
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 SIDES: dict[tuple[bool, bool], Callable[[float, float, int, float], float]] = {

@@ -14,10 +14,8 @@ from gossamer.privacy.accounting.analytic import FixedSizeSampled, FullBatch, Po
 from gossamer.privacy.accounting.discretisation import LossGrid, discretise
 from gossamer.privacy.accounting.pld import Composition, Turned
 from gossamer.privacy.l2_laplace import L2LaplaceFull
-from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
+from gossamer.privacy.mechanisms import FixedSize, L2Laplace, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.privacy.pairs import GaussianFull, ResponseFull
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson
 
 pytest.importorskip("mpmath")  # comes with PyTorch
 from tests.reference.l2_laplace_slow import by_density, by_norm, sampled_losses, three_dimensional

@@ -8,9 +8,7 @@ from tests.reference.ledgers import Ledger, Unlimited, Within
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.accounting.filters import ReleasePlan, RenyiFilter
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise, Poisson, ReleaseKind
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 KIND = ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.1), 10)

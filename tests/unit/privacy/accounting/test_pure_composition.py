@@ -13,9 +13,16 @@ from tests.sampling import examples
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.pure_composition import COMPOSITIONS, advanced, compositions, optimal, simple
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Laplace, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import BatchSampling, FixedSize, Poisson
+from gossamer.privacy.mechanisms import (
+    BatchSampling,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 

@@ -11,14 +11,16 @@ import pytest
 from scipy import stats
 
 from gossamer.privacy.accounting.accountants import delta
-from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import (
+from gossamer.privacy.mechanisms import (
     LATE,
     LEAST,
     SET_ASIDE,
     FixedSize,
+    Gaussian,
+    L2Laplace,
+    NeighboringRelation,
     Poisson,
+    ReleaseKind,
     WithReplacement,
     provided_for,
     without_late,

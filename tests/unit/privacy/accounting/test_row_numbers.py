@@ -14,9 +14,7 @@ from tests.reference import groups_slow
 
 from gossamer.privacy.accounting.accountant_table import MOST_ROWS, row_of
 from gossamer.privacy.accounting.group_pairs import RowNumbers, binomial, hypergeometric
-from gossamer.privacy.mechanisms import BallGaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize
+from gossamer.privacy.mechanisms import BallGaussian, FixedSize, NeighboringRelation, ReleaseKind
 
 TINY = Fraction(1, 10**300)  # no probabilities of numbers are told from 0 below it
 BATCHES = [(4, 7, 3), (3, 3, 2), (20, 10**9, 10**6), (30, 10**9, 10**9 - 5), (40, 50, 30), (25, 10**15, 10**14)]

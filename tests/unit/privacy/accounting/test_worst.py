@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from gossamer.privacy.accounting.accountants import epsilon, profile, worst_profile
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, NeighboringRelation
-from gossamer.privacy.releases import Counts, ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson
+from gossamer.privacy.mechanisms import (
+    BallGaussian,
+    Counts,
+    FixedSize,
+    Gaussian,
+    NeighboringRelation,
+    Poisson,
+    ReleaseKind,
+)
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 

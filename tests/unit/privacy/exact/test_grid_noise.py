@@ -17,9 +17,7 @@ from gossamer.errors import AccountingError, SpecError
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.exact.discrete_gaussian import discrete_gaussian
 from gossamer.privacy.exact.grid_noise import MOST, SMOOTHING, GridGaussian, smoothing_error, summation_error
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
+from gossamer.privacy.mechanisms import FixedSize, Gaussian, NeighboringRelation, Poisson, ReleaseKind, WithReplacement
 
 ADD_OR_REMOVE, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 

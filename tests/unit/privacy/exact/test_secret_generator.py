@@ -12,8 +12,7 @@ import pytest
 from scipy import stats
 
 from gossamer.privacy.exact.secret_randomness import FreshNumbers, SecretRandomness
-from gossamer.privacy.mechanisms import L2Laplace, Laplace, NeighboringRelation
-from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
+from gossamer.privacy.mechanisms import FixedSize, L2Laplace, Laplace, NeighboringRelation, Poisson, WithReplacement
 
 
 class Repeated(SecretRandomness):

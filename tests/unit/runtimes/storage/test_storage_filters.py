@@ -25,9 +25,7 @@ from gossamer.privacy.accounting.filters import (
     SeriesPlan,
 )
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve, release_mu
-from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import Poisson
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise, Poisson, ReleaseKind
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, StreamKind
 from gossamer.runtimes.storage.ledger import LedgerFile

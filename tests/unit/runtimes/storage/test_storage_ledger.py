@@ -19,10 +19,19 @@ from gossamer.errors import AccountingError, BudgetSpent, SpecError
 from gossamer.privacy.accounting.accountants import renyi_divergence, renyi_epsilon, renyi_level
 from gossamer.privacy.accounting.filters import EitherFilter, ReleasePlan
 from gossamer.privacy.guarantees import rounded_up
-from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, NoNoise
+from gossamer.privacy.mechanisms import (
+    BallGaussian,
+    FixedSize,
+    Gaussian,
+    L2Laplace,
+    Laplace,
+    NeighboringRelation,
+    NoNoise,
+    Poisson,
+    ReleaseKind,
+    WithReplacement,
+)
 from gossamer.privacy.paper_noise import PaperNoise
-from gossamer.privacy.releases import ReleaseKind
-from gossamer.privacy.sampling import FixedSize, Poisson, WithReplacement
 from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, StreamKind
 from gossamer.runtimes.storage.file import StorageError, WrongStore
