@@ -5,7 +5,7 @@
     python benchmarks/gpu.py --table-1                   also Table 1 of A(DP)2SGD, `experiments/run.py --full`: days
 
 *Runs*: private gossip in the simulator on data made here, from the tenth part of all updates to the last, by the wall
-clock: `cnn_mapa` on 1,000 nodes in batches of 32, softmax regression (784 x 10) on 10,000 and 100,000 in batches of 4.
+clock: `cnn_mapa` on 1,000 nodes in batches of 32.
 *Device alone*: the same sums and noise, asked for without nodes, messages and charges: what is left is the simulator's
 own. *Step*: private steps of ResNet-18 on images of CIFAR-10's shape, beside Opacus where it is installed, in turn,
 both with the same products (TF32 off) and the median of blocks. *Alike*: the same call twice, to the byte, and against
@@ -39,21 +39,17 @@ from gossamer.data.examples import Split
 from gossamer.errors import ModelError
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.objectives.device.device import Device, device_of
-from gossamer.objectives.device.network import DeviceLinear, DeviceNetwork
-from gossamer.objectives.linear.model import LinearModel
+from gossamer.objectives.device.network import DeviceNetwork
 from gossamer.objectives.models import build_model
 from gossamer.objectives.networks.module import TorchModule
-from gossamer.objectives.questions import Normals
+from gossamer.objectives.objective import Normals
 
 ROOT = Path(__file__).resolve().parent.parent
 Row = dict[str, Any]
 
-RUNS = {
-    "cnn_mapa": (("cnn_mapa", 1_000, 32, 100, 20, 5_000),),
-    "softmax": (("softmax", 10_000, 4, 10, 20, 200_000), ("softmax", 100_000, 4, 10, 5, 200_000)),
-}
+RUNS = {"cnn_mapa": (("cnn_mapa", 1_000, 32, 100, 20, 5_000),)}
 """(model, nodes, batch, examples a node, updates a node, updates a second that are wanted)."""
-SMALL_RUNS = {"cnn_mapa": (("cnn_mapa", 6, 8, 16, 3, None),), "softmax": (("softmax", 20, 4, 10, 4, None),)}
+SMALL_RUNS = {"cnn_mapa": (("cnn_mapa", 6, 8, 16, 3, None),)}
 CLIP, RATIO = 1.0, 0.9
 
 
@@ -88,7 +84,7 @@ def simulated(model: str, nodes: int, batch: int, rows: int, updates: int, wante
 def alone(model: str, nodes: int, batch: int, rows: int, device: Device, rounds: int) -> Row:
     """Calls of as many nodes as a run gathers, without anything else of a run."""
     width = min(nodes, 1024)
-    objective, data = _objective(model, device), _data(model, width * rows)
+    objective, data = DeviceNetwork(device, _module(model)), _data(width * rows)
     given = _asked(objective, data, width, batch)
     keys = np.random.default_rng(2).integers(0, 2**64, (width, 2), dtype=np.uint64)
     noise = Normals(keys, np.ones(width))
@@ -102,9 +98,9 @@ def alone(model: str, nodes: int, batch: int, rows: int, device: Device, rounds:
 
 def alike(model: str, device: Device) -> Row:
     """Whether a call is the same to the byte, and how far from the processor's in the usual way."""
-    objective, data = _objective(model, device), _data(model, 200)
+    objective, data = DeviceNetwork(device, _module(model)), _data(200)
     given = _asked(objective, data, 16, 12)
-    usual: Any = LinearModel(model, 784, 10) if model == "softmax" else TorchModule(_module(model), strategy="layers")
+    usual = TorchModule(_module(model), strategy="layers")
     first, second = (objective.clipped_gradients(*given).sums for _ in range(2))
     return {
         "what": f"alike: {model}",
@@ -168,11 +164,7 @@ def _module(model: str) -> torch.nn.Module:
     return build_model(model, (1, 28, 28), 10)
 
 
-def _objective(model: str, device: Device) -> Any:
-    return DeviceLinear(device, model, 784, 10) if model == "softmax" else DeviceNetwork(device, _module(model))
-
-
-def _data(model: str, count: int) -> Split:
+def _data(count: int) -> Split:
     generator = np.random.default_rng(0)
     return Split(generator.random((count, 1, 28, 28), dtype=np.float32), generator.integers(0, 10, count))
 

@@ -27,7 +27,7 @@ from numba import njit
 
 from gossamer.data.examples import Split
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.questions import LocalRound
+from gossamer.objectives.objective import LocalRound
 
 FEATURES, EXAMPLES = 123, 32_561  # a9a
 CLIP, L2, RATE = 1.0, 1 / EXAMPLES, 0.1

@@ -1,6 +1,6 @@
 """Whole local trainings of many clients in one call, against PyTorch's own loop, on one core.
 
-Gossamer: `LinearModel.local_training`. Any objective: the same by `local_training.step_by_step`, one call of
+Gossamer: `LinearModel.local_training`. Any objective: the same by `Objective.descended`, one call of
 ``clipped_gradients`` a step. PyTorch: ``nn.Linear`` and ``torch.optim.SGD`` with momentum; L2 and proximal terms are
 added to each batch's gradient, which is the faster way. All train on the same batches from the same models, so their
 updates are compared; ways are measured in turn, and the figures are medians.
@@ -21,8 +21,7 @@ import torch
 
 from gossamer.data.examples import Split
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.local_training import momentum_descent, step_by_step
-from gossamer.objectives.questions import Minibatches, Training
+from gossamer.objectives.objective import Minibatches, Objective, Training, momentum_descent
 
 FEATURES, CLASSES, CLIENTS, EPOCHS, SHARD = 784, 10, 50, 5, 200
 L2, RATE, MOMENTUM, PROXIMAL = 1e-3, 0.1, 0.9, 0.1
@@ -77,7 +76,9 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
     models = rng.standard_normal((CLIENTS, model.size)).astype(np.float32)
     ways: dict[str, Callable[[list[Training]], np.ndarray]] = {
         "gossamer": lambda asked: model.local_training(models, data, asked).updates,
-        "any objective": lambda asked: step_by_step(model, models, data, momentum_descent(asked, len(data))).updates,
+        "any objective": lambda asked: (
+            Objective.descended(model, models, data, momentum_descent(asked, len(data))).updates
+        ),
         "torch": lambda asked: torch_loop(data, models, asked),
     }
     some = trainings_of(case, rng)

@@ -1,7 +1,7 @@
 """Local mini-batch updates of many agents in one call, against plain NumPy and PyTorch loops, on one core.
 
 Gossamer: `LinearModel.local_updates`, which also checks its arguments and counts gradients that are not finite. Any
-objective: the same by `local_training.step_by_step`, one call of ``clipped_gradients`` a step. NumPy: for each agent
+objective: the same by `Objective.descended`, one call of ``clipped_gradients`` a step. NumPy: for each agent
 and step the batch's rows, outputs, residuals, mean, clip and step, without any check. PyTorch: forward, backward, clip
 of the gradient's norm with the L2 term in it, and SGD step of ``nn.Linear``. All take the same steps, so the updates
 they end at are compared; they run in one process, in turn, and the figures are medians.
@@ -25,7 +25,7 @@ import torch
 
 from gossamer.data.examples import Split
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.local_training import clipped_descent, step_by_step
+from gossamer.objectives.objective import Objective, clipped_descent
 
 EXAMPLES, CLIP, L2, RATE = 10_000, 1.0, 0.1, 0.7
 REQUIRED = {"2 features, 110 agents: microseconds, at most": 300, "1 agent: microseconds, at most": 60}
@@ -136,7 +136,7 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
     ways: dict[str, Callable[[list[np.ndarray]], np.ndarray]] = {
         "gossamer": lambda batches: model.local_updates(models, data, batches, rates, clips).updates,
         "any objective": lambda batches: (
-            step_by_step(model, models, data, clipped_descent(batches, rates, clips, len(data))).updates
+            Objective.descended(model, models, data, clipped_descent(batches, rates, clips, len(data))).updates
         ),
         "numpy": lambda batches: numpy_loop(case, x, data.targets, models, batches),
         "torch": lambda batches: torch_loop(case, x, data.targets, models, batches),

@@ -20,8 +20,7 @@ from gossamer.data.examples import Split
 from gossamer.data.settings import DatasetSettings
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.networks.module import TorchModule
-from gossamer.objectives.objective import Objective
-from gossamer.objectives.questions import LocalRound, Minibatches, Training
+from gossamer.objectives.objective import LocalRound, Minibatches, Objective, Training
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.randomness import stream
 from peers import jobs, mnist

@@ -160,6 +160,13 @@ def require_counts(**values: int) -> None:
             raise SpecError(f"{name} must be a whole number > 0, found {value!r}")
 
 
+def require_whole(**values: int) -> None:
+    """Raise SpecError unless every value is a whole number, 0 or more."""
+    for name, value in values.items():
+        if whole_number(value) is None:
+            raise SpecError(f"{name} must be a whole number >= 0, found {value!r}")
+
+
 def require_fraction(**values: float) -> None:
     """Raise SpecError unless every value lies strictly between 0 and 1."""
     for name, value in values.items():

@@ -22,7 +22,7 @@ from gossamer.experiment.specs.spec_file import parse_spec, write_spec
 from gossamer.keys.identity import Identity
 from gossamer.privacy.masking import Group, MaskingAgent, MaskingServer, Phase
 from gossamer.privacy.masking.messages import REPLIES, AgentRoster, Announcement, MaskedVector, packed, unpacked
-from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
+from gossamer.privacy.tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.vectors import Public
 

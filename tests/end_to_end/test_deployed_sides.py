@@ -27,7 +27,7 @@ from gossamer.experiment.preparation.simulation import NullObserver, drive
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.keys.identity import Identity
 from gossamer.privacy.mechanisms import OPEN_TIMES, PUBLIC_TIMES, Gaussian
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.storage.file import IN_MEMORY

@@ -19,7 +19,7 @@ import gossamer as gs
 from gossamer.cli import main
 from gossamer.experiment.specs.spec_file import override, parse_spec, read_spec
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.questions import Computing
+from gossamer.objectives.objective import Computing
 from gossamer.privacy.guarantee_card import read_guarantee_card
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -12,8 +12,7 @@ from tests.reference.splits import split_of
 from tests.sampling import examples
 
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.local_steps import clipped_on, step_by_step
-from gossamer.objectives.questions import LocalRound
+from gossamer.objectives.objective import LocalRound, Objective, clipped_on
 from gossamer.vectors import Coordinates
 
 LOSSES = st.sampled_from([("logistic", 2), ("softmax", 3), ("squared", None), ("hinge", 2), ("hinge", 3)])
@@ -43,7 +42,7 @@ def test_no_example_moves_a_step_by_more_than_the_clip(
     assert np.isfinite(norms).all()
     assert max(norms) <= clip * (1 + 1e-6) + 1e-43
     assert not any(total.any() for total, zeroed in zip(found.sums, found.zeroed) if zeroed)
-    general = step_by_step(model, rounds, split)
+    general = Objective.local_steps(model, rounds, split)
     assert found.zeroed.tolist() == general.zeroed.tolist()
     batches = [np.array([i]) for i in range(N)]
     assert found.zeroed.tolist() == clipped_on(model, w.repeat(N, 0), split, batches, clip, [where] * N).zeroed.tolist()
@@ -67,7 +66,7 @@ def test_all_ways_agree(data: st.DataObject, kind: Any, x: np.ndarray, where: Co
     examples = data.draw(hnp.arrays(np.int64, steps, elements=st.integers(0, N - 1)))
     rates = data.draw(hnp.arrays(np.float64, steps, elements=st.floats(1e-3, 0.1)))
     rounds = [LocalRound(models, starts, examples, rates, 0.05, 1.0, where)]
-    general = step_by_step(model, rounds, split_of(kind, x, False)).sums[0]
+    general = Objective.local_steps(model, rounds, split_of(kind, x, False)).sums[0]
     for csr in (False, True):
         found = model.local_steps(rounds, split_of(kind, x, csr)).sums[0]
         np.testing.assert_allclose(found, general, rtol=0, atol=1e-6)

@@ -14,8 +14,7 @@ from tests.reference.local_training_slow import local_training
 from tests.sampling import examples
 
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.local_training import momentum_descent, step_by_step
-from gossamer.objectives.questions import Minibatches, Training
+from gossamer.objectives.objective import Minibatches, Objective, Training, momentum_descent
 
 momenta = st.sampled_from([0.0, 0.5, 0.9, 0.999])
 proximals = st.sampled_from([0.0, 0.1, 3.0])
@@ -72,7 +71,7 @@ def test_compiled_trainings_are_those_of_any_objective_and_of_the_definition(
 
     found, general = (
         model.local_training(models, split, asked),
-        step_by_step(model, models, split, momentum_descent(asked, len(split))),
+        Objective.descended(model, models, split, momentum_descent(asked, len(split))),
     )
     np.testing.assert_allclose(found.updates, general.updates, rtol=0, atol=1e-12)
     slow = [local_training(gradient, *each, 0.1).update for each in zip(models, asked)]

@@ -13,7 +13,7 @@ from tests.reference.splits import split_of
 from tests.sampling import examples
 
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.local_training import clipped_descent, step_by_step
+from gossamer.objectives.objective import Objective, clipped_descent
 
 LOSSES = st.sampled_from([("logistic", 2), ("softmax", 3), ("squared", None), ("hinge", 2), ("hinge", 3)])
 SMOOTH = st.sampled_from([("logistic", 2), ("softmax", 3), ("squared", None)])
@@ -36,7 +36,7 @@ def test_no_data_moves_an_agent_by_more_than_the_bound(
     found = model.local_updates(models, split, batches, rates, clips)
     lengths = np.sqrt(np.square(found.updates, dtype=np.float64).sum(axis=1))
     assert (lengths <= rates * clips * (1 + 1e-7)).all()
-    general = step_by_step(model, models, split, clipped_descent(batches, rates, clips, len(split)))
+    general = Objective.descended(model, models, split, clipped_descent(batches, rates, clips, len(split)))
     assert found.not_finite[[0, 2]].tolist() == general.not_finite[[0, 2]].tolist()
     free = model.local_updates(models, split, batches, rates, np.full(3, math.inf))
     assert np.isfinite(free.updates).all()
@@ -55,5 +55,5 @@ def test_compiled_updates_are_those_of_any_objective(
     clips = np.array([clip, clip / 3, math.inf, 3 * clip])
     asked = (batches, rng.uniform(0.1, 1, 4), clips)
     found = model.local_updates(models, split, *asked)
-    general = step_by_step(model, models, split, clipped_descent(*asked, len(split)))
+    general = Objective.descended(model, models, split, clipped_descent(*asked, len(split)))
     np.testing.assert_allclose(found.updates, general.updates, rtol=0, atol=1e-12)

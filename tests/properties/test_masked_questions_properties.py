@@ -25,7 +25,7 @@ from gossamer.privacy.masking.messages import (
     packed,
     unpacked,
 )
-from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep
+from gossamer.privacy.tasks import REFUSED, LocalUpdate, MaskingStep
 from gossamer.sides.masked_side import Signing
 from gossamer.vectors import Masked, Public
 

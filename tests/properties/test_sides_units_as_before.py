@@ -41,7 +41,7 @@ from gossamer.privacy.streams.correlated_noise import (
     Temporal,
 )
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
-from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
+from gossamer.privacy.tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
 from gossamer.protocol.effects import Release
 from gossamer.randomness import derive
 from gossamer.sides.deployed import Deployed

@@ -10,7 +10,7 @@ from tests.reference.ledgers import AgentLedger
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.errors import DataError
-from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep
+from gossamer.privacy.tasks import REFUSED, LocalUpdate, MaskingStep
 from gossamer.sides.home import RoundMark, numbers_of
 from gossamer.sides.machine import SideAnswer
 from gossamer.sides.masked_side import MaskedSide, Members, Signing

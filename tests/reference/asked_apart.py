@@ -19,7 +19,7 @@ from gossamer.experiment.preparation.prepare import Prepared, Sources, prepare, 
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.masking import MaskedSum, Phase
 from gossamer.privacy.masking.sums import PackedServer, start_sum
-from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
+from gossamer.privacy.tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.sides.ledger import Ledger
 from gossamer.vectors import Public

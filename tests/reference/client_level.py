@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.privacy.mechanisms import Gaussian, ReleaseKind
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import CuratedSum, LocalQuery, LocalUpdate
+from gossamer.privacy.tasks import CuratedSum, LocalQuery, LocalUpdate, Query
 from gossamer.protocol.effects import Compute, Finish, Send
 from gossamer.protocol.events import Answered, Completed, Refused, Resumed, Started
 from gossamer.protocol.messages import Message, message

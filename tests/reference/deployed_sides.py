@@ -21,17 +21,8 @@ from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.protocol.effects import Release
 from gossamer.sides.machine import SideAnswer
-from gossamer.sides.sums import (
-    DrawnTurns,
-    GridQuery,
-    Rounding,
-    RoundSum,
-    amended,
-    nobody_like,
-    post_processed,
-    rates_of,
-    round_sum,
-)
+from gossamer.sides.sum_rounding import GridQuery, Rounding
+from gossamer.sides.sums import DrawnTurns, RoundSum, amended, nobody_like, post_processed, rates_of, round_sum
 from gossamer.vectors import Released
 
 
@@ -325,7 +316,8 @@ class DeployedUnitSide:
     ) -> None:
         self.ledger, self._size = ledger, size
         noise = ledger.stream.noise
-        self._noise = None if noise is None else RecordNoise(noise, size, bound, longest)
+        moved, agents = (None, 1) if bound is None else (bound.moved, bound.agents_sampled)
+        self._noise = None if noise is None else RecordNoise(noise, size, moved, agents, longest)
         self._needed = 0 if self._noise is None else self._noise.needed
         self._records: StreamRecords = Forgetful() if records is None else records
         self._past = list(self._records.kept()) if self._needed else []

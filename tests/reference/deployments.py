@@ -33,7 +33,7 @@ from gossamer.experiment.specs.spec_file import read_text
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import parse_invitation
-from gossamer.privacy.unit_tasks import CuratedSum, step_of
+from gossamer.privacy.tasks import CuratedSum, step_of
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Answered, Completed, Received

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from gossamer.privacy.accounting.accountants import Accounted, epsilon
 from gossamer.privacy.accounting.renyi import check_delta
-from gossamer.privacy.exact.discrete_gaussian import DISTANCE
-from gossamer.privacy.exact.grid_noise import SMOOTHING, GridGaussian, smoothing_error
+from gossamer.privacy.exact.grid_noise import DISTANCE, SMOOTHING, GridGaussian, smoothing_error
 from gossamer.privacy.mechanisms import BatchSampling, NeighboringRelation, ReleaseKind
 
 _UP = 1 + 1e-12  # more than the rounding of a few operations

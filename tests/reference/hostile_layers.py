@@ -25,7 +25,7 @@ from tests.reference.linked_peers import SETTINGS, Linked
 from gossamer.algorithms.gossip.box import Answer, Offer
 from gossamer.deployment.peers.peers import Heartbeat, encode_content
 from gossamer.errors import PeerError
-from gossamer.privacy.unit_tasks import MaskingStep
+from gossamer.privacy.tasks import MaskingStep
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.frames import (
     Acknowledge,

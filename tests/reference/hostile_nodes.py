@@ -25,8 +25,7 @@ from gossamer.algorithms.synchronous_gossip import box as synchronous_gossip
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, QuantileClip, StageClip
 from gossamer.privacy.mechanisms import Gaussian, Poisson
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import MaskingStep
+from gossamer.privacy.tasks import MaskingStep, Query
 from gossamer.protocol.effects import Compute, Effect, Release, Send, SetTimer
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import (

@@ -8,8 +8,8 @@ from typing import Any
 from gossamer.errors import BudgetSpent, SpecError, counted, whole_number
 from gossamer.privacy.accounting.filters import RenyiFilter
 from gossamer.privacy.mechanisms import ReleaseKind, checked_counts
-from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import StreamKind
+from gossamer.privacy.streams.graph_bounds import AgentNoise
 
 
 def spent(most: int) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gossamer.objectives.questions import LocalRound
+from gossamer.objectives.objective import LocalRound
 
 Gradient = Callable[[np.ndarray, int], np.ndarray]
 """(model [size], example) -> gradient [size] of the example's loss."""

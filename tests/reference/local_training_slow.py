@@ -10,7 +10,7 @@ from tests.reference.local_updates_slow import Gradient, Slow
 from torch import nn
 
 from gossamer.data.examples import Split
-from gossamer.objectives.questions import Training
+from gossamer.objectives.objective import Training
 
 
 def batches_of(training: Training) -> list[list[int]]:

@@ -16,7 +16,7 @@ from gossamer.algorithms.graph_federated.box import local_queries
 from gossamer.algorithms.graph_federated.masking import unit_of
 from gossamer.algorithms.graph_federated.settings import Settings, units_of
 from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.unit_tasks import LocalUpdate, MaskingStep
+from gossamer.privacy.tasks import LocalUpdate, MaskingStep
 from gossamer.sides.machine import SideAnswer
 from gossamer.sides.secure_unit import RoundTerms
 from gossamer.vectors import LARGEST_VALUE, Sendable

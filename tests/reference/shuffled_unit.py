@@ -15,8 +15,7 @@ from gossamer.algorithms.graph_federated.masking import MaskingServerNode, unit_
 from gossamer.algorithms.graph_federated.nodes import Contribution
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, units_of
 from gossamer.privacy.mechanisms import NoNoise, Poisson
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import LocalUpdate, MaskingStep
+from gossamer.privacy.tasks import LocalUpdate, MaskingStep, Query
 from gossamer.protocol.effects import CancelTimer, Compute, Record, Release, Send, SetTimer
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, Received, Resumed, Started

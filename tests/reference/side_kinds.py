@@ -16,14 +16,18 @@ from gossamer.privacy.masking import MaskingServer
 from gossamer.privacy.masking.messages import REPLIES, MaskedVector, packed, unpacked
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, NeighboringRelation, NoNoise, Poisson, ReleaseKind
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, StreamRecord, Temporal
-from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
-from gossamer.privacy.unit_tasks import (
+from gossamer.privacy.tasks import (
     MASK,
     REFUSED,
     CuratedSum,
+    Gradient,
     LocalQuery,
     LocalUpdate,
     MaskingStep,
+    Query,
+    Round,
+    StepSizes,
+    Swap,
     TrainingQuery,
     UpdateQuery,
 )

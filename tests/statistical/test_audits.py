@@ -26,10 +26,10 @@ from gossamer.privacy.mechanisms import (
     Laplace,
     Mechanism,
     NeighboringRelation,
+    PaperNoise,
     Poisson,
     ReleaseKind,
 )
-from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.privacy.profile import PrivacyProfile
 
 ADD, REPLACE = NeighboringRelation

@@ -14,7 +14,7 @@ from tests.properties.test_masked_units_properties import unit_settings
 from tests.reference.shuffled_unit import SERVER, ShuffledUnit
 
 from gossamer.algorithms.masked_round import MaskingReply
-from gossamer.privacy.unit_tasks import MASK
+from gossamer.privacy.tasks import MASK
 from gossamer.protocol.messages import decode_message
 
 LEVEL = 1e-6

@@ -34,7 +34,7 @@ from gossamer.privacy.masking.messages import (
     unpacked,
 )
 from gossamer.privacy.masking.sums import reply_bytes, server_of
-from gossamer.privacy.unit_tasks import REFUSED, LocalUpdate, MaskingStep, step_of
+from gossamer.privacy.tasks import REFUSED, LocalUpdate, MaskingStep, step_of
 from gossamer.protocol.effects import Compute, Record, Send
 from gossamer.protocol.events import Answered
 from gossamer.protocol.messages import Message, check_sender, message

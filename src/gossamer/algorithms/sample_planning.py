@@ -29,7 +29,7 @@ from gossamer.algorithms.persons import (
 from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, StopSettings, Words, in_words, noise_of
 from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy import guarantees
-from gossamer.privacy.accounting.accountants import epsilon, worst_profile
+from gossamer.privacy.accounting.accountants import compositions, epsilon, worst_profile
 from gossamer.privacy.accounting.planner import (
     NoiseFamily,
     calibrate,
@@ -37,7 +37,6 @@ from gossamer.privacy.accounting.planner import (
     gaussian_family,
     l2_laplace_family,
 )
-from gossamer.privacy.accounting.pure_composition import compositions
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.guarantees import OTHER_NODES, Guarantee, remarked
 from gossamer.privacy.mechanisms import (
@@ -49,11 +48,11 @@ from gossamer.privacy.mechanisms import (
     Mechanism,
     NeighboringRelation,
     NoNoise,
+    PaperNoise,
     Poisson,
     ReleaseKind,
     added,
 )
-from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.sides.plan import Samples
 
 Schedule = Mapping[BatchSampling, int]

@@ -16,8 +16,7 @@ import scipy.sparse as sp
 from gossamer.arrays import FloatArray
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
-from gossamer.objectives.objective import IndexArray, Objective, Part
-from gossamer.objectives.questions import Clip, Evaluation, Gradients
+from gossamer.objectives.objective import Clip, Evaluation, Gradients, IndexArray, Objective, Part
 
 _SHORTENED = 1 - 1e-9
 """Rounding of d squares must not take an example's vector over the length of 1."""

@@ -6,9 +6,12 @@ An objective knows a model only as a flat vector of ``size`` numbers. It compute
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,20 +20,605 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.arrays import IndexArray as IndexArray
 from gossamer.data.examples import Features, Split
-from gossamer.errors import DataError, ModelError
-from gossamer.objectives import local_steps
-from gossamer.objectives.local_training import Descent, clipped_descent, momentum_descent, step_by_step
-from gossamer.objectives.questions import (
-    Clip,
-    Computing,
-    Evaluation,
-    Gradients,
-    LocalRound,
-    LocalSums,
-    LocalUpdates,
-    Training,
-)
+from gossamer.errors import DataError, ModelError, SpecError
+from gossamer.vectors import Coordinates
 from gossamer.vectors import Part as Part
+
+_KEPT = {"compiled": "kept for next time", "in memory": "not kept"}
+"""What becomes of kernels that were just compiled, by where they are from."""
+
+
+@dataclass(frozen=True)
+class Computing:
+    """A way to gradients; it changes speed, and results in the last digits.
+
+    Attributes
+    ----------
+    strategy : str
+        ``linear``, or that of a network.
+    unchained : str
+        Reason why a network has no kernels, where they would have been taken; empty where nobody needs to know.
+    kernels : str or None
+        Origin of the kernels; see `chains.compiled.Made`.
+    seconds : float
+        Wall time that it took to have kernels.
+    products : bool
+        Whether kernels leave wide linear layers to BLAS, by a table of sizes and a trial.
+    device : str or None
+        Device on which sums of gradients are computed, if one was asked for.
+    """
+
+    strategy: str
+    unchained: str = ""
+    kernels: str | None = None
+    seconds: float = 0.0
+    products: bool = False
+    device: str | None = None
+
+    @property
+    def remark(self) -> str | None:
+        """A line for whoever waits for a run."""
+        if self.unchained:
+            return f"network: {self.unchained}, so gradients are computed by strategy '{self.strategy}'"
+        kept = _KEPT.get(self.kernels or "")
+        return None if kept is None else f"network: compiling its kernels took {self.seconds:.1f} s ({kept})"
+
+    def figures(self) -> dict[str, Any]:
+        """Entries of ``timing.json``."""
+        return {
+            "strategy": self.strategy,
+            "kernels": self.kernels,
+            "kernel_seconds": round(self.seconds, 3),
+            "wide_layers_by_blas": self.products,
+            **({} if self.device is None else {"device": self.device}),
+        }
+
+
+class Normals(NamedTuple):
+    """Normal noise for each row of a sum, as `gossamer.normals` makes it.
+
+    Attributes
+    ----------
+    keys : ndarray [width, 2] of uint64
+        Key and label of the numbers of each row.
+    deviations : ndarray [width] of float64
+        Standard deviation of each row's noise; 0 for a row without.
+    """
+
+    keys: npt.NDArray[np.uint64]
+    deviations: npt.NDArray[np.float64]
+
+
+@runtime_checkable
+class NoisyObjective(Protocol):
+    """An objective that adds normal noise to its sums itself."""
+
+    def noisy_gradients(
+        self,
+        models: FloatArray,
+        data: Split,
+        batches: Sequence[IndexArray],
+        clips: npt.NDArray[np.floating],
+        noise: Normals,
+    ) -> Gradients:
+        """`Objective.clipped_gradients` with the ``noise`` of each row on its sum."""
+        ...
+
+
+Clip = float | npt.NDArray[np.floating]
+
+
+class Gradients(NamedTuple):
+    """Sums of clipped per-example gradients.
+
+    Attributes
+    ----------
+    sums : ndarray [width, size]
+        Row k is ``sum_i clip(grad f(models[k]; x_i))`` over batch k; a zero row for an empty batch.
+    zeroed : ndarray [width] of int64
+        Number of per-example gradients of batch k were not finite and counted as zero. Raw: it is computed from data,
+        so it never leaves the node.
+    unclipped : ndarray [width] of int64
+        Number of per-example gradients of batch k were finite and had a norm of at most the clip: all finite ones where
+        the clip is infinite. Raw like ``zeroed``: without noise it never leaves the node.
+    """
+
+    sums: FloatArray
+    zeroed: npt.NDArray[np.int64]
+    unclipped: npt.NDArray[np.int64]
+
+
+class Evaluation(NamedTuple):
+    """Scores of models on a split, one entry a model.
+
+    Attributes
+    ----------
+    loss : ndarray [width] of float64
+        Mean loss over the examples, without the L2 term.
+    accuracy : ndarray [width] of float64
+        Share of examples classified correctly, in [0, 1]; NaN for a regression.
+    """
+
+    loss: npt.NDArray[np.float64]
+    accuracy: npt.NDArray[np.float64]
+
+
+class LocalRound(NamedTuple):
+    """Sequential SGD: one step an example, in order; the model may be swapped between steps.
+
+    Attributes
+    ----------
+    models : ndarray [segments, size]
+        The model at the round's start and at each swap, without what the round itself has done.
+    starts : ndarray [segments] of int64
+        Number of ``examples`` evaluated before each model counts: ``starts[0]`` is 0, and they never fall. Of several
+        swaps at one place the last counts.
+    examples : ndarray [count] of int64
+        Rows of the split in the order of evaluation. May be empty; an index may occur several times.
+    rates : ndarray [count] of float64
+        Step size of each step.
+    unit : float
+        The step size that the result is given in units of.
+    clip : float
+        C > 0, the most L2 norm of one example's loss gradient; ``math.inf`` leaves gradients as they are.
+    where : Coordinates
+        Only these coordinates are computed and moved.
+    """
+
+    models: FloatArray
+    starts: IndexArray
+    examples: IndexArray
+    rates: npt.NDArray[np.float64]
+    unit: float
+    clip: float
+    where: Coordinates = Coordinates()
+
+
+class LocalSums(NamedTuple):
+    """Outcome of local rounds.
+
+    Attributes
+    ----------
+    sums : list of ndarray
+        U of each round, [where.count(size)], of the objective's dtype.
+    zeroed : ndarray [rounds] of int64
+        Number of per-example gradients of each round were not finite and counted as zero. Raw: it is computed from
+        data, so it never leaves the node.
+    """
+
+    sums: list[FloatArray]
+    zeroed: npt.NDArray[np.int64]
+
+
+class Minibatches(NamedTuple):
+    """Mini-batches of one training, which may differ in length.
+
+    Attributes
+    ----------
+    examples : ndarray [drawn] of int64
+        Rows of the split: those of the first step, of the second, and so on. A row may occur several times.
+    lengths : ndarray [steps] of int64
+        Number of examples of each step, 1 or more.
+    """
+
+    examples: IndexArray
+    lengths: IndexArray
+
+
+class Training(NamedTuple):
+    """A client's whole local training: SGD with momentum, and a term that holds it near where it starts.
+
+    Attributes
+    ----------
+    batches : Minibatches
+        One a step.
+    rate : float
+        Step size of each step.
+    momentum : float
+        m in [0, 1), of the heavy ball; 0 is plain SGD.
+    proximal : float
+        mu >= 0 of FedProx's ``mu/2 |w - w_0|^2``, which is added to the objective.
+    """
+
+    batches: Minibatches
+    rate: float
+    momentum: float = 0.0
+    proximal: float = 0.0
+
+
+class LocalUpdates(NamedTuple):
+    """Moves of agents' models in mini-batch steps, one entry an agent.
+
+    Attributes
+    ----------
+    updates : ndarray [width, size]
+        The last model less the first, of the objective's dtype; finite whatever happened.
+    not_finite : ndarray [width] of int64
+        Number of mean gradients were not finite. Raw: it is computed from data, so it never leaves the node.
+    """
+
+    updates: FloatArray
+    not_finite: npt.NDArray[np.int64]
+
+
+def slices(count: int, size: int) -> Iterator[slice]:
+    """``count`` places, at most ``size`` at a time."""
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))
+
+
+def check_indices(indices: IndexArray, count: int) -> None:
+    """Raise DataError unless all of ``indices`` are in 0..count-1."""
+    if indices.size and not 0 <= indices.min() <= indices.max() < count:
+        raise DataError(f"batch indices must be in 0..{count - 1}, found {indices.min()}..{indices.max()}")
+
+
+def clips_of(clip: Clip, width: int) -> npt.NDArray[np.float64]:
+    """The clip of each of ``width`` models, [width], from one for all or one for each.
+
+    Raises
+    ------
+    SpecError
+        If one is not positive.
+    DataError
+        If there is not one for each model.
+    """
+    given = np.asarray(clip, np.float64)
+    positive = given > 0
+    if not positive.all():
+        raise SpecError(f"every clip must be a positive number, found {given[~positive].flat[0]:g}")
+    if given.shape not in ((), (width,)):
+        raise DataError(f"expected one clip, or an array [{width}] with one for each model, found {list(given.shape)}")
+    clips = np.empty(width)
+    clips[:] = given
+    return clips
+
+
+# What agents compute is said in `Objective.local_updates` (clipped steps) and `local_training` (steps with momentum).
+# Both are one `Descent`.
+
+_Numbers = npt.NDArray[np.float64]
+
+
+class Descent(NamedTuple):
+    """Steps of many agents, one behind the other.
+
+    Attributes
+    ----------
+    steps : ndarray [width] of int64
+        Number of steps of each agent.
+    lengths : ndarray [all steps] of int64
+        Number of examples of each step.
+    examples : ndarray [drawn] of int64
+        Examples of the first agent's first step, of its second step, and so on.
+    rates : ndarray [width] of float64
+        Size of each agent's steps.
+    settings : tuple of ndarray [width] of float64
+        Either the clips of mean gradients, or momenta and strengths of proximal terms.
+    bounds : ndarray [width] of float64
+        Most L2 norm of each agent's update.
+    """
+
+    steps: IndexArray
+    lengths: IndexArray
+    examples: IndexArray
+    rates: _Numbers
+    settings: tuple[_Numbers, ...]
+    bounds: _Numbers
+
+
+def clipped_descent(batches: Sequence[IndexArray], rates: _Numbers, clips: _Numbers, count: int) -> Descent:
+    """The steps that `Objective.local_updates` is asked for, of ``count`` examples.
+
+    Raises
+    ------
+    SpecError
+        If a clip or rate is not positive, or a rate not finite.
+    DataError
+        If the arguments do not fit each other or the examples.
+    """
+    width, shapes = len(batches), [batch.shape for batch in batches]
+    clips, rates = clips_of(clips, width), np.ascontiguousarray(rates, np.float64)
+    if rates.shape != (width,):
+        raise DataError(f"expected rates [{width}], one for each model, found {list(rates.shape)}")
+    if wrong := [shape for shape in shapes if len(shape) != 2]:
+        raise DataError(f"expected batches [steps, examples], found one of {list(wrong[0])}")
+    steps, lengths = np.fromiter(chain.from_iterable(shapes), np.int64, 2 * width).reshape(width, 2).T.copy()
+    _check_rates(rates)
+    examples = _joined([batch.ravel() for batch in batches], count)
+    every = _checked_lengths(np.repeat(lengths, steps))
+    return Descent(steps, every, examples, rates / np.maximum(steps, 1), (clips,), rates * clips)
+
+
+def momentum_descent(trainings: Sequence[Training], count: int) -> Descent:
+    """The steps that `Objective.local_training` is asked for, of ``count`` examples.
+
+    Raises
+    ------
+    SpecError
+        If a number is out of its range.
+    DataError
+        If batches do not fit each other or the examples.
+    """
+    for (drawn, lengths), _, momentum, proximal in trainings:
+        if not 0 <= momentum < 1:
+            raise SpecError(f"momentum lies in [0, 1), found {momentum!r}")
+        if not 0 <= proximal < math.inf:
+            raise SpecError(f"a proximal term is a finite number of at least 0, found {proximal!r}")
+        if drawn.ndim != 1 or lengths.ndim != 1:
+            raise DataError(f"expected examples and lengths in rows, found {list(drawn.shape)}, {list(lengths.shape)}")
+        if lengths.sum() != drawn.size:
+            raise DataError(f"expected as many examples as batches are long, {lengths.sum()}, found {drawn.size}")
+    numbers = [(each.rate, each.momentum, each.proximal) for each in trainings]
+    rates, *rule = np.array(numbers, np.float64).reshape(-1, 3).T.copy()
+    _check_rates(rates)
+    batches = [each.batches for each in trainings]
+    examples = _joined([each.examples for each in batches], count)
+    steps = np.fromiter((len(each.lengths) for each in batches), np.int64, len(batches))
+    lengths = _checked_lengths(_joined([each.lengths for each in batches]))
+    return Descent(steps, lengths, examples, rates, tuple(rule), np.full(len(rates), math.inf))
+
+
+def _check_rates(rates: _Numbers) -> None:
+    if rates.size and not (rates.min() > 0 and rates.max() < math.inf):
+        wrong = rates[~((rates > 0) & (rates < math.inf))]
+        raise SpecError(f"rates must be positive and finite, found {wrong[0]:g}")
+
+
+def _checked_lengths(lengths: IndexArray) -> IndexArray:
+    if lengths.size and lengths.min() < 1:
+        raise DataError("a batch needs at least 1 example, found one of none")
+    return lengths
+
+
+def _joined(arrays: Sequence[IndexArray], count: int | None = None) -> IndexArray:
+    """One array behind the other, with every number in 0..count-1."""
+    try:
+        found = np.concatenate((np.empty(0, np.int64), *arrays), dtype=np.int64, casting="same_kind")
+    except TypeError:
+        raise DataError(f"batches are whole numbers, found {np.result_type(*arrays)}") from None
+    if count is not None:
+        check_indices(found, count)
+    return found
+
+
+def _mean_gradients(
+    objective: Objective, places: _Numbers, data: Split, rows: Sequence[IndexArray]
+) -> Iterator[_Numbers]:
+    """The mean gradient [size] at each of ``places`` with the L2 term; NaN where it is not finite."""
+    models = places.astype(objective.dtype)
+    found = objective.clipped_gradients(models, data, rows, math.inf)
+    for place, model, total, zeroed, examples in zip(places, models, found.sums, found.zeroed, rows):
+        sound = not zeroed and np.isfinite(model).all()
+        yield total / np.float64(len(examples)) + objective.l2 * place if sound else np.full(len(total), np.nan)
+
+
+def _clipped_step(
+    total: _Numbers, start: FloatArray, gradient: _Numbers, rate: float, clip: float, most: float
+) -> bool:
+    """Change ``total`` by one step, if it is finite; without a clip ``start + total`` stops at ``most``."""
+    sound = (norm := _norm(gradient)) < math.inf
+    if sound:
+        total -= rate * (gradient if norm <= clip else clip / norm * gradient)
+    if clip == math.inf:
+        place = start + total
+        stopped = ~(sound & (np.abs(place) <= most))
+        total[stopped] = np.where(place < 0, -most, most)[stopped] - start[stopped]
+    return sound
+
+
+def _momentum_step(
+    total: _Numbers, velocity: _Numbers, gradient: _Numbers, rate: float, momentum: float, proximal: float
+) -> bool:
+    """Change ``total`` and ``velocity`` by one step, if it is finite."""
+    gradient += proximal * total
+    if sound := bool(np.isfinite(gradient).all()):
+        velocity[:] = momentum * velocity + gradient
+        total -= rate * velocity
+    return sound
+
+
+def _finish(total: _Numbers, bound: float, most: float, tiny: float) -> None:
+    """Make ``total`` at most ``bound`` long, whatever rounding did, and of numbers that its dtype holds."""
+    norm = _norm(total)
+    if norm > bound:
+        total *= bound / norm
+    total[np.isnan(total)] = most
+    np.clip(total, -most, most, out=total)
+    total[np.abs(total) < tiny] = 0  # a subnormal number may be rounded up by half of itself
+
+
+def _norm(vector: _Numbers) -> float:
+    """The L2 norm, where squares overflow or vanish too; not finite where an entry is not."""
+    peak = float(np.abs(vector).max(initial=0))
+    return peak * math.sqrt(np.square(vector / peak).sum()) if 0 < peak < math.inf else peak
+
+
+# Local rounds of any objective, one call of its `clipped_gradients` a step for all rounds that still run.
+#
+# What a round is, and what it computes, is said in `asked.LocalRound` and `objective.Objective.local_steps`.
+
+# With ``D = where.step``, an example's share of a sum is ``clip(D * gradient[where])``: the clip comes after masking
+# and scaling, so that no example moves the sum by more than the clip.
+
+_NUMBERS = 2**23  # of per-example gradients that are held at once: 32 MiB in float32
+
+
+class CoordinateSums(NamedTuple):
+    """Sums of clipped per-example gradients, each on coordinates of its own.
+
+    Attributes
+    ----------
+    sums : list of ndarray
+        Sum of each row k, [wheres[k].count(size)].
+    zeroed, unclipped : ndarray [width] of int64
+        Numbers as in `Gradients`, and raw like those.
+    """
+
+    sums: list[FloatArray]
+    zeroed: npt.NDArray[np.int64]
+    unclipped: npt.NDArray[np.int64]
+
+
+def clipped_on(
+    objective: Objective,
+    models: FloatArray,
+    data: Split,
+    batches: Sequence[IndexArray],
+    clips: Clip,
+    wheres: Sequence[Coordinates],
+) -> CoordinateSums:
+    """Sum over each batch of ``clip(D * gradient[where])``, in bounded memory.
+
+    Rows of all coordinates are exactly what `Objective.clipped_gradients` gives for them. The others take every
+    per-example gradient, some at a time; one with a component that is not finite counts as zero, wherever the
+    component is.
+
+    Parameters
+    ----------
+    objective : Differentiable
+        Objective that is differentiated.
+    models : ndarray [width, size]
+        Row k is the model at which batch k is evaluated.
+    data : Split
+        The training examples that the indices refer to.
+    batches : sequence of ``width`` index arrays [batch_k] of int64
+        May be empty and of different lengths.
+    clips : float or ndarray [width]
+        Most L2 norm of an example's share, positive; common to all rows or one for each.
+    wheres : sequence of ``width`` Coordinates
+        Each with its first coordinate below ``size``.
+
+    Raises
+    ------
+    SpecError
+        If a clip is not positive.
+    DataError
+        If the arguments do not fit each other.
+    """
+    limits = clips_of(clips, len(models))
+    _check_coordinates(objective, models, batches, wheres)
+    sums: list[FloatArray] = [np.zeros(where.count(objective.size)) for where in wheres]
+    zeroed, unclipped = np.zeros((2, len(wheres)), np.int64)
+    if whole := [k for k, where in enumerate(wheres) if where.step == 1]:
+        found = objective.clipped_gradients(models[whole], data, [batches[k] for k in whole], limits[whole])
+        for k, total in zip(whole, found.sums):
+            sums[k] = total
+        zeroed[whole], unclipped[whole] = found.zeroed, found.unclipped
+    most = float(np.finfo(objective.dtype).max)
+    for k, gradient in _one_by_one(objective, models, data, batches, wheres):
+        with np.errstate(over="ignore"):
+            share = wheres[k].step * gradient[wheres[k].slice].astype(np.float64)
+            norm = math.sqrt(np.square(share).sum())
+        if not norm <= most:
+            zeroed[k] += 1
+            continue
+        unclipped[k] += norm <= limits[k]
+        sums[k] += share * min(1.0, limits[k] / norm) if norm > 0 else 0.0
+    return CoordinateSums([total.astype(objective.dtype, copy=False) for total in sums], zeroed, unclipped)
+
+
+def _one_by_one(
+    objective: Objective,
+    models: FloatArray,
+    data: Split,
+    batches: Sequence[IndexArray],
+    wheres: Sequence[Coordinates],
+) -> Iterator[tuple[int, FloatArray]]:
+    """The row and the gradient [size] of each example of the rows that are masked; NaN for one that is not finite."""
+    masked = [k for k, where in enumerate(wheres) if where.step > 1]
+    rows = np.repeat(masked, [len(batches[k]) for k in masked])
+    examples = [batches[k][i : i + 1] for k in masked for i in range(len(batches[k]))]
+    at_once = max(1, _NUMBERS // objective.size)
+    for start in range(0, len(rows), at_once):
+        some = slice(start, start + at_once)
+        found = objective.clipped_gradients(models[rows[some]], data, examples[some], math.inf)
+        found.sums[found.zeroed > 0] = np.nan
+        yield from zip(rows[some].tolist(), found.sums)
+
+
+def _check_coordinates(
+    objective: Objective, models: FloatArray, batches: Sequence[IndexArray], wheres: Sequence[Coordinates]
+) -> None:
+    if not len(models) == len(batches) == len(wheres):
+        raise DataError(
+            f"expected a batch and coordinates for each of {len(models)} models, found {len(batches)} and {len(wheres)}"
+        )
+    beyond = [where for where in wheres if where.first >= objective.size]
+    if beyond:
+        raise DataError(f"coordinates of {objective.size} numbers start below {objective.size}, found {beyond[0]}")
+
+
+def checked(given: LocalRound, size: int, count: int) -> LocalRound:
+    """``given`` with arrays of the documented types, for a model of ``size`` numbers and ``count`` examples.
+
+    Raises
+    ------
+    SpecError
+        If a clip, unit or step size is not positive, or a unit or step size not finite.
+    DataError
+        If the arrays do not fit each other, the model or the examples.
+    """
+    models, starts, examples, rates = arrays_of(given, size)
+    steps = len(examples)
+    if starts[0] != 0 or starts[-1] > steps or (starts[1:] < starts[:-1]).any():
+        raise _wrong_starts(starts, len(models), steps)
+    if steps and not (rates.min() > 0 and rates.max() < math.inf):
+        wrong = rates[~((rates > 0) & (rates < math.inf))]
+        raise SpecError(f"step sizes must be positive and finite, found {wrong[0]:g}")
+    if steps and not 0 <= examples.min() <= examples.max() < count:
+        raise DataError(f"a round's examples must be in 0..{count - 1}, found {examples.min()}..{examples.max()}")
+    return given._replace(models=models, starts=starts, examples=examples, rates=rates)
+
+
+def arrays_of(
+    given: LocalRound, size: int, dtype: np.dtype[Any] | None = None
+) -> tuple[FloatArray, IndexArray, IndexArray, npt.NDArray[np.float64]]:
+    """The first four fields, contiguous and of the documented types and shapes; their entries are not looked at.
+
+    Raises
+    ------
+    SpecError, DataError
+        As `checked`, for anything but the entries of arrays.
+    """
+    models, rates = np.ascontiguousarray(given.models, dtype), np.ascontiguousarray(given.rates, np.float64)
+    starts, examples = _indices("starts", given.starts), _indices("examples", given.examples)
+    steps = len(examples)
+    if not given.clip > 0:
+        raise SpecError(f"every clip must be a positive number, found {given.clip:g}")
+    if not 0 < given.unit < math.inf:
+        raise SpecError(f"a round's unit is a positive finite step size, found {given.unit:g}")
+    if models.ndim != 2 or models.shape[1] != size or not len(models):
+        raise DataError(f"a round needs models [segments, {size}], at least one, found {list(models.shape)}")
+    if len(starts) != len(models):
+        raise _wrong_starts(starts, len(models), steps)
+    if rates.shape != (steps,):
+        raise DataError(f"a round of {steps} examples needs as many step sizes, found {list(rates.shape)}")
+    if given.where.first >= size:
+        raise DataError(f"coordinates of {size} numbers start below {size}, found {given.where}")
+    return models, starts, examples, rates
+
+
+def _wrong_starts(starts: IndexArray, models: int, steps: int) -> DataError:
+    return DataError(
+        f"starts of {models} models in a round of {steps} steps must rise from 0 to at most {steps}, one a "
+        f"model, found {starts.tolist()[:8]}"
+    )
+
+
+def _indices(name: str, given: npt.ArrayLike) -> IndexArray:
+    array = np.asarray(given)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise DataError(f"a round's {name} are whole numbers in one row, found {list(array.shape)} of {array.dtype}")
+    return np.ascontiguousarray(array, np.int64)
+
+
+def _model(of: LocalRound, total: FloatArray, step: int, dtype: np.dtype[np.floating]) -> FloatArray:
+    """The model [size] at which the example of ``step`` is evaluated."""
+    last = np.searchsorted(of.starts, step, side="right") - 1
+    model: FloatArray = of.models[last].astype(np.float64)
+    model[of.where.slice] -= of.unit * total
+    return model.astype(dtype, copy=False)
+
 
 Known = TypeVar("Known")
 
@@ -142,7 +730,25 @@ class Objective(ABC):
         Van Dijk et al., "Asynchronous federated learning with reduced number of rounds and with differential
         privacy from less aggregated Gaussian noise", arXiv:2007.09208, Algorithm 1 and Appendix C.1.
         """
-        return local_steps.step_by_step(self, rounds, data)
+        rounds = [checked(each, self.size, len(data)) for each in rounds]
+        sums: list[FloatArray] = [np.zeros(each.where.count(self.size)) for each in rounds]
+        zeroed = np.zeros(len(rounds), np.int64)
+        with np.errstate(over="ignore", invalid="ignore"):  # a model that is no longer finite has zeroed gradients
+            for step in range(max((len(each.examples) for each in rounds), default=0)):
+                running = [k for k, each in enumerate(rounds) if step < len(each.examples)]
+                some = [rounds[k] for k in running]
+                models = np.stack([_model(rounds[k], sums[k], step, self.dtype) for k in running])
+                wheres = [each.where for each in some]
+                examples = [each.examples[step : step + 1] for each in some]
+                clips = np.array([each.clip for each in some])
+                found = clipped_on(self, models, data, examples, clips, wheres)
+                zeroed[running] += found.zeroed
+                for k, each, model, gradient in zip(running, some, models, found.sums):
+                    move = gradient.astype(np.float64)
+                    if self.l2 > 0:  # zero times what is not finite would be no zero
+                        move += each.where.step * self.l2 * model[each.where.slice]
+                    sums[k] += each.rates[step] / each.unit * move
+            return LocalSums([total.astype(self.dtype) for total in sums], zeroed)
 
     def local_updates(
         self,
@@ -240,7 +846,27 @@ class Objective(ABC):
 
     def descended(self, models: FloatArray, data: Split, given: Descent) -> LocalUpdates:
         """Updates of `local_updates` and of `local_training` from ``models`` [width, size]."""
-        return step_by_step(self, models, data, given)
+        steps, lengths, examples, rates, settings, bounds = given
+        width, limits = len(steps), np.finfo(self.dtype)
+        most, tiny = float(limits.max), float(limits.tiny)
+        models = self.rows(models, width)
+        totals, velocities = np.zeros((2, width, self.size))
+        not_finite, firsts = np.zeros(width, np.int64), np.cumsum(steps) - steps
+        batches = np.split(examples, np.cumsum(lengths)[:-1])
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is counted
+            for step in range(steps.max(initial=0)):
+                running = [k for k in range(width) if step < steps[k]]
+                places, rows = models[running] + totals[running], [batches[firsts[k] + step] for k in running]
+                for k, gradient in zip(running, _mean_gradients(self, places, data, rows)):
+                    own = [each[k] for each in settings]
+                    if len(own) == 1:
+                        sound = _clipped_step(totals[k], models[k], gradient, rates[k], own[0], most)
+                    else:
+                        sound = _momentum_step(totals[k], velocities[k], gradient, rates[k], *own)
+                    not_finite[k] += not sound
+            for total, bound in zip(totals, bounds):
+                _finish(total, bound, most, tiny)
+        return LocalUpdates(totals.astype(self.dtype), not_finite)
 
     def rows(self, models: FloatArray, width: int) -> FloatArray:
         """Models [width, size], one a row, of the objective's type.

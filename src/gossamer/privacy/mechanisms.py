@@ -1,7 +1,7 @@
-"""Releases as data: noise laws, the samples whose sums they are added to, and kinds of releases.
+"""A release as data: which noise law, on which sample. Accounting happens elsewhere.
 
-A mechanism knows the L2 clip of what it is added to, so its sensitivity follows from the clip and the
-neighbouring relation and is never typed in. It is added to a *sum* of clipped per-example vectors.
+A *mechanism* is a noise law. It knows the L2 clip of what it is added to, so its sensitivity follows from the clip and
+the neighbouring relation and is never typed in. It is added to a *sum* of clipped per-example vectors.
 
 | mechanism | noise on the sum | one release, full batch, sensitivity S |
 |---|---|---|
@@ -11,10 +11,51 @@ neighbouring relation and is never typed in. It is added to a *sum* of clipped p
 | `Laplace(clip, scale)` | independent Laplace(scale) per coordinate | sqrt(d) S / scale-DP |
 | `NoNoise(clip)` | none | no guarantee |
 
+A *sampling scheme* draws a batch from a shard; each is paired with its accounting in `accountant_table`.
+
+| scheme | a batch | proved |
+|---|---|---|
+| `Poisson` | every example with the same probability, independently | yes |
+| `FixedSize` | so many distinct examples | yes, under replace-one |
+| `WithReplacement` | so many draws, an example may come twice | no: what uses it has no guarantee |
+
+Shuffled passes do not exist here: they are for clients that are protected whole, see `tasks.TrainingQuery`.
+
+**A release's deadline** provides for a number of examples, and samples that have more cost something. What takes
+a node time is public but for one thing: how many examples were sampled. So it hands its answers over at multiples
+of a deadline, by which a sample of any usual size has long been computed (`deployment.party.data_side`), and
+computes on examples that nobody has until there are as many as that (`sides.sums`). The usual size is K,
+`provided_for`: a sample is larger with a probability of at most `LATE`. Then the answer may go a deadline later, and
+its time tells.
+
+**What that costs.** n slots are public, and who is in a sample depends on coins alone, whatever is in the slots. Take
+the same coins for two neighbours, which differ in one slot, and let A be the event that no sample of the run exceeds
+its K. Given A, the samples of the other n - 1 slots follow one law, and given these the slot itself is in with
+probability q, or with a smaller one where the sample would then exceed K. Such a release is a mixture, with weights
+common to both, of what a release at rate q does and of what does not depend on the slot, so whatever pair dominates the
+former dominates it, and all releases together are (epsilon, delta)-private as planned. Times are constant given A,
+whether or not a slot that is blank would be computed on. So
+
+    P(S) <= P(A) (exp(epsilon) P'(S | A) + delta) + P(not A) <= exp(epsilon) P'(S) + delta + T LATE
+
+for T releases on Poisson samples: `LATE` is added to delta for each, with no factor. How many steps of a round are
+taken may depend on earlier answers, but is fixed before coins are tossed: given these answers, so is the probability p
+of A for one release, common to both data sets, and p P and p P' are no further apart than P and P'.
+
+**A person with several rows** differs in as many slots. Given A and the other slots, the number of these in a sample is
+a binomial number given that it is at most what is left of K. That is at most a binomial one in distribution, also given
+that both are at least 1, and what dominates grows with the number (`group_pairs`: monotone in the rate; for `Coins`, as
+the g_k do, and as divergences do in the weight of what is not common). Where epsilon is m times that of a row, rows
+change one by one. Again a release is dominated as planned, and P(A) is common to both.
+
+Samples of a fixed size cost nothing. An owner's budget sets `SET_ASIDE` of its delta aside for all releases ever
+(`without_late`).
+
 References
 ----------
 Gamma norm: Chaudhuri, Monteleoni and Sarwate, "Differentially private empirical risk minimization", JMLR
-2011, section 3; an exponential norm is not epsilon-DP for d > 1.
+2011, section 3; an exponential norm is not epsilon-DP for d > 1. MAPA, section 7.1 ("noise is only added to the
+gradient of the first convolutional layer") and its published code: `PaperNoise`.
 """
 
 from __future__ import annotations
@@ -23,251 +64,25 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.errors import AccountingError, SpecError, real_number, whole_number
+from gossamer.errors import (
+    AccountingError,
+    SpecError,
+    real_number,
+    require_counts,
+    require_positive,
+    require_whole,
+    whole_number,
+)
+from gossamer.privacy.pairs import Full, GaussianFull, L2LaplaceFull, ResponseFull
+from gossamer.protocol.encoding import register
 from gossamer.protocol.snapshots import kept_whole
-
-if TYPE_CHECKING:
-    from gossamer.privacy.pairs import Full
-
-# Schemes that draw a batch from a shard, each paired with its accounting in `accountant_table`.
-#
-# | scheme | a batch | proved |
-# |---|---|---|
-# | `Poisson` | every example with the same probability, independently | yes |
-# | `FixedSize` | so many distinct examples | yes, under replace-one |
-# | `WithReplacement` | so many draws, an example may come twice | no: what uses it has no guarantee |
-#
-# Shuffled passes do not exist here: they are for clients that are protected whole, see `unit_tasks.TrainingQuery`.
-#
-# Number of examples that a release's deadline provides for, and the cost of samples that have more.
-#
-# What takes a node time is public but for one thing: how many examples were sampled. So it hands its answers over at
-# multiples of a deadline, by which a sample of any usual size has long been computed (`deployment.party.data_side`),
-# and computes on examples that nobody has until there are as many as that (`sides.sums`). The usual size is K,
-# `provided_for`: a sample is larger with a probability of at most `LATE`. Then the answer may go a deadline later, and
-# its time tells.
-#
-# **What that costs.** n slots are public, and who is in a sample depends on coins alone, whatever is in the slots. Take
-# the same coins for two neighbours, which differ in one slot, and let A be the event that no sample of the run exceeds
-# its K. Given A, the samples of the other n - 1 slots follow one law, and given these the slot itself is in with
-# probability q, or with a smaller one where the sample would then exceed K. Such a release is a mixture, with weights
-# common to both, of what a release at rate q does and of what does not depend on the slot, so whatever pair dominates
-# the former dominates it, and all releases together are (epsilon, delta)-private as planned. Times are constant given
-# A, whether or not a slot that is blank would be computed on. So
-#
-#     P(S) <= P(A) (exp(epsilon) P'(S | A) + delta) + P(not A) <= exp(epsilon) P'(S) + delta + T LATE
-#
-# for T releases on Poisson samples: `LATE` is added to delta for each, with no factor. How many steps of a round are
-# taken may depend on earlier answers, but is fixed before coins are tossed: given these answers, so is the probability
-# p of A for one release, common to both data sets, and p P and p P' are no further apart than P and P'.
-#
-# **A person with several rows** differs in as many slots. Given A and the other slots, the number of these in a sample
-# is a binomial number given that it is at most what is left of K. That is at most a binomial one in distribution, also
-# given that both are at least 1, and what dominates grows with the number (`group_pairs`: monotone in the rate; for
-# `Coins`, as the g_k do, and as divergences do in the weight of what is not common). Where epsilon is m times that of a
-# row, rows change one by one. Again a release is dominated as planned, and P(A) is common to both.
-#
-# Samples of a fixed size cost nothing. An owner's budget sets `SET_ASIDE` of its delta aside for all releases ever
-# (`without_late`).
-
-
-@dataclass(frozen=True)
-class BatchSampling:
-    """Base of the sampling schemes.
-
-    Attributes
-    ----------
-    proved : bool
-        Whether an accountant here is proved for releases on such batches, under some neighbouring relation.
-    """
-
-    proved: ClassVar[bool] = True
-
-    @classmethod
-    def of_batch(cls, size: int, batch: int) -> Self:
-        """The scheme that draws ``batch`` of ``size`` examples, exactly or on average."""
-        raise NotImplementedError
-
-    @property
-    def rate(self) -> float:
-        """Probability that a given example is in the batch."""
-        raise NotImplementedError
-
-    def draw(self, generator: np.random.Generator, count: int) -> IndexArray:
-        """Positions in a shard of ``count`` examples, [batch]; sorted, unless an example may come twice."""
-        raise NotImplementedError
-
-    def slots(self, generator: np.random.Generator, drawn: int, steps: int) -> IndexArray:
-        """Draw at which of the ``steps`` of a round each of ``drawn`` examples takes its turn, [drawn].
-
-        Public numbers: they depend on how many were drawn for schemes that always draw as many, and otherwise each on
-        a coin of its own, never on an example's place among those drawn.
-
-        Raises
-        ------
-        SpecError
-            If the scheme draws a number of examples that is fixed, and it is not ``steps``.
-        """
-        raise NotImplementedError
-
-    def describe(self) -> dict[str, Any]:
-        """The scheme as plain data, for ledgers and summaries."""
-        return {"sampling": type(self).__name__, **asdict(self)}
-
-
-@dataclass(frozen=True)
-class Poisson(BatchSampling):
-    """Every example is in the batch with probability ``probability``, independently; the batch may be empty."""
-
-    probability: float
-
-    def __post_init__(self) -> None:
-        if not 0 < real_number(self.probability) <= 1:
-            raise SpecError(f"a Poisson sampling rate lies in (0, 1], found {self.probability!r}")
-
-    @classmethod
-    def of_batch(cls, size: int, batch: int) -> Self:
-        return cls(batch / size)
-
-    @property
-    def rate(self) -> float:
-        return self.probability
-
-    def draw(self, generator: np.random.Generator, count: int) -> IndexArray:
-        # A binomial number of examples, chosen uniformly, has the same law as one coin per example.
-        size = int(generator.binomial(count, self.probability))
-        return np.sort(generator.choice(count, size, replace=False, shuffle=False)).astype(np.int64)
-
-    def slots(self, generator: np.random.Generator, drawn: int, steps: int) -> IndexArray:
-        return generator.integers(steps, size=drawn)
-
-
-@dataclass(frozen=True)
-class _Sized(BatchSampling):
-    """Base of the schemes that always draw ``batch_size`` of ``dataset_size`` examples."""
-
-    dataset_size: int
-    batch_size: int
-
-    @classmethod
-    def of_batch(cls, size: int, batch: int) -> Self:
-        return cls(size, batch)
-
-    def _check(self, count: int) -> None:
-        if count != self.dataset_size:
-            raise SpecError(f"the shard holds {count} examples, but its sampling says {self.dataset_size}")
-
-    def _check_steps(self, drawn: int, steps: int) -> None:
-        if drawn != steps:
-            raise SpecError(f"a round takes one step for each example of a fixed batch, found {steps} for {drawn}")
-
-
-@dataclass(frozen=True)
-class FixedSize(_Sized):
-    """``batch_size`` distinct examples of ``dataset_size``, uniformly."""
-
-    def __post_init__(self) -> None:
-        if not 0 < (whole_number(self.batch_size) or 0) <= (whole_number(self.dataset_size) or 0):
-            raise SpecError(
-                f"a fixed-size batch needs whole numbers 1 <= batch_size <= dataset_size, "
-                f"found batch_size {self.batch_size!r} of {self.dataset_size!r}"
-            )
-
-    @property
-    def rate(self) -> float:
-        return self.batch_size / self.dataset_size
-
-    def draw(self, generator: np.random.Generator, count: int) -> IndexArray:
-        self._check(count)
-        return np.sort(generator.choice(count, self.batch_size, replace=False, shuffle=False)).astype(np.int64)
-
-    def slots(self, generator: np.random.Generator, drawn: int, steps: int) -> IndexArray:
-        self._check_steps(drawn, steps)
-        return generator.permutation(drawn)
-
-
-@dataclass(frozen=True)
-class WithReplacement(_Sized):
-    """``batch_size`` independent draws, each uniform among ``dataset_size`` examples; no accountant knows it.
-
-    Examples stand in the order in which they were drawn, which is that of the steps of a round.
-    """
-
-    proved: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if not (whole_number(self.batch_size) and whole_number(self.dataset_size)):
-            raise SpecError(
-                f"draws with replacement need a whole batch_size and dataset_size of at least 1, "
-                f"found batch_size {self.batch_size!r} of {self.dataset_size!r}"
-            )
-
-    @property
-    def rate(self) -> float:
-        return 1 - (1 - 1 / self.dataset_size) ** self.batch_size
-
-    def draw(self, generator: np.random.Generator, count: int) -> IndexArray:
-        self._check(count)
-        return generator.integers(count, size=self.batch_size)
-
-    def slots(self, generator: np.random.Generator, drawn: int, steps: int) -> IndexArray:
-        self._check_steps(drawn, steps)
-        return np.arange(drawn)
-
-
-LATE = 2.0**-80
-"""Most probability of a sample that is larger than its deadline provides for."""
-SET_ASIDE = 2.0**-40
-"""Of an owner's delta, for answers that are late: enough for 2^40 releases."""
-LEAST = 2.0**-50
-"""Of an owner's delta that is taken: half of a smaller one is not enough for 2^29 releases."""
-
-PUBLIC_TIMES = (
-    "how many examples were sampled does not show in when messages are sent: every answer is computed on as many as "
-    "all but unlikely samples have, which delta counts, and goes at a multiple of a public deadline; none is taken to "
-    "miss it because of what is in the examples, and crashes are not covered"
-)
-OPEN_TIMES = (
-    "the timing of messages is not covered: an answer goes as soon as it is computed, and may tell how many examples "
-    "were sampled; neither are crashes"
-)
-
-
-def provided_for(sampling: BatchSampling, count: int, until: int = 1, steps: int = 1) -> int:
-    """The most examples whose turn comes in a release, but for a probability of `LATE`: a public number.
-
-    Parameters
-    ----------
-    sampling : BatchSampling
-        Way in which a batch is drawn.
-    count : int
-        Examples of the shard.
-    until, steps : int
-        Number of a round's steps that are taken, and of all its steps. Each example's turn comes at one of them.
-    """
-    if (size := getattr(sampling, "batch_size", None)) is not None:
-        return -(-int(size) * until // steps)
-    rate, low, high = sampling.rate * (until / steps), 0, count
-    while low < high:
-        middle = (low + high) // 2
-        # The probability that a binomial number is larger; half of what is allowed, so that rounding cannot matter.
-        if rate == 0 or betainc(middle + 1, count - middle, rate) <= LATE / 2:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def without_late(delta: float) -> float:
-    """Return the part of an owner's ``delta`` that is left for what is released; of a tiny one it is half."""
-    return delta - min(SET_ASIDE, delta / 2)
 
 
 class NeighboringRelation(StrEnum):
@@ -351,8 +166,6 @@ class Mechanism:
         AccountingError
             If nothing is proved of the law.
         """
-        from gossamer.privacy.pairs import ResponseFull
-
         epsilon = self.release_epsilon(relation, size)
         if epsilon == math.inf:
             raise AccountingError(f"nothing is proved of {type(self).__name__} noise")
@@ -374,11 +187,7 @@ class Mechanism:
         return {"mechanism": type(self).__name__, **asdict(self)}
 
 
-def _require_finite(name: str, value: float, what: str) -> None:
-    if not 0 < real_number(value) < math.inf:
-        raise SpecError(f"{what} needs a finite {name} > 0, found {value!r}")
-
-
+@register("mechanism.gaussian")
 @dataclass(frozen=True)
 class Gaussian(Mechanism):
     """Normal noise of standard deviation ``noise_multiplier * clip`` in every coordinate of the sum.
@@ -394,8 +203,7 @@ class Gaussian(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_finite("clip", self.clip, "Gaussian noise")
-        _require_finite("noise_multiplier", self.noise_multiplier, "Gaussian noise")
+        require_positive(clip=self.clip, noise_multiplier=self.noise_multiplier)
 
     @property
     def standard_deviation(self) -> float:
@@ -422,8 +230,6 @@ class Gaussian(Mechanism):
         return self.unit().sensitivity(relation) / self.noise_multiplier
 
     def full(self, relation: NeighboringRelation, rows: int, size: int) -> Full:
-        from gossamer.privacy.pairs import GaussianFull
-
         return GaussianFull(rows * self.mu(relation))
 
     def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
@@ -435,6 +241,7 @@ class Gaussian(Mechanism):
         return size * self.standard_deviation**2
 
 
+@register("mechanism.ball_gaussian")
 @dataclass(frozen=True)
 class BallGaussian(Gaussian):
     """Normal noise on a sum that is clipped *as a whole*, to ``clip / 2``: rounds of the kind ``clipped_sum``.
@@ -452,6 +259,7 @@ class BallGaussian(Gaussian):
         return super().full(relation, 1, size)
 
 
+@register("mechanism.l2_laplace")
 @dataclass(frozen=True)
 class L2Laplace(Mechanism):
     """Noise with density proportional to exp(-epsilon |n|_2 / S): epsilon-DP per full-batch release.
@@ -468,8 +276,7 @@ class L2Laplace(Mechanism):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "relation", NeighboringRelation(self.relation))  # decoded, it is a bare string
-        _require_finite("clip", self.clip, "L2Laplace noise")
-        _require_finite("epsilon", self.epsilon, "L2Laplace noise")
+        require_positive(clip=self.clip, epsilon=self.epsilon)
 
     @property
     def scale(self) -> float:
@@ -484,8 +291,6 @@ class L2Laplace(Mechanism):
         return self.sensitivity(relation) / self.scale
 
     def full(self, relation: NeighboringRelation, rows: int, size: int) -> Full:
-        from gossamer.privacy.l2_laplace import L2LaplaceFull
-
         return L2LaplaceFull(rows * self.release_epsilon(relation), size)
 
     def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
@@ -501,6 +306,7 @@ class L2Laplace(Mechanism):
         return size * self.scale
 
 
+@register("mechanism.laplace")
 @dataclass(frozen=True)
 class Laplace(Mechanism):
     """Independent Laplace noise of ``scale`` on every coordinate.
@@ -514,8 +320,7 @@ class Laplace(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_finite("clip", self.clip, "Laplace noise")
-        _require_finite("scale", self.scale, "Laplace noise")
+        require_positive(clip=self.clip, scale=self.scale)
 
     def release_epsilon(self, relation: NeighboringRelation, size: int) -> float:
         return math.sqrt(size) * self.sensitivity(relation) / self.scale
@@ -527,6 +332,7 @@ class Laplace(Mechanism):
         return 2 * size * self.scale**2
 
 
+@register("mechanism.none")
 @dataclass(frozen=True)
 class NoNoise(Mechanism):
     """Nothing is added and nothing is guaranteed."""
@@ -553,7 +359,264 @@ class NoNoise(Mechanism):
         return 0.0
 
 
-# A release as data: which noise law, on which sample. Accounting happens elsewhere.
+@register("mechanism.paper_noise")
+@dataclass(frozen=True)
+class PaperNoise(Mechanism):
+    """The noise of MAPA's published experiments, which guarantees nothing: every run with it ends with that.
+
+    - An *exponential* norm in place of `L2Laplace`'s Gamma(d) is not epsilon-DP for d > 1: its density is proportional
+      to ``exp(-epsilon |n| / S) |n|^(1-d)``, unbounded at 0, so two neighbours are told apart with certainty in the
+      limit of small noise.
+    - Noise on the *first layer* alone leaves the gradients of all other layers exact, and they come from the same data.
+
+    Attributes
+    ----------
+    epsilon : float
+        Epsilon that the paper calls the privacy of one release.
+    relation : NeighboringRelation
+        Relation under which the sensitivity S is taken.
+    norm : {"gamma", "exponential"}
+        Law of the noise's norm: Gamma(coordinates, S/epsilon), or exponential of mean S/epsilon.
+    coordinates : int
+        Number of leading coordinates that are noised; 0 is all.
+    """
+
+    epsilon: float
+    relation: NeighboringRelation
+    norm: Literal["gamma", "exponential"] = "exponential"
+    coordinates: int = 0
+
+    private: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "relation", NeighboringRelation(self.relation))  # decoded, it is a bare string
+        require_positive(clip=self.clip, epsilon=self.epsilon)
+        require_whole(coordinates=self.coordinates)
+
+    @property
+    def words(self) -> str:
+        return f"noise whose norm is {self.norm} (epsilon {self.epsilon:.4g} a release, which is not proved)"
+
+    @property
+    def scale(self) -> float:
+        """S / epsilon, the scale of the noise's norm."""
+        return self.sensitivity(self.relation) / self.epsilon
+
+    def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
+        noised = self._noised(size)
+        direction = generator.standard_normal(noised)
+        norm = generator.gamma(noised if self.norm == "gamma" else 1.0, self.scale)
+        draw = np.zeros(size, dtype)
+        draw[:noised] = direction * (norm / np.linalg.norm(direction))
+        return draw
+
+    def second_moment(self, size: int) -> float:
+        shape = self._shape(size)
+        return shape * (shape + 1) * self.scale**2
+
+    def mean_norm(self, size: int) -> float:
+        """The mean L2 norm of the noise on a sum of ``size`` coordinates."""
+        return self._shape(size) * self.scale
+
+    def _shape(self, size: int) -> int:
+        """Return the shape of the Gamma law of the noise's norm; an exponential law is the one of shape 1."""
+        return self._noised(size) if self.norm == "gamma" else 1
+
+    def _noised(self, size: int) -> int:
+        return min(self.coordinates, size) if self.coordinates else size
+
+
+@dataclass(frozen=True)
+class BatchSampling:
+    """Base of the sampling schemes.
+
+    Attributes
+    ----------
+    proved : bool
+        Whether an accountant here is proved for releases on such batches, under some neighbouring relation.
+    """
+
+    proved: ClassVar[bool] = True
+
+    @classmethod
+    def of_batch(cls, size: int, batch: int) -> Self:
+        """The scheme that draws ``batch`` of ``size`` examples, exactly or on average."""
+        raise NotImplementedError
+
+    @property
+    def rate(self) -> float:
+        """Probability that a given example is in the batch."""
+        raise NotImplementedError
+
+    def draw(self, generator: np.random.Generator, count: int) -> IndexArray:
+        """Positions in a shard of ``count`` examples, [batch]; sorted, unless an example may come twice."""
+        raise NotImplementedError
+
+    def slots(self, generator: np.random.Generator, drawn: int, steps: int) -> IndexArray:
+        """Draw at which of the ``steps`` of a round each of ``drawn`` examples takes its turn, [drawn].
+
+        Public numbers: they depend on how many were drawn for schemes that always draw as many, and otherwise each on
+        a coin of its own, never on an example's place among those drawn.
+
+        Raises
+        ------
+        SpecError
+            If the scheme draws a number of examples that is fixed, and it is not ``steps``.
+        """
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        """The scheme as plain data, for ledgers and summaries."""
+        return {"sampling": type(self).__name__, **asdict(self)}
+
+
+@register("sampling.poisson")
+@dataclass(frozen=True)
+class Poisson(BatchSampling):
+    """Every example is in the batch with probability ``probability``, independently; the batch may be empty."""
+
+    probability: float
+
+    def __post_init__(self) -> None:
+        if not 0 < real_number(self.probability) <= 1:
+            raise SpecError(f"a Poisson sampling rate lies in (0, 1], found {self.probability!r}")
+
+    @classmethod
+    def of_batch(cls, size: int, batch: int) -> Self:
+        return cls(batch / size)
+
+    @property
+    def rate(self) -> float:
+        return self.probability
+
+    def draw(self, generator: np.random.Generator, count: int) -> IndexArray:
+        # A binomial number of examples, chosen uniformly, has the same law as one coin per example.
+        size = int(generator.binomial(count, self.probability))
+        return np.sort(generator.choice(count, size, replace=False, shuffle=False)).astype(np.int64)
+
+    def slots(self, generator: np.random.Generator, drawn: int, steps: int) -> IndexArray:
+        return generator.integers(steps, size=drawn)
+
+
+@dataclass(frozen=True)
+class _Sized(BatchSampling):
+    """Base of the schemes that always draw ``batch_size`` of ``dataset_size`` examples."""
+
+    dataset_size: int
+    batch_size: int
+
+    @classmethod
+    def of_batch(cls, size: int, batch: int) -> Self:
+        return cls(size, batch)
+
+    def __post_init__(self) -> None:
+        require_counts(dataset_size=self.dataset_size, batch_size=self.batch_size)
+
+    def _check(self, count: int) -> None:
+        if count != self.dataset_size:
+            raise SpecError(f"the shard holds {count} examples, but its sampling says {self.dataset_size}")
+
+    def _check_steps(self, drawn: int, steps: int) -> None:
+        if drawn != steps:
+            raise SpecError(f"a round takes one step for each example of a fixed batch, found {steps} for {drawn}")
+
+
+@register("sampling.fixed_size")
+@dataclass(frozen=True)
+class FixedSize(_Sized):
+    """``batch_size`` distinct examples of ``dataset_size``, uniformly."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.batch_size > self.dataset_size:
+            raise SpecError(f"a batch has at most {self.dataset_size} distinct examples, found {self.batch_size}")
+
+    @property
+    def rate(self) -> float:
+        return self.batch_size / self.dataset_size
+
+    def draw(self, generator: np.random.Generator, count: int) -> IndexArray:
+        self._check(count)
+        return np.sort(generator.choice(count, self.batch_size, replace=False, shuffle=False)).astype(np.int64)
+
+    def slots(self, generator: np.random.Generator, drawn: int, steps: int) -> IndexArray:
+        self._check_steps(drawn, steps)
+        return generator.permutation(drawn)
+
+
+@register("sampling.with_replacement")
+@dataclass(frozen=True)
+class WithReplacement(_Sized):
+    """``batch_size`` independent draws, each uniform among ``dataset_size`` examples; no accountant knows it.
+
+    Examples stand in the order in which they were drawn, which is that of the steps of a round.
+    """
+
+    proved: ClassVar[bool] = False
+
+    @property
+    def rate(self) -> float:
+        return 1 - (1 - 1 / self.dataset_size) ** self.batch_size
+
+    def draw(self, generator: np.random.Generator, count: int) -> IndexArray:
+        self._check(count)
+        return generator.integers(count, size=self.batch_size)
+
+    def slots(self, generator: np.random.Generator, drawn: int, steps: int) -> IndexArray:
+        self._check_steps(drawn, steps)
+        return np.arange(drawn)
+
+
+LATE = 2.0**-80
+"""Most probability of a sample that is larger than its deadline provides for."""
+SET_ASIDE = 2.0**-40
+"""Of an owner's delta, for answers that are late: enough for 2^40 releases."""
+LEAST = 2.0**-50
+"""Of an owner's delta that is taken: half of a smaller one is not enough for 2^29 releases."""
+
+
+PUBLIC_TIMES = (
+    "how many examples were sampled does not show in when messages are sent: every answer is computed on as many as "
+    "all but unlikely samples have, which delta counts, and goes at a multiple of a public deadline; none is taken to "
+    "miss it because of what is in the examples, and crashes are not covered"
+)
+
+
+OPEN_TIMES = (
+    "the timing of messages is not covered: an answer goes as soon as it is computed, and may tell how many examples "
+    "were sampled; neither are crashes"
+)
+
+
+def provided_for(sampling: BatchSampling, count: int, until: int = 1, steps: int = 1) -> int:
+    """The most examples whose turn comes in a release, but for a probability of `LATE`: a public number.
+
+    Parameters
+    ----------
+    sampling : BatchSampling
+        Way in which a batch is drawn.
+    count : int
+        Examples of the shard.
+    until, steps : int
+        Number of a round's steps that are taken, and of all its steps. Each example's turn comes at one of them.
+    """
+    if (size := getattr(sampling, "batch_size", None)) is not None:
+        return -(-int(size) * until // steps)
+    rate, low, high = sampling.rate * (until / steps), 0, count
+    while low < high:
+        middle = (low + high) // 2
+        # The probability that a binomial number is larger; half of what is allowed, so that rounding cannot matter.
+        if rate == 0 or betainc(middle + 1, count - middle, rate) <= LATE / 2:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def without_late(delta: float) -> float:
+    """Return the part of an owner's ``delta`` that is left for what is released; of a tiny one it is half."""
+    return delta - min(SET_ASIDE, delta / 2)
 
 
 @kept_whole
@@ -582,8 +645,7 @@ class ReleaseKind:
     size: int
 
     def __post_init__(self) -> None:
-        if whole_number(self.size) is None:
-            raise SpecError(f"a release has a whole number of coordinates, 0 or more, found {self.size!r}")
+        require_whole(size=self.size)
 
     def __hash__(self) -> int:
         """Hash of the fields, computed once: ledgers look a kind up at every charge."""
@@ -610,6 +672,8 @@ class ReleaseKind:
 
 
 Counts = Mapping[ReleaseKind, int]
+
+
 """How many releases of each kind."""
 
 

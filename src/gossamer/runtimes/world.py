@@ -10,13 +10,7 @@ from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import (
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    model_validator,
-)
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.files import read_text

@@ -14,16 +14,15 @@ import numpy as np
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
-from gossamer.objectives.objective import Objective
-from gossamer.objectives.questions import LocalUpdates, Minibatches, Training
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import ClippedUpdate, LocalQuery, LocalUpdate, TrainingQuery
+from gossamer.objectives.objective import LocalUpdates, Minibatches, Objective, Training
+from gossamer.privacy.tasks import ClippedUpdate, LocalQuery, LocalUpdate, Query, TrainingQuery
 from gossamer.sides.home import Home, Numbers, numbers_in
 from gossamer.sides.ledger import Receipt
 from gossamer.sides.machine import Due, Rule, SideAnswer, Together
 from gossamer.sides.plan import WHOLE, ClientUpdate
 from gossamer.sides.samples import ShardRows
-from gossamer.sides.sums import NOTHING_PROVIDED, Inputs, Provided, Rounding, Ticket
+from gossamer.sides.sum_rounding import NOTHING_PROVIDED, Provided, Rounding
+from gossamer.sides.sums import Inputs, Ticket
 from gossamer.vectors import Confined, Released
 
 

@@ -2,7 +2,7 @@
 
 Nothing random is kept, so there is nothing to store, or to share with another release, and nothing can be drawn again:
 a charge is answered once. Gaussian noise is drawn on a grid, with room for the rounding of the sum
-(`sums`), so sum and noise are rounded together; other laws are drawn in floating point, and the guarantee says
+(`sum_rounding`), so sum and noise are rounded together; other laws are drawn in floating point, and the guarantee says
 so.
 """
 
@@ -26,7 +26,8 @@ from gossamer.sides.home import FloatNoise, FloatStream, Home, Numbers, SideStor
 from gossamer.sides.ledger import Ledger, Receipt
 from gossamer.sides.plan import SidePlan, StreamPlan
 from gossamer.sides.receipts import Noting
-from gossamer.sides.sums import GridQuery, InPieces, Provided, Rounding, Sums
+from gossamer.sides.sum_rounding import GridQuery, Provided, Rounding
+from gossamer.sides.sums import InPieces, Sums
 
 
 class Receipts(Noting, Protocol):
@@ -136,8 +137,8 @@ class GridStream(FloatStream):
     """
 
     def __init__(self, plan: StreamPlan) -> None:
-        bound = None if plan.moved is None else plan
-        self._noise = None if plan.law is None else RecordNoise(plan.law, plan.size, bound, plan.longest)
+        bound = plan.moved, plan.agents_sampled
+        self._noise = None if plan.law is None else RecordNoise(plan.law, plan.size, *bound, plan.longest)
         self.needed = 0 if self._noise is None else self._noise.needed
 
     def answer(self, number: int, state: FloatArray, before: list[StreamRecord]) -> FloatArray:

@@ -5,11 +5,11 @@ What is planned is proved for continuous noise. On the grid (`grid_noise`), n nu
     eta = n log((1 + tau)/(1 - tau)),    about n 2.1e-34,
 
 and samplers and samples that are not what they are taken for have probability p = 2^-170 each: every number drawn, and
-every Poisson sample (`sums.UNLIKELY`). If N samples are drawn, an (epsilon, delta) becomes
+every Poisson sample (`sum_rounding.UNLIKELY`). If N samples are drawn, an (epsilon, delta) becomes
 
     epsilon + 2 eta,        exp(eta) delta + (1 + exp(epsilon + 2 eta)) (n + N) p + M 2^-80,
 
-where M is the number of Poisson samples whose answers have a deadline (`sampling`). The assumption that the run is
+where M is the number of Poisson samples whose answers have a deadline (`mechanisms`). The assumption that the run is
 a simulation goes, and those of a deployment come.
 """
 
@@ -20,14 +20,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gossamer.privacy.accounting.accountants import epsilon, profile
-from gossamer.privacy.exact.discrete_gaussian import DISTANCE
-from gossamer.privacy.exact.grid_noise import SMOOTHING, smoothing_error
+from gossamer.privacy.exact.grid_noise import DISTANCE, SMOOTHING, smoothing_error
 from gossamer.privacy.guarantees import CLIENT, CODE, SIMULATED_NOISE, Guarantee
 from gossamer.privacy.mechanisms import LATE, Counts, NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
-from gossamer.privacy.streams.agent_noise import AgentNoise, own_server_guarantee
+from gossamer.privacy.streams.graph_bounds import AgentNoise, own_server_guarantee
 from gossamer.sides.plan import EVERYBODY, NOT_CRASHES, ClientUpdate, Curator, Drawn
-from gossamer.sides.sums import UNLIKELY
+from gossamer.sides.sum_rounding import UNLIKELY
 
 # Guarantees of plans whose privacy unit is a client with all of its data, each against a named observer.
 
@@ -103,7 +102,7 @@ class Sharing:
 def masked_guarantee(noise: AgentNoise, sums: int, delta: float, sharing: Sharing) -> Guarantee:
     """Guarantee proved of so many masked sums with a client's updates, against the server and everybody.
 
-    Only noise of honest clients that every sum has for certain is counted (`privacy.streams.agent_noise`).
+    Only noise of honest clients that every sum has for certain is counted (`privacy.streams.graph_bounds`).
 
     Parameters
     ----------

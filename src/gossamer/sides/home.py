@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
-from gossamer.objectives.objective import Objective
-from gossamer.objectives.questions import NoisyObjective, Normals
+from gossamer.objectives.objective import NoisyObjective, Normals, Objective
 from gossamer.privacy.mechanisms import BatchSampling, Poisson
 from gossamer.privacy.streams.correlated_noise import NoiseState, NoiseStream, StreamRecord, StreamRecords
 from gossamer.privacy.tasks import Query
@@ -28,7 +27,8 @@ from gossamer.randomness import Stream as Generators
 from gossamer.sides.ledger import Ledger, MemoryLedger, Receipt
 from gossamer.sides.plan import SidePlan, StreamPlan
 from gossamer.sides.receipts import Noting
-from gossamer.sides.sums import NOTHING_PROVIDED, Inputs, Noisy, Provided, Rounding, Sums, Together, Total
+from gossamer.sides.sum_rounding import NOTHING_PROVIDED, Provided, Rounding
+from gossamer.sides.sums import Inputs, Noisy, Sums, Together, Total
 
 
 class Numbers(Protocol):

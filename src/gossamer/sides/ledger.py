@@ -12,8 +12,8 @@ from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.guarantees import CLIENT, EXAMPLE, OTHER_NODES
 from gossamer.privacy.mechanisms import Counts, NeighboringRelation, ReleaseKind, checked_counts
-from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import StreamKind
+from gossamer.privacy.streams.graph_bounds import AgentNoise
 from gossamer.protocol.snapshots import Kept
 
 Kind = ReleaseKind | StreamKind | AgentNoise

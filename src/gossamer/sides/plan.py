@@ -39,7 +39,7 @@ tell nothing of another's. Whoever sees whom the curator talks to sees the coins
 data, so T sums have Renyi divergence T rho a at every order a. Taking a client's data away, which makes its update 0,
 is one of these replacements.
 
-**Streams.** `streams.agent_noise`: the records are mu-Gaussian or epsilon-differentially private jointly, against all
+**Streams.** `streams.graph_bounds`: the records are mu-Gaussian or epsilon-differentially private jointly, against all
 that are not in their unit.
 """
 
@@ -59,10 +59,9 @@ from gossamer.privacy.accounting.filters import NOTHING_PROVED, FilterEntry
 from gossamer.privacy.accounting.renyi import check_order
 from gossamer.privacy.guarantees import CLIENT, OTHER_NODES
 from gossamer.privacy.mechanisms import BatchSampling, Counts, Mechanism, NeighboringRelation, Poisson, ReleaseKind
-from gossamer.privacy.streams.agent_noise import AgentNoise, messages_divergence, messages_entry, own_entry
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, NoiseLaw, StreamKind
-from gossamer.privacy.tasks import UPDATES, Query
-from gossamer.privacy.unit_tasks import UpdateQuery
+from gossamer.privacy.streams.graph_bounds import AgentNoise, messages_divergence, messages_entry, own_entry
+from gossamer.privacy.tasks import UPDATES, Query, UpdateQuery
 from gossamer.sides.ledger import Account, Charges
 
 if TYPE_CHECKING:  # masks need cryptography, which is optional

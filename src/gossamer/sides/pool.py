@@ -13,8 +13,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import ReleaseKind
-from gossamer.privacy.tasks import Gradient, Round
-from gossamer.privacy.unit_tasks import MaskingStep
+from gossamer.privacy.tasks import Gradient, MaskingStep, Round
 from gossamer.protocol.messages import confidants
 from gossamer.protocol.snapshots import Kept
 from gossamer.sides.client import NoisedRule, UpdateRule, Updates

@@ -62,11 +62,11 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import PeerError, SpecError
-from gossamer.privacy.exact.discrete_gaussian import discrete_gaussian, words_of
+from gossamer.privacy.exact.grid_noise import discrete_gaussian, words_of
 from gossamer.privacy.masking import FixedPoint, Group, MaskedSum
-from gossamer.privacy.masking.fixed_point import UintArray
-from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.unit_tasks import LocalUpdate, UpdateQuery
+from gossamer.privacy.masking.group import UintArray
+from gossamer.privacy.streams.graph_bounds import AgentNoise
+from gossamer.privacy.tasks import LocalUpdate, UpdateQuery
 from gossamer.protocol.encoding import encode
 from gossamer.vectors import Blank, Confined, Released
 

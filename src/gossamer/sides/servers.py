@@ -19,8 +19,7 @@ from gossamer.arrays import FloatArray
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.streams.correlated_noise import StreamRecord
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import Cohort, CuratedSum
+from gossamer.privacy.tasks import Cohort, CuratedSum, Query
 from gossamer.protocol.effects import Release
 from gossamer.protocol.snapshots import kept_whole
 from gossamer.sides.client import SLACK
@@ -28,7 +27,8 @@ from gossamer.sides.home import Home, numbers_in
 from gossamer.sides.ledger import Receipt
 from gossamer.sides.machine import Due, Rule, SideAnswer
 from gossamer.sides.plan import WHOLE, Curator, StreamPlan
-from gossamer.sides.sums import Rounding, Ticket
+from gossamer.sides.sum_rounding import Rounding
+from gossamer.sides.sums import Ticket
 from gossamer.vectors import Confined, Released
 
 

@@ -22,8 +22,7 @@ from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import BudgetSpent, PeerError
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import NoNoise, Poisson
-from gossamer.privacy.tasks import Gradient, Query, Round
-from gossamer.privacy.unit_tasks import LocalUpdate
+from gossamer.privacy.tasks import Gradient, LocalUpdate, Query, Round
 from gossamer.protocol.effects import Reject, Release, Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Completed, Received

@@ -16,8 +16,7 @@ from gossamer.errors import DataError
 from gossamer.experiment.preparation import objective
 from gossamer.experiment.preparation.objective import estimate_problem, public_sample, synthetic_sample
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.objective import Objective
-from gossamer.objectives.questions import Evaluation, Gradients
+from gossamer.objectives.objective import Evaluation, Gradients, Objective
 
 DIGITS = DatasetSettings(name="digits")
 

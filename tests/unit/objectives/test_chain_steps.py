@@ -6,7 +6,6 @@ No clock is read here: `benchmarks/value_times.py` does that.
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from numba import njit
 
 pytest.importorskip("torch", reason="needs the extra torch")
 
-from gossamer.objectives.chains import writers
+from gossamer.objectives.chains import layers as writers
 from gossamer.objectives.chains.kernels import OPTIONS, U
 
 PROGRAM = """
@@ -26,12 +25,16 @@ import json, sys, warnings
 from collections import Counter
 import numpy as np
 from torch import nn
-from gossamer.objectives.chains import compiled
-from gossamer.objectives.networks.chains import chain_of
+import importlib, numba
+from gossamer.objectives.chains import compiled, exponentials, kernels
+from gossamer.objectives.networks.kernel import chain_of
 from gossamer.objectives.networks.network import flat_parameters
 
 warnings.simplefilter("ignore")
 np.seterr(all="ignore")
+numba.core.config.DISABLE_JIT = True
+for loops in (kernels, exponentials):
+    importlib.reload(loops)
 conv = (nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(2, 2, 2), nn.MaxPool2d(2, 1), nn.Tanh())
 dense = (nn.Conv2d(1, 2, 2), nn.GroupNorm(1, 2), nn.Sigmoid(), nn.AvgPool2d(2), nn.ReLU(), nn.MaxPool2d(2, 1))
 flat = (nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3), nn.Sigmoid(), nn.Linear(3, 3), nn.Tanh())
@@ -74,7 +77,7 @@ for name, (module, shape) in CHAINS.items():
     text = (compiled.write_flat if compiled.is_flat(chain) else compiled.write)(chain, "cross_entropy")
     if SPOILT:  # a loop that leaves out what is zero
         loop = "    for p in range(n):"
-        text = writers.replace(loop, loop + "\\n        if x[xo + p] == 0:\\n            continue")
+        text = text.replace(loop, loop + "\\n        if x[xo + p] == 0:\\n            continue")
     space = {}
     exec(compile(compiled._HEAD.format(signature="void()", cache=False) + text, "chains", "exec"), space)
     x = examples(int(np.prod(shape)))
@@ -91,9 +94,7 @@ print(json.dumps(said))
 
 
 def counted(*arguments: str) -> dict[str, list[int]]:
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-c", PROGRAM, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))
 
 

@@ -19,12 +19,17 @@ from torch.nn import functional as F
 from gossamer.data.examples import Split
 from gossamer.errors import ModelError
 from gossamer.objectives.chains import compiled
-from gossamer.objectives.local_training import clipped_descent, momentum_descent
-from gossamer.objectives.networks.chains import Unknown, chain_of
+from gossamer.objectives.networks.kernel import Unknown, chain_of
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import flat_parameters
-from gossamer.objectives.objective import Objective
-from gossamer.objectives.questions import LocalRound, Minibatches, Training
+from gossamer.objectives.objective import (
+    LocalRound,
+    Minibatches,
+    Objective,
+    Training,
+    clipped_descent,
+    momentum_descent,
+)
 
 MODULES = {
     "pooled": (
@@ -232,7 +237,7 @@ def test_a_kernel_that_disagrees_with_torch_is_not_used(monkeypatch: pytest.Monk
     def wrong(mode, x, y, index, model, clip, total, values) -> None:  # type: ignore[no-untyped-def]
         total += 1
 
-    monkeypatch.setattr("gossamer.objectives.networks.plan.kernel_of", lambda *_: wrong)
+    monkeypatch.setattr("gossamer.objectives.networks.module.kernel_of", lambda *_: wrong)
     module, data = nn.Sequential(nn.Linear(3, 2)), Split(np.zeros((2, 3), np.float32), np.array([0, 1]))
     assert TorchModule(module).plan(data).strategy == "layers"
     with pytest.raises(ModelError, match="its kernel finds other gradients than torch"):
@@ -251,7 +256,7 @@ def test_a_kernel_that_does_not_clip_as_it_should_is_not_used(monkeypatch: pytes
 
         return wrong
 
-    monkeypatch.setattr("gossamer.objectives.networks.plan.kernel_of", kernel)
+    monkeypatch.setattr("gossamer.objectives.networks.module.kernel_of", kernel)
     data = Split(np.zeros((2, 3), np.float32), np.array([0, 1]))
     assert TorchModule(nn.Sequential(nn.Linear(3, 2))).plan(data).strategy == "layers"
 
@@ -271,7 +276,7 @@ def test_products_that_round_an_example_by_its_company_are_not_used(monkeypatch:
 
         return rounding
 
-    monkeypatch.setattr("gossamer.objectives.networks.plan.kernel_of", kernel)
+    monkeypatch.setattr("gossamer.objectives.networks.module.kernel_of", kernel)
     make, shape = MODULES["wide"]
     plan = TorchModule(make(), strategy="compiled").plan(Split(np.zeros((2, *shape), np.float32), np.array([0, 1])))
     assert asked == [True, False]
@@ -282,7 +287,7 @@ def test_products_that_round_an_example_by_its_company_are_not_used(monkeypatch:
 def test_single_examples_do_not_fill_a_block_for_blas(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that take as long for any numbers, and rounds, look at one example at a time."""
     # On some machines BLAS rounds an example by its company, and then it is not used; what follows is about others.
-    monkeypatch.setattr("gossamer.objectives.networks.plan.kernel_problem", lambda *tried: None)
+    monkeypatch.setattr("gossamer.objectives.networks.checks.kernel_problem", lambda *tried: None)
     make, shape = MODULES["wide"]
     objective, data = TorchModule(make()), Split(np.zeros((2, *shape), np.float32), np.array([0, 1]))
     kernel, steady = objective.plan(data).kernel, objective.steady().plan(data).kernel

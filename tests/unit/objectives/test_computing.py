@@ -15,7 +15,7 @@ from gossamer.data.examples import Split
 from gossamer.objectives.chains import compiled
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.networks.module import TorchModule
-from gossamer.objectives.questions import Computing
+from gossamer.objectives.objective import Computing
 
 DATA = Split(np.ones((2, 3), np.float32), np.array([0, 1]))
 

@@ -14,10 +14,10 @@ from torch import nn
 
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
-from gossamer.objectives import local_steps
+from gossamer.objectives import objective
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.local_steps import clipped_on
 from gossamer.objectives.networks.module import TorchModule
+from gossamer.objectives.objective import clipped_on
 from gossamer.vectors import Coordinates
 
 N, FEATURES = 12, 9
@@ -36,13 +36,13 @@ def models_for(objective: Any, width: int = len(WHERE)) -> np.ndarray:
     return np.random.default_rng(1).standard_normal((width, objective.size)).astype(objective.dtype)
 
 
-@pytest.mark.parametrize("numbers", [1, 100, local_steps._NUMBERS])
+@pytest.mark.parametrize("numbers", [1, 100, objective._NUMBERS])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_each_row_is_the_sum_over_single_examples(
     data: Split, dtype: Any, numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether one gradient is held at once, or three, or all. Sums of up to 12 shares below 100."""
-    monkeypatch.setattr(local_steps, "_NUMBERS", numbers)
+    monkeypatch.setattr(objective, "_NUMBERS", numbers)
     model = LinearModel("softmax", FEATURES, 3, l2=5.0, dtype=dtype)
     w = models_for(model)
     found = clipped_on(model, w, data, BATCHES, CLIPS, WHERE)
@@ -82,7 +82,7 @@ def test_a_row_has_the_same_bits_whatever_is_computed_with_it(data: Split, monke
     split = Split(data.features, data.targets % 2)
     w = models_for(model)
     together = clipped_on(model, w, split, BATCHES, CLIPS, WHERE)
-    monkeypatch.setattr(local_steps, "_NUMBERS", 3 * model.size)
+    monkeypatch.setattr(objective, "_NUMBERS", 3 * model.size)
     for k in range(5):
         alone = clipped_on(model, w[k : k + 1], split, BATCHES[k : k + 1], CLIPS[k : k + 1], WHERE[k : k + 1])
         assert alone.sums[0].tobytes() == together.sums[k].tobytes()

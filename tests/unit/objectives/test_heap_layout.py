@@ -19,7 +19,7 @@ from tests.sampling import examples
 
 from gossamer.data.examples import Split
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.questions import LocalRound, Minibatches, Training
+from gossamer.objectives.objective import LocalRound, Minibatches, Training
 from gossamer.vectors import ALL
 
 WIDTH, FEATURES, EXAMPLES = 4, 4, 24

@@ -21,10 +21,9 @@ from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.linear import steps as glm_steps
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.local_steps import step_by_step
 from gossamer.objectives.models import build_model
 from gossamer.objectives.networks.module import TorchModule
-from gossamer.objectives.questions import LocalRound
+from gossamer.objectives.objective import LocalRound, Objective
 from gossamer.vectors import Coordinates
 
 LOSSES = [("logistic", 2), ("softmax", 3), ("squared", None), ("squared_error", None), ("hinge", 2), ("hinge", 3)]
@@ -70,7 +69,7 @@ def slow_round(name: str, model: LinearModel, given: LocalRound, data: Split) ->
 WAYS = {
     "dense": lambda model, rounds, data: model.local_steps(rounds, data),
     "sparse": lambda model, rounds, data: model.local_steps(rounds, sparse(data)),
-    "any objective": step_by_step,
+    "any objective": Objective.local_steps,
 }
 
 
@@ -335,7 +334,7 @@ MANY_FEATURES = """
 import resource
 import numpy as np, scipy.sparse as sp
 from gossamer.data.examples import Split
-from gossamer.objectives.questions import LocalRound
+from gossamer.objectives.objective import LocalRound
 from gossamer.objectives.linear.model import LinearModel
 
 rows, features, stored = 20_000, 20_958, 50

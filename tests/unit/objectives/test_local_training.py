@@ -28,9 +28,8 @@ from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.linear import updates as glm_updates
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.local_training import momentum_descent, step_by_step
 from gossamer.objectives.networks.module import TorchModule
-from gossamer.objectives.questions import LocalUpdates, Minibatches, Training
+from gossamer.objectives.objective import LocalUpdates, Minibatches, Objective, Training, momentum_descent
 
 N = 12
 LENGTHS = [[5, 5, 2, 5, 5, 2], [1, 1, 1], [12, 12], [], [4], [7, 3, 9, 1, 2]]
@@ -58,7 +57,7 @@ Way = Callable[[Any, np.ndarray, Split, list[Training]], LocalUpdates]
 WAYS: dict[str, Way] = {
     "dense": lambda model, models, data, trainings: model.local_training(models, data, trainings),
     "sparse": lambda model, models, data, trainings: model.local_training(models, sparse(data), trainings),
-    "any objective": lambda model, models, data, trainings: step_by_step(
+    "any objective": lambda model, models, data, trainings: Objective.descended(
         model, models, data, momentum_descent(trainings, len(data))
     ),
 }

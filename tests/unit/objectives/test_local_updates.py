@@ -20,8 +20,8 @@ from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 from gossamer.objectives.linear import updates as glm_updates
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.local_training import clipped_descent, step_by_step
 from gossamer.objectives.networks.module import TorchModule
+from gossamer.objectives.objective import Objective, clipped_descent
 
 LOSSES = [("logistic", 2), ("softmax", 3), ("squared", None), ("squared_error", None), ("hinge", 2), ("hinge", 3)]
 N, FEATURES = 12, 19  # 19 is no multiple of a vector register's width
@@ -65,7 +65,7 @@ def slow_updates(
 WAYS = {
     "dense": lambda model, models, data, *rest: model.local_updates(models, data, *rest),
     "sparse": lambda model, models, data, *rest: model.local_updates(models, sparse(data), *rest),
-    "any objective": lambda model, models, data, *rest: step_by_step(
+    "any objective": lambda model, models, data, *rest: Objective.descended(
         model, models, data, clipped_descent(*rest, len(data))
     ),
 }

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.objectives.networks.gradients import in_order, one_torch_thread, pieces
-from gossamer.objectives.networks.plan import STRATEGIES
+from gossamer.objectives.networks.module import STRATEGIES
 from gossamer.threads import available_cores
 
 
@@ -69,7 +69,7 @@ def test_there_is_at_least_one_core() -> None:
 def test_a_limit_follows_from_memory_and_is_at_least_one() -> None:
     """1 MiB holds 2^18 numbers of 4 bytes; ``layers`` counts 4 for each that a layer puts out."""
     layers, threads = STRATEGIES["layers"], STRATEGIES["threads"]
-    assert layers.limit(2**20, activations=2**13, size=10**9, itemsize=4) == 2**18 // (4 * 2**13) == 8
-    assert threads.limit(2**20, activations=0, size=2**15, itemsize=4) == int(2**18 / (1.5 * 2**15))
-    assert threads.limit(2**20, activations=0, size=2**30, itemsize=8) == 1
-    assert layers.limit(2**40, activations=1, size=1, itemsize=4) == layers.examples
+    assert layers.limit(2**20, put_out=2**13, size=10**9, itemsize=4) == 2**18 // (4 * 2**13) == 8
+    assert threads.limit(2**20, put_out=0, size=2**15, itemsize=4) == int(2**18 / (1.5 * 2**15))
+    assert threads.limit(2**20, put_out=0, size=2**30, itemsize=8) == 1
+    assert layers.limit(2**40, put_out=1, size=1, itemsize=4) == layers.examples

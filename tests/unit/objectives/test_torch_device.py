@@ -12,13 +12,15 @@ torch = pytest.importorskip("torch")
 
 from gossamer.data.examples import Split  # noqa: E402
 from gossamer.errors import ModelError, SpecError  # noqa: E402
-from gossamer.objectives.device.device import Device, DeviceLimits, chunks, device_of  # noqa: E402
-from gossamer.objectives.device.network import DeviceLinear, DeviceNetwork  # noqa: E402
-from gossamer.objectives.linear.model import LinearModel  # noqa: E402
+from gossamer.objectives.device.device import Device, device_of  # noqa: E402
+from gossamer.objectives.device.network import DeviceLimits, DeviceNetwork, chunks  # noqa: E402
 from gossamer.objectives.models import MODELS, build_model  # noqa: E402
 from gossamer.objectives.networks.module import TorchModule  # noqa: E402
-from gossamer.objectives.objective import Objective  # noqa: E402
-from gossamer.objectives.questions import NoisyObjective, Normals  # noqa: E402
+from gossamer.objectives.objective import (  # noqa: E402
+    NoisyObjective,
+    Normals,
+    Objective,
+)
 
 CPU = Device("cpu", 2**29)
 LENGTHS = (20, 0, 7, 20, 1, 13)
@@ -41,25 +43,9 @@ def asked(objective: Objective, data: Split, lengths: tuple[int, ...] = LENGTHS)
     return models, data, batches, np.linspace(0.05, 2, len(lengths))
 
 
-def linear(loss: str, classes: int | None, **settings: Any) -> tuple[LinearModel, DeviceLinear]:
-    made = {"features": 12, "classes": classes} | settings
-    return LinearModel(loss, **made), DeviceLinear(CPU, loss, **made)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize(
-    ("loss", "classes"),
-    [("softmax", 3), ("logistic", 2), ("hinge", 2), ("hinge", 4), ("squared", None), ("squared_error", None)],
-)
-def test_linear_sums_are_the_usual_ones(loss: str, classes: int | None, intercept: bool, dtype: Any) -> None:
-    usual, device = linear(loss, classes, intercept=intercept, dtype=dtype)
-    given = asked(usual, split((12,), classes))
-    expected, found = usual.clipped_gradients(*given), device.clipped_gradients(*given)
-    np.testing.assert_allclose(found.sums, expected.sums, atol=1e-5 if dtype == np.float32 else 1e-12)
-    assert found.sums.dtype == expected.sums.dtype
-    assert found.zeroed.tolist() == expected.zeroed.tolist()
-    assert found.unclipped.tolist() == expected.unclipped.tolist()
+def small() -> tuple[TorchModule, DeviceNetwork]:
+    module = torch.nn.Sequential(torch.nn.Linear(12, 3))
+    return TorchModule(module, strategy="layers"), DeviceNetwork(CPU, module)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -141,14 +127,12 @@ def test_memory_changes_the_last_digits_alone(memory: int) -> None:
     np.testing.assert_allclose(pieces.clipped_gradients(*given).sums, whole.clipped_gradients(*given).sums, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["linear", "network"])
-def test_what_is_not_finite_counts_as_zero(kind: str) -> None:
+def test_what_is_not_finite_counts_as_zero() -> None:
     """An example of NaN adds nothing and is counted; a model of NaN has no gradient at all."""
     data = split((1, 8, 8), 10)
     np.asarray(data.features)[3] = np.nan
     module = build_model("mlp", (1, 8, 8), 10)
-    usual: Objective = LinearModel("softmax", 64, 10) if kind == "linear" else TorchModule(module, strategy="layers")
-    device: Objective = DeviceLinear(CPU, "softmax", 64, 10) if kind == "linear" else DeviceNetwork(CPU, module)
+    usual, device = TorchModule(module, strategy="layers"), DeviceNetwork(CPU, module)
     models, _, _, clips = asked(usual, data, (3, 3, 2))
     models[2, 5] = np.nan
     batches = [np.array([0, 3, 4]), np.array([5, 6, 7]), np.array([0, 1])]
@@ -161,7 +145,7 @@ def test_what_is_not_finite_counts_as_zero(kind: str) -> None:
 def test_noise_is_added_once_and_to_whom_it_is_due() -> None:
     from gossamer.normals import fill
 
-    usual, device = linear("softmax", 3)
+    usual, device = small()
     assert isinstance(device, NoisyObjective)
     assert not isinstance(usual, NoisyObjective)
     given = asked(usual, split((12,), 3))
@@ -250,19 +234,16 @@ def test_a_device_that_is_too_small_says_so_in_one_line(
         device.clipped_gradients(*given)
 
 
-@pytest.mark.parametrize("kind", ["linear", "network"])
-def test_what_is_deployed_computes_as_usual(kind: str) -> None:
+def test_what_is_deployed_computes_as_usual() -> None:
     """A deployed side computes with the steady objective, whose sums come without noise, and example by example."""
-    device: Objective = (
-        DeviceLinear(CPU, "softmax", 64, 10) if kind == "linear" else DeviceNetwork(CPU, build_model("mlp", (64,), 10))
-    )
-    assert type(device.steady()) is (LinearModel if kind == "linear" else TorchModule)
+    device = DeviceNetwork(CPU, build_model("mlp", (64,), 10))
+    assert type(device.steady()) is TorchModule
     assert not isinstance(device.steady(), NoisyObjective)
 
 
 def test_objectives_on_a_device_can_be_sent_to_other_processes() -> None:
     data = split((12,), 3)
-    _, device = linear("softmax", 3)
+    _, device = small()
     given = asked(device, data)
     twin = pickle.loads(pickle.dumps(device))
     assert twin.clipped_gradients(*given).sums.tobytes() == device.clipped_gradients(*given).sums.tobytes()
@@ -272,16 +253,12 @@ gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no G
 
 
 @gpu
-@pytest.mark.parametrize("name", ["softmax", "cnn_mapa", "lenet5"])
+@pytest.mark.parametrize("name", ["cnn_mapa", "lenet5"])
 def test_a_gpu_agrees_with_the_processor_and_with_itself(name: str) -> None:
     shape = (1, 28, 28)
     data, there = split(shape, 10), device_of("cuda", 512)
-    if name == "softmax":
-        usual: Objective = LinearModel(name, 784, 10)
-        device: Any = DeviceLinear(there, name, 784, 10)
-    else:
-        module = build_model(name, shape, 10)
-        usual, device = TorchModule(module, strategy="layers"), DeviceNetwork(there, module)
+    module = build_model(name, shape, 10)
+    usual, device = TorchModule(module, strategy="layers"), DeviceNetwork(there, module)
     given = asked(usual, data)
     keys = np.random.default_rng(3).integers(0, 2**64, (len(LENGTHS), 2), dtype=np.uint64)
     noise, silence = (Normals(keys, np.full(len(LENGTHS), sd)) for sd in (1.0, 0.0))

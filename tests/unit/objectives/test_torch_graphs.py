@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gossamer.data.examples import Split
+from gossamer.objectives.networks.gradients import for_batches
 from gossamer.objectives.networks.graphs import ExampleWise
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import LOSSES, Network, flat_parameters
-from gossamer.objectives.networks.taps import for_batches
 
 SEQUENCE, IMAGE = (5, 6), (4, 6, 6)
 

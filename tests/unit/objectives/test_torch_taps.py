@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from gossamer.data.examples import Split
 from gossamer.objectives.models import build_model
+from gossamer.objectives.networks.gradients import BatchPass, VectorisedPass, is_of_torch
 from gossamer.objectives.networks.layers import LayerCall
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import LOSSES, Network, flat_parameters
-from gossamer.objectives.networks.taps import BatchPass, VectorisedPass, is_of_torch
 
 
 class Own(nn.Module):

@@ -18,8 +18,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.spec_file import parse_spec
-from gossamer.objectives.objective import Objective
-from gossamer.objectives.questions import Evaluation, Gradients
+from gossamer.objectives.objective import Evaluation, Gradients, Objective
 from gossamer.privacy.clipping import Clipping, FixedClip, QuantileClip, StageClip, bound_of
 from gossamer.privacy.mechanisms import Gaussian, L2Laplace, Mechanism, NeighboringRelation, NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query

@@ -18,10 +18,10 @@ from gossamer.privacy.mechanisms import (
     Mechanism,
     NeighboringRelation,
     NoNoise,
+    PaperNoise,
     Poisson,
     ReleaseKind,
 )
-from gossamer.privacy.paper_noise import PaperNoise
 from gossamer.randomness import stream
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
@@ -109,7 +109,7 @@ def test_noise_is_positive_and_finite(bad: float) -> None:
 
 def test_noise_without_a_clip_is_refused() -> None:
     for make in (lambda: Gaussian(math.inf, 1.0), lambda: L2Laplace(math.inf, 1.0, ADD), lambda: Laplace(math.inf, 1)):
-        with pytest.raises(SpecError, match="finite clip"):
+        with pytest.raises(SpecError, match="clip must be a finite number > 0"):
             make()
 
 
@@ -119,9 +119,16 @@ def test_a_rate_is_a_probability(bad: float) -> None:
         Poisson(bad)
 
 
-@pytest.mark.parametrize(("size", "batch"), [(10, 0), (10, 11), (0, 0)])
-def test_a_fixed_batch_fits_its_data(size: int, batch: int) -> None:
-    with pytest.raises(SpecError, match="1 <= batch_size <= dataset_size"):
+@pytest.mark.parametrize(
+    ("size", "batch", "said"),
+    [
+        (10, 0, "batch_size must be a whole number > 0, found 0"),
+        (10, 11, "at most 10 distinct examples, found 11"),
+        (0, 0, "dataset_size must be a whole number > 0, found 0"),
+    ],
+)
+def test_a_fixed_batch_fits_its_data(size: int, batch: int, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
         FixedSize(size, batch)
 
 

@@ -22,13 +22,13 @@ from gossamer.errors import AccountingError, SpecError, real_number, whole_numbe
 from gossamer.privacy import mechanisms, tasks
 from gossamer.privacy.accounting.filters import EitherFilter, GaussianFilter, RenyiFilter, RunSeries, SeriesPlan
 from gossamer.privacy.exact.grid_noise import GridGaussian
-from gossamer.privacy.l2_laplace import L2LaplaceFull
-from gossamer.privacy.masking.fixed_point import FixedPoint, Group
-from gossamer.privacy.mechanisms import ReleaseKind
-from gossamer.privacy.paper_noise import PaperNoise
-from gossamer.privacy.streams import agent_noise, correlated_noise, graph_bounds
+from gossamer.privacy.masking.fixed_point import FixedPoint
+from gossamer.privacy.masking.group import Group
+from gossamer.privacy.mechanisms import PaperNoise, ReleaseKind
+from gossamer.privacy.pairs import L2LaplaceFull
+from gossamer.privacy.streams import correlated_noise, graph_bounds
 from gossamer.privacy.streams.correlated_noise import StreamKind
-from gossamer.privacy.unit_tasks import ClippedUpdate, Cohort, CuratedSum, LocalQuery, TrainingQuery
+from gossamer.privacy.tasks import ClippedUpdate, Cohort, CuratedSum, LocalQuery, TrainingQuery
 from gossamer.vectors import Public
 
 ADD = mechanisms.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -39,8 +39,8 @@ PLAN = SeriesPlan(2, 3, 0.1, 4.0)
 MODEL = Public(np.zeros(3))
 
 MADE: list[Any] = [
-    agent_noise.AgentNoise(5, 2.0, 3),
-    AgentLedger("a", agent_noise.AgentNoise(5, 2.0, 3), 4),
+    graph_bounds.AgentNoise(5, 2.0, 3),
+    AgentLedger("a", graph_bounds.AgentNoise(5, 2.0, 3), 4),
     adp2sgd.Adp2sgdSetting(1.0, 10.0, 100.0, 3, 50),
     adp2sgd.Adp2sgdProblem(1.0, 1.0, 1.0, 1.0, 10),
     adp2sgd.Adp2sgdNetwork(3, 0.5, 1.0),

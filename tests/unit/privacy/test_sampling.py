@@ -60,7 +60,7 @@ def test_the_rate_with_replacement_is_that_of_being_drawn_at_all() -> None:
 
 @pytest.mark.parametrize("sizes", [(0, 1), (1, 0)])
 def test_draws_with_replacement_need_examples(sizes: tuple[int, int]) -> None:
-    with pytest.raises(SpecError, match="at least 1"):
+    with pytest.raises(SpecError, match="must be a whole number > 0"):
         WithReplacement(*sizes)
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from gossamer.errors import DataError, SpecError
 from gossamer.privacy.mechanisms import NoNoise, Poisson
-from gossamer.privacy.tasks import Gradient, Query
-from gossamer.privacy.unit_tasks import CuratedSum
+from gossamer.privacy.tasks import CuratedSum, Gradient, Query
 from gossamer.protocol.effects import CancelTimer, Compute, Effect, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Event, Received, Started
 from gossamer.protocol.messages import Message, encoded_size, message

@@ -28,8 +28,7 @@ from tests.reference.side_kinds import (
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.mechanisms import BatchSampling, FixedSize, Gaussian, Poisson, ReleaseKind
 from gossamer.privacy.mechanisms import NeighboringRelation as Relation
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import Cohort, CuratedSum
+from gossamer.privacy.tasks import Cohort, CuratedSum, Query
 from gossamer.sides.guarantees import CURATOR, OTHERS, curated_guarantees
 from gossamer.sides.plan import WHOLE, Curator
 from gossamer.sides.pool import Pool, open_pool

@@ -12,8 +12,7 @@ from tests.reference.side_kinds import DATA, LOCAL, OBJECTIVE, SERVER, SHARDS, S
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.clipping import Clipping, QuantileClip, bound_of
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation, NoNoise, ReleaseKind
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import ClippedUpdate, CuratedSum, LocalUpdate
+from gossamer.privacy.tasks import ClippedUpdate, CuratedSum, LocalUpdate, Query
 from gossamer.sides.client import clipped
 from gossamer.sides.guarantees import OTHERS, curated_guarantees
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, SidePlan

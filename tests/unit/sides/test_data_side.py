@@ -12,8 +12,7 @@ from tests.reference.pools import simulated
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent
-from gossamer.objectives.objective import Objective
-from gossamer.objectives.questions import Clip, Evaluation, Gradients
+from gossamer.objectives.objective import Clip, Evaluation, Gradients, Objective
 from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.mechanisms import BatchSampling, FixedSize, Gaussian, Mechanism, NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query

@@ -23,7 +23,7 @@ from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.masking import MaskedSum, Phase
 from gossamer.privacy.masking.messages import AgentRoster, Announcement, packed, unpacked
-from gossamer.privacy.unit_tasks import REFUSED, MaskingStep
+from gossamer.privacy.tasks import REFUSED, MaskingStep
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.sides.ledger import Receipt
 from gossamer.sides.plan import CountedOn, MaskedMember

@@ -14,8 +14,8 @@ from gossamer.algorithms.graph_federated import guarantees as graph_guarantees
 from gossamer.privacy.exact.grid_noise import GridGaussian
 from gossamer.privacy.guarantees import SIMULATED_NOISE, Guarantee, none, planned
 from gossamer.privacy.mechanisms import OPEN_TIMES, PUBLIC_TIMES, Gaussian, NeighboringRelation, Poisson
-from gossamer.privacy.streams import agent_noise
-from gossamer.privacy.streams.agent_noise import AgentNoise, own_server_guarantee
+from gossamer.privacy.streams import graph_bounds
+from gossamer.privacy.streams.graph_bounds import AgentNoise, own_server_guarantee
 from gossamer.sides.guarantees import (
     DISK,
     FLOATING_POINT,
@@ -105,7 +105,7 @@ def test_what_is_said_of_rounding_in_units_is_replaced() -> None:
 
 def test_an_agent_s_own_guarantee_loses_the_secret_too() -> None:
     plan = own_server_guarantee(AgentNoise(100, 50.0, 3), 2, 1e-5)
-    assert any("noise secret" in line for line in agent_noise.ASSUMPTIONS)
+    assert any("noise secret" in line for line in graph_bounds.ASSUMPTIONS)
     found = deployed_guarantee(plan, Drawn())
     assert (found.epsilon, found.delta) == (plan.epsilon, plan.delta)
     assert not any("noise secret" in line for line in found.assumptions)

@@ -16,8 +16,7 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.objective import Objective
-from gossamer.objectives.questions import Clip, Evaluation, Gradients
+from gossamer.objectives.objective import Clip, Evaluation, Gradients, Objective
 from gossamer.privacy.accounting.filters import ReleasePlan
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import (
@@ -35,7 +34,8 @@ from gossamer.privacy.mechanisms import (
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool
-from gossamer.sides.sums import DrawnTurns, Rounding, round_sum
+from gossamer.sides.sum_rounding import Rounding
+from gossamer.sides.sums import DrawnTurns, round_sum
 from gossamer.vectors import Coordinates, Part, Public, Released
 
 N, FEATURES = 12, 4
@@ -414,8 +414,8 @@ def test_a_round_in_pieces_is_the_round(monkeypatch: pytest.MonkeyPatch) -> None
         return round_sum(task, turns, *rest)
 
     monkeypatch.setattr("gossamer.sides.sums.round_sum", watched)
-    monkeypatch.setattr("gossamer.sides.sums.SMALLEST_PIECE", 2)
-    monkeypatch.setattr("gossamer.sides.sums.SHARE", 0.0)
+    monkeypatch.setattr("gossamer.sides.sum_rounding.SMALLEST_PIECE", 2)
+    monkeypatch.setattr("gossamer.sides.sum_rounding.SHARE", 0.0)
     side = deployed(objective)
     found = answer(side, a_round(objective, Gaussian(0.3, 1e-5), FixedSize(N, N)))
     assert sizes == [2] * 6

@@ -230,7 +230,7 @@ def test_no_two_records_share_noise_over_a_crash() -> None:
     """What was drawn and lost is not drawn again, under any of the laws."""
     for law in NoiseLaw:
         for temporal, bands in KINDS:
-            noise = RecordNoise(noise_of(temporal, bands, law), SIZE, BOUND, 0.5)
+            noise = RecordNoise(noise_of(temporal, bands, law), SIZE, BOUND.moved, BOUND.agents_sampled, 0.5)
             state = states()[0]
             assert noise.answer(state, []).tobytes() != noise.answer(state, []).tobytes()
 
@@ -243,7 +243,7 @@ def test_no_two_records_share_noise_over_a_crash() -> None:
 def test_the_noise_on_the_grid_is_worth_what_was_planned(temporal: str, bands: int | None, deviation: float) -> None:
     """mu_G of what is drawn, with its rounding, against the planned one: no larger, and not much smaller."""
     noise = CorrelatedNoise(Factorisation(Temporal(temporal), ROUNDS, bands), deviation)
-    grid = RecordNoise(noise, 1000, BOUND, 0.5).grid
+    grid = RecordNoise(noise, 1000, BOUND.moved, BOUND.agents_sampled, 0.5).grid
     assert grid is not None
     worth = noise.factorisation.sensitivity / grid.equivalent.noise_multiplier
     planned = gaussian_mu_of(noise, BOUND)
@@ -258,7 +258,7 @@ def test_what_one_change_moves_is_covered_in_every_record(
     """Two runs whose updates differ by D in every round, in one direction or in any: the integers that get noise are
     apart by (C 1)_i (D + rounding) at most, given the same answers before; near that in one direction."""
     noise = noise_of(temporal, bands)
-    drawer = RecordNoise(noise, SIZE, BOUND, 0.5)
+    drawer = RecordNoise(noise, SIZE, BOUND.moved, BOUND.agents_sampled, 0.5)
     grid, generator = drawer.grid, np.random.default_rng(4)
     assert grid is not None
     raw: list[np.ndarray] = []
@@ -309,8 +309,8 @@ def test_errors_of_states_are_less_than_what_is_provided_for() -> None:
 def test_noise_out_of_range_is_refused_at_once() -> None:
     noise = CorrelatedNoise(Factorisation(Temporal.RANDOM_WALK, ROUNDS), 1e-15)
     with pytest.raises(SpecError, match="too little for states"):
-        RecordNoise(noise, SIZE, UpdateBound(1e-3, 1e-3, 1000, GradientAt.RELEASED), 1e-3)
-    assert RecordNoise(noise_of("random_walk"), SIZE, None, math.inf).grid is not None  # nothing is proved of it
+        RecordNoise(noise, SIZE, UpdateBound(1e-3, 1e-3, 1000, GradientAt.RELEASED).moved, 1000, 1e-3)
+    assert RecordNoise(noise_of("random_walk"), SIZE, None, 1, math.inf).grid is not None  # nothing is proved of it
 
 
 # On disk

@@ -14,8 +14,7 @@ from tests.reference import pools
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.objective import Objective
-from gossamer.objectives.questions import Clip, Evaluation, Gradients
+from gossamer.objectives.objective import Clip, Evaluation, Gradients, Objective
 from gossamer.privacy.mechanisms import BatchSampling, FixedSize, Gaussian, Laplace, Mechanism, Poisson, provided_for
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides import sums

@@ -28,7 +28,7 @@ from gossamer.privacy.masking.messages import (
     packed,
     unpacked,
 )
-from gossamer.privacy.unit_tasks import MASK, REFUSED, STEPS, LocalUpdate, MaskingStep, step_of
+from gossamer.privacy.tasks import MASK, REFUSED, STEPS, LocalUpdate, MaskingStep, step_of
 from gossamer.vectors import Masked, Public
 
 AGENTS, SIZE, CLIP = 4, 5, 10.0

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from gossamer.data.examples import Split  # noqa: E402
 from gossamer.objectives.device.device import Device  # noqa: E402
-from gossamer.objectives.device.network import DeviceLinear  # noqa: E402
+from gossamer.objectives.device.network import DeviceNetwork  # noqa: E402
 from gossamer.objectives.linear.model import LinearModel  # noqa: E402
 from gossamer.privacy.mechanisms import (  # noqa: E402
     Gaussian,
@@ -33,9 +33,10 @@ DATA = Split(GENERATOR.normal(0, 2, (N, FEATURES)).astype(np.float32), np.arange
 GAUSSIAN = Gaussian(1.0, 1.5)
 
 
-def objectives(dtype: Any = np.float32) -> tuple[LinearModel, DeviceLinear]:
-    settings: dict[str, Any] = {"features": FEATURES, "classes": 3, "l2": 0.1, "dtype": dtype}
-    return LinearModel("softmax", **settings), DeviceLinear(Device("cpu", 2**20), "softmax", **settings)
+def objectives(dtype: Any = np.float32) -> tuple[LinearModel, DeviceNetwork]:
+    module = torch.nn.Sequential(torch.nn.Linear(FEATURES, 3)).to(torch.from_numpy(np.empty(0, dtype)).dtype)
+    device = DeviceNetwork(Device("cpu", 2**20), module, l2=0.1)
+    return LinearModel("softmax", FEATURES, 3, l2=0.1, dtype=dtype), device
 
 
 def task(law: Mechanism, dtype: Any = np.float32, **query: Any) -> Gradient:

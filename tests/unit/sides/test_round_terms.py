@@ -12,8 +12,8 @@ from tests.unit.sides.test_masked_side import NAMES, ask, give_updates, sides
 
 from gossamer.algorithms.graph_federated.nodes import Assignment
 from gossamer.privacy.masking import FixedPoint, Group, Phase
-from gossamer.privacy.streams.agent_noise import AgentNoise
-from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep, TrainingQuery, UpdateQuery
+from gossamer.privacy.streams.graph_bounds import AgentNoise
+from gossamer.privacy.tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep, TrainingQuery, UpdateQuery
 from gossamer.sides.secure_unit import RoundTerms, SecureUnit, inputs_digest, secure_unit
 from gossamer.vectors import Public, Released
 

@@ -28,10 +28,9 @@ from tests.reference.side_kinds import (
 )
 
 from gossamer.errors import SpecError
-from gossamer.objectives.questions import Training
+from gossamer.objectives.objective import Training
 from gossamer.privacy.mechanisms import Gaussian, NoNoise, Poisson
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import LocalUpdate, TrainingQuery
+from gossamer.privacy.tasks import LocalUpdate, Query, TrainingQuery
 from gossamer.protocol.encoding import decode, encode
 from gossamer.sides.client import clipped, shuffled
 from gossamer.sides.plan import ClientUpdate, SidePlan

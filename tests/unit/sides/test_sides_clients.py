@@ -28,9 +28,8 @@ from tests.reference.side_kinds import (
 from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, NeighboringRelation, NoNoise, ReleaseKind
 from gossamer.privacy.pairs import GaussianFull
-from gossamer.privacy.streams.agent_noise import own_server_guarantee
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import REFUSED, CuratedSum, LocalQuery, LocalUpdate
+from gossamer.privacy.streams.graph_bounds import own_server_guarantee
+from gossamer.privacy.tasks import REFUSED, CuratedSum, LocalQuery, LocalUpdate, Query
 from gossamer.protocol.effects import Record
 from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
 from gossamer.sides import masked_side

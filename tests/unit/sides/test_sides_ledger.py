@@ -10,8 +10,8 @@ import pytest
 from gossamer.errors import AccountingError, BudgetSpent
 from gossamer.privacy.guarantees import CLIENT as WHOLE_CLIENT
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise, Poisson, ReleaseKind
-from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, StreamKind
+from gossamer.privacy.streams.graph_bounds import AgentNoise
 from gossamer.runtimes.storage.ledger import LedgerFile, admits_all, stored_ledger
 from gossamer.sides.ledger import Account, Charges, Ledger, MemoryLedger, Receipt
 from gossamer.sides.plan import WHOLE, ClientUpdate, Curator, Revealed, SidePlan, Trust

@@ -11,7 +11,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseState, NoiseStream
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.randomness import Stream as Generators
 from gossamer.randomness import stream

@@ -22,7 +22,7 @@ from gossamer.algorithms.nodes import WorkerState
 from gossamer.errors import PeerError
 from gossamer.privacy.masking import Group, MaskedSum, Phase
 from gossamer.privacy.masking.sums import start_sum
-from gossamer.privacy.unit_tasks import TrainingQuery
+from gossamer.privacy.tasks import TrainingQuery
 from gossamer.protocol.effects import CancelTimer, Record, Send
 from gossamer.protocol.events import Resumed, Started
 from gossamer.protocol.messages import check_count, check_model, check_sender

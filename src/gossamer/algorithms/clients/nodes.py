@@ -21,8 +21,7 @@ from gossamer.algorithms.optimizer import Memory, Momentum, step
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.mechanisms import Poisson
-from gossamer.privacy.tasks import Gradient, Query
-from gossamer.privacy.unit_tasks import LocalUpdate, TrainingQuery
+from gossamer.privacy.tasks import Gradient, LocalUpdate, Query, TrainingQuery
 from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer, Task
 from gossamer.protocol.encoding import register
 from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Resumed, Started

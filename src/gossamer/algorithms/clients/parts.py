@@ -24,7 +24,7 @@ from gossamer.algorithms.nodes import output
 from gossamer.errors import counted
 from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.unit_tasks import ClippedUpdate, LocalUpdate, TrainingQuery
+from gossamer.privacy.tasks import ClippedUpdate, LocalUpdate, TrainingQuery
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from gossamer.algorithms.context import Batches, Workload
 from gossamer.algorithms.optimizer import OneRate, Optimizer
 from gossamer.algorithms.plan import EXAMPLE, SecureSums
-from gossamer.privacy.unit_tasks import TrainingQuery
+from gossamer.privacy.tasks import TrainingQuery
 from gossamer.section import Composite, bare
 
 

@@ -54,11 +54,10 @@ from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.optimizer import step as optimized
 from gossamer.algorithms.plan import Plan, Problem, least_noise
 from gossamer.errors import require_fraction, require_positive
-from gossamer.privacy.accounting.pure_composition import advanced, simple
+from gossamer.privacy.accounting.accountants import advanced, simple
 from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.guarantees import Claim
-from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation
-from gossamer.privacy.paper_noise import PaperNoise
+from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation, PaperNoise
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started
@@ -504,7 +503,7 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
 # - An example is at one edge server, which makes some of the T releases; T epsilon charges it for all of them.
 # - Batches are samples, which amplifies; the paper does not use it.
 # - A per-release epsilon is a poor description of the noise in d dimensions: its own privacy loss is close to that of
-#   Gaussian noise with mu = epsilon/sqrt(d) (`gossamer.privacy.l2_laplace`).
+#   Gaussian noise with mu = epsilon/sqrt(d) (`gossamer.privacy.pairs`).
 #
 # **What does not hold.**
 #

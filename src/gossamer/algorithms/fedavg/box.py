@@ -57,7 +57,7 @@ from gossamer.algorithms.interface import Clips, Figures, SmallRuns
 from gossamer.algorithms.plan import Plan, Problem, Spec
 from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import Poisson
-from gossamer.privacy.unit_tasks import Cohort, CuratedSum
+from gossamer.privacy.tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Send
 from gossamer.protocol.events import Answered, Completed, Resumed, Started
 from gossamer.protocol.node import Effects, Node, RoundsMade, on

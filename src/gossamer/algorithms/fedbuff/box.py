@@ -76,7 +76,7 @@ from gossamer.algorithms.plan import Plan, Problem, Spec
 from gossamer.algorithms.sample_planning import quotas_of
 from gossamer.arrays import IntArray
 from gossamer.errors import SpecError, counted
-from gossamer.privacy.unit_tasks import CuratedSum
+from gossamer.privacy.tasks import CuratedSum
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed, Resumed
 from gossamer.protocol.node import Effects, Node, RoundsMade, on

@@ -23,7 +23,7 @@ from gossamer.algorithms.graph_federated.neighbours import Average, Combine, Lea
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings
 from gossamer.algorithms.nodes import EndingNode, Probe
 from gossamer.errors import PeerError
-from gossamer.privacy.unit_tasks import LocalQuery, LocalUpdate
+from gossamer.privacy.tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import CancelTimer, Compute, Finish, Record, Reject, Release, Send, SetTimer
 from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started
 from gossamer.protocol.messages import Message, check_count, check_model, check_sender, message

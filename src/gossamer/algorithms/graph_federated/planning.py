@@ -30,9 +30,8 @@ from gossamer.errors import SpecError, counted
 from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarantee, remarked
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.privacy.streams import graph_bounds
-from gossamer.privacy.streams.agent_noise import own_server_guarantee
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, StreamKind, Temporal
-from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound
+from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound, own_server_guarantee
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, StreamPlan
 

@@ -14,7 +14,7 @@ from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, TopologyError
 from gossamer.privacy.clipping import NoClip
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.unit_tasks import LocalQuery
+from gossamer.privacy.tasks import LocalQuery
 from gossamer.randomness import Stream, stream
 from gossamer.section import Composite, bare
 from gossamer.topology.builders import Ring, Topology

@@ -61,8 +61,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from gossamer.algorithms.command import AcceptWeak, Answer, Bounded, Command, Doing, Option, Table, refuse
 from gossamer.errors import AccountingError, BudgetUnreachable, CallerError, SpecError, counted, require_positive
 from gossamer.privacy.accounting import accountants
+from gossamer.privacy.accounting.accountants import compositions
 from gossamer.privacy.accounting.planner import LEAST_MULTIPLIER, MOST_MULTIPLIER, gaussian_releases
-from gossamer.privacy.accounting.pure_composition import compositions
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
 from gossamer.privacy.guarantees import remarks
 from gossamer.privacy.mechanisms import BatchSampling, L2Laplace, NeighboringRelation, Poisson, ReleaseKind

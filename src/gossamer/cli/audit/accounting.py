@@ -11,9 +11,8 @@ from gossamer.cli.commands import check_delta
 from gossamer.cli.printing import print_json, warn
 from gossamer.errors import CallerError, DataError, counted
 from gossamer.files import read_text
-from gossamer.privacy.accounting.accountants import epsilon, profile
+from gossamer.privacy.accounting.accountants import COMPOSITIONS, compositions, epsilon, profile
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, l2_laplace_family
-from gossamer.privacy.accounting.pure_composition import COMPOSITIONS, compositions
 from gossamer.privacy.guarantees import guess, remarks, rounded_up
 from gossamer.privacy.mechanisms import (
     BatchSampling,

@@ -16,13 +16,7 @@ from gossamer.data.settings import PrivateScale
 from gossamer.deployment.founding import layout as papers
 from gossamer.errors import CallerError, SpecError, counted, did_you_mean
 from gossamer.experiment.preparation.objective import pretrained_file
-from gossamer.experiment.specs.spec import (
-    Experiment,
-    PretrainedSettings,
-    PrivacySettings,
-    of_others,
-    resolved,
-)
+from gossamer.experiment.specs.spec import Experiment, PretrainedSettings, PrivacySettings, of_others, resolved
 from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.files import make_own_folder, read_file, replaced
 from gossamer.keys.identity import Identity, PublicKey

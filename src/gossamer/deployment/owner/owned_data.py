@@ -39,7 +39,7 @@ from gossamer.privacy.accounting.filters import (
 )
 from gossamer.privacy.guarantees import remarks
 from gossamer.privacy.mechanisms import Counts, checked_counts, without_late
-from gossamer.privacy.streams.agent_noise import AgentNoise
+from gossamer.privacy.streams.graph_bounds import AgentNoise
 from gossamer.runtimes.storage.contents import Accepted, Content, Difference, KnownElsewhere, rename
 from gossamer.runtimes.storage.file import NotWritable, StorageError
 from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile, Spent

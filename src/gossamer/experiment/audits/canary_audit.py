@@ -41,7 +41,7 @@ from gossamer.experiment.runs.trackers import NullProgress, RunProgress
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.files import held
-from gossamer.objectives.local_steps import clipped_on
+from gossamer.objectives.objective import clipped_on
 from gossamer.privacy.accounting.accountants import worst_profile
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, ReleaseKind

@@ -386,17 +386,12 @@ def build_objective(experiment: Experiment, dataset: Dataset) -> Objective:
 def _linear(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
     settings, compute = experiment.objective, experiment.compute
     features = int(np.prod(dataset.train.features.shape[1:]))
-    made: Callable[..., Objective] = LinearModel
-    if compute.device is not None:
-        # Devices need torch, which is optional, so it is imported only here.
-        from gossamer.objectives.device.device import device_of
-        from gossamer.objectives.device.network import DeviceLinear
-
-        if compute.precision == "bfloat16":
-            raise SpecError(f"compute.precision: bfloat16 is for networks, and {name} is a linear model; leave it out")
-        made = partial(DeviceLinear, device_of(compute.device, compute.memory_mib, compute.precision))
+    if compute.precision is not None:
+        raise SpecError(
+            f"compute.precision: {compute.precision} is for networks, and {name} is a linear model; leave it out"
+        )
     dtype = np.dtype(settings.dtype)
-    return made(name, features, dataset.classes, l2=settings.l2, intercept=settings.intercept, dtype=dtype)
+    return LinearModel(name, features, dataset.classes, l2=settings.l2, intercept=settings.intercept, dtype=dtype)
 
 
 def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:

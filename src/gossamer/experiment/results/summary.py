@@ -22,7 +22,7 @@ from gossamer.experiment.preparation.planning import problem_of, proved
 from gossamer.experiment.preparation.prepare import Prepared, public_seed
 from gossamer.experiment.results.observer import Fit, best_model, decisive, deviations, units_of
 from gossamer.experiment.specs.spec import PersonalisationSettings, of_others
-from gossamer.objectives.questions import Training
+from gossamer.objectives.objective import Training
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream
 from gossamer.sides.client import shuffled

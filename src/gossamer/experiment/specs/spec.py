@@ -29,7 +29,7 @@ from gossamer.objectives.network_losses import KIND as LOSSES
 from gossamer.objectives.network_losses import LossSettings
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.guarantees import refused_delta
-from gossamer.privacy.unit_tasks import TrainingQuery
+from gossamer.privacy.tasks import TrainingQuery
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import FaultSettings, LinkSettings
 from gossamer.section import Kind, Registered, Section, bare, used
@@ -146,10 +146,10 @@ class ComputeSettings(Section):
         simulations. ``exact``: an example, whatever others are computed beside it; deployed parties always compute so.
         Linear models and compiled networks do both at no cost; other networks then take examples one at a time.
     device : {"auto", "cpu", "cuda"}, optional
-        Device on which simulations compute sums of gradients, normal noise on them and networks' evaluations, by
+        Device on which simulations compute networks' sums of gradients, normal noise on them and evaluations, by
         PyTorch. ``cuda``: on a graphics card. ``cpu``: the same on the processor, which is slower than without.
-        ``auto``: on a graphics card where there is one. By default everything is computed on the processor in the usual
-        way.
+        ``auto``: on a graphics card where there is one. Linear models, and everything by default, are computed on the
+        processor in the usual way.
     precision : {"tf32", "bfloat16"}, optional
         Precision of products on a device. ``bfloat16``: of forward and backward passes of networks. ``tf32``: of all
         that are in float32, on graphics cards. By default all are in float32; norms, clipping, sums and noise always

@@ -1,8 +1,25 @@
-"""Layers that there are kernels for, with the layouts of the numbers between them."""
+"""Text that each kind of layer adds to the text of its chain's kernels.
+
+| name | is |
+|---|---|
+| ``X``, ``xo`` | examples, one behind the other, and where one begins |
+| ``P``, ``S`` | parameters, and the sum of gradients |
+| ``a0``, ``a1``, ... | what comes out of each layer; ``d0``, ... the derivatives by it, behind `MARGIN` zeros |
+| ``k0``, ... | where a pool took its values from; ``h0``, ``v0`` a normalised image and its spread |
+| ``z0``, ... | a channel before its pool; ``t0``, ``e0`` an image with its channels last, and derivatives by it |
+| ``w0``, ... | kernels with their channels last |
+| ``G``, ``E`` | gradients that are written down, of an example and summed: where parameters meet several numbers |
+
+A layer that multiplies one vector writes nothing down: its gradient is a product d x', whose norm is |d| |x|.
+
+Layers that there are kernels for, with the layouts of the numbers between them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -133,3 +150,328 @@ class Normalisation(Layer):
     weights: WeightPlaces
     groups: int
     eps: float
+
+
+# Text of kernels while it is put together.
+
+
+def row(width: int) -> str:
+    """Return the loop z += w * x over a row of a kernel."""
+    return _taps(f"row_{width}", range(width))
+
+
+def back(width: int) -> str:
+    """Return the same with the kernel turned round."""
+    return _taps(f"back_{width}", range(width)[::-1])
+
+
+def _taps(name: str, places: Sequence[int]) -> str:
+    """Return the loop over a row of a kernel whose weights are at ``places``."""
+    weights = "; ".join(f"w{k} = w[wo + U({place})]" for k, place in enumerate(places))
+    terms = " + ".join(f"w{k} * x[q + U({k})]" for k in range(len(places)))
+    return f"""
+@in_order
+def {name}(z, zo, x, xo, w, wo, n):
+    {weights}
+    for p in range(n):
+        q = xo + p
+        z[zo + p] += {terms}
+"""
+
+
+def dots(width: int) -> str:
+    """Return the loop that finds the gradient by a row of a kernel."""
+    taps = range(width)
+    start = "; ".join(f"s{k} = d.dtype.type(0)" for k in taps)
+    terms = "\n        ".join(f"s{k} += e * x[q + U({k})]" for k in taps)
+    end = "; ".join(f"g[go + U({k})] += s{k}" for k in taps)
+    return f"""
+@reassociated
+def dots_{width}(g, go, d, do, x, xo, n):
+    {start}
+    for p in range(n):
+        e = d[do + p]
+        q = xo + p
+        {terms}
+    {end}
+"""
+
+
+def window(size: int) -> str:
+    """Return the loop that takes maxima over windows; of equal ones the first, and NaN wherever there is one."""
+    tries = "\n            ".join(
+        f"t = z[q + U({a}) * stride + U({b})]; wins = (t > v) | (t != t)\n            "
+        f"v = t if wins else v; w = U({a}) * stride + U({b}) if wins else w"
+        for a in range(size)
+        for b in range(size)
+        if a or b
+    )
+    return f"""
+@in_order
+def window_{size}(m, mo, k, ko, z, zo, first, stride, rows, columns, step):
+    for i in range(rows):
+        for j in range(columns):
+            at = i * step * stride + j * step
+            q = zo + at
+            v = z[q]
+            w = U(0)
+            {tries}
+            m[mo + i * columns + j] = v
+            k[ko + i * columns + j] = np.int32(first + at + w)
+"""
+
+
+LOOPS = {"row": row, "back": back, "dots": dots, "window": window}
+
+
+MARGIN = 64
+"""Zeros before derivatives, for a convolution's way back."""
+
+
+@dataclass
+class Text:
+    """Lines of a chain's kernels.
+
+    Attributes
+    ----------
+    arrays : dict of str to (int, str)
+        Size of each working array, and ``number``, ``index`` or ``double``.
+    prepare, forward, backward, squares, add, finish : list of str
+        Lines: once for the parameters; for each example; its squared norm; what its gradient adds to the sums; and at
+        the end of a run of examples.
+    explicit : int
+        Numbers of an example's gradient that are written down.
+    loops : dict of str to str
+        Unrolled loops by name.
+    """
+
+    arrays: dict[str, tuple[int, str]] = field(default_factory=dict)
+    prepare: list[str] = field(default_factory=list)
+    forward: list[str] = field(default_factory=list)
+    backward: list[str] = field(default_factory=list)
+    squares: list[str] = field(default_factory=list)
+    add: list[str] = field(default_factory=list)
+    finish: list[str] = field(default_factory=list)
+    explicit: int = 0
+    loops: dict[str, str] = field(default_factory=dict)
+
+    def array(self, name: str, size: int, kind: str = "number") -> str:
+        """Ask for a working array; its name."""
+        self.arrays[name] = (size, kind)
+        return name
+
+    def written(self, size: int) -> int:
+        """Ask for room for ``size`` numbers of a gradient; where it begins."""
+        self.explicit += size
+        return self.explicit - size
+
+    def loop(self, kind: str, size: int) -> str:
+        """Ask for an unrolled loop; its name."""
+        name = f"{kind}_{size}"
+        self.loops[name] = LOOPS[kind](size)
+        return name
+
+
+def constant(value: str | int) -> str:
+    """Text of an argument: numbers are constants, and other text stands for itself."""
+    return value if isinstance(value, str) else str(value) if isinstance(value, bool) else f"U({value})"
+
+
+def call(name: str, *arguments: str | int) -> str:
+    """Text of a call."""
+    return f"{name}({', '.join(map(constant, arguments))})"
+
+
+def block(lines: Sequence[str], depth: int) -> str:
+    """Lines, so deep inside others."""
+    return "\n".join("    " * depth + line for line in lines) or "    " * depth + "pass"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A layer in its chain: the names of what goes in and comes out.
+
+    Attributes
+    ----------
+    number : int
+        Number of the layer.
+    x, xo : str
+        Names of what goes in, and of where it begins.
+    a, d : str
+        Names of what comes out, and of the derivatives by it.
+    dx : str
+        The derivatives by what goes in; empty where nobody asks for them.
+    """
+
+    number: int
+    x: str
+    xo: str
+    a: str
+    d: str
+    dx: str
+
+
+def _strides(image: Image) -> tuple[int, int]:
+    return image.plane, image.stride
+
+
+def _arranged(layer: Arranged, at: Place, text: Text) -> None:
+    before, after = layer.before, layer.after
+    inside = layer.border * (after.stride + 1)
+    size = (before.channels, before.height, before.width)
+    text.array(at.a, after.size)
+    text.forward.append(call("copy_rows", at.a, inside, *_strides(after), at.x, at.xo, *_strides(before), *size))
+    if at.dx:
+        source = (at.d, MARGIN + inside, *_strides(after))
+        text.backward.append(call("copy_rows", at.dx, MARGIN, *_strides(before), *source, *size))
+
+
+def _linear(layer: LinearLayer, at: Place, text: Text) -> None:
+    outputs, inputs, own = layer.after.size, layer.before.size, layer.weights
+    where = (own.weight, max(own.bias, 0), own.biased)
+    text.array(at.a, outputs)
+    text.forward.append(call("linear", at.a, 0, at.x, at.xo, "P", *where, outputs, inputs))
+    if at.dx:
+        text.backward.append(call("linear_back", at.dx, MARGIN, at.d, MARGIN, "P", own.weight, outputs, inputs))
+    one = " + 1.0" if own.biased else ""
+    text.squares.append(f"{call('square', at.d, MARGIN, outputs)} * ({call('square', at.x, at.xo, inputs)}{one})")
+    text.add.append(call("linear_add", "T", *where, "factor", at.d, MARGIN, at.x, at.xo, outputs, inputs))
+
+
+def _convolution(layer: Convolution, at: Place, text: Text) -> None:
+    before, after, own = layer.before, layer.after, layer.weights
+    sizes = (after.channels, before.channels, layer.height, layer.width, layer.length)
+    image = (at.x, at.xo, *_strides(before))
+    where = (own.weight, max(own.bias, 0), own.biased)
+    text.array(at.a, after.size)
+    text.forward.append(
+        call("convolution", text.loop("row", layer.width), at.a, after.plane, *image, "P", *where, *sizes)
+    )
+    go = text.written(layer.parameters + own.biased * after.channels)
+    derivatives = (at.d, MARGIN, after.plane)
+    target = ("G", go, go + layer.parameters, own.biased)
+    dots = text.loop("dots", layer.width)
+    text.backward.append(call("convolution_gradient", dots, *target, *derivatives, *image, *sizes))
+    if at.dx:
+        back = text.loop("back", layer.width)
+        text.backward.append(call("fill", at.dx, MARGIN, "zero", before.size))
+        text.backward.append(
+            call("convolution_back", back, at.dx, MARGIN, *_strides(before), *derivatives, "P", own.weight, *sizes)
+        )
+    text.finish.append(call("axpy", "S", own.weight, "one", "E", go, layer.parameters))
+    if own.biased:
+        text.finish.append(call("axpy", "S", own.bias, "one", "E", go + layer.parameters, after.channels))
+
+
+def _pooled_convolution(layer: PooledConvolution, at: Place, text: Text) -> None:
+    inner, after, n = layer.convolution, layer.after, at.number
+    own, before, outputs, channels = inner.weights, inner.before, after.channels, inner.before.channels
+    kernel, each = inner.height * inner.width, inner.height * inner.width * channels
+    row, window = text.loop("row", inner.width), text.loop("window", layer.size)
+    z, winners = text.array(f"z{n}", inner.after.plane), text.array(f"k{n}", after.size, "index")
+    text.array(at.a, after.size)
+    image, sizes = (at.x, at.xo, *_strides(before)), (channels, inner.height, inner.width, inner.length)
+    place, weight = f"o * U({after.plane})", f"U({own.weight}) + o * U({each})"
+    windows = (inner.after.stride, after.height, after.width, layer.stride)
+    text.forward += [
+        f"for o in range(U({outputs})):",
+        "    " + call("fill", z, 0, f"P[U({own.bias}) + o]" if own.biased else "zero", inner.length),
+        "    " + call("convolve", row, z, 0, *image, "P", weight, *sizes),
+        "    " + call(window, at.a, place, winners, place, z, 0, 0, *windows),
+    ]
+    last, lo = at.x, at.xo
+    if channels > 1:
+        last, lo = text.array(f"t{n}", before.size), "U(0)"
+        text.forward.append(call("transpose", last, 0, at.x, at.xo, channels, before.plane))
+    w, e = "P", "G"  # of which nothing is read or written
+    if at.dx:
+        w, e = text.array(f"w{n}", outputs * each), text.array(f"e{n}", before.size)
+        text.prepare += [
+            f"for o in range(U({outputs})):",
+            "    " + call("transpose", w, f"o * U({each})", "P", weight, channels, kernel),
+        ]
+        text.backward.append(call("fill", e, 0, "zero", before.size))
+    go = text.written(inner.parameters + own.biased * outputs)
+    target = ("G", go, go + inner.parameters, own.biased)
+    chosen = (at.d, MARGIN, after.plane, winners, 0)
+    inputs = (channels, last, lo, before.stride * channels)
+    text.backward.append(
+        call(
+            "sparse_gradient",
+            *(*target, *chosen, *inputs, w, 0, e, bool(at.dx), outputs, inner.height, inner.width * channels),
+        )
+    )
+    if at.dx:
+        text.backward.append(call("transpose", at.dx, MARGIN, e, 0, before.plane, channels))
+    text.finish += [
+        f"for o in range(U({outputs})):",
+        "    " + call("transpose_add", "S", weight, "E", f"U({go}) + o * U({each})", kernel, channels),
+    ]
+    if own.biased:
+        text.finish.append(call("axpy", "S", own.bias, "one", "E", go + inner.parameters, outputs))
+
+
+def _maximum(layer: Maximum, at: Place, text: Text) -> None:
+    before, after = layer.before, layer.after
+    winners = text.array(f"k{at.number}", after.size, "index")
+    text.array(at.a, after.size)
+    place, first = f"c * U({after.plane})", f"c * U({before.plane})"
+    sizes = (before.stride, after.height, after.width, layer.stride)
+    text.forward += [
+        f"for c in range(U({after.channels})):",
+        "    "
+        + call(text.loop("window", layer.size), at.a, place, winners, place, at.x, f"{at.xo} + {first}", first, *sizes),
+    ]
+    if at.dx:
+        derivatives = (at.d, MARGIN, *_strides(after))
+        text.backward += [
+            call("fill", at.dx, MARGIN, "zero", before.size),
+            call("winners_back", at.dx, MARGIN, *derivatives, winners, after.channels, after.height, after.width),
+        ]
+
+
+def _average(layer: AveragePool, at: Place, text: Text) -> None:
+    before, after = layer.before, layer.after
+    sizes = (after.channels, after.height, after.width, layer.size, layer.stride)
+    text.array(at.a, after.size)
+    text.forward.append(call("average", at.a, 0, *_strides(after), at.x, at.xo, *_strides(before), *sizes))
+    if at.dx:
+        text.backward += [
+            call("fill", at.dx, MARGIN, "zero", before.size),
+            call("average_back", at.dx, MARGIN, *_strides(before), at.d, MARGIN, *_strides(after), *sizes),
+        ]
+
+
+def _activation(layer: Activation, at: Place, text: Text) -> None:
+    text.forward.append(call(layer.name, at.a, 0, layer.after.size))
+    text.backward.append(call(f"{layer.name}_back", at.d, MARGIN, at.a, 0, layer.after.size))
+
+
+def _normalisation(layer: Normalisation, at: Place, text: Text) -> None:
+    image, own, n = layer.before, layer.weights, at.number
+    hat, spread = text.array(f"h{n}", image.size), text.array(f"v{n}", layer.groups, "double")
+    sizes = (own.biased, layer.groups, image.channels // layer.groups, image.plane)
+    weight, bias = max(own.weight, 0), max(own.bias, 0)
+    text.array(at.a, image.size)
+    text.forward.append(call("normalise", at.a, hat, spread, at.x, "P", weight, bias, *sizes, repr(layer.eps)))
+    go = text.written(2 * image.channels * own.biased)
+    target = at.dx or text.array(f"e{n}", image.size + MARGIN)
+    gradients = ("G", go, go + image.channels)
+    text.backward.append(
+        call("normalise_back", target, MARGIN, at.d, MARGIN, hat, spread, *gradients, "P", weight, *sizes)
+    )
+    if own.biased:
+        text.finish.append(call("axpy", "S", weight, "one", "E", go, image.channels))
+        text.finish.append(call("axpy", "S", bias, "one", "E", go + image.channels, image.channels))
+
+
+WRITERS: Mapping[type[Layer], Callable[[Any, Place, Text], None]] = {
+    Arranged: _arranged,
+    LinearLayer: _linear,
+    Convolution: _convolution,
+    PooledConvolution: _pooled_convolution,
+    Maximum: _maximum,
+    AveragePool: _average,
+    Activation: _activation,
+    Normalisation: _normalisation,
+}

@@ -4,22 +4,16 @@ The same code runs on both, so what a graphics card is to compute is tested with
 come out each time: torch takes its deterministic algorithms, products are in float32 (no TF32) unless a precision says
 otherwise, and the processor computes with one thread.
 
-Models go there once a call, and what leaves is sums, with noise if that is wanted. Nodes are sorted by the length of
-their batches, longest first, and taken in *chunks* of as many as a device holds, padded to one length; a batch too long
-for that is taken in runs. Nothing waits for the device before the last chunk is asked for, but for a look at each chunk
-for gradients that are not finite.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +25,10 @@ import torch
 from torch import Tensor
 from torch.utils import deterministic
 
-from gossamer.arrays import FloatArray, IndexArray
-from gossamer.data.examples import Split
+from gossamer.arrays import FloatArray
 from gossamer.errors import ModelError, SpecError
 from gossamer.normals import BLOCK
-from gossamer.objectives.networks.gradients import GradientSums, check_indices, one_torch_thread
-from gossamer.objectives.objective import KnownSplits, Objective
-from gossamer.objectives.questions import Clip, Gradients, Normals, clips_of
+from gossamer.objectives.networks.gradients import one_torch_thread
 
 # The normal numbers of `gossamer.normals`, made by torch, on whatever device.
 #
@@ -149,142 +140,6 @@ def _direction(word: Tensor) -> tuple[Tensor, Tensor]:
     return x, torch.where((quarters & 2) != 0, -y, y)
 
 
-class DeviceLimits(NamedTuple):
-    """Most that a device holds at once.
-
-    Attributes
-    ----------
-    examples : int
-        Number of examples of all nodes together, padding included.
-    alone : int
-        PaddedExamples of one node that are enough for a device by themselves.
-    """
-
-    examples: int
-    alone: int
-
-
-class NodeChunk(NamedTuple):
-    """Nodes that are computed at once, or a run of one node's examples: ``rows`` are places in the sorted order."""
-
-    rows: slice
-    first: int
-    last: int
-
-
-class PaddedExamples(NamedTuple):
-    """Examples of several nodes as places in the data, padded with each node's first one.
-
-    Attributes
-    ----------
-    places : Tensor [nodes, examples] of int64
-    present : Tensor [nodes, examples] of bool
-        False for padding.
-    """
-
-    places: Tensor
-    present: Tensor
-
-
-Method = Callable[[Tensor, PaddedExamples, Tensor], GradientSums]
-"""(models [nodes, size], examples, clips [nodes] of float64) -> sums."""
-
-
-def chunks(lengths: Sequence[int], limits: DeviceLimits) -> Iterator[NodeChunk]:
-    """Every example of batches of these ``lengths``, longest first, in exactly one chunk."""
-    at, filled = 0, sum(length > 0 for length in lengths)
-    while at < filled:
-        longest = lengths[at]
-        runs = -(-longest // limits.examples)
-        if runs > 1:
-            bounds = [longest * run // runs for run in range(runs + 1)]
-            yield from (NodeChunk(slice(at, at + 1), *pair) for pair in pairwise(bounds))
-            at += 1
-            continue
-        nodes = 1 if longest >= limits.alone else limits.examples // longest
-        yield NodeChunk(slice(at, min(at + nodes, filled)), 0, longest)
-        at = min(at + nodes, filled)
-
-
-def _examples(device: Device, batches: Sequence[IndexArray], chunk: NodeChunk) -> PaddedExamples:
-    runs = [batch[chunk.first : chunk.last] for batch in batches]
-    count = np.array([len(run) for run in runs])[:, None]
-    present = np.arange(chunk.last - chunk.first) < count
-    index = np.repeat(np.array([run[0] for run in runs]), present.shape[1]).reshape(present.shape)
-    index[present] = np.concatenate(runs)
-    return PaddedExamples(device.upload(index), device.upload(present))
-
-
-class SumsThere(Objective):
-    """Sums of an objective, all of which are made on its device, with noise or without.
-
-    Attributes
-    ----------
-    device : Device
-        Device that computes.
-    """
-
-    device: Device
-
-    def _settle(self, device: Device, usual: Callable[[], Objective]) -> None:
-        """Take the device, and how the same objective is made that computes on the processor."""
-        self.device, self._usual, self._ways = device, usual, KnownSplits[Any]()
-
-    def steady(self) -> Objective:
-        """The objective on the processor: what is deployed computes there."""
-        return self._usual().steady()
-
-    def clipped_gradients(
-        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
-    ) -> Gradients:
-        """See `Objective.clipped_gradients`; here what is computed beside a row may change its last digits."""
-        return self.noisy_gradients(models, data, batches, clip, None)
-
-    def noisy_gradients(
-        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clips: Clip, noise: Normals | None
-    ) -> Gradients:
-        """See `asked.NoisyObjective`.
-
-        Raises
-        ------
-        ModelError
-            If the device's memory does not suffice.
-        """
-        clips = clips_of(clips, len(batches))
-        way = self._way(data)
-        check_indices(batches, len(data))
-        models = self.rows(models, len(batches))
-        device, order = self.device, np.argsort([-len(batch) for batch in batches], kind="stable")
-        with device.computing(), torch.no_grad():
-            sorting = device.upload(order)
-            given, limit = device.upload(models)[sorting], device.upload(clips)[sorting]
-            totals = torch.zeros_like(given)
-            counts = torch.zeros((2, len(given)), dtype=torch.int64, device=device.place)
-            for chunk in chunks([len(batches[place]) for place in order], way.limits):
-                examples = _examples(device, [batches[place] for place in order[chunk.rows]], chunk)
-                with device.computing(examples.places.numel()):
-                    found = way.method(given[chunk.rows], examples, limit[chunk.rows])
-                totals[chunk.rows] += found.gradients
-                counts[0, chunk.rows] += found.zeroed
-                counts[1, chunk.rows] += found.unclipped
-            if noise is not None:
-                add_normals(totals, noise.keys[order], noise.deviations[order])
-            back = torch.empty_like(sorting)
-            back[sorting] = torch.arange(len(order), device=device.place)
-            zeroed, unclipped = device.download(counts[:, back])
-            return Gradients(device.download(totals[back]), zeroed, unclipped)
-
-    def _way(self, data: Split) -> Any:
-        """Way to sums of ``data``, which is taken to the device the first time."""
-        if (known := self._ways.get(data)) is None:
-            known = self._ways.setdefault(data, self._taken(data))
-        return known
-
-    @abstractmethod
-    def _taken(self, data: Split) -> Any:
-        """Take data to the device. What is returned has a ``method``, and ``limits`` of it."""
-
-
 _WORKSPACE = ":4096:8"
 """Of cuBLAS, by which it repeats itself."""
 _SAID = ".*max_pool2d_with_indices_backward_cuda.*"
@@ -356,23 +211,16 @@ class Device:
         ModelError
             If the device's memory does not suffice.
         """
-        with ExitStack() as stack:
-            stack.enter_context(one_torch_thread())
-            stack.enter_context(_deterministic())
-            stack.enter_context(_products(tf32=self.precision == "tf32"))
-            try:
+        try:
+            with one_torch_thread(), _deterministic(), _products(tf32=self.precision == "tf32"):
                 yield
-            except torch.OutOfMemoryError:
-                raise ModelError(self.full(examples)) from None
+        except torch.OutOfMemoryError:
+            raise ModelError(self.full(examples)) from None
 
-    @contextmanager
-    def passing(self) -> Iterator[None]:
+    def passing(self) -> AbstractContextManager[Any]:
         """Forward and backward passes of a network, in the precision that is wanted of them."""
-        if self.precision != "bfloat16":
-            yield
-            return
-        with torch.autocast(self.name, dtype=torch.bfloat16, cache_enabled=False):
-            yield
+        short = self.precision == "bfloat16"
+        return torch.autocast(self.name, dtype=torch.bfloat16, cache_enabled=False) if short else nullcontext()
 
     def full(self, examples: int | None) -> str:
         """Say that memory does not suffice."""

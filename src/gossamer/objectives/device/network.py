@@ -1,4 +1,9 @@
-"""Networks on a device: their clipped sums, and how they score.
+"""Networks on a device: their clipped sums, and how they score. Linear models gain nothing there.
+
+Models go there once a call, and what leaves is sums, with noise if that is wanted. Nodes are sorted by the length of
+their batches, longest first, and taken in *chunks* of as many as a device holds, padded to one length; a batch too long
+for that is taken in runs. Nothing waits for the device before the last chunk is asked for, but for a look at each chunk
+for gradients that are not finite.
 
 One node that fills a device by itself takes an ordinary forward and backward pass (`BatchPass`); small ones are
 stacked (`VectorisedPass`), where convolutions become products of matrices, one for each node in one batch. Either way
@@ -9,148 +14,38 @@ all nodes in a row: rules know examples, and no models.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gossamer.arrays import FloatArray
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError
-from gossamer.objectives.device.device import Device, DeviceLimits, PaddedExamples, SumsThere
-from gossamer.objectives.linear import kernels as glm_kernels
-from gossamer.objectives.linear.model import LinearModel
+from gossamer.objectives import objective
+from gossamer.objectives.device.device import Device, add_normals
+from gossamer.objectives.networks import layers
 from gossamer.objectives.networks.gradients import (
+    BatchPass,
     ExampleGradients,
     GradientSums,
     PaddedBatch,
+    VectorisedPass,
     clip_weights,
+    is_of_torch,
+    trainable_layers,
     within_clip,
-)
-from gossamer.objectives.networks.layers import (
-    BY_PRODUCTS,
-    Factored,
-    LayerCall,
-    PerExample,
-    StoredGradients,
-    patches_of,
 )
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import Network
-from gossamer.objectives.networks.taps import BatchPass, VectorisedPass, is_of_torch, trainable_layers
-from gossamer.objectives.questions import Computing, Evaluation
-
-# Linear models on a device: all nodes of a call by products of matrices, one batch of them a layer.
-#
-# A gradient is the product of an example's residual and its features (`glm_kernels`), so clipping scales residuals, and
-# no gradient is ever formed.
-#
-# References
-# ----------
-# Goodfellow, "Efficient per-example gradient computations", arXiv:1510.01799, section 4.
-
-
-def _softmax(z: Tensor, y: Tensor) -> Tensor:
-    own = torch.arange(z.shape[-1], device=z.device) == y[..., None]
-    return z.softmax(-1) - own.to(z.dtype)
-
-
-def _hinge(z: Tensor, y: Tensor) -> Tensor:
-    own = y[..., None] == (torch.arange(z.shape[-1], device=z.device) if z.shape[-1] > 1 else 1)
-    sign = torch.where(own, 1.0, -1.0).to(z.dtype)
-    return torch.where(sign * z < 1, -sign, 0.0)
-
-
-RESIDUALS: dict[int, Callable[[Tensor, Tensor], Tensor]] = {
-    glm_kernels.LOGISTIC: lambda z, y: torch.sigmoid(z) - y[..., None],
-    glm_kernels.SOFTMAX: _softmax,
-    glm_kernels.SQUARED: lambda z, y: z - y[..., None],
-    glm_kernels.SQUARED_ERROR: lambda z, y: 2 * (z - y[..., None]),
-    glm_kernels.HINGE: _hinge,
-}
-"""Derivatives of losses by outputs z [..., outputs], for targets y [...]."""
-
-
-class _LinearWay(NamedTuple):
-    """A split on the device, and the way to sums of it: ``squares`` are |x|^2, plus one if there is an intercept."""
-
-    features: Tensor  # [n, features] of the models' type
-    targets: Tensor  # [n] of float64
-    squares: Tensor  # [n] of float64
-    model: DeviceLinear
-    limits: DeviceLimits
-
-    def method(self, models: Tensor, examples: PaddedExamples, clips: Tensor) -> GradientSums:
-        """See `device.Method`."""
-        model = self.model
-        nodes, weights = len(models), model.outputs * model.features
-        matrices = models[:, :weights].view(nodes, model.outputs, model.features)
-        x = self.features[examples.places]
-        z = x @ matrices.mT
-        if model.intercept:
-            z += models[:, None, weights:]
-        residuals = RESIDUALS[model.loss.code](z, self.targets[examples.places].to(z.dtype))
-        norms = residuals.double().square().sum(-1).sqrt() * self.squares[examples.places].sqrt()
-        sound = (norms <= torch.finfo(z.dtype).max) & models.isfinite().all(1)[:, None]
-        counted = sound & examples.present
-        within = norms <= clips[:, None]
-        scale = torch.where(within, 1.0, clips[:, None] / norms)
-        scaled = residuals * scale[..., None].to(z.dtype)
-        # A subnormal number may be rounded up by half of itself, and the norm would exceed the clip.
-        kept = counted[..., None] & (scaled.abs() >= torch.finfo(z.dtype).tiny)
-        scaled = torch.where(kept, scaled, 0.0)
-        if not sound.all():
-            x = torch.where(counted[..., None], x, 0.0)  # zero times what is not finite is no number
-        parts = [(scaled.mT @ x).flatten(1), *([scaled.sum(1)] if model.intercept else [])]
-        zeroed = (examples.present & ~sound).sum(1)
-        return GradientSums(torch.cat(parts, dim=1), zeroed, (counted & within).sum(1))
-
-
-class DeviceLinear(SumsThere, LinearModel):
-    """A linear model whose clipped sums are computed on a device; all else is as in `LinearModel`.
-
-    Sparse examples are dense on the device.
-
-    Parameters
-    ----------
-    device : Device
-        Device that computes.
-    *args, **settings
-        Arguments of `LinearModel`.
-    """
-
-    def __init__(self, device: Device, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self._settle(device, partial(LinearModel, *args, **settings))
-
-    def computing(self) -> Computing:
-        """See `Objective.computing`."""
-        return Computing("linear", device=self.device.title)
-
-    def _taken(self, data: Split) -> _LinearWay:
-        examples = self._examples(data)
-        matrix = examples.matrix.toarray() if sp.issparse(examples.matrix) else examples.matrix
-        squares = np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64) + self.intercept
-        # Of an example its features, gathered, and of its node the model, the sum and room to add.
-        each = self.dtype.itemsize * (2 * self.features + 4 * self.outputs + 3 * self.size)
-        limit = max(1, self.device.memory // each)
-        with self.device.computing():
-            return _LinearWay(
-                self.device.upload(np.ascontiguousarray(matrix, self.dtype)),
-                self.device.upload(np.asarray(examples.targets)),
-                self.device.upload(squares),
-                self,
-                DeviceLimits(limit, limit),
-            )
-
 
 Passing = Callable[[], AbstractContextManager[None]]
 """Opens the context of forward and backward passes, such as one of another precision."""
@@ -203,8 +98,10 @@ class StackedGradients:
         within = (counted & within_clip(norms, clips)).sum(1)
         return GradientSums(torch.cat(list(sums), dim=1), (present & ~sound).sum(1), within)
 
-    def _calls(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> dict[str, list[LayerCall]]:
-        found: dict[str, list[LayerCall]] = {}
+    def _calls(
+        self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor
+    ) -> dict[str, list[layers.LayerCall]]:
+        found: dict[str, list[layers.LayerCall]] = {}
         if len(features) > 1:
             self._stacked(parameters, features, targets, found.__setitem__)
         else:
@@ -212,9 +109,9 @@ class StackedGradients:
             self._alone(own, features[0], targets[0], found.__setitem__)
         return found
 
-    def _by_name(self, name: str, calls: Sequence[LayerCall]) -> list[tuple[str, PerExample]]:
+    def _by_name(self, name: str, calls: Sequence[layers.LayerCall]) -> list[tuple[str, layers.PerExample]]:
         layer, whole = self._layers[name], [_whole(call) for call in calls]
-        rule = BY_PRODUCTS[type(layer)](layer, whole)
+        rule = layers.BY_PRODUCTS[type(layer)](layer, whole)
         return [(f"{name}.{key}".lstrip("."), rule[key]) for key, _ in layer.named_parameters(recurse=False)]
 
 
@@ -240,10 +137,10 @@ class StackedExamples:
         return self._gradients.summed([gradient.to(models.dtype) for gradient in gradients], batch, clips, models.dtype)
 
 
-def node_sums(found: PerExample, weights: Tensor) -> Tensor:
+def node_sums(found: layers.PerExample, weights: Tensor) -> Tensor:
     """``sum_n weights[k, n] gradient_kn`` of the examples n of each node k, [nodes, size]."""
     nodes, examples = weights.shape
-    if isinstance(found, StoredGradients):
+    if isinstance(found, layers.StoredGradients):
         gradients = found.gradients.reshape(nodes, examples, -1)
         return (weights[:, None] @ gradients)[:, 0]
     g = torch.unflatten(found.gradients * weights.flatten()[:, None, None, None], 0, (nodes, examples))
@@ -252,20 +149,20 @@ def node_sums(found: PerExample, weights: Tensor) -> Tensor:
     return (g.mT @ a).flatten(1)
 
 
-def _where(sound: Tensor, found: PerExample) -> PerExample:
+def _where(sound: Tensor, found: layers.PerExample) -> layers.PerExample:
     def kept(values: Tensor) -> Tensor:
         return torch.where(sound.view(-1, *[1] * (values.ndim - 1)), values, 0)
 
-    if isinstance(found, StoredGradients):
-        return StoredGradients(kept(found.gradients))
-    return Factored(kept(found.inputs), kept(found.gradients))
+    if isinstance(found, layers.StoredGradients):
+        return layers.StoredGradients(kept(found.gradients))
+    return layers.Factored(kept(found.inputs), kept(found.gradients))
 
 
-def _whole(call: LayerCall) -> LayerCall:
+def _whole(call: layers.LayerCall) -> layers.LayerCall:
     """The call in float32, if a pass was in something shorter."""
     if call.gradients.dtype == call.inputs.dtype and call.inputs.dtype not in (torch.bfloat16, torch.float16):
         return call
-    return LayerCall(call.inputs.float(), call.gradients.float())
+    return layers.LayerCall(call.inputs.float(), call.gradients.float())
 
 
 def _by_patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
@@ -286,7 +183,7 @@ class _Patches(torch.autograd.Function):
 
     @staticmethod
     def forward(images: Tensor, layer: nn.Conv2d) -> Tensor:
-        return patches_of(layer, images, _outputs(layer, images.shape[-2:])).flatten(1, 2)
+        return layers.patches_of(layer, images, _outputs(layer, images.shape[-2:])).flatten(1, 2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, nn.Conv2d], output: Tensor) -> None:
@@ -309,6 +206,55 @@ def _outputs(layer: nn.Conv2d, lengths: Sequence[int]) -> tuple[int, ...]:
     )
 
 
+class DeviceLimits(NamedTuple):
+    """Most that a device holds at once.
+
+    Attributes
+    ----------
+    examples : int
+        Number of examples of all nodes together, padding included.
+    alone : int
+        PaddedExamples of one node that are enough for a device by themselves.
+    """
+
+    examples: int
+    alone: int
+
+
+class NodeChunk(NamedTuple):
+    """Nodes that are computed at once, or a run of one node's examples: ``rows`` are places in the sorted order."""
+
+    rows: slice
+    first: int
+    last: int
+
+
+def chunks(lengths: Sequence[int], limits: DeviceLimits) -> Iterator[NodeChunk]:
+    """Every example of batches of these ``lengths``, longest first, in exactly one chunk."""
+    at, filled = 0, sum(length > 0 for length in lengths)
+    while at < filled:
+        longest = lengths[at]
+        runs = -(-longest // limits.examples)
+        if runs > 1:
+            bounds = [longest * run // runs for run in range(runs + 1)]
+            yield from (NodeChunk(slice(at, at + 1), *pair) for pair in pairwise(bounds))
+            at += 1
+            continue
+        nodes = 1 if longest >= limits.alone else limits.examples // longest
+        yield NodeChunk(slice(at, min(at + nodes, filled)), 0, longest)
+        at = min(at + nodes, filled)
+
+
+def _examples(device: Device, batches: Sequence[IndexArray], chunk: NodeChunk) -> tuple[Tensor, Tensor]:
+    """Places of several nodes' examples in the data, padded with each node's first one; and False for padding."""
+    runs = [batch[chunk.first : chunk.last] for batch in batches]
+    count = np.array([len(run) for run in runs])[:, None]
+    present = np.arange(chunk.last - chunk.first) < count
+    index = np.repeat(np.array([run[0] for run in runs]), present.shape[1]).reshape(present.shape)
+    index[present] = np.concatenate(runs)
+    return device.upload(index), device.upload(present)
+
+
 _ENOUGH = 2**22
 """Numbers that the layers of a node's examples put out, with which a graphics card is busy without other nodes."""
 _COPIES, _GRADIENTS = 8.0, 1.5
@@ -327,14 +273,8 @@ class _NetworkWay(NamedTuple):
     rows: int
     strategy: str
 
-    def method(self, models: Tensor, examples: PaddedExamples, clips: Tensor) -> GradientSums:
-        """See `device.Method`."""
-        places, present = examples
-        with torch.enable_grad():
-            return self.gradients(models, self.features[places], self.targets[places], present, clips)
 
-
-class DeviceNetwork(SumsThere, TorchModule):
+class DeviceNetwork(TorchModule):
     """A network whose clipped sums and scores are computed on a device; all else is as in `TorchModule`.
 
     A gradient whose squared norm leaves the range of float32 counts as zero, like one that is not finite.
@@ -351,15 +291,67 @@ class DeviceNetwork(SumsThere, TorchModule):
 
     def __init__(self, device: Device, module: nn.Module, **settings: Any) -> None:
         super().__init__(module, **settings)
-        self._kernels = False
-        self._settle(device, partial(TorchModule, module, **settings))
+        self._kernels, self.device = False, device
+        self._usual = partial(TorchModule, module, **settings)
+        self._ways = objective.KnownSplits[_NetworkWay]()
 
-    def computing(self) -> Computing:
+    def steady(self) -> objective.Objective:
+        """The objective on the processor: what is deployed computes there."""
+        return self._usual().steady()
+
+    def clipped_gradients(
+        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: objective.Clip
+    ) -> objective.Gradients:
+        """See `Objective.clipped_gradients`; here what is computed beside a row may change its last digits."""
+        return self.noisy_gradients(models, data, batches, clip, None)
+
+    def noisy_gradients(
+        self,
+        models: FloatArray,
+        data: Split,
+        batches: Sequence[IndexArray],
+        clips: objective.Clip,
+        noise: objective.Normals | None,
+    ) -> objective.Gradients:
+        """See `objective.NoisyObjective`.
+
+        Raises
+        ------
+        ModelError
+            If the device's memory does not suffice.
+        """
+        clips = objective.clips_of(clips, len(batches))
+        way = self._way(data)
+        for batch in batches:
+            objective.check_indices(batch, len(data))
+        models = self.rows(models, len(batches))
+        device, order = self.device, np.argsort([-len(batch) for batch in batches], kind="stable")
+        with device.computing(), torch.no_grad():
+            sorting = device.upload(order)
+            given, limit = device.upload(models)[sorting], device.upload(clips)[sorting]
+            totals = torch.zeros_like(given)
+            counts = torch.zeros((2, len(given)), dtype=torch.int64, device=device.place)
+            for chunk in chunks([len(batches[place]) for place in order], way.limits):
+                places, present = _examples(device, [batches[place] for place in order[chunk.rows]], chunk)
+                some = given[chunk.rows], way.features[places], way.targets[places], present, limit[chunk.rows]
+                with device.computing(places.numel()), torch.enable_grad():
+                    found = way.gradients(*some)
+                totals[chunk.rows] += found.gradients
+                counts[0, chunk.rows] += found.zeroed
+                counts[1, chunk.rows] += found.unclipped
+            if noise is not None:
+                add_normals(totals, noise.keys[order], noise.deviations[order])
+            back = torch.empty_like(sorting)
+            back[sorting] = torch.arange(len(order), device=device.place)
+            zeroed, unclipped = device.download(counts[:, back])
+            return objective.Gradients(device.download(totals[back]), zeroed, unclipped)
+
+    def computing(self) -> objective.Computing:
         """See `Objective.computing`."""
         work = next(iter(self._ways.values()), None)
-        return Computing(self.strategy if work is None else work.strategy, device=self.device.title)
+        return objective.Computing(self.strategy if work is None else work.strategy, device=self.device.title)
 
-    def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
+    def evaluate(self, models: FloatArray, split: Split) -> objective.Evaluation:
         """See `TorchModule.evaluate`."""
         if len(split) == 0:
             raise DataError("an evaluation needs at least 1 example, found an empty split")
@@ -368,16 +360,19 @@ class DeviceNetwork(SumsThere, TorchModule):
         with self.device.computing(work.rows), torch.no_grad():
             for row, model in enumerate(models):
                 parameters = work.network.parameters(self.device.upload(model))
-                for start in range(0, len(split), work.rows):
-                    part = slice(start, start + work.rows)
+                for part in objective.slices(len(split), work.rows):
                     outputs, targets = work.network.outputs(parameters, work.features[part]), work.targets[part]
                     totals[row, 0] += work.network.loss.values(outputs, targets).double().sum()
                     if plan.classes:
                         totals[row, 1] += (work.network.loss.scores(outputs).argmax(1) == targets).sum()
         loss, correct = self.device.download(totals).T / len(split)
-        return Evaluation(loss, correct if plan.classes else np.full_like(loss, np.nan))
+        return objective.Evaluation(loss, correct if plan.classes else np.full_like(loss, np.nan))
 
-    def _taken(self, data: Split) -> _NetworkWay:
+    def _way(self, data: Split) -> _NetworkWay:
+        """Way to sums of ``data``, which is taken to the device the first time."""
+        if (known := self._ways.get(data)) is not None:
+            return known
+
         def moved(network: Network) -> Network:
             return replace(network, module=copy.deepcopy(network.module).to(self.device.place))
 
@@ -390,7 +385,7 @@ class DeviceNetwork(SumsThere, TorchModule):
         most = max(1, int(self.device.memory / each))
         with self.device.computing():
             kind = StackedGradients if stacked else StackedExamples
-            return _NetworkWay(
+            found = _NetworkWay(
                 self._tensors.features(data, whole).to(self.device.place),
                 self._tensors.targets(data, whole).to(self.device.place),
                 kind(moved(plan.network), self.device.passing),
@@ -399,3 +394,4 @@ class DeviceNetwork(SumsThere, TorchModule):
                 max(1, self.device.memory // (2 * plan.put_out * self.dtype.itemsize)),
                 "stacked layers" if stacked else "stacked examples",
             )
+        return self._ways.setdefault(data, found)

@@ -18,20 +18,9 @@ import scipy.sparse as sp
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Features, Split
 from gossamer.errors import DataError, SpecError
+from gossamer.objectives import objective
 from gossamer.objectives.linear import kernels, steps, updates
 from gossamer.objectives.linear.kernels import LOSSES, TargetArray
-from gossamer.objectives.local_steps import arrays_of, checked
-from gossamer.objectives.local_training import Descent
-from gossamer.objectives.objective import KnownSplits, Objective
-from gossamer.objectives.questions import (
-    Clip,
-    Evaluation,
-    Gradients,
-    LocalRound,
-    LocalSums,
-    LocalUpdates,
-    clips_of,
-)
 from gossamer.vectors import Part
 
 # Examples as the compiled loops take them, checked.
@@ -123,8 +112,7 @@ def packed(batches: Sequence[IndexArray], count: int) -> tuple[IndexArray, Index
     starts = np.zeros(len(batches) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, batches), np.int64, len(batches)), out=starts[1:])
     packed = np.concatenate((starts[:0], *batches), dtype=np.int64, casting="same_kind")
-    if packed.size and not 0 <= packed.min() <= packed.max() < count:
-        raise DataError(f"batch indices must be in 0..{count - 1}, found {packed.min()}..{packed.max()}")
+    objective.check_indices(packed, count)
     return starts, packed
 
 
@@ -197,7 +185,7 @@ _OUTPUTS = 2**18  # outputs: about a megabyte, so that they stay in a cache,
 _WEIGHTS = 2**24  # and copied weights.
 
 
-class LinearModel(Objective):
+class LinearModel(objective.Objective):
     """A loss of ``z = W x + b``, one of `linear.kernels.LOSSES`.
 
     Dense examples of any shape are flattened; CSR examples stay sparse throughout. A split is checked the
@@ -262,15 +250,15 @@ class LinearModel(Objective):
         bias = (Part("bias", (self.outputs,)),) if intercept else ()
         self.parts = (Part("weight", (self.outputs, features)), *bias)
         self.size = sum(part.size for part in self.parts)
-        self._memory = KnownSplits[LinearExamples]()
+        self._memory = objective.KnownSplits[LinearExamples]()
 
     def initial(self, generator: np.random.Generator) -> FloatArray:
         """All zeros, [size]: the losses are convex, so nothing is gained by drawing a start."""
         return np.zeros(self.size, self.dtype)
 
     def clipped_gradients(
-        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
-    ) -> Gradients:
+        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: objective.Clip
+    ) -> objective.Gradients:
         """See `Objective.clipped_gradients`.
 
         Raises
@@ -280,7 +268,7 @@ class LinearModel(Objective):
         SpecError
             If a clip is not positive.
         """
-        clips = clips_of(clip, len(batches))
+        clips = objective.clips_of(clip, len(batches))
         examples = self._examples(data)
         models = self.rows(models, len(batches))
         sums = np.empty_like(models)
@@ -297,9 +285,9 @@ class LinearModel(Objective):
             unclipped,
             examples.arrays,
         )
-        return Gradients(sums, zeroed, unclipped)
+        return objective.Gradients(sums, zeroed, unclipped)
 
-    def local_steps(self, rounds: Sequence[LocalRound], data: Split) -> LocalSums:
+    def local_steps(self, rounds: Sequence[objective.LocalRound], data: Split) -> objective.LocalSums:
         """See `Objective.local_steps`: one compiled loop a round.
 
         A sparse example costs time in proportion to its stored features, with an L2 term too; a round and each swap
@@ -317,7 +305,7 @@ class LinearModel(Objective):
         take = steps.csr_round if sp.issparse(examples.matrix) else steps.dense_round
         sums, zeroed = [], []
         for given in rounds:
-            models, starts, rows, rates = arrays_of(given, self.size, self.dtype)
+            models, starts, rows, rates = objective.arrays_of(given, self.size, self.dtype)
             unit, clip, where = given[4:]
             total = np.empty(where.count(self.size), self.dtype)
             found = take(
@@ -332,12 +320,12 @@ class LinearModel(Objective):
                 *arrays,
             )
             if found == steps.WRONG:
-                checked(given, self.size, len(data))
+                objective.checked(given, self.size, len(data))
             sums.append(total)
             zeroed.append(found)
-        return LocalSums(sums, np.array(zeroed, np.int64))
+        return objective.LocalSums(sums, np.array(zeroed, np.int64))
 
-    def descended(self, models: FloatArray, data: Split, given: Descent) -> LocalUpdates:
+    def descended(self, models: FloatArray, data: Split, given: objective.Descent) -> objective.LocalUpdates:
         """See `Objective.local_updates` and `Objective.local_training`: one compiled loop for all agents."""
         examples, models = self._examples(data), self.rows(models, len(given.steps))
         found, not_finite = np.empty_like(models), np.empty(len(models), np.int64)
@@ -352,9 +340,9 @@ class LinearModel(Objective):
             not_finite,
             examples.arrays,
         )
-        return LocalUpdates(found, not_finite)
+        return objective.LocalUpdates(found, not_finite)
 
-    def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
+    def evaluate(self, models: FloatArray, split: Split) -> objective.Evaluation:
         """Loss and accuracy of each of ``models`` [width, size] on ``split``, in bounded memory.
 
         An output of exactly zero stands for class 0 of two; of equal outputs the first class wins. A model
@@ -371,13 +359,13 @@ class LinearModel(Objective):
         models = self.rows(models, len(models))
         totals = np.zeros((2, len(models)))
         width = max(1, min(_OUTPUTS // (_ROWS * self.outputs), _WEIGHTS // self.size))
-        for some in _slices(len(models), width):
+        for some in objective.slices(len(models), width):
             weights, bias = self._columns(models[some])
-            for rows in _slices(len(split), _ROWS):
+            for rows in objective.slices(len(split), _ROWS):
                 losses, right = self._score(examples.matrix[rows], examples.targets[rows], weights, bias)
                 totals[:, some] += losses.sum(axis=-1, dtype=np.float64), right.sum(axis=-1)
         loss, accuracy = totals / len(split)
-        return Evaluation(loss, accuracy if self.classes else np.full_like(loss, np.nan))
+        return objective.Evaluation(loss, accuracy if self.classes else np.full_like(loss, np.nan))
 
     def losses(self, models: FloatArray, split: Split) -> npt.NDArray[np.float64]:
         """The loss of each example under each of ``models``, [width, examples]; see `Objective.losses`.
@@ -392,7 +380,7 @@ class LinearModel(Objective):
         found = np.empty((len(models), len(split)))
         for row in range(len(models)):
             columns = self._columns(models[row : row + 1])
-            for rows in _slices(len(split), _ROWS):
+            for rows in objective.slices(len(split), _ROWS):
                 found[row, rows] = self._score(examples.matrix[rows], examples.targets[rows], *columns)[0]
         return found
 
@@ -409,7 +397,7 @@ class LinearModel(Objective):
         if rows.shape[1] != self.features:
             raise DataError(f"expected examples of {self.features} features, found {rows.shape[1]}")
         found = np.empty((rows.shape[0], self.outputs))
-        for some in _slices(len(found), _ROWS):
+        for some in objective.slices(len(found), _ROWS):
             with np.errstate(over="ignore", invalid="ignore"):
                 found[some] = rows[some] @ weights + bias[:, 0, 0]
         return found
@@ -466,7 +454,3 @@ def _check_settings(loss: str, features: int, classes: int | None, l2: float, dt
     if not LOSSES[loss].suits(classes):
         found = "real targets" if classes is None else f"{classes} classes"
         raise DataError(f"the {loss} loss is for {LOSSES[loss].wants}, found {found}; choose another loss")
-
-
-def _slices(count: int, size: int) -> Iterator[slice]:
-    return (slice(start, start + size) for start in range(0, count, size))

@@ -64,7 +64,7 @@ _compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc
 _inlined = njit(inline="always", error_model="numpy", fastmath={"reassoc", "contract"})
 
 WRONG = -1
-"""What a round returns, before anything is computed, for arrays that `local_steps.checked` refuses."""
+"""What a round returns, before anything is computed, for arrays that `objective.checked` refuses."""
 _LINE = 64
 """Bytes of memory that are fetched at once; where they are more, some are asked for twice."""
 _AHEAD = 4

@@ -28,22 +28,10 @@ from torch import nn
 
 from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import ModelError
-from gossamer.objectives.models.images import (
-    VGG19,
-    EfficientNetB0,
-    GoogLeNet,
-    MobileNet,
-    MobileNetV2,
-    ResNet18,
-    ResNeXt29,
-    SENet18,
-    ShuffleNet,
-)
+from gossamer.objectives.models import images
 from gossamer.objectives.models.lstm import LSTM
 from gossamer.objectives.models.small import MLP, CNNMapa, LeNet5, LeNet5Tanh
-
-# isort: split
-import torch
+from gossamer.objectives.networks.network import bytes_of
 
 Given: TypeAlias = nn.Module | Callable[..., nn.Module]
 """A module, or a class or function that makes one."""
@@ -120,15 +108,10 @@ def _parts(module: nn.Module, started: bool) -> Iterator[bytes]:
     fixed = [(name, each) for name, each in module.named_parameters() if started or not each.requires_grad]
     for name, tensor in (*fixed, *module.named_buffers()):
         yield name.encode()
-        yield b"" if nn.parameter.is_lazy(tensor) else _bytes(tensor)
+        yield b"" if nn.parameter.is_lazy(tensor) else bytes_of(tensor)
 
 
 _PLAIN = (bool, int, float, str, tuple, type(None))
-
-
-def _bytes(tensor: torch.Tensor) -> bytes:
-    values = tensor.detach().cpu().contiguous().reshape(-1)
-    return bytes(values.view(torch.uint8).numpy().data) if values.numel() else b""
 
 
 def _code(kind: type) -> bytes:
@@ -152,15 +135,15 @@ MODELS: Mapping[str, Builder] = {
     "lenet5": LeNet5,
     "lenet5_tanh": LeNet5Tanh,
     "cnn_mapa": CNNMapa,
-    "shufflenet": ShuffleNet,
-    "mobilenetv2": MobileNetV2,
-    "efficientnet_b0": EfficientNetB0,
-    "mobilenet": MobileNet,
-    "googlenet": GoogLeNet,
-    "resnext29": ResNeXt29,
-    "resnet18": ResNet18,
-    "senet18": SENet18,
-    "vgg19": VGG19,
+    "shufflenet": images.ShuffleNet,
+    "mobilenetv2": images.MobileNetV2,
+    "efficientnet_b0": images.EfficientNetB0,
+    "mobilenet": images.MobileNet,
+    "googlenet": images.GoogLeNet,
+    "resnext29": images.ResNeXt29,
+    "resnet18": images.ResNet18,
+    "senet18": images.SENet18,
+    "vgg19": images.VGG19,
     "lstm": LSTM,
 }
 

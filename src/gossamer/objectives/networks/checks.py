@@ -20,12 +20,11 @@ from torch import Tensor, nn
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import ModelError
-from gossamer.objectives.networks.gradients import ExampleGradients, LayerGradients, LoopedGradients
+from gossamer.objectives.networks.gradients import ExampleGradients, LayerGradients, LoopedGradients, for_batches
 from gossamer.objectives.networks.kernel import Kernel
 from gossamer.objectives.networks.layers import handles
-from gossamer.objectives.networks.network import SCORES, Network
+from gossamer.objectives.networks.network import SCORES, Network, bytes_of
 from gossamer.objectives.networks.stand_ins import with_stand_ins
-from gossamer.objectives.networks.taps import for_batches
 
 # Nothing but the shape of an example is known, so numbers of several kinds are offered, and the first kind that the
 # module can take is kept. What it does is seen from what it puts out and holds, never from its layers' names.
@@ -170,8 +169,8 @@ def _held(value: Any, place: tuple[str, ...], seen: set[int]) -> Iterator[tuple[
     told: object = type(value).__qualname__ if parts else repr(value).partition(" at 0x")[0]
     if isinstance(value, Tensor | np.ndarray):
         with suppress(Exception):  # of kinds that have no bytes
-            array = torch.as_tensor(value).detach().cpu().contiguous()
-            told = array.dtype, array.shape, hash(array.reshape(-1).view(torch.uint8).numpy().tobytes())
+            array = torch.as_tensor(value)
+            told = array.dtype, array.shape, hash(bytes_of(array))
     elif isinstance(value, Mapping | list | tuple | deque):
         parts = value if isinstance(value, Mapping) else dict(enumerate(value))
         told = len(parts)

@@ -307,5 +307,10 @@ def frozen_digest(network: Network) -> str | None:
     digest = hashlib.sha256()
     for name, values in sorted(kept.items()):
         digest.update(f"{name} {values.dtype} {list(values.shape)}\n".encode())
-        digest.update(values.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(bytes_of(values))
     return digest.hexdigest()
+
+
+def bytes_of(values: Tensor) -> bytes:
+    """All numbers of an array, as they are in memory."""
+    return values.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if values.numel() else b""

@@ -8,12 +8,12 @@ Poisson sample (dp-accounting's, and `analytic.PoissonReplaced`) double the sens
 profile of a batch of fixed size and dp-accounting's Renyi accountant do not, and take sd/(2C). A test for every row
 compares a full batch with the analytic Gaussian mechanism.
 
-L2-Laplace noise is accounted by its own law (`l2_laplace`). On a Poisson sample under replace-one its pair is that of a
+L2-Laplace noise is accounted by its own law (`pairs`). On a Poisson sample under replace-one its pair is that of a
 batch of fixed size, for which advanced joint convexity [1, theorem 2] is all that is needed. Whoever else is sampled,
 the outputs follow (1-q) M + q M_1 and (1-q) M + q M_2, where M_1 and M_2 are M moved by at most C. With
 exp(e') = 1 + (exp(e)-1)/q >= 1 and b = exp(e-e'), their divergence at e is q times that of M_1 to (1-b) M + b M_2 at
 e', so by convexity at most ``q ((1-b) H_C(e') + b H_2C(e')) <= q H_2C(e')``, where H_S belongs to a shift of length S;
-the last step is the lemma on shorter shifts of `l2_laplace`. For e < 0 the data sets change places. This is loose
+the last step is the lemma on shorter shifts of `pairs`. For e < 0 the data sets change places. This is loose
 where q is small, and in a few dimensions randomized response may say more; the smaller epsilon counts.
 
 `BallGaussian` is on a sum that is clipped as a whole: all sums lie in one ball of diameter C, and M, M_1 and M_2 are
@@ -43,23 +43,14 @@ References
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from gossamer.errors import AccountingError
-from gossamer.privacy.accounting import renyi
-from gossamer.privacy.accounting.analytic import (
-    FixedSizeSampled,
-    FullBatch,
-    PoissonReplaced,
-    PoissonSampled,
-    Profile,
-    Response,
-)
+from gossamer.errors import AccountingError, whole_number
+from gossamer.privacy.accounting import analytic, renyi
 from gossamer.privacy.accounting.group_pairs import Coins, GroupReplaced, GroupSampled, binomial, hypergeometric
 from gossamer.privacy.mechanisms import (
     BallGaussian,
@@ -94,11 +85,7 @@ def check_rows(rows: int) -> int:
     AccountingError
         If it is not.
     """
-    try:
-        number = operator.index(rows)
-    except TypeError:
-        number = 0
-    if not 1 <= number <= MOST_ROWS:
+    if not 1 <= (number := whole_number(rows) or 0) <= MOST_ROWS:
         raise AccountingError(f"a person has a whole number of rows, 1 to {MOST_ROWS}, found {rows!r}")
     return number
 
@@ -132,10 +119,10 @@ def pure_epsilon(kind: ReleaseKind, relation: NeighboringRelation) -> float:
     fixed = row.sampling is FixedSize
     full = ResponseFull(kind.mechanism.release_epsilon(REPLACE if fixed else ADD_OR_REMOVE, kind.size))
     if fixed:
-        return FixedSizeSampled(full, kind.sampling.rate).largest(0.0)[0]
+        return analytic.FixedSizeSampled(full, kind.sampling.rate).largest(0.0)[0]
     # Whoever else is sampled, a release on a sample with the example is within exp(+-a) of one without it, so the two
     # data sets' densities are to it as at most 1-q + q exp(a) and at least 1-q + q exp(-a).
-    ends = PoissonSampled(full, kind.sampling.rate).largest(0.0)
+    ends = analytic.PoissonSampled(full, kind.sampling.rate).largest(0.0)
     return max(ends) if row.relation is ADD_OR_REMOVE else sum(ends)
 
 
@@ -154,24 +141,24 @@ def _drawn(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> tuple
     return (fulls[0] if len(set(fulls)) == 1 else Coins(fulls, weights)), numbers.some
 
 
-def _drawn_pair(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> Profile:
+def _drawn_pair(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> analytic.Profile:
     full, some = _drawn(kind, relation, rows)
     if not some < 1:
-        return FullBatch(full)
-    return PoissonSampled(full, some) if relation is ADD_OR_REMOVE else FixedSizeSampled(full, some)
+        return analytic.FullBatch(full)
+    return analytic.PoissonSampled(full, some) if relation is ADD_OR_REMOVE else analytic.FixedSizeSampled(full, some)
 
 
-def _gaussian_pair(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> Profile:
+def _gaussian_pair(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> analytic.Profile:
     rate, mu = kind.sampling.rate, gaussian_mu(kind, ADD_OR_REMOVE)
     if rate == 1 or (rows == 1 and relation is ADD_OR_REMOVE):
         return _drawn_pair(kind, relation, rows)
     if rows == 1:
-        return PoissonReplaced(mu, rate)
+        return analytic.PoissonReplaced(mu, rate)
     return GroupSampled(mu, rate, rows) if relation is ADD_OR_REMOVE else GroupReplaced(mu, rate, rows)
 
 
-def _pure_pair(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> Profile:
-    return Response(rows * pure_epsilon(kind, relation))
+def _pure_pair(kind: ReleaseKind, relation: NeighboringRelation, rows: int) -> analytic.Profile:
+    return analytic.Response(rows * pure_epsilon(kind, relation))
 
 
 def _poisson_divergence(kind: ReleaseKind, relation: NeighboringRelation, order: float) -> float:
@@ -213,10 +200,10 @@ class AccountantRow:
     relation: NeighboringRelation
     accountant: str
     multiplier: str
-    pair: Callable[[ReleaseKind, NeighboringRelation, int], Profile] = _drawn_pair
+    pair: Callable[[ReleaseKind, NeighboringRelation, int], analytic.Profile] = _drawn_pair
     order_divergence: Callable[[ReleaseKind, NeighboringRelation, float], float] = _pure_divergence
 
-    def profile(self, kind: ReleaseKind, rows: int = 1, other: bool = False) -> Profile:
+    def profile(self, kind: ReleaseKind, rows: int = 1, other: bool = False) -> analytic.Profile:
         """The dominating pair of one release for a person with at most ``rows`` rows.
 
         Or the ``other`` one, if it may say more: that of what has a pure epsilon, on at most `FEW` coordinates, where

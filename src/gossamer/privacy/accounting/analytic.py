@@ -171,25 +171,14 @@ class PoissonSampled:
         return _sampled(loss, self.rate), -_sampled(-loss, self.rate)
 
 
-@dataclass(frozen=True)
-class FixedSizeSampled:
-    """A batch of a fixed share ``rate`` of the examples, under replace-one."""
+class FixedSizeSampled(PoissonSampled):
+    """A batch of a fixed share ``rate`` of the examples, under replace-one: both directions are one."""
 
-    full: Full
-    rate: float
     symmetric = True
-
-    @property
-    def family(self) -> Hashable:
-        return type(self), self.full
-
-    def forward(self, losses: FloatArray) -> FloatArray:
-        return _sampled_divergence(self.full, self.rate, losses)
-
-    backward = forward
+    backward = PoissonSampled.forward
 
     def largest(self, tail: float) -> tuple[float, float]:
-        loss = _sampled(self.full.largest(tail), self.rate)
+        loss, _ = super().largest(tail)
         return loss, loss
 
 

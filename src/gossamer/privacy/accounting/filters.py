@@ -46,22 +46,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from gossamer.errors import AccountingError, SpecError, counted, real_number, whole_number
+from gossamer.errors import AccountingError, SpecError, counted, real_number, require_counts
+from gossamer.privacy import mechanisms
 from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
 from gossamer.privacy.accounting.accountants import renyi_divergence, renyi_level
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve, full_mu, gaussian_epsilon, gaussian_mu, is_exact
 from gossamer.privacy.accounting.renyi import renyi_epsilon, widest_order
 from gossamer.privacy.guarantees import rounded_up
-from gossamer.privacy.mechanisms import (
-    BatchSampling,
-    Counts,
-    FixedSize,
-    Gaussian,
-    NeighboringRelation,
-    Poisson,
-    ReleaseKind,
-    checked_counts,
-)
 
 ASIDE = 0.6
 """D, as a share of the delta of a `GaussianFilter`."""
@@ -69,7 +60,10 @@ _MARGIN = 1e-9  # relative; as much as the level of a Renyi filter is lowered by
 _FINEST = 10  # failures are D, D/2, ..., D/2^10
 _BELOW = 1 - 1e-12
 _NONE = 1e-300
-SAMPLINGS: Mapping[str, type[BatchSampling]] = {"poisson": Poisson, "fixed_size": FixedSize}
+SAMPLINGS: Mapping[str, type[mechanisms.BatchSampling]] = {
+    "poisson": mechanisms.Poisson,
+    "fixed_size": mechanisms.FixedSize,
+}
 """How a batch is drawn, by the name in a policy."""
 MOST_RELEASES = 10**9
 """In all runs of a series together: more are not accounted for."""
@@ -86,10 +80,10 @@ class ReleasePlan:
         If a number is not whole, or below 0.
     """
 
-    most: Mapping[ReleaseKind, int]
+    most: Mapping[mechanisms.ReleaseKind, int]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "most", checked_counts(self.most))
+        object.__setattr__(self, "most", mechanisms.checked_counts(self.most))
 
     def refusal(self, counts: Mapping[Any, int], kind: Any) -> str | None:
         # Nearly always it is the object that was asked about last, and need not be compared field by field.
@@ -125,25 +119,25 @@ class RenyiFilter:
 
     epsilon: float
     delta: float
-    relation: NeighboringRelation
+    relation: mechanisms.NeighboringRelation
     order: float = 16.0
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta, "a Renyi filter")
         if not 1.01 < real_number(self.order) < math.inf:
             raise SpecError(f"a Renyi filter needs a finite order above 1.01, found {self.order!r}")
-        object.__setattr__(self, "relation", NeighboringRelation(self.relation))
+        object.__setattr__(self, "relation", mechanisms.NeighboringRelation(self.relation))
 
     @property
     def level(self) -> float:
         """The most that all divergences may come to."""
         return math.inf if self.epsilon == math.inf else renyi_level(self.order, self.epsilon, self.delta)
 
-    def spent(self, counts: Counts) -> float:
+    def spent(self, counts: mechanisms.Counts) -> float:
         """The divergence of ``counts`` at the filter's order."""
         return math.fsum(
             number * renyi_divergence(kind, self.order, self.relation)
-            for kind, number in checked_counts(counts).items()
+            for kind, number in mechanisms.checked_counts(counts).items()
             if number
         )
 
@@ -216,11 +210,11 @@ class GaussianFilter:
 
     epsilon: float
     delta: float
-    relation: NeighboringRelation
+    relation: mechanisms.NeighboringRelation
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta, "a Gaussian filter")
-        object.__setattr__(self, "relation", NeighboringRelation(self.relation))
+        object.__setattr__(self, "relation", mechanisms.NeighboringRelation(self.relation))
 
     @property
     def failures(self) -> float:
@@ -246,7 +240,7 @@ class GaussianFilter:
         rest = (self.delta - self.failures) * (1 - _MARGIN)
         return gaussian_epsilon(math.sqrt(total.squared) * (1 + _MARGIN), rest) * (1 + 2 * _MARGIN)
 
-    def entry(self, plan: Counts, used: FilterTotal) -> FilterEntry:
+    def entry(self, plan: mechanisms.Counts, used: FilterTotal) -> FilterEntry:
         """Return the entry of a plan after what was ``used``.
 
         The failure is the one with which most plans like this one would fit into what is left: a larger one makes mu
@@ -257,7 +251,7 @@ class GaussianFilter:
         AccountingError
             If nothing is proved about a kind in the plan.
         """
-        plan = {kind: number for kind, number in checked_counts(plan).items() if number}
+        plan = {kind: number for kind, number in mechanisms.checked_counts(plan).items() if number}
         whole = FilterEntry(full_mu(plan, self.relation))
         left = (self.failures - used.failures) * _BELOW
         room = max(self.level - used.squared, 0.0)
@@ -313,9 +307,7 @@ class SeriesPlan:
     sampling: str = "poisson"
 
     def __post_init__(self) -> None:
-        for name in ("runs", "releases"):
-            if not whole_number(getattr(self, name)):
-                raise SpecError(f"a series has whole numbers of {name}, 1 or more, found {getattr(self, name)!r}")
+        require_counts(runs=self.runs, releases=self.releases)
         if self.sampling not in SAMPLINGS:
             raise SpecError(f"a series has a sampling of {' or '.join(SAMPLINGS)}, found {self.sampling!r}")
         if not 0 < real_number(self.sampling_rate) <= 1:
@@ -323,19 +315,19 @@ class SeriesPlan:
         _ = self.kind
 
     @cached_property
-    def kind(self) -> ReleaseKind:
+    def kind(self) -> mechanisms.ReleaseKind:
         """The kind of each release, by what it reveals at most."""
         if self.sampling == "poisson":
-            sampling: BatchSampling = Poisson(self.sampling_rate)
+            sampling: mechanisms.BatchSampling = mechanisms.Poisson(self.sampling_rate)
         else:
-            sampling = FixedSize(_EXAMPLES, min(math.ceil(self.sampling_rate * _EXAMPLES), _EXAMPLES))
-        return ReleaseKind(Gaussian(1.0, self.noise_multiplier), sampling, 1)
+            sampling = mechanisms.FixedSize(_EXAMPLES, min(math.ceil(self.sampling_rate * _EXAMPLES), _EXAMPLES))
+        return mechanisms.ReleaseKind(mechanisms.Gaussian(1.0, self.noise_multiplier), sampling, 1)
 
-    def fits(self, plan: Counts) -> bool:
+    def fits(self, plan: mechanisms.Counts) -> bool:
         """Whether a run of ``plan`` is one of these."""
         return sum(plan.values()) <= self.releases and all(map(self._covers, plan))
 
-    def _covers(self, kind: ReleaseKind) -> bool:
+    def _covers(self, kind: mechanisms.ReleaseKind) -> bool:
         law = kind.mechanism.normal
         return (
             law is not None
@@ -381,7 +373,7 @@ class RunSeries:
         """The number of runs."""
         return sum(plan.runs for plan in self.plans)
 
-    def needed(self, relation: NeighboringRelation) -> float:
+    def needed(self, relation: mechanisms.NeighboringRelation) -> float:
         """The epsilon that all runs together have at the series' delta.
 
         Raises
@@ -393,12 +385,12 @@ class RunSeries:
             raise AccountingError(
                 f"series {self.name!r}: expected at most 10^9 releases in all runs, found {releases}; plan less"
             )
-        counts: dict[ReleaseKind, int] = {}
+        counts: dict[mechanisms.ReleaseKind, int] = {}
         for plan in self.plans:
             counts[plan.kind] = counts.get(plan.kind, 0) + plan.runs * plan.releases
         return proved_epsilon(counts, self.delta * (1 - _MARGIN), relation).epsilon * (1 + _MARGIN)
 
-    def check(self, relation: NeighboringRelation) -> None:
+    def check(self, relation: mechanisms.NeighboringRelation) -> None:
         """Refuse a series that reveals more than is set aside.
 
         Raises
@@ -456,13 +448,13 @@ class EitherFilter:
 
     epsilon: float
     delta: float
-    relation: NeighboringRelation
+    relation: mechanisms.NeighboringRelation
     order: float
     series: tuple[RunSeries, ...] = ()
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta, "a budget")
-        object.__setattr__(self, "relation", NeighboringRelation(self.relation))
+        object.__setattr__(self, "relation", mechanisms.NeighboringRelation(self.relation))
         check_parts(self.epsilon, self.delta, self.series)
         for one in self.series:
             one.check(self.relation)

@@ -106,8 +106,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, log_ndtr, logsumexp, ndtr, ndtri
 
 from gossamer.arrays import FloatArray
-from gossamer.privacy.chords import Chords, table
-from gossamer.privacy.pairs import Full
+from gossamer.privacy.pairs import Chords, Full, table
 
 EVERY = 10**9
 """As many numbers in the middle as there are."""
@@ -464,12 +463,24 @@ def _coins_table(coins: Coins) -> Chords:
 
 
 @dataclass(frozen=True)
-class _Group:
-    """K is binomial: ``rows`` rows, each sampled with ``probability`` below 1; mu is one row's shift."""
+class GroupSampled:
+    """P = sum_k P(K = k) N(k mu, 1) against Q = N(0, 1), K the number of rows in a Poisson sample.
+
+    Attributes
+    ----------
+    mu : float
+        Shift of one row.
+    probability : float
+        Probability with which each row is sampled, below 1.
+    rows : int
+        Number of rows.
+    """
 
     mu: float
     probability: float
     rows: int
+
+    symmetric = False
 
     @property
     def rate(self) -> float:
@@ -480,48 +491,25 @@ class _Group:
         return (type(self), self.mu, self.rows) if self.rate < _NEARLY_ALWAYS else self
 
     def forward(self, losses: FloatArray) -> FloatArray:
-        return self._ahead.divergence(losses)
+        return self._side(ahead=True).divergence(losses)
 
     def backward(self, losses: FloatArray) -> FloatArray:
-        return self._back.divergence(losses)
+        return self._side(ahead=False).divergence(losses)
 
     def largest(self, tail: float) -> tuple[float, float]:
+        sides = self._side(ahead=True), self._side(ahead=False)
         ahead, back = (
-            float(side.losses(np.array([side.quantile(tail)]))[0]) if tail > 0 else math.inf
-            for side in (self._ahead, self._back)
+            float(side.losses(np.array([side.quantile(tail)]))[0]) if tail > 0 else math.inf for side in sides
         )
-        return ahead, back if self._back.up else min(back, -self._back.numbers.log_none)
+        return ahead, back if self.symmetric else min(back, -sides[1].numbers.log_none)
 
-    @property
-    def _ahead(self) -> MixtureSide:
-        raise NotImplementedError
-
-    @property
-    def _back(self) -> MixtureSide:
-        return self._ahead
+    def _side(self, ahead: bool) -> MixtureSide:
+        """One direction; backwards mirrored."""
+        both = self.symmetric
+        return MixtureSide(self.mu, self.probability, self.rows, up=ahead or both, down=not ahead or both)
 
 
-@dataclass(frozen=True)
-class GroupSampled(_Group):
-    """P = sum_k P(K = k) N(k mu, 1) against Q = N(0, 1)."""
-
-    symmetric = False
-
-    @property
-    def _ahead(self) -> MixtureSide:
-        return MixtureSide(self.mu, self.probability, self.rows, up=True, down=False)
-
-    @property
-    def _back(self) -> MixtureSide:  # mirrored
-        return MixtureSide(self.mu, self.probability, self.rows, up=False, down=True)
-
-
-@dataclass(frozen=True)
-class GroupReplaced(_Group):
+class GroupReplaced(GroupSampled):
     """P = sum_k P(K = k) N(k mu, 1) against Q = sum_k P(K = k) N(-k mu, 1)."""
 
     symmetric = True
-
-    @property
-    def _ahead(self) -> MixtureSide:
-        return MixtureSide(self.mu, self.probability, self.rows, up=True, down=True)

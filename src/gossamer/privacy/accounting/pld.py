@@ -1,12 +1,12 @@
 """Figures of releases together, by their privacy losses: an epsilon for a delta, or a delta for an epsilon.
 
-Of a single release the divergence is known in closed form. Of more, losses are discretised (`discretisation`) and
+Of a single release the divergence is known in closed form. Of more, losses are discretised and
 composed (`composition`), as is chosen below. The two directions of a pair, P from Q and Q from P, are
 composed separately, and the larger figure counts.
 
 Choice of how a sum of privacy losses is discretised and its Fourier sum taken, so that the bound is close.
 
-Whatever is chosen here, the figures are upper bounds; see `discretisation` and `composition`. The choices follow the
+Whatever is chosen here, the figures are upper bounds; see `composition`. The choices follow the
 answer, which an estimate gives: atoms are placed where the releases' losses, tilted towards the answer,
 are; and losses that alone carry the sum beyond it, however low all others are, count as infinite.
 
@@ -31,9 +31,8 @@ import numpy as np
 from scipy.optimize import brentq
 
 from gossamer.arrays import FloatArray
+from gossamer.privacy.accounting import composition
 from gossamer.privacy.accounting.analytic import TOLERANCE, Profile, ReleaseGroup
-from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, LawTerms, Moments
-from gossamer.privacy.accounting.discretisation import AtomWeights, LossGrid, coarse, discretise, refined, roughness
 
 _LEAST_LOG_ORDER, _MOST_LOG_ORDER = math.log(1e-15), math.log(1e18)  # of the logarithm of an order
 
@@ -56,7 +55,7 @@ class Saddle(NamedTuple):
     log_delta: float
 
 
-def at_epsilon(loss: ComposedLoss, epsilon: float, start: float) -> Saddle:
+def at_epsilon(loss: composition.ComposedLoss, epsilon: float, start: float) -> Saddle:
     """The saddle point of ``epsilon``; the search starts at the order ``start``."""
 
     def ahead(log_order: float) -> float:
@@ -67,7 +66,7 @@ def at_epsilon(loss: ComposedLoss, epsilon: float, start: float) -> Saddle:
     return Saddle(order, epsilon, _log_delta(loss.moments(order), epsilon))
 
 
-def at_delta(loss: ComposedLoss, log_delta: float, start: float) -> Saddle:
+def at_delta(loss: composition.ComposedLoss, log_delta: float, start: float) -> Saddle:
     """The saddle point of the loss >= 0 whose divergence is exp(log_delta), roughly."""
 
     def ahead(log_order: float) -> float:
@@ -82,7 +81,7 @@ def at_delta(loss: ComposedLoss, log_delta: float, start: float) -> Saddle:
     return Saddle(order, epsilon, log_delta)
 
 
-def least_sum(loss: ComposedLoss, surprise: float) -> float:
+def least_sum(loss: composition.ComposedLoss, surprise: float) -> float:
     """A loss <= 0 below which the sum lies with a probability of about exp(-surprise) or less.
 
     Single losses as low as are rarer than that among all releases are left out: they would hide how low the others go.
@@ -97,7 +96,7 @@ def least_sum(loss: ComposedLoss, surprise: float) -> float:
     return -max(best, 0.0)
 
 
-def period_of(loss: ComposedLoss, saddle: Saddle, surprise: float) -> tuple[float, float]:
+def period_of(loss: composition.ComposedLoss, saddle: Saddle, surprise: float) -> tuple[float, float]:
     """A period and an order whose Fourier sum repeats exp(-surprise) of the divergence after it, or less.
 
     Orders below the saddle point's need shorter periods where tails are heavy.
@@ -116,16 +115,16 @@ def period_of(loss: ComposedLoss, saddle: Saddle, surprise: float) -> tuple[floa
 _ABOVE, _BELOW, _CONTOURS = (1.1, 1.35, 1.75, 2.5, 4.0, 10.0, 100.0), 0.4, (1.0, 0.8, 0.6)
 
 
-def _surplus(loss: ComposedLoss, saddle: Saddle, order: float) -> float:
+def _surplus(loss: composition.ComposedLoss, saddle: Saddle, order: float) -> float:
     """log of Chernoff's bound at ``order`` over the divergence."""
     return loss.moments(order).log - order * saddle.epsilon - saddle.log_delta
 
 
-def _tilted_epsilon(moments: Moments) -> float:
+def _tilted_epsilon(moments: composition.Moments) -> float:
     return moments.mean - 1 / moments.order - 1 / (moments.order + 1)
 
 
-def _log_delta(moments: Moments, epsilon: float) -> float:
+def _log_delta(moments: composition.Moments, epsilon: float) -> float:
     order = moments.order
     variance = moments.variance + order**-2 + (order + 1) ** -2
     return moments.log - order * epsilon - math.log(order * (order + 1)) - math.log(2 * math.pi * variance) / 2
@@ -194,7 +193,9 @@ class Releases:
     def __init__(self, groups: Sequence[ReleaseGroup]) -> None:
         self._profiles = list(dict.fromkeys(profile for group in groups for profile in group[:2]))
         position = {profile: index for index, profile in enumerate(self._profiles)}
-        self._terms = [LawTerms(position[lower], position[upper], weight, n) for lower, upper, weight, n in groups]
+        self._terms = [
+            composition.LawTerms(position[lower], position[upper], weight, n) for lower, upper, weight, n in groups
+        ]
         self._number = sum(group.releases for group in groups)
         self.most_atoms = min(_MOST_ATOMS, _MOST_MASSES // len(self._profiles))
         self.atoms = [profile.largest(0.0) for profile in self._profiles]
@@ -203,13 +204,13 @@ class Releases:
         self.highest = math.fsum(n * max(tops[lower], tops[upper]) for lower, upper, _, n in self._terms)
         self._least = max(min(float(profile.forward(np.zeros(1))[0]) for profile in self._profiles) / 100, _TINIEST)
 
-    def coarse(self, ahead: float, back: float) -> LossGrid:
+    def coarse(self, ahead: float, back: float) -> composition.LossGrid:
         """A first grid up to the loss ``ahead``, and down to -``back``."""
-        return coarse(self._least, ahead, back, self._marked)
+        return composition.coarse(self._least, ahead, back, self._marked)
 
-    def composed(self, grid: LossGrid) -> ComposedLoss:
+    def composed(self, grid: composition.LossGrid) -> composition.ComposedLoss:
         """The sum of the losses, discretised."""
-        return ComposedLoss(discretise(self._profiles, grid), self._terms)
+        return composition.ComposedLoss(composition.discretise(self._profiles, grid), self._terms)
 
     def largest(self, tail: float) -> tuple[float, float]:
         """Losses ahead and back that the releases, all of them, exceed with a probability of at most ``tail``."""
@@ -248,7 +249,7 @@ class _Aim(NamedTuple):
 
 
 class _Found(NamedTuple):
-    loss: ComposedLoss
+    loss: composition.ComposedLoss
     saddle: Saddle
     excess: float  # of delta, relative: allowed for smoothing
     trust: float  # the factor by which the saddle point was thought to overestimate the finite part of delta
@@ -290,16 +291,16 @@ def _bound(
     least_excess: float,
     most_products: float = _MOST_PRODUCTS / 8,
     delta: float | None = None,
-) -> tuple[FourierBound, float]:
+) -> tuple[composition.FourierBound, float]:
     """A bound that is close near ``epsilon``, and its saddle point's order."""
     aim = _Aim(epsilon, least_excess, most_products, delta)
     for _ in range(_AIMS):
         found = _tuned(releases, aim)
         plan, most = _plan(found, aim)
-        bound = FourierBound(found.loss, plan)
+        bound = composition.FourierBound(found.loss, *plan)
         delta = bound.delta(epsilon)
         shrug = _EXCESS * epsilon * found.saddle.order  # a factor exp(shrug) on delta does not matter to epsilon
-        rough = plan.count < most and bound.delta(epsilon, 2.0) > delta * (1 + _NOTICED * found.excess)
+        rough = bound.count < most and bound.delta(epsilon, 2.0) > delta * (1 + _NOTICED * found.excess)
         if not rough and _trusted(found, epsilon, delta, shrug):
             break
         aim = aim._replace(delta=delta, smoothing=aim.smoothing * (_LESS if rough else 1.0))
@@ -326,30 +327,34 @@ def _guess(releases: Releases, delta: float) -> float:
     return end
 
 
-def _better_guess(releases: Releases, grid: LossGrid, loss: ComposedLoss, point: Saddle, delta: float) -> float:
+def _better_guess(
+    releases: Releases, grid: composition.LossGrid, loss: composition.ComposedLoss, point: Saddle, delta: float
+) -> float:
     """The same on finer grids, until they no longer matter to an estimate."""
     for _ in range(_PASSES):
         weights, factor = _weights(releases, loss, point), point.order * (point.order + 1) / 2
-        added, best = (factor * part for part in roughness(grid, weights))
+        added, best = (factor * part for part in composition.roughness(grid, weights))
         if added <= 3 * _ROUGH_GUESS or loss.infinite > 0.9 * delta:
             break
         atoms = min(math.ceil(math.sqrt(best / _ROUGH_GUESS)), _GROWTH * weights.losses.size, releases.most_atoms)
-        grid = refined(grid, weights, atoms)
+        grid = composition.refined(grid, weights, atoms)
         loss = releases.composed(grid)
         point = at_delta(loss, math.log(max(delta - loss.infinite, delta / 10)), point.order)
     return point.epsilon
 
 
-def _weights(releases: Releases, loss: ComposedLoss, point: Saddle) -> AtomWeights:
+def _weights(releases: Releases, loss: composition.ComposedLoss, point: Saddle) -> composition.AtomWeights:
     """Weights of the atoms: tilted; but beyond epsilon losses add what is linear in exp(-loss), as chords are."""
     losses = loss.laws.losses
     with np.errstate(under="ignore"):
         faded = np.exp(-point.order * np.maximum(losses - point.epsilon, 0.0))
-        own = LossGrid(*(np.array([loss for loss in side if loss < math.inf]) for side in zip(*releases.atoms)))
-        return AtomWeights(losses, loss.density(point.order) * faded, loss.density(0.0), own)
+        own = composition.LossGrid(
+            *(np.array([loss for loss in side if loss < math.inf]) for side in zip(*releases.atoms))
+        )
+        return composition.AtomWeights(losses, loss.density(point.order) * faded, loss.density(0.0), own)
 
 
-def _end(loss: ComposedLoss, point: Saddle, delta: float, limit: float) -> float:
+def _end(loss: composition.ComposedLoss, point: Saddle, delta: float, limit: float) -> float:
     """A largest loss: those beyond it bring the sum above epsilon almost surely, and count as infinite."""
     hidden = _HIDDEN + math.log(max(loss.infinite / max(delta, _TINIEST), 1e-4))
     return min(limit, max(point.epsilon - least_sum(loss, hidden), limit * _ROOT) * 1.1)
@@ -393,25 +398,25 @@ def _tuned(releases: Releases, aim: _Aim) -> _Found:
                 continue
         excess = min(max(_EXCESS * order * point.epsilon, _LEAST_EXCESS, aim.least_excess), _MOST_EXCESS)
         weights = _weights(releases, loss, point)
-        added, best = (order * (order + 1) / 2 * part for part in roughness(grid, weights))
+        added, best = (order * (order + 1) / 2 * part for part in composition.roughness(grid, weights))
         if added <= 1.5 * excess / trust or size >= releases.most_atoms or order > _MOST_ORDER:
             break
         atoms = min(math.ceil(math.sqrt(best / excess * trust)), _GROWTH * size, releases.most_atoms)
-        grid = refined(grid, weights, atoms)
+        grid = composition.refined(grid, weights, atoms)
     return _Found(loss, point, excess, trust)
 
 
-def _plan(found: _Found, aim: _Aim) -> tuple[Fourier, float]:
+def _plan(found: _Found, aim: _Aim) -> tuple[tuple[float, float, float], float]:
     """Choose the Fourier sum near the saddle point, and the most terms that it may have."""
     order = found.saddle.order
     period, moved = period_of(found.loss, found.saddle, math.log(10 / found.excess * found.trust))
     smoothing = aim.smoothing * math.sqrt(2 * found.excess / (order * (order + 1)))
-    plan = Fourier(moved, period, smoothing)
+    count = composition.frequencies(period, smoothing)
     most = min(_MOST_FREQUENCIES, aim.most_products / found.loss.laws.probabilities.size)
-    return plan if plan.count <= most else Fourier(moved, period, smoothing * plan.count / most), most
+    return (moved, period, smoothing if count <= most else smoothing * count / most), most
 
 
-def _root(bound: FourierBound, start: float, order: float, delta: float) -> float:
+def _root(bound: composition.FourierBound, start: float, order: float, delta: float) -> float:
     """Find the epsilon whose bound is ``delta``, rounded up, from ``start`` in steps of about 1 / ``order``."""
     if bound.infinite >= delta:
         return math.inf

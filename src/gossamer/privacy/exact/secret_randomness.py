@@ -14,7 +14,7 @@ its bit generators are C structures, whose refills could neither raise an error 
 It has the methods of `numpy.random.Generator` that data sides use.
 
 What is drawn of integers is exact: numbers below a bound, who is in a sample, in which order. So every scheme of
-`sampling` has its law to the last bit.
+`mechanisms` has its law to the last bit.
 
 Floating-point numbers are the inverse of a distribution function, as scipy computes it, of 64 random bits: a sign, and
 63 bits for the smaller of the two tails. They cannot be repeated, and their bits are those of floating-point noise:

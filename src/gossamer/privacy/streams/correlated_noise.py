@@ -73,7 +73,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import SpecError, did_you_mean, real_number, whole_number
+from gossamer.errors import SpecError, did_you_mean, require_counts, require_positive, require_whole, whole_number
 
 
 class Temporal(StrEnum):
@@ -112,8 +112,7 @@ class Factorisation:
         if self.temporal not in list(Temporal):
             raise SpecError(f"temporal {self.temporal!r} is not known{did_you_mean(str(self.temporal), Temporal)}")
         object.__setattr__(self, "temporal", Temporal(self.temporal))  # decoded, it is a bare string
-        if not whole_number(self.rounds):
-            raise SpecError(f"correlated noise needs a whole number of rounds, at least 1, found {self.rounds!r}")
+        require_counts(rounds=self.rounds)
         if self.temporal is not Temporal.BANDED:
             if self.bands is not None:
                 raise SpecError(f"bands are for temporal: banded, found {self.bands!r} with {self.temporal}; leave out")
@@ -126,12 +125,12 @@ class Factorisation:
     @property
     def kernel(self) -> FloatArray:
         """The first column of C as far as it is not zero, [at most rounds]. No entry is negative."""
-        return _KERNELS[self.temporal](self)
+        return _KERNELS[self.temporal][0](self)
 
     @property
     def noise_kernel(self) -> FloatArray:
         """The first column of B as far as it is not zero, [at most rounds]."""
-        return _NOISE_KERNELS[self.temporal](self)
+        return _KERNELS[self.temporal][1](self)
 
     @property
     def sensitivity(self) -> float:
@@ -205,20 +204,25 @@ def _banded_noise(factorisation: Factorisation) -> FloatArray:
     return noise
 
 
-_Kernel = Callable[[Factorisation], FloatArray]
+def _one(factorisation: Factorisation) -> FloatArray:
+    return np.ones(1)
 
-_KERNELS: dict[Temporal, _Kernel] = {
-    Temporal.INDEPENDENT: lambda f: np.ones(f.rounds),
-    Temporal.RANDOM_WALK: lambda f: np.ones(1),
-    Temporal.BANDED: lambda f: square_root_kernel(f.bands or 1),
-    Temporal.SQRT_TOEPLITZ: lambda f: square_root_kernel(f.rounds),
+
+def _ones(factorisation: Factorisation) -> FloatArray:
+    return np.ones(factorisation.rounds)
+
+
+def _root(factorisation: Factorisation) -> FloatArray:
+    return square_root_kernel(factorisation.bands or factorisation.rounds)
+
+
+_KERNELS: dict[Temporal, tuple[Callable[[Factorisation], FloatArray], Callable[[Factorisation], FloatArray]]] = {
+    Temporal.INDEPENDENT: (_ones, _one),
+    Temporal.RANDOM_WALK: (_one, _ones),
+    Temporal.BANDED: (_root, _banded_noise),
+    Temporal.SQRT_TOEPLITZ: (_root, _root),
 }
-_NOISE_KERNELS: dict[Temporal, _Kernel] = {
-    Temporal.INDEPENDENT: lambda f: np.ones(1),
-    Temporal.RANDOM_WALK: lambda f: np.ones(f.rounds),
-    Temporal.BANDED: _banded_noise,
-    Temporal.SQRT_TOEPLITZ: lambda f: square_root_kernel(f.rounds),
-}
+"""The first columns of C and of B."""
 
 
 @dataclass(frozen=True)
@@ -249,20 +253,6 @@ class StreamRecords(Protocol):
 
     def keep(self, record: StreamRecord, most: int) -> None:
         """Keep ``record``, and no more than the newest ``most``; it is durable when this returns."""
-        ...
-
-
-class Moves(Protocol):
-    """Bound of how far one change of the data moves a unit's state in a round, such as `graph_bounds.UpdateBound`."""
-
-    @property
-    def moved(self) -> float | None:
-        """D, in L2 norm; None where nothing is proved."""
-        ...
-
-    @property
-    def agents_sampled(self) -> int:
-        """L, agents whose updates are in a round."""
         ...
 
 
@@ -300,8 +290,7 @@ class CorrelatedNoise:
         if self.law not in list(NoiseLaw):
             raise SpecError(f"noise law {self.law!r} is not known{did_you_mean(str(self.law), NoiseLaw)}")
         object.__setattr__(self, "law", NoiseLaw(self.law))  # decoded, it is a bare string
-        if not 0 < real_number(self.standard_deviation) < math.inf:
-            raise SpecError(f"noise needs a finite standard deviation > 0, found {self.standard_deviation!r}")
+        require_positive(standard_deviation=self.standard_deviation)
 
     @property
     def message_standard_deviations(self) -> FloatArray:
@@ -436,10 +425,7 @@ class StreamKind:
     size: int
 
     def __post_init__(self) -> None:
-        if whole_number(self.records) is None:
-            raise SpecError(f"a stream is opened for a whole number of records, 0 or more, found {self.records!r}")
-        if whole_number(self.size) is None:
-            raise SpecError(f"a stream is on a whole number of coordinates, found {self.size!r}")
+        require_whole(records=self.records, size=self.size)
 
     def describe(self) -> dict[str, Any]:
         """The kind as plain data, for ledgers and summaries."""

@@ -35,7 +35,7 @@ from gossamer.errors import SpecError
 from gossamer.privacy.exact.grid_noise import MOST, GridGaussian
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Moves, NoiseLaw, StreamRecord, Temporal
+from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, NoiseLaw, StreamRecord, Temporal
 
 
 class RecordNoise:
@@ -47,8 +47,10 @@ class RecordNoise:
         Noise of all records.
     size : int
         Coordinates of a record.
-    bound : Moves or None
-        Bound of how far one change moves a unit's state in a round; None where nothing is proved.
+    moved : float or None
+        D, how far one change of the data moves a unit's state in a round, in L2 norm; None where nothing is proved.
+    agents : int
+        L, agents whose updates are in a round.
     longest : float
         The most L2 norm of what a state moves by in a round.
 
@@ -58,7 +60,7 @@ class RecordNoise:
         If the noise is out of the range of the grid.
     """
 
-    def __init__(self, noise: CorrelatedNoise, size: int, bound: Moves | None, longest: float) -> None:
+    def __init__(self, noise: CorrelatedNoise, size: int, moved: float | None, agents: int, longest: float) -> None:
         factorisation = noise.factorisation
         self._independent = factorisation.temporal is Temporal.INDEPENDENT
         self._kernel = factorisation.kernel
@@ -67,7 +69,7 @@ class RecordNoise:
         self._random = SecretRandomness()
         self.grid: GridGaussian | None = None
         if noise.law is NoiseLaw.GAUSSIAN:
-            self.grid = _grid(noise.standard_deviation, size, factorisation.rounds, bound, longest)
+            self.grid = _grid(noise.standard_deviation, size, factorisation.rounds, moved, agents, longest)
 
     def answer(self, state: FloatArray, before: Sequence[StreamRecord]) -> FloatArray:
         """M_i [size], with fresh noise.
@@ -110,12 +112,11 @@ def rounding_error(size: int, rounds: int, agents: int, longest: float) -> float
     return 2.0**-50 * (size + agents + (rounds + 1) ** 2) * longest
 
 
-def _grid(deviation: float, size: int, rounds: int, bound: Moves | None, longest: float) -> GridGaussian:
+def _grid(deviation: float, size: int, rounds: int, moved: float | None, agents: int, longest: float) -> GridGaussian:
     """Noise on a grid that is as private as that of standard deviation ``deviation``."""
-    if bound is None or bound.moved is None:  # nothing is proved, so any grid will do
+    if moved is None:  # nothing is proved, so any grid will do
         return GridGaussian.like(Gaussian(deviation, 1.0), size)
-    moved = bound.moved
-    error = rounding_error(size, rounds, bound.agents_sampled, longest)
+    error = rounding_error(size, rounds, agents, longest)
     grid = GridGaussian.like(Gaussian(moved, deviation / moved), size, error=error)
     if not (rounds + 1) * longest < MOST * grid.step:
         raise SpecError(

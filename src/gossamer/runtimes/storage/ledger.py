@@ -313,7 +313,7 @@ class LedgerFile(File):
         divergence : float, optional
             Divergence that the plan is charged with, at the budget's order; by default that of its kinds. It is given
             for the records of a stream, and for all that whoever the budget is against will see of an agent
-            (`gossamer.privacy.streams.agent_noise`). Then no series has a place for the plan.
+            (`gossamer.privacy.streams.graph_bounds`). Then no series has a place for the plan.
         entry : FilterEntry, optional
             The same as Gaussian differential privacy, but for a failure; by default nothing is proved of it unless the
             divergence is 0.

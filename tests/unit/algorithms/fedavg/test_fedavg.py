@@ -24,8 +24,7 @@ from gossamer.errors import PeerError, SpecError
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.mechanisms import Gaussian, NoNoise, Poisson
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import Cohort, CuratedSum
+from gossamer.privacy.tasks import Cohort, CuratedSum, Query
 from gossamer.protocol.effects import Compute, Effect, Finish, Send, SetTimer
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, Received, Refused, Resumed, Started

@@ -32,8 +32,7 @@ from gossamer.errors import SpecError
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import CuratedSum
+from gossamer.privacy.tasks import CuratedSum, Query
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed, Started
 from gossamer.sides.plan import WHOLE

@@ -23,7 +23,7 @@ from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.clipping import Clipping, QuantileClip
 from gossamer.privacy.mechanisms import Gaussian
-from gossamer.privacy.unit_tasks import ClippedUpdate, CuratedSum
+from gossamer.privacy.tasks import ClippedUpdate, CuratedSum
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.events import Completed, Elapsed, Received, Started
 from gossamer.protocol.node import Node

@@ -18,8 +18,7 @@ from gossamer.cli import main
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.mechanisms import Gaussian, Poisson
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import CuratedSum
+from gossamer.privacy.tasks import CuratedSum, Query
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Started
 from gossamer.protocol.node import Node

@@ -28,8 +28,7 @@ from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.mechanisms import Gaussian, NoNoise, Poisson
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import TrainingQuery
+from gossamer.privacy.tasks import Query, TrainingQuery
 from gossamer.protocol.effects import Compute, Effect, Send
 from gossamer.protocol.events import Completed, Received, Started
 from gossamer.protocol.messages import Message

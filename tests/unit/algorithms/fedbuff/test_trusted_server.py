@@ -29,8 +29,7 @@ from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec, write_spec
 from gossamer.privacy.mechanisms import Gaussian, Poisson
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import CuratedSum
+from gossamer.privacy.tasks import CuratedSum, Query
 from gossamer.protocol.effects import Compute, Effect, Finish, Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Completed, Elapsed, Received, Refused, Resumed, Started, Stop

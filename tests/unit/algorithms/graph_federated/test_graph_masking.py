@@ -21,8 +21,7 @@ from gossamer.privacy.masking import Group, MaskedSum, Phase
 from gossamer.privacy.masking.messages import REPLIES, REQUESTS, Announcement, agents_in, packed, packed_size, unpacked
 from gossamer.privacy.masking.sums import BlankServer, BlankState, PackedServer, reply_bytes, start_sum
 from gossamer.privacy.mechanisms import NoNoise, Poisson
-from gossamer.privacy.tasks import Query
-from gossamer.privacy.unit_tasks import REFUSED, MaskingStep
+from gossamer.privacy.tasks import REFUSED, MaskingStep, Query
 from gossamer.protocol.effects import Compute, Record, Send, SetTimer
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Answered, Elapsed, PeerDown, PeerUp, Received, Refused, Resumed, Stop

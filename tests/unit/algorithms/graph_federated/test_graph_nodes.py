@@ -15,7 +15,7 @@ from gossamer.algorithms.graph_federated.nodes import AgentNode, Assignment, Con
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, combination, drawn, units_of
 from gossamer.algorithms.nodes import Probe
 from gossamer.errors import PeerError, TopologyError
-from gossamer.privacy.unit_tasks import LocalQuery
+from gossamer.privacy.tasks import LocalQuery
 from gossamer.protocol.effects import Compute, Finish, Record, Reject, Release, Send, SetTimer
 from gossamer.protocol.events import (
     Answered,

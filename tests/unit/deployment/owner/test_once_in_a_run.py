@@ -10,7 +10,7 @@ import pytest
 from gossamer.deployment.owner.owned_data import OwnedData
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.errors import DataError
-from gossamer.privacy.streams.agent_noise import AgentNoise
+from gossamer.privacy.streams.graph_bounds import AgentNoise
 
 RUN, OTHER = "a" * 32, "b" * 32
 NOISE = AgentNoise(1000, 10.0, 4)

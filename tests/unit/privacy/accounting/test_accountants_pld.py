@@ -20,9 +20,12 @@ from gossamer.privacy.accounting.analytic import (
     Response,
     merge,
 )
-from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, Laws, LawTerms
-from gossamer.privacy.accounting.discretisation import (
+from gossamer.privacy.accounting.composition import (
     AtomWeights,
+    ComposedLoss,
+    FourierBound,
+    Laws,
+    LawTerms,
     LossGrid,
     chord_masses,
     coarse,
@@ -215,7 +218,7 @@ def test_the_fourier_sum_agrees_with_plain_convolution(name: str, share: float) 
     for epsilon in (0.004, 0.013, 0.055):
         exact = exact_delta(TERMS[name], epsilon)
         order = share * pld.at_epsilon(composed, epsilon, 1.0).order if epsilon < composed.highest else 10.0
-        found = FourierBound(composed, Fourier(order, 40 / order, 2e-5)).delta(epsilon)
+        found = FourierBound(composed, order, 40 / order, 2e-5).delta(epsilon)
         assert exact * (1 - 1e-12) <= found <= exact * (1 + 2e-4)
 
 
@@ -226,9 +229,9 @@ def test_a_short_period_only_adds(name: str, period: float) -> None:
     composed = ComposedLoss(LAWS, TERMS[name])
     for epsilon in (0.0, 0.02, 0.055, 0.1):
         for order in (3.0, 40.0):
-            bound = FourierBound(composed, Fourier(order, period, 1e-3))
+            bound = FourierBound(composed, order, period, 1e-3)
             assert bound.delta(epsilon) >= exact_delta(TERMS[name], epsilon) * (1 - 1e-12)
-    assert FourierBound(composed, Fourier(3.0, 0.02, 1e-3)).delta(0.02) > 1.5 * exact_delta(TERMS[name], 0.02)
+    assert FourierBound(composed, 3.0, 0.02, 1e-3).delta(0.02) > 1.5 * exact_delta(TERMS[name], 0.02)
 
 
 @pytest.mark.parametrize("name", TERMS)
@@ -238,7 +241,7 @@ def test_smoothing_and_a_sum_that_ends_early_only_add(name: str, order: float, m
     for fall in (34.0, 3.0, 0.5):
         monkeypatch.setattr(composition, "_FALL", fall)
         for smoothing in (1e-3, 0.02, 0.3):
-            bound = FourierBound(composed, Fourier(order, 2.0, smoothing))
+            bound = FourierBound(composed, order, 2.0, smoothing)
             for epsilon in (0.0, 0.02, 0.055, 0.1):
                 for smoother in (1.0, 2.0):
                     assert bound.delta(epsilon, smoother) >= exact_delta(TERMS[name], epsilon) * (1 - 1e-12)
@@ -247,10 +250,10 @@ def test_smoothing_and_a_sum_that_ends_early_only_add(name: str, order: float, m
 def test_rounding_errors_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     """In arithmetic that is thought to have eleven digits, the bound is larger by about as much."""
     composed = ComposedLoss(LAWS, TERMS["many"])
-    plan = Fourier(pld.at_epsilon(composed, 0.1, 1.0).order, 3.0, 1e-3)
-    fine = FourierBound(composed, plan).delta(0.1)
+    plan = pld.at_epsilon(composed, 0.1, 1.0).order, 3.0, 1e-3
+    fine = FourierBound(composed, *plan).delta(0.1)
     monkeypatch.setattr(composition, "_ROUNDING", 1e-11)
-    assert fine * (1 + 1e-10) < FourierBound(composed, plan).delta(0.1) < fine * (1 + 1e-5)
+    assert fine * (1 + 1e-10) < FourierBound(composed, *plan).delta(0.1) < fine * (1 + 1e-5)
 
 
 def test_far_tails_keep_their_relative_accuracy() -> None:
@@ -264,7 +267,7 @@ def test_far_tails_keep_their_relative_accuracy() -> None:
     assert exact < 1e-150
     point = pld.at_epsilon(composed, epsilon, 1.0)
     period, order = pld.period_of(composed, point, 20.0)
-    found = FourierBound(composed, Fourier(order, period, 2e-5)).delta(epsilon)
+    found = FourierBound(composed, order, period, 2e-5).delta(epsilon)
     assert exact * (1 - 1e-9) <= found <= exact * (1 + 1e-4)
 
 
@@ -282,7 +285,7 @@ def test_a_saddle_point_estimates_the_divergence() -> None:
 
 
 def test_an_infinite_loss_that_is_too_likely_leaves_no_epsilon() -> None:
-    bound = FourierBound(ComposedLoss(LAWS, [LawTerms(0, 0, 1.0, 10)]), Fourier(60.0, 2.0, 1e-3))
+    bound = FourierBound(ComposedLoss(LAWS, [LawTerms(0, 0, 1.0, 10)]), 60.0, 2.0, 1e-3)
     assert bound.infinite == pytest.approx(1 - (1 - 1e-3) ** 10)
     assert bound.delta(1e6) == bound.infinite
 

@@ -11,8 +11,15 @@ from mpmath import binomial, erfc, exp, expm1, log1p, mp, mpf, sqrt
 
 from gossamer.privacy.accounting import accountants, composition
 from gossamer.privacy.accounting.analytic import FixedSizeSampled, FullBatch, PoissonReplaced, PoissonSampled, Profile
-from gossamer.privacy.accounting.composition import ComposedLoss, Fourier, FourierBound, Laws, LawTerms
-from gossamer.privacy.accounting.discretisation import LossGrid, coarse, discretise
+from gossamer.privacy.accounting.composition import (
+    ComposedLoss,
+    FourierBound,
+    Laws,
+    LawTerms,
+    LossGrid,
+    coarse,
+    discretise,
+)
 from gossamer.privacy.accounting.pld import Turned
 from gossamer.privacy.mechanisms import FixedSize, Gaussian, Laplace, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.privacy.pairs import GaussianFull, ResponseFull
@@ -45,10 +52,10 @@ def test_the_moments_of_tiny_losses_are_exact_beside_a_huge_one(share: float) ->
 @pytest.mark.parametrize("share", SHARES)
 def test_one_more_release_never_lowers_delta(share: float) -> None:
     """The bounds of 10^12 tiny losses with a huge, rare one and without it, at the same order."""
-    laws, plan = tiny_and_huge(share), Fourier(13.9, 10.0, 1e-3)
+    laws, plan = tiny_and_huge(share), (13.9, 10.0, 1e-3)
     alone = Laws(laws.losses[:2], laws.probabilities[:1, :2], np.zeros(1))
-    without = FourierBound(ComposedLoss(alone, [LawTerms(0, 0, 1.0, 10**12)]), plan)
-    both = FourierBound(ComposedLoss(laws, [LawTerms(0, 0, 1.0, 10**12), LawTerms(1, 1, 1.0, 1)]), plan)
+    without = FourierBound(ComposedLoss(alone, [LawTerms(0, 0, 1.0, 10**12)]), *plan)
+    both = FourierBound(ComposedLoss(laws, [LawTerms(0, 0, 1.0, 10**12), LawTerms(1, 1, 1.0, 1)]), *plan)
     rare = math.log1p(math.exp(50 * 13.9 + math.log(1e-300)))  # the other factor of M(order)
     assert both.log_delta(0.12) >= without.log_delta(0.12) + rare - 1e-6
 

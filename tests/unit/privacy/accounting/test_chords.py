@@ -7,8 +7,7 @@ import numpy.typing as npt
 import pytest
 from scipy.special import log_ndtr
 
-from gossamer.privacy.chords import Chords, table
-from gossamer.privacy.pairs import GaussianFull
+from gossamer.privacy.pairs import Chords, GaussianFull, table
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -11,11 +11,10 @@ import pytest
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.analytic import FixedSizeSampled, FullBatch, PoissonSampled, ReleaseGroup
-from gossamer.privacy.accounting.discretisation import LossGrid, discretise
+from gossamer.privacy.accounting.composition import LossGrid, discretise
 from gossamer.privacy.accounting.pld import Composition, Turned
-from gossamer.privacy.l2_laplace import L2LaplaceFull
 from gossamer.privacy.mechanisms import FixedSize, L2Laplace, NeighboringRelation, Poisson, ReleaseKind
-from gossamer.privacy.pairs import GaussianFull, ResponseFull
+from gossamer.privacy.pairs import GaussianFull, L2LaplaceFull, ResponseFull
 
 pytest.importorskip("mpmath")  # comes with PyTorch
 from tests.reference.l2_laplace_slow import by_density, by_norm, sampled_losses, three_dimensional
@@ -75,7 +74,7 @@ def by_laplace_density(epsilon: float, loss: float) -> float:
 )
 def test_at_the_table_s_losses_it_is_exact_to_ten_digits_far_into_the_tail(epsilon: float, size: int) -> None:
     """Against 40 digits: never below, and above by the stated margin of 1e-9 and at most a tenth of it more."""
-    from gossamer.privacy.l2_laplace import _table
+    from gossamer.privacy.pairs import _table
 
     table = _table(epsilon, size)
     near = [int(np.argmax(table.divergences < level)) for level in (0.9, 0.1, 1e-6, 1e-14, 1e-60)]

@@ -12,7 +12,7 @@ from tests.sampling import examples
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.pure_composition import COMPOSITIONS, advanced, compositions, optimal, simple
+from gossamer.privacy.accounting.accountants import COMPOSITIONS, advanced, compositions, optimal, simple
 from gossamer.privacy.mechanisms import (
     BatchSampling,
     FixedSize,

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from gossamer.errors import SpecError
-from gossamer.privacy.exact.discrete_gaussian import (
+from gossamer.privacy.exact.grid_noise import (
     DISTANCE,
-    LARGEST,
+    WIDEST,
     _blocks,
     discrete_gaussian,
 )
 
-SCALES = [16, 31, 32, 1000, 2**20 + 7, 2**44, LARGEST]
+SCALES = [16, 31, 32, 1000, 2**20 + 7, 2**44, WIDEST]
 EXACT = Context(prec=120)
 
 
@@ -114,7 +114,7 @@ def test_as_many_as_are_asked_for(size: int) -> None:
     assert size < 1000 or 980 < drawn.std() < 1020  # at 65535 draws and more, more than 7 standard errors
 
 
-@pytest.mark.parametrize("scale", [0, -1, LARGEST + 1, 100.0])
+@pytest.mark.parametrize("scale", [0, -1, WIDEST + 1, 100.0])
 def test_a_scale_is_an_integer_in_its_range(scale: object) -> None:
     with pytest.raises(SpecError, match="an integer scale of 1 to"):
         discrete_gaussian(words_of(0), scale, 1)  # type: ignore[arg-type]

@@ -15,8 +15,14 @@ from tests.reference.grid_accounting import grid_epsilon
 
 from gossamer.errors import AccountingError, SpecError
 from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.exact.discrete_gaussian import discrete_gaussian
-from gossamer.privacy.exact.grid_noise import MOST, SMOOTHING, GridGaussian, smoothing_error, summation_error
+from gossamer.privacy.exact.grid_noise import (
+    MOST,
+    SMOOTHING,
+    GridGaussian,
+    discrete_gaussian,
+    smoothing_error,
+    summation_error,
+)
 from gossamer.privacy.mechanisms import FixedSize, Gaussian, NeighboringRelation, Poisson, ReleaseKind, WithReplacement
 
 ADD_OR_REMOVE, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
@@ -79,10 +85,10 @@ def test_a_sum_has_its_size(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"clip": 0.0}, "finite clip"),
-        ({"clip": math.inf}, "finite clip"),
-        ({"error": -1.0}, "error >= 0"),
-        ({"error": math.nan}, "error >= 0"),
+        ({"clip": 0.0}, "clip must be a finite number > 0"),
+        ({"clip": math.inf}, "clip must be a finite number > 0"),
+        ({"error": -1.0}, "error must be a finite number >= 0"),
+        ({"error": math.nan}, "error must be a finite number >= 0"),
         ({"step": 0.3}, "power of two"),
         ({"step": -0.5}, "power of two"),
         ({"step": 0.0}, "power of two"),
@@ -91,7 +97,7 @@ def test_a_sum_has_its_size(shape: tuple[int, ...]) -> None:
         ({"scale": 15}, "steps wide"),
         ({"scale": 2**44 + 1}, "steps wide"),
         ({"scale": 20.0}, "steps wide"),
-        ({"size": 0}, "a coordinate or more"),
+        ({"size": 0}, "size must be a whole number > 0"),
     ],
 )
 def test_numbers_out_of_range_are_refused(change: dict[str, float], message: str) -> None:

@@ -15,7 +15,7 @@ from gossamer.privacy.accounting.gaussian_dp import (
     sum_of_discrete_gaussians,
 )
 from gossamer.privacy.exact.grid_noise import SMOOTHING, smoothing_error
-from gossamer.privacy.streams.agent_noise import AgentNoise, concentrated_epsilon, own_server_guarantee
+from gossamer.privacy.streams.graph_bounds import AgentNoise, concentrated_epsilon, own_server_guarantee
 
 Law = dict[int, mpf]
 

@@ -16,7 +16,7 @@ pytest.importorskip("cryptography", reason="needs the extra: secure")
 
 from gossamer.errors import SpecError
 from gossamer.privacy.exact import secret_randomness
-from gossamer.privacy.exact.discrete_gaussian import discrete_gaussian
+from gossamer.privacy.exact.grid_noise import discrete_gaussian
 from gossamer.privacy.exact.secret_randomness import LARGEST, MOST_BYTES, SecretRandomness
 from gossamer.privacy.masking.keys import keystream
 

@@ -12,7 +12,7 @@ from tests.unit.sides.test_masked_side import CLIP, NAMES, SIZE, Sum, ask, give_
 
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.masking import Phase
-from gossamer.privacy.unit_tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
+from gossamer.privacy.tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
 from gossamer.sides.client import steps_of
 from gossamer.sides.home import Numbers, numbers_of
 from gossamer.sides.machine import NOTHING_PROVIDED, Ticket

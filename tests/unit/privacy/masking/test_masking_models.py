@@ -26,7 +26,7 @@ from gossamer.privacy.masking.messages import (
     packed,
     unpacked,
 )
-from gossamer.privacy.unit_tasks import REFUSED, MaskingStep
+from gossamer.privacy.tasks import REFUSED, MaskingStep
 from gossamer.sides import masked_side
 from gossamer.vectors import Confined, Public, Released
 

@@ -11,7 +11,7 @@ from tests.reference.ledgers import AgentLedger
 
 from gossamer.errors import AccountingError, BudgetSpent
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.streams.agent_noise import AgentNoise, concentrated_epsilon, own_server_guarantee
+from gossamer.privacy.streams.graph_bounds import AgentNoise, concentrated_epsilon, own_server_guarantee
 
 
 def law(scale: int, agents: int = 1) -> np.ndarray:

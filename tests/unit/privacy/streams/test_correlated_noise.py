@@ -173,7 +173,7 @@ def test_what_is_left_after_a_loss() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("independent", 0), "at least 1, found 0"),
+        (("independent", 0), "rounds must be a whole number > 0, found 0"),
         (("independent", -3), "found -3"),
         (("random_walk", 2.0), "found 2.0"),
         (("random_walk", True), "found True"),

@@ -198,12 +198,12 @@ def test_random_noise_has_no_released_model(law: NoiseLaw) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((-0.1, 1.0, 1, "hidden"), "step size must be a finite number > 0, found -0.1"),
-        ((math.nan, 1.0, 1, "hidden"), "step size .* found nan"),
-        ((0.0, 1.0, 1, "hidden"), "step size .* found 0.0"),
-        ((0.1, math.inf, 1, "hidden"), "bound on gradients .* found inf"),
-        ((0.1, 0.0, 1, "hidden"), "bound on gradients .* found 0.0"),
-        ((0.1, 1.0, 0, "released"), "at least 1 sampled agent, found 0"),
+        ((-0.1, 1.0, 1, "hidden"), "step must be a finite number > 0, found -0.1"),
+        ((math.nan, 1.0, 1, "hidden"), "step must be .* found nan"),
+        ((0.0, 1.0, 1, "hidden"), "step must be .* found 0.0"),
+        ((0.1, math.inf, 1, "hidden"), "bound must be a finite number > 0, found inf"),
+        ((0.1, 0.0, 1, "hidden"), "bound must be a finite number > 0, found 0.0"),
+        ((0.1, 1.0, 0, "released"), "agents_sampled must be a whole number > 0, found 0"),
         ((0.1, 1.0, 1, "relased"), "'relased' is not known; did you mean released"),
     ],
 )
@@ -216,8 +216,8 @@ def test_impossible_bounds_are_refused(arguments: tuple[Any, ...], message: str)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, 1.0, ((0.5, 2),)), "at least 1 round, found 0"),
-        ((3, math.nan, ((0.5, 2),)), "finite standard deviation > 0, found nan"),
+        ((0, 1.0, ((0.5, 2),)), "rounds must be a whole number > 0, found 0"),
+        ((3, math.nan, ((0.5, 2),)), "standard_deviation must be a finite number > 0, found nan"),
         ((3, -1.0, ((0.5, 2),)), "found -1.0"),
         ((3, 0.0, ((0.5, 2),)), "found 0.0"),
         ((3, math.inf, ((0.5, 2),)), "found inf"),

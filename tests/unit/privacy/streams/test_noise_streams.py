@@ -151,7 +151,7 @@ def test_a_state_of_another_size_or_without_its_sum_is_refused() -> None:
 
 @pytest.mark.parametrize("deviation", [0.0, -1.0, math.nan, math.inf])
 def test_impossible_standard_deviations_are_refused(deviation: float) -> None:
-    with pytest.raises(SpecError, match="finite standard deviation > 0"):
+    with pytest.raises(SpecError, match="standard_deviation must be a finite number > 0"):
         CorrelatedNoise(Factorisation(Temporal.INDEPENDENT, 2), deviation)
 
 

@@ -17,9 +17,9 @@ from gossamer.privacy.accounting.filters import NOTHING_PROVED, FilterEntry
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon, response_mu
 from gossamer.privacy.accounting.renyi import renyi_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, Temporal
 from gossamer.privacy.streams.graph_bounds import (
+    AgentNoise,
     GradientAt,
     Noise,
     RandomNoise,

@@ -26,8 +26,8 @@ from gossamer.privacy.accounting.filters import (
 )
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve, release_mu
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise, Poisson, ReleaseKind
-from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, StreamKind
+from gossamer.privacy.streams.graph_bounds import AgentNoise
 from gossamer.runtimes.storage.ledger import LedgerFile
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -266,7 +266,7 @@ def test_a_plan_counts_whole_releases(file: LedgerFile, budget: Any, count: floa
 @pytest.mark.parametrize("number", [-1, 0.5, math.nan, math.inf, True])
 def test_a_unit_counts_whole_records_and_sums(file: LedgerFile, number: float) -> None:
     """Nothing is ever as many as nan, so that a ledger for so many would never be spent."""
-    with pytest.raises(SpecError, match="a whole number of records"):
+    with pytest.raises(SpecError, match="records must be a whole number >= 0"):
         replace(STREAM, records=number)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="a whole number of masked sums"):
         AgentLedger("agent", NOISE, number)  # type: ignore[arg-type]

@@ -27,13 +27,13 @@ from gossamer.privacy.mechanisms import (
     Laplace,
     NeighboringRelation,
     NoNoise,
+    PaperNoise,
     Poisson,
     ReleaseKind,
     WithReplacement,
 )
-from gossamer.privacy.paper_noise import PaperNoise
-from gossamer.privacy.streams.agent_noise import AgentNoise
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, StreamKind
+from gossamer.privacy.streams.graph_bounds import AgentNoise
 from gossamer.runtimes.storage.file import StorageError, WrongStore
 from gossamer.runtimes.storage.ledger import LedgerFile
 from gossamer.runtimes.storage.store import SqliteStore
