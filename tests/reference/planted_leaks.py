@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from gossamer.algorithms.gossip.box import GossipNode, model_of
+from gossamer.algorithms.gossip.box import GossipNode
 from gossamer.algorithms.graph_federated import nodes as server
+from gossamer.algorithms.nodes import model_of
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results import summary as summarising
 from gossamer.experiment.results.observer import Evaluator
