@@ -167,7 +167,7 @@ class _Audit:
             train = self._worst(generator, int(generator.integers(4)))
         recording = Recording(self._plan.sides, self._relation, self._prepared.shard_sizes)
         base = _Base(self._with(train), recording, derive(self._seed, "coins", number), HeldView(recording))
-        self._run(base.prepared, base.coins(recording.record), base.seen, "first" if number == 0 else "")
+        self._run(base.prepared, base.coins(recording.machine), base.seen, "first" if number == 0 else "")
         if number == 0:
             self._check_repeat(base)
             self._check_plan(generator)

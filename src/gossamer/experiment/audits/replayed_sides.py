@@ -271,22 +271,14 @@ class Recording:
     answers: dict[str, list[SideAnswer]] = field(default_factory=dict)
     seconds: Callable[[], float] = lambda: 0.0
 
-    def record(self, name: str, rule: Rule, ledger: Ledger | None, home: Home) -> Side:
+    def machine(self, name: str, rule: Rule, ledger: Ledger | None, home: Home) -> Side:
         """A data side whose answers are kept."""
-        return _RecordedSide(name, rule, ledger, home, self)
+        return _HeardSide(name, rule, ledger, home, self.answer)
 
-
-class _RecordedSide(Side):
-    __slots__ = ("_kept",)
-
-    def __init__(self, name: str, rule: Rule, ledger: Ledger | None, home: Home, recording: Recording) -> None:
-        super().__init__(name, rule, ledger, home)
-        self._kept = recording.answers.setdefault(name, [])
-
-    def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
-        found = super().release(ticket, raw)
-        self._kept.append(found)
-        return found
+    def answer(self, ticket: Ticket, own: SideAnswer) -> SideAnswer:
+        """A side's ``own`` answer, which is kept."""
+        self.answers.setdefault(ticket.side.name, []).append(own)
+        return own
 
 
 @dataclass
@@ -317,7 +309,7 @@ class Replay:
 
     def machine(self, name: str, rule: Rule, ledger: Ledger | None, home: Home) -> Side:
         """A data side that answers as the recorded one."""
-        return _ReplayedSide(name, rule, ledger, home, self)
+        return _HeardSide(name, rule, ledger, home, self.answer)
 
     def answer(self, ticket: Ticket, own: SideAnswer) -> SideAnswer:
         """The answer of the first run, held against this run's ``own``."""
@@ -344,15 +336,24 @@ class Replay:
         return f"{name} at virtual second {self.recording.seconds():g}"
 
 
-class _ReplayedSide(Side):
-    __slots__ = ("_replay",)
+class _HeardSide(Side):
+    """A data side of whose answers somebody hears first, and says what is handed over."""
 
-    def __init__(self, name: str, rule: Rule, ledger: Ledger | None, home: Home, replay: Replay) -> None:
+    __slots__ = ("_answer",)
+
+    def __init__(
+        self,
+        name: str,
+        rule: Rule,
+        ledger: Ledger | None,
+        home: Home,
+        answer: Callable[[Ticket, SideAnswer], SideAnswer],
+    ) -> None:
         super().__init__(name, rule, ledger, home)
-        self._replay = replay
+        self._answer = answer
 
     def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
-        return self._replay.answer(ticket, super().release(ticket, raw))
+        return self._answer(ticket, super().release(ticket, raw))
 
 
 def same_coins(replay: Replay, ticket: Ticket, first: SideAnswer, own: SideAnswer) -> None:

@@ -116,6 +116,16 @@ class Observer(Protocol):
         """Whether it looks at moments of virtual time."""
         return False
 
+    @property
+    def next_update(self) -> int | None:
+        """Number of the update after which it looks; None if it does not go by them."""
+        return None
+
+    @property
+    def next_seconds(self) -> float | None:
+        """Moment of virtual time at which it looks; None if it does not go by it."""
+        return None
+
     def before(self, upcoming: float) -> None:
         """The next event happens at ``upcoming`` virtual seconds; told only who is ``timed``."""
         return None
@@ -355,21 +365,7 @@ class Making:
         return shard
 
 
-class Looking(Observer, Protocol):
-    """An observer that says when it looks next."""
-
-    @property
-    def next_update(self) -> int | None:
-        """Number of the update after which it looks; None if it does not go by them."""
-        return None
-
-    @property
-    def next_seconds(self) -> float | None:
-        """Moment of virtual time at which it looks; None if it does not go by it."""
-        return None
-
-
-def drive_shards(shards: Shards, stop: StopSettings, observer: Looking, keeper: Keeper = NO_KEEPER) -> str:
+def drive_shards(shards: Shards, stop: StopSettings, observer: Observer, keeper: Keeper = NO_KEEPER) -> str:
     """Run as `driving.drive` does, a window at a time; why it ended."""
     counters, made = shards.counters, shards.counters.updates
     patience = 100_000 + 1_000 * len(shards.nodes)
