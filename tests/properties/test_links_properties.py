@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from gossamer.runtimes.world import Links, LinkSettings
+from gossamer.runtimes.mail import Links
+from gossamer.runtimes.world import LinkSettings
 
 NAMES = tuple("abcd")
 FRAMES = st.lists(st.tuples(st.permutations(range(4)), st.integers(1, 5000), st.floats(0, 3)), min_size=1, max_size=40)
@@ -23,7 +24,7 @@ EXCEPTIONS = (
 
 
 def arrivals(frames: Any, **given: Any) -> list[tuple[float, ...]]:
-    links, now, found = Links.new(LinkSettings.model_validate(given), NAMES, 3, 100.0), 100.0, []
+    links, now, found = Links(LinkSettings.model_validate(given), NAMES, 3, 100.0), 100.0, []
     for places, size, after in frames:
         now += after
         found.append(links.transmit(NAMES[places[0]], NAMES[places[1]], size, now))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,9 +12,83 @@ from gossamer.protocol.events import Event, Received
 from gossamer.protocol.frames import frame_size
 from gossamer.protocol.messages import Message, may_hear, measured
 from gossamer.protocol.session import Output, Session, SessionSettings, Transmit
+from gossamer.protocol.snapshots import Kept
+from gossamer.randomness import Stream
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.loop import Action, LoopPart, Timers
-from gossamer.runtimes.world import Links, LinkSettings
+from gossamer.runtimes.world import LinkSettings
+
+
+class Links(Kept):
+    """The links of one run; ``transmit`` says when each copy of a frame arrives.
+
+    All draws depend on the seed and the number of the frame only.
+
+    Parameters
+    ----------
+    settings : LinkSettings
+        Section of the spec.
+    names : tuple of str
+        The nodes.
+    seed : int
+        Seed of the draws.
+    start : float
+        Seconds on the clock at which the links are idle.
+    """
+
+    changing = ("frames", "uplink_free", "link_free")
+
+    def __init__(self, settings: LinkSettings, names: tuple[str, ...], seed: int, start: float) -> None:
+        self.settings, self.start, self.reliable = settings, start, settings.reliable
+        self.draws = Stream(seed, "links")
+        self.numbers = {name: number for number, name in enumerate(names)}
+        self.frames = 0
+        self.uplink_free = dict.fromkeys(names, start)
+        self.link_free: dict[tuple[str, str], float] = {}  # of those with a bandwidth of their own
+        self._known: dict[tuple[str, str], tuple[float, float | None]] = {}  # latency and bandwidth
+
+    def transmit(self, sender: str, to: str, size: int, now: float) -> tuple[float, ...]:
+        """Arrival times of the copies of a frame of ``size`` bytes; none if it is lost."""
+        settings = self.settings
+        left = now
+        if settings.bandwidth is not None:
+            left = max(now, self.uplink_free[sender]) + size / settings.bandwidth
+            self.uplink_free[sender] = left
+        latency = settings.latency
+        if settings.exceptions is not None:
+            latency, bandwidth = self._known.get((sender, to)) or self._look_up(sender, to)
+            if bandwidth is not None:  # after those before it on this link
+                left = max(left, self.link_free.get((sender, to), self.start)) + size / bandwidth
+                self.link_free[sender, to] = left
+        if self.reliable:
+            return (left + latency,)
+        return self._unreliable(sender, to, left, latency, now)
+
+    def _look_up(self, sender: str, to: str) -> tuple[float, float | None]:
+        latency, bandwidth = self.settings.latency, None
+        for one in self.settings.exceptions or ():
+            if one.covers(self.numbers[sender], self.numbers[to]):
+                latency = latency if one.latency is None else one.latency
+                bandwidth = bandwidth if one.bandwidth is None else one.bandwidth
+        self._known[sender, to] = latency, bandwidth
+        return latency, bandwidth
+
+    def _unreliable(self, sender: str, to: str, left: float, latency: float, now: float) -> tuple[float, ...]:
+        settings = self.settings
+        self.frames += 1
+        lost, twice, jitter, more_jitter = self.draws.at(self.frames).random(4)
+        if lost < settings.loss or self._cut(sender, to, now):
+            return ()
+        jitters = (jitter, more_jitter) if twice < settings.duplicate else (jitter,)
+        return tuple(left + latency + settings.jitter * float(draw) for draw in jitters)
+
+    def _cut(self, sender: str, to: str, now: float) -> bool:
+        ends = {self.numbers[sender], self.numbers[to]}
+        return any(
+            cut.start <= now - self.start < (math.inf if cut.end is None else cut.end)
+            and len(ends & set(cut.group)) == 1
+            for cut in self.settings.partitions
+        )
 
 
 class Post(LoopPart):
@@ -67,7 +142,7 @@ class Post(LoopPart):
         self._units, self._activity = units, activity
         self._counts, self._ages = activity.counts, activity.by_message
         self.messages, self.bytes, self.under_way = 0, 0, 0
-        self._links = Links.new(links, names, seed, start)
+        self._links = Links(links, names, seed, start)
         settings = SessionSettings(links.retry_after, longest_retry=8 * links.retry_after, silence=links.silence)
         self._sessions = {name: Session(name, settings) for name in names} if sessions else {}
         self._wakes = Timers(schedule, self._wake)

@@ -14,8 +14,8 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, mod
 
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.files import read_text
-from gossamer.protocol.snapshots import Kept, kept_whole
-from gossamer.randomness import Stream, stream
+from gossamer.protocol.snapshots import Kept
+from gossamer.randomness import stream
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
 from gossamer.section import Section, bare
 
@@ -255,95 +255,6 @@ class LinkSettings(Section):
     def reliable(self) -> bool:
         """Whether every message arrives exactly once and in order without further ado."""
         return not (self.jitter or self.loss or self.duplicate or self.partitions)
-
-
-@kept_whole
-@dataclass(slots=True)
-class _Way:
-    """The link from one node to another."""
-
-    latency: float
-    bandwidth: float | None
-    free: float
-
-    @classmethod
-    def of(cls, settings: LinkSettings, sender: int, to: int, start: float) -> _Way:
-        found = cls(settings.latency, None, start)
-        for one in settings.exceptions or ():
-            if one.covers(sender, to):
-                found.latency = found.latency if one.latency is None else one.latency
-                found.bandwidth = found.bandwidth if one.bandwidth is None else one.bandwidth
-        return found
-
-    def passed(self, left: float, size: int) -> float:
-        """Return when a frame that has left the node is on its way: after those before it on this link."""
-        if self.bandwidth is None:
-            return left
-        self.free = max(left, self.free) + size / self.bandwidth
-        return self.free
-
-
-@dataclass(slots=True)
-class Links(Kept):
-    """The links of one run; ``transmit`` says when each copy of a frame arrives.
-
-    All draws depend on the seed and the number of the frame only.
-    """
-
-    changing = ("frames", "uplink_free", "ways")
-    settings: LinkSettings
-    draws: Stream
-    uplink_free: dict[str, float]
-    numbers: dict[str, int]
-    start: float
-    reliable: bool
-    frames: int = 0
-    ways: dict[tuple[str, str], _Way] = field(default_factory=dict)
-
-    @classmethod
-    def new(cls, settings: LinkSettings, names: tuple[str, ...], seed: int, start: float) -> Links:
-        """Idle links between the nodes ``names``, at time ``start``."""
-        numbers = {name: number for number, name in enumerate(names)}
-        return cls(settings, Stream(seed, "links"), dict.fromkeys(names, start), numbers, start, settings.reliable)
-
-    def transmit(self, sender: str, to: str, size: int, now: float) -> tuple[float, ...]:
-        """Arrival times of the copies of a frame of ``size`` bytes; none if it is lost."""
-        settings = self.settings
-        left = now
-        if settings.bandwidth is not None:
-            left = max(now, self.uplink_free[sender]) + size / settings.bandwidth
-            self.uplink_free[sender] = left
-        latency = settings.latency
-        if settings.exceptions is not None:
-            way = self._way(sender, to)
-            left, latency = way.passed(left, size), way.latency
-        if self.reliable:
-            return (left + latency,)
-        return self._unreliable(sender, to, left, latency, now)
-
-    def _way(self, sender: str, to: str) -> _Way:
-        found = self.ways.get((sender, to))
-        if found is None:
-            found = _Way.of(self.settings, self.numbers[sender], self.numbers[to], self.start)
-            self.ways[sender, to] = found
-        return found
-
-    def _unreliable(self, sender: str, to: str, left: float, latency: float, now: float) -> tuple[float, ...]:
-        settings = self.settings
-        self.frames += 1
-        lost, twice, jitter, more_jitter = self.draws.at(self.frames).random(4)
-        if lost < settings.loss or self._cut(sender, to, now):
-            return ()
-        jitters = (jitter, more_jitter) if twice < settings.duplicate else (jitter,)
-        return tuple(left + latency + settings.jitter * float(draw) for draw in jitters)
-
-    def _cut(self, sender: str, to: str, now: float) -> bool:
-        ends = {self.numbers[sender], self.numbers[to]}
-        return any(
-            cut.start <= now - self.start < (math.inf if cut.end is None else cut.end)
-            and len(ends & set(cut.group)) == 1
-            for cut in self.settings.partitions
-        )
 
 
 class Absence(_Interval):

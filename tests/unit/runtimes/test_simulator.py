@@ -17,9 +17,10 @@ from gossamer.protocol.effects import CancelTimer, Compute, Effect, Record, Send
 from gossamer.protocol.events import Completed, Event, Received, Started
 from gossamer.protocol.messages import Message, encoded_size, message
 from gossamer.protocol.node import Node
+from gossamer.runtimes.mail import Links
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
-from gossamer.runtimes.world import FaultSettings, Links, LinkSettings, World, check_world
+from gossamer.runtimes.world import FaultSettings, LinkSettings, World, check_world
 from gossamer.testing.contracts import FixedAnswers
 from gossamer.vectors import Public, Released
 
@@ -298,7 +299,7 @@ def test_no_cyclic_node_is_slower(scenario: str) -> None:
 
 
 def arrivals(frames: int = 4000, **settings: Any) -> list[tuple[float, ...]]:
-    links = Links.new(LinkSettings(latency=1.0, **settings), ("a", "b"), 0, 0.0)
+    links = Links(LinkSettings(latency=1.0, **settings), ("a", "b"), 0, 0.0)
     return [links.transmit("a", "b", 100, 0.0) for _ in range(frames)]
 
 
@@ -317,7 +318,7 @@ def test_jitter_reorders_within_its_bound() -> None:
 
 def test_a_partition_cuts_one_group_from_the_rest_for_its_time() -> None:
     settings = LinkSettings.model_validate({"partitions": [{"start": 5, "end": 10, "group": [0]}]})
-    links = Links.new(settings, ("a", "b", "c"), 0, 100.0)
+    links = Links(settings, ("a", "b", "c"), 0, 100.0)
 
     def passes(sender: str, to: str, time: float) -> bool:
         return bool(links.transmit(sender, to, 1, 100.0 + time))
