@@ -147,8 +147,8 @@ class Kind:
 
     Attributes
     ----------
-    noun, article : str
-        Words as in "a topology".
+    noun : str
+        Word for one, such as ``topology``.
     group : str
         Group of entry points.
     own : tuple of type
@@ -160,7 +160,6 @@ class Kind:
     """
 
     noun: str
-    article: str
     group: str
     own: tuple[type[Section], ...]
     base: type[Section] = Section
@@ -219,7 +218,7 @@ class Kind:
             return f"{one.name!r} is registered by {one} and by {others[0]}; uninstall one of them"
         for other in everything:
             if other.distribution == one.distribution and other.name in self.names:
-                what = f"{self.article} {self.noun} of gossamer itself"
+                what = f"{'an' if self.noun[0] in 'aeiou' else 'a'} {self.noun} of gossamer itself"
                 return f"{other.name!r} is {what}, and {one} registers it too; uninstall {one}"
         return None
 

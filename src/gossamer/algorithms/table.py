@@ -67,7 +67,7 @@ class _AlgorithmKind(Kind):
         return made.Settings if isinstance(made, Algorithm) else None
 
 
-KIND = _AlgorithmKind("algorithm", "an", "gossamer.algorithms", tuple(box.Settings for box in _BOXES))
+KIND = _AlgorithmKind("algorithm", "gossamer.algorithms", tuple(box.Settings for box in _BOXES))
 
 
 def registered_as(name: str) -> Registered | None:

@@ -320,7 +320,6 @@ class ByPerson(Scheme):
 
 KIND = Kind(
     "partition",
-    "a",
     "gossamer.partitions",
     (Iid, Dirichlet, Shard, Pathological, Linear, Sizes, Natural, ByPerson),
     Scheme,

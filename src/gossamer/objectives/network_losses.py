@@ -72,7 +72,7 @@ def said_of(settings: NamedLoss | OwnLoss) -> str | OwnLoss:
     return settings.name if isinstance(settings, NamedLoss) else settings
 
 
-KIND = Kind("loss", "a", "gossamer.losses", (NamedLoss,), OwnLoss, "its loss of an example depends on that alone")
+KIND = Kind("loss", "gossamer.losses", (NamedLoss,), OwnLoss, "its loss of an example depends on that alone")
 if TYPE_CHECKING:
     LossSettings: TypeAlias = NamedLoss | OwnLoss
 else:  # the base of what others register is no loss itself

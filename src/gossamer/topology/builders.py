@@ -316,7 +316,6 @@ def _problem(tokens: list[str], numbers: dict[str, int]) -> str | None:
 
 KIND = Kind(
     "topology",
-    "a",
     "gossamer.topologies",
     (Ring, LineTopology, Star, Complete, Exponential, GridTopology, Regular, SmallWorld, ErdosRenyi, EdgeList),
     OwnTopology,
