@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     Field,
     PrivateAttr,
@@ -35,6 +34,7 @@ from gossamer.algorithms.plan import EXAMPLE as EXAMPLE
 from gossamer.algorithms.table import ALGORITHMS, KIND
 from gossamer.deployment.founding.federation_spec import ROLES, roles_of
 from gossamer.errors import AccountingError, CallerError, SpecError, counted, did_you_mean
+from gossamer.experiment.specs.spec_file import line_of
 from gossamer.files import real_path
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountant_table import row_of
@@ -42,7 +42,7 @@ from gossamer.privacy.accounting.filters import MOST_RELEASES, RunSeries, Series
 from gossamer.privacy.accounting.renyi import renyi_level
 from gossamer.privacy.guarantees import refused_delta
 from gossamer.privacy.mechanisms import LEAST, Counts, NeighboringRelation, without_late
-from gossamer.section import Section, place, said
+from gossamer.section import Section, place
 from gossamer.strict_yaml import Key, Lines, read_located
 
 if TYPE_CHECKING:
@@ -331,23 +331,9 @@ def read_policy(path: str | Path) -> OwnerPolicy:
     return policy
 
 
-_PARTS: Mapping[int, type[BaseModel]] = {1: OwnerPolicy, 3: DataRule, 5: SeriesRule, 7: SeriesPlanRule}
-"""Whose keys stand so deep in the file."""
-
-
 def _describe(problem: Any, lines: Lines) -> str:
-    *parents, last = place(problem) or ("[key]",)
-    key: Key = (*parents, *([] if last == "[key]" else [last]))  # pydantic's mark of a key that is wrong itself
-    name = ".".join(map(str, key))
-    where = f"line {lines.of(key)}"
-    if problem["type"] == "extra_forbidden":
-        return f"{where}: unknown key {name}{did_you_mean(str(key[-1]), _PARTS[len(key)].model_fields)}"
-    if problem["type"] == "missing":
-        return f"{where}: {name} is missing"
-    found = problem["input"]
-    odd = isinstance(found, float) and not math.isfinite(found)  # which the message itself names
-    shown = f", found {found!r}" if isinstance(found, (str, int, float)) and not odd else ""
-    return f"{where}: {name + ': ' if name else ''}{said(problem)}{shown}"
+    at = place(problem)
+    return f"line {lines.of(at[:-1] if at[-1:] == ('[key]',) else at)}: {line_of(problem, OwnerPolicy)}"
 
 
 # Rules of a policy that an invitation may break by what it asks for: one line a rule.

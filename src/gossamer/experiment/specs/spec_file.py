@@ -216,7 +216,7 @@ def models_at(model: type[BaseModel], location: Sequence[Any]) -> list[type[Base
 def _classes(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated, tuple, dict):
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated, tuple, list, dict):
         return [found for member in typing.get_args(annotation) for found in _classes(member)]
     return []
 
@@ -326,16 +326,19 @@ def describe(error: ValidationError, model: type[BaseModel] = Experiment) -> lis
     problems = error.errors()
     places = [place(problem) for problem in problems]
     lines = [
-        _line(problem, model)
+        line_of(problem, model)
         for problem, at in zip(problems, places, strict=True)
         if problem["type"] != "too_short" or not any(other[: len(at)] == at != other for other in places)
     ]
     return list(dict.fromkeys(lines))
 
 
-def _line(problem: Any, root: type[BaseModel]) -> str:
-    # Validators and members of unions have names such as function-before or tuple[int, ...] that nobody wrote.
-    location = [part for part in place(problem) if not re.search(r"^function-|\[", str(part))]
+def line_of(problem: Any, root: type[BaseModel]) -> str:
+    """One of the problems of a ``ValidationError``, with its key."""
+    # Validators and members of unions have names such as function-before or tuple[int, ...] that nobody wrote. Others
+    # than specs have none of these, but names of people's own, and the mark of a key that is wrong itself at the end.
+    location = [p for p in place(problem) if root is not Experiment or not re.search(r"^function-|\[", str(p))]
+    location = location[:-1] if location[-1:] == ["[key]"] else location
     models = models_at(root, location[:-1])
     key = ".".join(str(part) for part in _without_tags(root, location, problem["type"] == "value_error"))
     if problem["type"] in ("extra_forbidden", "invalid_key"):
