@@ -310,7 +310,11 @@ _LOOPS: dict[str, Any] = {}
 
 
 def _looped(name: str, label: type[Vector] | None, factor: float, *values: Values) -> Any:
-    """What a compiled loop makes of arrays, under a label; None where there is no such loop for them."""
+    """What a compiled loop makes of arrays, or comes of blanks, under a label; None where others have to find out."""
+    first = values[0]
+    if type(first) is Blank and label is not None:
+        alike = values.count(first) == len(values)  # as nearly always: what comes of a blank is the same one
+        return label(first) if alike and label in _MODELS else None
     if (loop := _LOOPS.get(name)) is None:
         if "numba" not in sys.modules:  # to load it takes longer than all that it saves
             return None
@@ -318,9 +322,9 @@ def _looped(name: str, label: type[Vector] | None, factor: float, *values: Value
 
         _LOOPS.update(shifted=vector_loops.shifted, stepped=vector_loops.stepped)
         loop = _LOOPS[name]
-    if label not in _MODELS or type(values[0]) is not np.ndarray or type(factor) is not float:
+    if label not in _MODELS or type(first) is not np.ndarray or type(factor) is not float:
         return None
-    found = np.empty_like(values[0])
+    found = np.empty_like(first)
     try:
         square = loop(*values, factor, found)
     except TypeError:  # arrays that are none, or of several types, or no row in memory

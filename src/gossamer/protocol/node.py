@@ -152,25 +152,36 @@ class Node(Kept):
         """The fields of the state, with containers copied one level deep."""
         state = self.state
         kept: dict[str, Any] = vars(state).copy()
-        if (names := _HOLDING.get(type(state))) is None:
-            names = _HOLDING[type(state)] = _may_hold_containers(type(state))
-        for name in names:
+        if (fields_ := _HOLDING.get(type(state))) is None:
+            fields_ = _HOLDING[type(state)] = _holding(type(state))
+        for name in fields_.containers:
+            kept[name] = kept[name].copy()
+        for name in fields_.others:
             if isinstance(value := kept[name], _CONTAINERS):
                 kept[name] = value.copy()
         return kept
 
 
-_HOLDING: dict[type, tuple[str, ...]] = {}
+class _Holding(NamedTuple):
+    """Fields of a state whose type says that they are a dict or a set, and others that may hold a container."""
+
+    containers: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+_HOLDING: dict[type, _Holding] = {}
 """Of the kinds of states seen so far."""
 
 
-def _may_hold_containers(kind: type) -> tuple[str, ...]:
-    """Fields of a state of this ``kind`` whose type does not say that they hold no dict, list or set."""
+def _holding(kind: type) -> _Holding:
+    """Fields of a state of this ``kind`` that hold containers, or whose type does not say that they hold none."""
     try:
         hints = get_type_hints(kind)
     except (NameError, TypeError):  # types that are imported for checking alone
         hints = {}
-    return tuple(item.name for item in fields(kind) if not _holds_none(hints.get(item.name)))
+    names = [item.name for item in fields(kind) if not _holds_none(hints.get(item.name))]
+    sure = [name for name in names if get_origin(hints.get(name)) in (dict, set)]  # a list may come back as a tuple
+    return _Holding(tuple(sure), tuple(name for name in names if name not in sure))
 
 
 def _holds_none(hint: Any) -> bool:
