@@ -221,7 +221,7 @@ def check_deployed(experiment: Experiment) -> None:
         (
             isinstance(experiment.dataset.scale, PrivateScale),
             "dataset.scale: private",
-            "parties of a federation agree on ranges before they start; declare a range for each number under "
+            "parties of a federation agree on ranges before they start: declare one for each number under "
             "dataset.columns",
         ),
     ):
