@@ -21,8 +21,17 @@ from gossamer.privacy.streams.records import RecordNoise
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.protocol.effects import Release
 from gossamer.sides.machine import SideAnswer
-from gossamer.sides.sum_rounding import GridQuery, Rounding
-from gossamer.sides.sums import DrawnTurns, RoundSum, amended, nobody_like, post_processed, rates_of, round_sum
+from gossamer.sides.sums import (
+    DrawnTurns,
+    GridQuery,
+    Rounding,
+    RoundSum,
+    amended,
+    nobody_like,
+    post_processed,
+    rates_of,
+    round_sum,
+)
 from gossamer.vectors import Released
 
 

@@ -49,7 +49,7 @@ def by_norm(epsilon: float, size: int, loss: float, shift: float = 1.0) -> float
 
 
 def by_density(epsilon: float, size: int, losses: Iterable[float]) -> list[mpmath.mpf]:
-    """H(P||Q) from the density of the loss (`pairs`), with 40 digits, for size >= 2."""
+    """H(P||Q) from the density of the loss (`l2_laplace`), with 40 digits, for size >= 2."""
     with mpmath.workdps(40):
         eps, n = mpmath.mpf(epsilon), mpmath.mpf(size)
         kappa = 1 + 2 * (n - 1) / eps * mpmath.besselk(n / 2, eps / 2) / mpmath.besselk(n / 2 - 1, eps / 2)

@@ -10,7 +10,7 @@ import hmac
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from gossamer.privacy.masking.group import Group
+from gossamer.privacy.masking.fixed_point import Group
 
 CURVE_PRIME = 2**255 - 19
 

@@ -21,8 +21,7 @@ from gossamer.sides.ledger import Receipt
 from gossamer.sides.machine import Due, Rule, SideAnswer, Together
 from gossamer.sides.plan import WHOLE, ClientUpdate
 from gossamer.sides.samples import ShardRows
-from gossamer.sides.sum_rounding import NOTHING_PROVIDED, Provided, Rounding
-from gossamer.sides.sums import Inputs, Ticket
+from gossamer.sides.sums import NOTHING_PROVIDED, Inputs, Provided, Rounding, Ticket
 from gossamer.vectors import Confined, Released
 
 

@@ -2,7 +2,7 @@
 
 Nothing random is kept, so there is nothing to store, or to share with another release, and nothing can be drawn again:
 a charge is answered once. Gaussian noise is drawn on a grid, with room for the rounding of the sum
-(`sum_rounding`), so sum and noise are rounded together; other laws are drawn in floating point, and the guarantee says
+(`sums`), so sum and noise are rounded together; other laws are drawn in floating point, and the guarantee says
 so.
 """
 
@@ -26,8 +26,7 @@ from gossamer.sides.home import FloatNoise, FloatStream, Home, Numbers, SideStor
 from gossamer.sides.ledger import Ledger, Receipt
 from gossamer.sides.plan import SidePlan, StreamPlan
 from gossamer.sides.receipts import Noting
-from gossamer.sides.sum_rounding import GridQuery, Provided, Rounding
-from gossamer.sides.sums import InPieces, Sums
+from gossamer.sides.sums import GridQuery, InPieces, Provided, Rounding, Sums
 
 
 class Receipts(Noting, Protocol):

@@ -5,11 +5,11 @@ What is planned is proved for continuous noise. On the grid (`grid_noise`), n nu
     eta = n log((1 + tau)/(1 - tau)),    about n 2.1e-34,
 
 and samplers and samples that are not what they are taken for have probability p = 2^-170 each: every number drawn, and
-every Poisson sample (`sum_rounding.UNLIKELY`). If N samples are drawn, an (epsilon, delta) becomes
+every Poisson sample (`sums.UNLIKELY`). If N samples are drawn, an (epsilon, delta) becomes
 
     epsilon + 2 eta,        exp(eta) delta + (1 + exp(epsilon + 2 eta)) (n + N) p + M 2^-80,
 
-where M is the number of Poisson samples whose answers have a deadline (`mechanisms`). The assumption that the run is
+where M is the number of Poisson samples whose answers have a deadline (`sampling`). The assumption that the run is
 a simulation goes, and those of a deployment come.
 """
 
@@ -26,7 +26,7 @@ from gossamer.privacy.mechanisms import LATE, Counts, NeighboringRelation
 from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.streams.graph_bounds import AgentNoise, own_server_guarantee
 from gossamer.sides.plan import EVERYBODY, NOT_CRASHES, ClientUpdate, Curator, Drawn
-from gossamer.sides.sum_rounding import UNLIKELY
+from gossamer.sides.sums import UNLIKELY
 
 # Guarantees of plans whose privacy unit is a client with all of its data, each against a named observer.
 

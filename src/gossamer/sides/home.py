@@ -27,8 +27,7 @@ from gossamer.randomness import Stream as Generators
 from gossamer.sides.ledger import Ledger, MemoryLedger, Receipt
 from gossamer.sides.plan import SidePlan, StreamPlan
 from gossamer.sides.receipts import Noting
-from gossamer.sides.sum_rounding import NOTHING_PROVIDED, Provided, Rounding
-from gossamer.sides.sums import Inputs, Noisy, Sums, Together, Total
+from gossamer.sides.sums import NOTHING_PROVIDED, Inputs, Noisy, Provided, Rounding, Sums, Together, Total
 
 
 class Numbers(Protocol):

@@ -15,8 +15,7 @@ from gossamer.protocol.effects import Record
 from gossamer.protocol.snapshots import Kept, kept_whole
 from gossamer.sides.home import CHARGING, Home
 from gossamer.sides.ledger import Ledger, Receipt
-from gossamer.sides.sum_rounding import NOTHING_PROVIDED, Provided
-from gossamer.sides.sums import Ticket
+from gossamer.sides.sums import NOTHING_PROVIDED, Provided, Ticket
 from gossamer.vectors import Sendable
 
 

@@ -16,7 +16,7 @@ from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, PeerError, SpecError
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.privacy.masking import MaskingAgent, Phase
-from gossamer.privacy.masking.group import UintArray
+from gossamer.privacy.masking.fixed_point import UintArray
 from gossamer.privacy.masking.keys import reproducible_secret
 from gossamer.privacy.masking.messages import REQUESTS, Identities, check_identities, packed, unpacked
 from gossamer.privacy.tasks import REFUSED, LocalUpdate, MaskingStep

@@ -39,7 +39,7 @@ tell nothing of another's. Whoever sees whom the curator talks to sees the coins
 data, so T sums have Renyi divergence T rho a at every order a. Taking a client's data away, which makes its update 0,
 is one of these replacements.
 
-**Streams.** `streams.graph_bounds`: the records are mu-Gaussian or epsilon-differentially private jointly, against all
+**Streams.** `streams.agent_noise`: the records are mu-Gaussian or epsilon-differentially private jointly, against all
 that are not in their unit.
 """
 

@@ -14,11 +14,12 @@ from gossamer.sides.home import FloatNoise, Home, numbers_in, sampled
 from gossamer.sides.ledger import Receipt
 from gossamer.sides.machine import Due, Rule, SideAnswer, Together
 from gossamer.sides.plan import Samples
-from gossamer.sides.sum_rounding import Provided, Rounding
 from gossamer.sides.sums import (
     DrawnTurns,
     Inputs,
     Noisy,
+    Provided,
+    Rounding,
     RoundSum,
     Sums,
     Ticket,

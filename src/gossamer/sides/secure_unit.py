@@ -64,7 +64,7 @@ from gossamer.arrays import FloatArray
 from gossamer.errors import PeerError, SpecError
 from gossamer.privacy.exact.grid_noise import discrete_gaussian, words_of
 from gossamer.privacy.masking import FixedPoint, Group, MaskedSum
-from gossamer.privacy.masking.group import UintArray
+from gossamer.privacy.masking.fixed_point import UintArray
 from gossamer.privacy.streams.graph_bounds import AgentNoise
 from gossamer.privacy.tasks import LocalUpdate, UpdateQuery
 from gossamer.protocol.encoding import encode

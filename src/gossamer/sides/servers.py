@@ -27,8 +27,7 @@ from gossamer.sides.home import Home, numbers_in
 from gossamer.sides.ledger import Receipt
 from gossamer.sides.machine import Due, Rule, SideAnswer
 from gossamer.sides.plan import WHOLE, Curator, StreamPlan
-from gossamer.sides.sum_rounding import Rounding
-from gossamer.sides.sums import Ticket
+from gossamer.sides.sums import Rounding, Ticket
 from gossamer.vectors import Confined, Released
 
 

@@ -22,8 +22,7 @@ from gossamer.errors import AccountingError, SpecError, real_number, whole_numbe
 from gossamer.privacy import mechanisms, tasks
 from gossamer.privacy.accounting.filters import EitherFilter, GaussianFilter, RenyiFilter, RunSeries, SeriesPlan
 from gossamer.privacy.exact.grid_noise import GridGaussian
-from gossamer.privacy.masking.fixed_point import FixedPoint
-from gossamer.privacy.masking.group import Group
+from gossamer.privacy.masking.fixed_point import FixedPoint, Group
 from gossamer.privacy.mechanisms import PaperNoise, ReleaseKind
 from gossamer.privacy.pairs import L2LaplaceFull
 from gossamer.privacy.streams import correlated_noise, graph_bounds

@@ -34,8 +34,7 @@ from gossamer.privacy.mechanisms import (
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool
-from gossamer.sides.sum_rounding import Rounding
-from gossamer.sides.sums import DrawnTurns, round_sum
+from gossamer.sides.sums import DrawnTurns, Rounding, round_sum
 from gossamer.vectors import Coordinates, Part, Public, Released
 
 N, FEATURES = 12, 4
@@ -414,8 +413,8 @@ def test_a_round_in_pieces_is_the_round(monkeypatch: pytest.MonkeyPatch) -> None
         return round_sum(task, turns, *rest)
 
     monkeypatch.setattr("gossamer.sides.sums.round_sum", watched)
-    monkeypatch.setattr("gossamer.sides.sum_rounding.SMALLEST_PIECE", 2)
-    monkeypatch.setattr("gossamer.sides.sum_rounding.SHARE", 0.0)
+    monkeypatch.setattr("gossamer.sides.sums.SMALLEST_PIECE", 2)
+    monkeypatch.setattr("gossamer.sides.sums.SHARE", 0.0)
     side = deployed(objective)
     found = answer(side, a_round(objective, Gaussian(0.3, 1e-5), FixedSize(N, N)))
     assert sizes == [2] * 6

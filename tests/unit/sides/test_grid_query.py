@@ -13,7 +13,7 @@ from gossamer.errors import SpecError
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import FixedSize, Gaussian, NeighboringRelation, Poisson
-from gossamer.sides.sum_rounding import GridQuery, Rounding
+from gossamer.sides.sums import GridQuery, Rounding
 
 ADD_OR_REMOVE, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 SHARES = [0.0, 0.01, 0.3, 0.9]

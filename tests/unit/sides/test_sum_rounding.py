@@ -14,8 +14,8 @@ from gossamer.data.examples import Split
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.mechanisms import FixedSize, Poisson, WithReplacement
-from gossamer.sides import sum_rounding
-from gossamer.sides.sum_rounding import NETWORK_SLACK, UNLIKELY, Rounding, clip_slack, largest_batch
+from gossamer.sides import sums
+from gossamer.sides.sums import NETWORK_SLACK, UNLIKELY, Rounding, clip_slack, largest_batch
 
 if TYPE_CHECKING:
     from gossamer.objectives.networks.module import TorchModule
@@ -55,10 +55,10 @@ def model(dtype: type, features: int = 5) -> LinearModel:
 
 def test_pieces_get_smaller_as_samples_get_larger_down_to_a_smallest() -> None:
     small, large = (Rounding.of(model(np.float32), FixedSize(n, n), n) for n in (1000, 100_000))
-    assert small.piece * small.most * 2.0**-24 == pytest.approx(sum_rounding.SHARE, rel=0.02)
-    assert large.piece == sum_rounding.SMALLEST_PIECE
+    assert small.piece * small.most * 2.0**-24 == pytest.approx(sums.SHARE, rel=0.02)
+    assert large.piece == sums.SMALLEST_PIECE
     assert Rounding.of(model(np.float64), FixedSize(10**6, 10**6), 10**6).piece == 10**6
-    assert Rounding.of(model(np.float32), FixedSize(9, 4), 9).piece == sum_rounding.SMALLEST_PIECE
+    assert Rounding.of(model(np.float32), FixedSize(9, 4), 9).piece == sums.SMALLEST_PIECE
 
 
 def one_by_one(numbers: np.ndarray) -> float:

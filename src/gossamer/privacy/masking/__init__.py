@@ -13,8 +13,7 @@ from gossamer.extras import require
 
 require("cryptography", "secure aggregation needs", "secure")
 
-from gossamer.privacy.masking.fixed_point import FixedPoint
-from gossamer.privacy.masking.group import Group, Phase
+from gossamer.privacy.masking.fixed_point import FixedPoint, Group, Phase
 from gossamer.privacy.masking.sums import MaskedSum, MaskingAgent, MaskingServer, aggregate
 
 __all__ = ["FixedPoint", "Group", "MaskedSum", "MaskingAgent", "MaskingServer", "Phase", "aggregate"]

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from gossamer.errors import PeerError
 from gossamer.keys.identity import agreement_key, signing_key
-from gossamer.privacy.masking.group import Group, UintArray
+from gossamer.privacy.masking.fixed_point import Group, UintArray
 from gossamer.protocol.encoding import encode
 from gossamer.randomness import derive as derive_seed
 

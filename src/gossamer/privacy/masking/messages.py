@@ -28,7 +28,7 @@ import numpy as np
 
 from gossamer.errors import DataError, MalformedMessage, PeerError
 from gossamer.keys.identity import PublicKey
-from gossamer.privacy.masking.group import MOST_AGENTS, Group, Phase
+from gossamer.privacy.masking.fixed_point import MOST_AGENTS, Group, Phase
 from gossamer.privacy.masking.keys import KEY_BYTES, SHARE_BYTES, SIGNATURE_BYTES, TAG_BYTES, check_point
 from gossamer.protocol import encoding
 from gossamer.protocol.encoding import encode, register

@@ -44,7 +44,7 @@ import numpy as np
 from gossamer.errors import CallerError, DataError, PeerError, TooFewAgents
 from gossamer.keys.identity import Identity
 from gossamer.privacy.masking import keys, messages
-from gossamer.privacy.masking.group import Group, Phase, UintArray
+from gossamer.privacy.masking.fixed_point import Group, Phase, UintArray
 from gossamer.privacy.masking.shares import deal, recover, share_of
 from gossamer.protocol.encoding import register
 from gossamer.protocol.snapshots import kept_whole

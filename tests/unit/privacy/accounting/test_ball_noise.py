@@ -39,8 +39,7 @@ from gossamer.privacy.pairs import GaussianFull
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.encoding import decode, encode
 from gossamer.randomness import stream
-from gossamer.sides.sum_rounding import GridQuery, Rounding
-from gossamer.sides.sums import DrawnTurns, round_sum
+from gossamer.sides.sums import DrawnTurns, GridQuery, Rounding, round_sum
 from gossamer.vectors import Public
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
