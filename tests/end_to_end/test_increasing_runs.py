@@ -65,10 +65,10 @@ def test_one_client_without_noise_is_plain_sgd() -> None:
         drawn.extend(one.examples for one in rounds)
         return original(rounds, data)
 
-    from gossamer.experiment.runs.running import Run
+    from gossamer.experiment.runs.running import Run, sources_of
 
     objective.local_steps = watched  # type: ignore[method-assign]
-    result = Run(prepared, plan_run(prepared), purpose="test").go()
+    result = Run(prepared, plan := plan_run(prepared), sources_of(prepared, plan, purpose="test")).go()
     features = prepared.dataset.train.features.reshape(len(prepared.dataset.train), -1).astype(np.float64)
     targets = prepared.dataset.train.targets
     w, b, t = np.zeros((10, 64)), np.zeros(10), 0

@@ -17,7 +17,7 @@ from gossamer.errors import SpecError
 from gossamer.experiment.audits.canary_audit import audit_run
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.runs.running import Run
+from gossamer.experiment.runs.running import Run, sources_of
 from gossamer.experiment.specs.spec_file import parse_spec, write_spec
 from gossamer.sides.plan import StreamPlan
 
@@ -127,7 +127,7 @@ def test_a_ledger_refuses_records_beyond_its_plan() -> None:
     sides = {
         name: replace(side, records=5) if isinstance(side, StreamPlan) else side for name, side in plan.sides.items()
     }
-    result = Run(prepared, replace(plan, sides=sides), purpose="test").go()
+    result = Run(prepared, replace(plan, sides=sides), sources_of(prepared, plan, purpose="test")).go()
     finished = result.summary["finished"]
     assert {finished[f"server-{p}"] for p in range(3)} == {"budget"}
     assert {entry["releases"] for entry in result.summary["privacy"]["nodes"].values()} == {5}

@@ -294,5 +294,7 @@ def test_trackers_are_not_told_what_is_infinite_or_not_a_number() -> None:
     told: list[dict[str, float]] = []
     run = tracking.Told(lambda figures, step: told.append(figures), lambda whole: None)
     row: Any = {"updates": 3, "test_loss": float("inf"), "epsilon_so_far": float("nan"), "bytes": 10, "loss": None}
-    Tracking({"one": (run, None)}).looked(row)
+    listeners = Tracking()
+    listeners.add("one", run, None)
+    listeners.looked(row)
     assert told == [{"updates": 3.0, "bytes": 10.0}]

@@ -36,8 +36,8 @@ from gossamer.experiment.preparation.private_scale import check_not_private, res
 from gossamer.experiment.preparation.secrets import KeptSecret, NoiseSecret
 from gossamer.experiment.results.records import Result
 from gossamer.experiment.results.results_folder import ResultsFolder, read_summary, results_folder
-from gossamer.experiment.runs.running import Run
-from gossamer.experiment.runs.trackers import NullProgress, RunProgress
+from gossamer.experiment.runs.running import Run, sources_of
+from gossamer.experiment.runs.trackers import Listeners, NullProgress, RunProgress
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.files import held
@@ -308,15 +308,10 @@ def audit_run(
         blank = _blank(experiment.privacy.relation, planted)
         listener = Listener(prepared, planted, blank is not None)
         dataset = replace(prepared.dataset, train=plant(prepared.dataset.train, planted))
-        run = Run(
-            replace(prepared, dataset=dataset, blank=blank),
-            plan,
-            folder,
-            progress=progress or NullProgress(),
-            watch=listener if score == "gradient" else None,
-            purpose=_purpose(kind, planted),
-            secret=secret,
-        )
+        audited = replace(prepared, dataset=dataset, blank=blank)
+        sources = sources_of(audited, plan, secret, _purpose(kind, planted))
+        listeners = Listeners(progress or NullProgress(), watch=listener if score == "gradient" else None)
+        run = Run(audited, plan, sources, folder, listeners)
         with threadpool_limits(1):
             result = run.go()
         scores = listener.scores if score == "gradient" else _losses(prepared, planted, result)

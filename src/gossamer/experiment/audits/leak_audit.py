@@ -40,6 +40,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, Sources
 from gossamer.experiment.results.results_folder import ResultsFolder
 from gossamer.experiment.runs.running import Run
+from gossamer.experiment.runs.trackers import Listeners
 from gossamer.randomness import derive, stream
 from gossamer.sides.machine import Side
 from gossamer.sides.pool import Machine
@@ -192,7 +193,7 @@ class _Audit:
         """Run, and see what there is to see; with what is written into a ``folder``, if one is named."""
         place = self._folder / folder if folder else None
         results = None if place is None else ResultsFolder(place, overwrite=True)
-        result = Run(prepared, self._plan, results, progress=seen, watch=seen.step, sources=coins).go()
+        result = Run(prepared, self._plan, coins, results, Listeners(seen, watch=seen.step)).go()
         assert seen.view is not None
         seen.ended(seen.view.end(result))
         if place is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,10 +45,14 @@ from gossamer.topology.mixing import rho
 from gossamer.vectors import Blank, Public
 
 if TYPE_CHECKING:
+    from gossamer.experiment.preparation.secrets import NoiseSecret
     from gossamer.objectives.models import Given
 
 
 # Nodes of a run, and data sides with their ledgers, by its plan.
+
+RUN = "run"
+"""The purpose of all that is no audit."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,10 @@ class Sources:
         Ledgers that were charged before the run.
     book : Noting or None
         Book in which receipts are noted.
+    secret : NoiseSecret or None
+        Secret that they follow from; None where nothing is secret.
+    purpose : str
+        Purpose that decides gradients beside what is prepared; runs that differ in it share no noise.
     """
 
     noise: int
@@ -73,6 +82,8 @@ class Sources:
     machine: Machine = Side
     ledgers: Mapping[str, Ledger] = field(default_factory=dict)
     book: Noting | None = None
+    secret: NoiseSecret | None = None
+    purpose: str = RUN
 
 
 def nodes_of(prepared: Prepared, plan: Plan) -> dict[str, Node]:
@@ -141,6 +152,8 @@ class Prepared:
     blank : ndarray of int64 or None
         Rows whose slots hold nothing, as an audit has them: they count in the sizes of shards and are sampled, and have
         no gradient.
+    began : float
+        Moment on the machine's clock at which preparing began.
     """
 
     experiment: Experiment
@@ -156,6 +169,7 @@ class Prepared:
     public: Split | None = field(default=None, repr=False)
     code: bytes = b""
     blank: IndexArray | None = field(default=None, repr=False)
+    began: float = field(default_factory=time.perf_counter, compare=False)
 
     @property
     def algorithm(self) -> Algorithm[Any]:
@@ -407,7 +421,7 @@ def prepare(experiment: Experiment, memory: FromMemory = NOTHING) -> Prepared:
     CallerError
         With one line on what in the spec or the data does not fit.
     """
-    spec = memory.named(experiment)
+    began, spec = time.perf_counter(), memory.named(experiment)
     nodes, seed = spec.algorithm.nodes, public_seed(spec)
     names = tuple(f"node-{number:0{len(str(nodes - 1))}d}" for number in range(nodes))
     check_world(spec.speeds, spec.faults, nodes, seed, spec.links, servers=len(servers(spec)))
@@ -420,7 +434,7 @@ def prepare(experiment: Experiment, memory: FromMemory = NOTHING) -> Prepared:
     prepared = assemble(spec, names, dataset, tuple(shards), memory)
     _check_edges(prepared)
     _advise(spec, dataset)
-    return replace(prepared, holdings=_holdings(spec, dataset, shards), public=public)
+    return replace(prepared, holdings=_holdings(spec, dataset, shards), public=public, began=began)
 
 
 def _check_edges(prepared: Prepared) -> None:

@@ -331,8 +331,8 @@ class RunRecords(Kept):
         Data sides, whose ledgers are written.
     folder : ResultsFolder or None
         Folder that they are written to.
-    started, ready : float
-        Seconds on the clock of the machine: when the run was asked for, and when all was prepared.
+    ready : float
+        Moment on the machine's clock at which all was prepared.
     ranges : mapping of str to float
         Ranges of columns that were found privately.
     rows : list of dict
@@ -354,7 +354,6 @@ class RunRecords(Kept):
     simulator: Observed
     sides: Pool
     folder: ResultsFolder | None
-    started: float
     ready: float
     ranges: Mapping[str, float] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
@@ -420,7 +419,7 @@ class RunRecords(Kept):
         """Return what `timing.json` says: the only figures that differ between two runs of one seed and secret."""
         now, counters = time.perf_counter(), self.simulator.counters
         return {
-            "preparation_seconds": round(self.ready - self.started, 3),
+            "preparation_seconds": round(self.ready - self.prepared.began, 3),
             "run_seconds": round(now - self.ready, 3),
             "events": counters.events,
             "compute_calls": counters.calls,

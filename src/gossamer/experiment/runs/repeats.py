@@ -23,7 +23,7 @@ from gossamer.data.memory import Data
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import FromMemory, Prepared, nodes_of, prepare
-from gossamer.experiment.preparation.secrets import FILE, KeptSecret, check_mark, mark, secret_seed, test_mark
+from gossamer.experiment.preparation.secrets import FILE, KeptSecret, check_mark, mark, test_mark
 from gossamer.experiment.results.observer import Measure
 from gossamer.experiment.results.records import Result
 from gossamer.experiment.results.results_folder import (
@@ -34,8 +34,8 @@ from gossamer.experiment.results.results_folder import (
     results_folder,
 )
 from gossamer.experiment.runs.checkpoints import EVERY, check_interval, read_checkpoint
-from gossamer.experiment.runs.running import Run
-from gossamer.experiment.runs.trackers import NullProgress, RunProgress, tracing
+from gossamer.experiment.runs.running import Run, sources_of
+from gossamer.experiment.runs.trackers import RunProgress, listening
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.files import MOST_RECORDS, read_file, real_path
@@ -132,19 +132,9 @@ def resume_run(
         if kept is not None:
             check_tested(path, kept, prepared)
         plan = plan_run(prepared)
-        with tracing(trace, prepared, goes_on=True) as watch:
-            return Run(
-                prepared,
-                plan,
-                folder,
-                progress=progress or NullProgress(),
-                watch=watch,
-                secret=None if kept is None else kept.secret,
-                measure=measure,
-                checkpoint=checkpoint,
-                resumed=resumed,
-                engine=goes_on,
-            ).go()
+        sources = sources_of(prepared, plan, None if kept is None else kept.secret)
+        with listening(prepared, plan, progress, trace, measure, goes_on=True) as listeners:
+            return Run(prepared, plan, sources, folder, listeners, checkpoint, resumed, goes_on).go()
 
 
 def _engine_of(path: Path, shards: int | None, engine: Engine | None) -> Engine | None:
@@ -359,11 +349,11 @@ def repeat_run(
     with threadpool_limits(1), results_folder(out, overwrite=overwrite) as folder:
         prepared = prepare(experiment, FromMemory(data, module))
         plan = plan_run(prepared)
-        check_mark(path, mark(secret_seed(prepared, plan.noise, "run", kept.secret)), kept.run)
+        sources = sources_of(prepared, plan, kept.secret)
+        check_mark(path, mark(sources.noise), kept.run)
         check_tested(path, kept, prepared)
-        with tracing(trace, prepared) as watch:
-            told = progress or NullProgress()
-            result = Run(prepared, plan, folder, progress=told, watch=watch, secret=kept.secret).go()
+        with listening(prepared, plan, progress, trace) as listeners:
+            result = Run(prepared, plan, sources, folder, listeners).go()
     earlier.check(result)
     return result
 

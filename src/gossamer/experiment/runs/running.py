@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import FromMemory, Prepared, Sources, nodes_of, prepare, sides_of
+from gossamer.experiment.preparation.prepare import RUN, FromMemory, Prepared, Sources, nodes_of, prepare, sides_of
 from gossamer.experiment.preparation.private_scale import Scaled, found_before, scaled
 from gossamer.experiment.preparation.secrets import (
     KeptSecret,
@@ -58,20 +58,17 @@ from gossamer.experiment.runs.checkpoints import (
     spec_digest,
 )
 from gossamer.experiment.runs.trackers import (
-    NullProgress,
+    Listeners,
     RunProgress,
     TraceFile,
-    Tracking,
     Watched,
-    tracing,
-    tracked,
+    listening,
     trackers_of,
 )
 from gossamer.experiment.specs.spec import Experiment, placeless
 from gossamer.experiment.specs.spec_file import spec_of, write_spec
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept
-from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.shards import Engine, Shards
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.pool import Pool
@@ -82,8 +79,12 @@ from gossamer.version import __version__
 if TYPE_CHECKING:
     from gossamer.objectives.models import Given
 
-RUN = "run"
-"""The purpose of all that is no audit."""
+
+def sources_of(prepared: Prepared, plan: Plan, secret: NoiseSecret | None = None, purpose: str = RUN) -> Sources:
+    """Sources that follow from all that decides a run, and from a fresh secret unless one is given."""
+    secret = chosen_secret(prepared.experiment, secret)
+    noise = secret_seed(prepared, plan.noise, purpose, secret)
+    return Sources(noise, samples_seed(prepared.experiment, purpose), secret=secret, purpose=purpose)
 
 
 @dataclass
@@ -96,49 +97,35 @@ class Run:
     ----------
     prepared, plan
         Run, from `prepare` and `plan_run`.
+    sources : Sources
+        Sources of noise and samples, such as those of `sources_of`.
     folder : ResultsFolder or None
         Folder for the results; None writes nothing.
-    progress : RunProgress
-        Hearer of how the run goes.
-    tracking : Tracking or None
-        Trackers that are told of each evaluation.
-    watch : callable or None
-        Observer of every step of every node, as a trace has it.
-    measure, secret, checkpoint, engine
+    listeners : Listeners
+        Those who are told how the run goes.
+    checkpoint, engine
         Parameters of `run`; by default there are no checkpoints.
-    purpose : str
-        Purpose that decides gradients beside what is prepared; runs that differ in it share no noise.
     resumed : Checkpoint or None
         Checkpoint that the run goes on from, in the same ``folder``.
-    sources : Sources or None
-        Sources of noise and samples, in the place of those that follow from secret, settings and examples.
-    started : float
-        Moment on the machine's clock at which the run was asked for.
     """
 
     prepared: Prepared
     plan: Plan
+    sources: Sources
     folder: ResultsFolder | None = None
-    progress: RunProgress = field(default_factory=NullProgress)
-    tracking: Tracking | None = None
-    watch: Callable[[TraceStep], None] | None = None
-    measure: Measure | None = None
-    purpose: str = RUN
-    secret: NoiseSecret | None = None
+    listeners: Listeners = field(default_factory=Listeners)
     checkpoint: float | None = None
     resumed: Checkpoint | None = None
     engine: Engine | None = None
-    sources: Sources | None = None
-    started: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
         nodes = nodes_of(self.prepared, self.plan)
-        sources = self.sources or self._own_sources()
+        sources, listeners = self.sources, self.listeners
         self.mark = mark(sources.noise)
         # Of the examples as they were read, which is what a repeat compares: a private scale is found anew by it.
-        self.tested = "" if self.folder is None or self.secret is None else test_mark(self.prepared, self.secret)
+        self.tested = "" if self.folder is None or sources.secret is None else test_mark(self.prepared, sources.secret)
         if self.resumed is not None:
-            self.resumed.check_run(self.mark, self.watch is not None, self.measure is not None)
+            self.resumed.check_run(self.mark, listeners.watch is not None, listeners.measure is not None)
         timed = not self.plan.hides_schedule
         self.book = None if self.folder is None else Book(self.plan.sides, self._name(), timed=timed)
         sources = replace(sources, book=self.book)
@@ -165,20 +152,19 @@ class Run:
         """Make all that looks at the simulation, and list what has a state."""
         prepared, plan, simulator, sides = self.prepared, self.plan, self.simulator, self.sides
         self.node_records = NodeRecords(prepared, plan, simulator)
-        ready = time.perf_counter()
-        self.records = RunRecords(prepared, plan, simulator, sides, self.folder, self.started, ready, self.ranges)
+        ready, listeners = time.perf_counter(), self.listeners
+        self.records = RunRecords(prepared, plan, simulator, sides, self.folder, ready, self.ranges)
         self.records.book = self.book
-        records, told = self.records, [self.node_records.looked, self.progress.looked]
-        if self.tracking is not None:
-            told.append(self.tracking.looked)
+        records, told = self.records, (self.node_records, listeners.progress, listeners.tracking)
 
         def publish(row: Row, fit: Fit) -> None:  # those who are told know nothing of the evaluator: a run is no circle
             records.add(row, fit)
-            for tell in told:
-                tell(row)
+            for one in told:
+                one.looked(row)
 
         spent = lambda: plan.spent(sides.ledgers)  # noqa: E731
-        self.evaluator = Evaluator(prepared, plan, simulator, spent, publish, self.progress.updated, self.measure)
+        updated, measure = listeners.progress.updated, listeners.measure
+        self.evaluator = Evaluator(prepared, plan, simulator, spent, publish, updated, measure)
         self.parts: dict[str, Kept] = {
             "private": self.private,
             "records": self.records,
@@ -186,14 +172,14 @@ class Run:
             "evaluator": self.evaluator,
             **({"receipts": ReceiptRecords(self.folder, self.book)} if self.folder and self.book else {}),
             "simulator": simulator,
-            **({"trace": self.watch} if isinstance(self.watch, TraceFile) else {}),
+            **({"trace": listeners.watch} if isinstance(listeners.watch, TraceFile) else {}),
         }
 
     def _simulator(self, nodes: dict[str, Node], sides: Pool, sources: Sources) -> Simulator | Shards:
-        prepared, record = self.prepared, self.private.add
+        prepared, record, watch = self.prepared, self.private.add, self.listeners.watch
         if self.engine is not None:
             check_number(self.engine.shards, len(prepared.names))
-            why = "a trace has every event in order" if self.watch is not None else reason_against(prepared)
+            why = "a trace has every event in order" if watch is not None else reason_against(prepared)
             if why is None:
                 return sharded(self.engine, prepared, self.plan, nodes, sides, sources, record)
             warnings.warn(f"this run is made in one process: {why}", RunWarning, stacklevel=6)
@@ -201,18 +187,11 @@ class Run:
             nodes,
             sides,
             prepared.world,
-            watch=self.watch,
+            watch=watch,
             record=record,
             count=prepared.count,
             staleness=prepared.algorithm.figures.staleness,
         )
-
-    def _own_sources(self) -> Sources:
-        """Sources that follow from all that decides the run, and from a fresh secret unless one was given."""
-        prepared, purpose = self.prepared, self.purpose
-        self.secret = chosen_secret(prepared.experiment, self.secret)
-        noise = secret_seed(prepared, self.plan.noise, purpose, self.secret)
-        return Sources(noise, samples_seed(prepared.experiment, purpose))
 
     def _name(self) -> str:
         """A text that tells the run from others, also of the same spec, and nothing of its secret or its place."""
@@ -233,7 +212,7 @@ class Run:
             self.save()
             raise
         self.end()
-        return self.records.result(self.secret)
+        return self.records.result(self.sources.secret)
 
     def _drive(self, began: Patience | None) -> str:
         stop = self.plan.stop
@@ -250,9 +229,10 @@ class Run:
         Patience or None
             That of `drive` at the checkpoint; None at the beginning of the run.
         """
-        self.progress.planned(self.plan)
+        progress, secret = self.listeners.progress, self.sources.secret
+        progress.planned(self.plan)
         if (remark := self.prepared.objective.computing().remark) is not None:
-            self.progress.remarked(remark)
+            progress.remarked(remark)
         self.evaluator.rehearse()
         began = None if self.resumed is None else go_on(self.resumed, self.parts)
         if self.resumed is not None and not self.resumed.begun and self.folder is not None:
@@ -260,25 +240,24 @@ class Run:
         if self.folder is not None and self.resumed is None:
             self.folder.clear()
             self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
-            if self.secret is not None:
-                kept = KeptSecret(self.secret, self.mark, self.purpose.partition(" ")[0], tested=self.tested)
+            if secret is not None:
+                kept = KeptSecret(secret, self.mark, self.sources.purpose.partition(" ")[0], tested=self.tested)
                 kept.write(self.folder.path)
         if self.folder is not None:
             self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe(), self._name())
         self.keeper = self._keeper()
         if self.resumed is None:
             self.keeper.begin()
-        self.progress.began(Watched(self.prepared, self.plan, self.simulator))
+        progress.began(Watched(self.prepared, self.plan, self.simulator))
         return began
 
     def _keeper(self) -> Keeper:
         if self.folder is None or self.checkpoint is None:
             return NO_KEEPER
-        path, traced = self.folder.path, self.watch is not None
+        path, listeners = self.folder.path, self.listeners
+        traced, measured = listeners.watch is not None, listeners.measure is not None
         shards = self.simulator.crew.shards if isinstance(self.simulator, Shards) else None
-        origin = Origin(
-            __version__, spec_digest(path), self.mark, traced, self.measure is not None, dict(self.ranges), shards
-        )
+        origin = Origin(__version__, spec_digest(path), self.mark, traced, measured, dict(self.ranges), shards)
         return Checkpoints(path, origin, self.parts, self.checkpoint)
 
     def end(self) -> None:
@@ -291,7 +270,7 @@ class Run:
         self.remark()
         ended = self.plan.stop.virtual_seconds if records.status == "virtual_seconds" else None
         self.evaluator.look(self.simulator.elapsed if ended is None else ended)
-        if self.purpose == RUN:  # what is audited is released, and personal models are not
+        if self.sources.purpose == RUN:  # what is audited is released, and personal models are not
             records.personal = personalised(self.prepared, self.simulator.present)
             records.diverged = divergence(self.prepared, records.rows, self.private.not_finite)
             if "ended_worse" in records.diverged and records.status not in ("accuracy", STALLED, INCOMPLETE):
@@ -384,22 +363,8 @@ def run(
     # Sums in BLAS depend on the number of threads; results must not.
     with threadpool_limits(1), results_folder(out, overwrite=overwrite) as folder:
         trackers = trackers_of(track)
-        started = time.perf_counter()
         prepared = prepare(spec_of(experiment), FromMemory(data, module))
         plan = plan_run(prepared)
-        secret = chosen_secret(prepared.experiment, secret)
-        place = None if folder is None else folder.path
-        with tracing(trace, prepared) as watch, tracked(trackers, prepared, plan, place, track_private) as tracking:
-            return Run(
-                prepared,
-                plan,
-                folder,
-                progress=progress or NullProgress(),
-                tracking=tracking,
-                watch=watch,
-                measure=measure,
-                secret=secret,
-                checkpoint=checkpoint,
-                engine=engine,
-                started=started,
-            ).go()
+        sources, place = sources_of(prepared, plan, secret), None if folder is None else folder.path
+        with listening(prepared, plan, progress, trace, measure, trackers, place, private=track_private) as listeners:
+            return Run(prepared, plan, sources, folder, listeners, checkpoint=checkpoint, engine=engine).go()

@@ -14,8 +14,8 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, nullcontext, redirect_stdout, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 from gossamer.algorithms.plan import Plan
 from gossamer.errors import CallerError, DataError, RunWarning, SpecError, shortened
 from gossamer.experiment.preparation.prepare import Prepared
-from gossamer.experiment.results.observer import Row
+from gossamer.experiment.results.observer import Measure, Row
 from gossamer.extras import install_line
 from gossamer.files import for_owner, make_own_folder, named
 from gossamer.protocol.snapshots import Kept
@@ -143,15 +143,31 @@ class TraceFile(Kept):
     ----------
     path : Path
         Path of the file.
-    file : file
-        Open to write to.
+    goes_on : bool
+        Whether what is in it is kept, until `restore` says how much of it is to stay.
+
+    Raises
+    ------
+    SpecError
+        If the file cannot be written, or is something else.
     """
 
     changing = ("_length",)
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self._path, self._file = path, file
+    def __init__(self, path: Path, *, goes_on: bool = False) -> None:
+        self._path = path
         self._length: int | None = None
+        try:
+            check_is_trace(path)
+            # Raw models of units may be in it, so it is for nobody else to read.
+            self._file: BinaryIO = open(path, "r+b" if goes_on else "wb", opener=for_owner)  # noqa: SIM115  # `close` does
+        except OSError as error:
+            raise SpecError(f"{path}: cannot write the trace ({error.strerror}); choose another file") from None
+
+    def close(self) -> None:
+        """Write what is left, and let go of the file."""
+        with named(self._path):
+            self._file.close()
 
     def __call__(self, step: TraceStep) -> None:
         with named(self._path):
@@ -185,41 +201,6 @@ class TraceFile(Kept):
             self._file.truncate()
 
 
-@contextmanager
-def tracing(path: str | Path | None, prepared: Prepared, *, goes_on: bool = False) -> Iterator[TraceFile | None]:
-    """A function for a simulator's steps, which writes them to ``path``; None without one.
-
-    A trace that ``goes_on`` keeps what is in it, until it is told how much of that is to stay.
-
-    Raises
-    ------
-    SpecError
-        If that file cannot be written, or is something else.
-    """
-    if path is None:
-        yield None
-        return
-    place = Path(path)
-    file = _open_trace(place, goes_on)
-    try:
-        if prepared.cast.trust:
-            warning = f"{path} will hold raw models of units: keep it as private as the data"
-            warnings.warn(warning, RunWarning, stacklevel=4)
-        yield TraceFile(place, file)
-    finally:
-        with named(place):
-            file.close()
-
-
-def _open_trace(path: Path, goes_on: bool) -> BinaryIO:
-    try:
-        check_is_trace(path)
-        # Raw models of units may be in it, so it is for nobody else to read.
-        return open(path, "r+b" if goes_on else "wb", opener=for_owner)
-    except OSError as error:
-        raise SpecError(f"{path}: cannot write the trace ({error.strerror}); choose another file") from None
-
-
 # A line in `TRACKERS` is all that one more of them takes. What they have a habit of sending by themselves, such as the
 # lines of the terminal, code, or facts of the machine, is switched off as far as they let it be.
 
@@ -244,36 +225,6 @@ class Told(NamedTuple):
 
 Begin = Callable[[Path | None, Mapping[str, Any]], Told]
 """(results folder, facts of the plan) -> the run, begun."""
-
-
-class Tracker(NamedTuple):
-    """Program that keeps figures.
-
-    Attributes
-    ----------
-    begin : callable
-        Tells it that a run begins.
-    here : bool
-        Whether what it is told stays in the results folder; others may send it to servers.
-    """
-
-    begin: Begin
-    here: bool = False
-
-
-def tracker_of(name: str) -> Tracker:
-    """Return the tracker of that name.
-
-    Raises
-    ------
-    CallerError
-        If there is none, or it is not installed.
-    """
-    if name not in TRACKERS:
-        raise CallerError(f"track: expected one of {', '.join(TRACKERS)}, found {shortened(name)}; give one of these")
-    if find_spec(name) is None:
-        raise CallerError(f"tracking with {name} needs its package, which is not installed: {install_line(name)}")
-    return TRACKERS[name]
 
 
 @contextmanager
@@ -350,29 +301,32 @@ def _name(folder: Path | None) -> str | None:
     return None if folder is None else folder.resolve().name
 
 
-TRACKERS: Mapping[str, Tracker] = {
-    "tensorboard": Tracker(_tensorboard, here=True),
-    "mlflow": Tracker(_mlflow),
-    "wandb": Tracker(_wandb),
-    "trackio": Tracker(_trackio),
-}
+TRACKERS: Mapping[str, Begin] = {"tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb, "trackio": _trackio}
 """By the name of its package, which is also that of its extra."""
+_HERE = ("tensorboard",)
+"""Trackers that write what they are told into the results folder; others may send it to servers."""
 
 
 _COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
-_HERE = tuple(name for name, tracker in TRACKERS.items() if tracker.here)
 _ON_PUBLIC_EXAMPLES = ("public_accuracy", "public_loss")
 
 
-def trackers_of(names: str | Sequence[str]) -> dict[str, Tracker]:
-    """Return the trackers of those names.
+def trackers_of(names: str | Sequence[str]) -> list[str]:
+    """Return the names of trackers, each once.
 
     Raises
     ------
     CallerError
         If one is unknown or not installed.
     """
-    return {name: tracker_of(name) for name in ([names] if isinstance(names, str) else names)}
+    found = list(dict.fromkeys([names] if isinstance(names, str) else names))
+    for name in found:
+        if name not in TRACKERS:
+            known = ", ".join(TRACKERS)
+            raise CallerError(f"track: expected one of {known}, found {shortened(name)}; give one of these")
+        if find_spec(name) is None:
+            raise CallerError(f"tracking with {name} needs its package, which is not installed: {install_line(name)}")
+    return found
 
 
 def may_be_known(prepared: Prepared, plan: Plan) -> frozenset[str]:
@@ -390,16 +344,14 @@ def facts_of(plan: Plan) -> dict[str, Any]:
 
 
 class Tracking:
-    """Trackers that are told of each evaluation.
+    """Trackers that are told of each evaluation."""
 
-    Parameters
-    ----------
-    told : mapping of str to (Told, Collection of str or None)
-        Runs by the name of the tracker: its run, and the figures that it may be told; None for all.
-    """
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[Told, Collection[str] | None]] = {}
 
-    def __init__(self, told: Mapping[str, tuple[Told, Collection[str] | None]]) -> None:
-        self._told = dict(told)
+    def add(self, name: str, run: Told, allowed: Collection[str] | None) -> None:
+        """Tell one more, by its name: its run, and the figures that it may be told; None for all."""
+        self._told[name] = run, allowed
 
     def looked(self, row: Row) -> None:
         """Tell all trackers; one that fails is told no more, since releases that are charged cannot be taken back."""
@@ -426,48 +378,83 @@ class Tracking:
                 _warn(name, error)
 
 
+@dataclass(frozen=True)
+class Listeners:
+    """Those who are told how a run goes, and change nothing in it.
+
+    Attributes
+    ----------
+    progress : RunProgress
+        Hearer of how it goes.
+    tracking : Tracking
+        Trackers that are told of each evaluation.
+    watch : callable or None
+        Observer of every step of every node, as a trace has it.
+    measure : callable or None
+        Measure of further figures at each evaluation.
+    """
+
+    progress: RunProgress = field(default_factory=NullProgress)
+    tracking: Tracking = field(default_factory=Tracking)
+    watch: Callable[[TraceStep], None] | None = None
+    measure: Measure | None = None
+
+
 @contextmanager
-def tracked(
-    trackers: Mapping[str, Tracker], prepared: Prepared, plan: Plan, folder: Path | None, private: bool
-) -> Iterator[Tracking]:
-    """Trackers that have begun, and end with the block.
+def listening(
+    prepared: Prepared,
+    plan: Plan,
+    progress: RunProgress | None = None,
+    trace: str | Path | None = None,
+    measure: Measure | None = None,
+    trackers: Sequence[str] = (),
+    folder: Path | None = None,
+    *,
+    private: bool = False,
+    goes_on: bool = False,
+) -> Iterator[Listeners]:
+    """Listeners to a run whose trace is open and whose trackers have begun; both end with the block.
 
     Parameters
     ----------
-    trackers : mapping of str to Tracker
-        Trackers, from `trackers_of`.
     prepared, plan
         Run, as it was prepared and planned.
+    progress, trace, measure
+        Arguments as for `run`.
+    trackers : sequence of str
+        Names of trackers, from `trackers_of`.
     folder : Path or None
         Folder of the results.
     private : bool
-        Whether all of them are told everything.
+        Whether all trackers are told everything.
+    goes_on : bool
+        Whether the trace keeps what is in it, until it is told how much of that is to stay.
 
     Raises
     ------
     CallerError
-        If one cannot begin, or may not hear of the run at all.
+        If the trace cannot be written, or is something else; if a tracker cannot begin, or may not hear of the run.
     """
     if not private and plan.hides_schedule:
         _refuse_watchers(trackers)
-    known = may_be_known(prepared, plan)
-    told: dict[str, tuple[Told, Collection[str] | None]] = {}
-    tracking = Tracking({})
-    whole = False
-    try:
-        for name, tracker in trackers.items():
-            told[name] = _begun(name, tracker, plan, folder), None if tracker.here or private else known
-            tracking = Tracking(told)
-        yield tracking
-        whole = True
-    finally:
-        tracking.end(whole)
+    tracking, known, whole = Tracking(), may_be_known(prepared, plan), False
+    with nullcontext() if trace is None else closing(TraceFile(Path(trace), goes_on=goes_on)) as watch:
+        if watch is not None and prepared.cast.trust:
+            warning = f"{trace} will hold raw models of units: keep it as private as the data"
+            warnings.warn(warning, RunWarning, stacklevel=4)
+        try:
+            for name in trackers:
+                tracking.add(name, _begun(name, plan, folder), None if name in _HERE or private else known)
+            yield Listeners(progress or NullProgress(), tracking, watch, measure)
+            whole = True
+        finally:
+            tracking.end(whole)
 
 
-def _refuse_watchers(trackers: Mapping[str, Tracker]) -> None:
+def _refuse_watchers(trackers: Sequence[str]) -> None:
     """Refuse those that may send figures elsewhere: when one is told, and that a run ended, are times too."""
-    for name, tracker in trackers.items():
-        if not tracker.here:
+    for name in trackers:
+        if name not in _HERE:
             raise CallerError(
                 f"{name}: expected a run whose times and counts may be known, found secret cohorts, whose guarantee "
                 f"holds only if they are not; track with {' or '.join(_HERE)}, or allow all that it can be told with "
@@ -475,10 +462,10 @@ def _refuse_watchers(trackers: Mapping[str, Tracker]) -> None:
             )
 
 
-def _begun(name: str, tracker: Tracker, plan: Plan, folder: Path | None) -> Told:
+def _begun(name: str, plan: Plan, folder: Path | None) -> Told:
     try:
         with quietly():
-            return tracker.begin(folder, facts_of(plan))
+            return TRACKERS[name](folder, facts_of(plan))
     except CallerError:
         raise
     except Exception as error:
