@@ -15,9 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.files import MOST_RECORDS, make_own_folder, read_text, write_own
-from gossamer.report import numbers
 from gossamer.report.curves import axes_of, curves
-from gossamer.report.figure import COLOURS, TICKS, Figure, PageSection, Shown, altair, config, needed
+from gossamer.report.figure import (
+    COLOURS,
+    NOTHING,
+    TICKS,
+    Figure,
+    PageSection,
+    Shown,
+    altair,
+    config,
+    count,
+    decimal,
+    needed,
+    share,
+    size,
+)
 from gossamer.report.nodes import section_of_nodes
 from gossamer.report.privacy import privacy
 from gossamer.report.records import SUMMARY, RunRecord, read_record
@@ -75,22 +88,22 @@ def page_of_runs(records: Sequence[RunRecord], *, public: bool = False, before: 
 def _row(record: RunRecord, public: bool) -> dict[str, str]:
     summary, guarantee = record.summary, record.guarantee
     metrics = summary.get("metrics") or {}
-    scores = {} if public else {"accuracy of the mean model": numbers.share(metrics.get("mean_model_test_accuracy"))}
+    scores = {} if public else {"accuracy of the mean model": share(metrics.get("mean_model_test_accuracy"))}
     course = {
-        "ended": _ENDED.get(str(summary.get("status")), numbers.NOTHING),
-        "updates": numbers.count(summary.get("updates")),
-        "virtual seconds": numbers.decimal(summary.get("virtual_seconds")),
-        "sent": numbers.size(summary.get("bytes")),
+        "ended": _ENDED.get(str(summary.get("status")), NOTHING),
+        "updates": count(summary.get("updates")),
+        "virtual seconds": decimal(summary.get("virtual_seconds")),
+        "sent": size(summary.get("bytes")),
     }
     return {
         "run": record.name,
         "algorithm": str(summary["algorithm"]),
-        "nodes": numbers.count(summary.get("nodes")),
-        **(dict.fromkeys(course, numbers.NOTHING) if public and record.secret_schedule else course),
+        "nodes": count(summary.get("nodes")),
+        **(dict.fromkeys(course, NOTHING) if public and record.secret_schedule else course),
         **scores,
-        "epsilon planned": numbers.decimal(guarantee.get("epsilon")),
-        "delta": numbers.decimal(guarantee.get("delta")),
-        "mu": numbers.decimal(guarantee.get("mu")),
+        "epsilon planned": decimal(guarantee.get("epsilon")),
+        "delta": decimal(guarantee.get("delta")),
+        "mu": decimal(guarantee.get("mu")),
     }
 
 
@@ -252,15 +265,15 @@ def _party_row(party: PartyRecord, public: bool) -> dict[str, str]:
     status, result = party.status, party.result
     guarantee: Mapping[str, Any] = {} if result is None else result.guarantee
     metrics = {} if result is None else result.summary.get("metrics") or {}
-    known = {name: str(status.get(name) or numbers.NOTHING) for name in ("role", "algorithm", "state")}
+    known = {name: str(status.get(name) or NOTHING) for name in ("role", "algorithm", "state")}
     own = {
-        "why": str(status.get("finished") or status.get("why") or numbers.NOTHING),
-        "updates": numbers.count(status.get("updates")),
-        "releases": f"{numbers.count(status.get('releases'))} of {numbers.count(status.get('planned_releases'))}",
-        "accuracy": numbers.share(metrics.get("test_accuracy")),
-        "budget charged": numbers.share((status.get("policy") or {}).get("share_charged")),
+        "why": str(status.get("finished") or status.get("why") or NOTHING),
+        "updates": count(status.get("updates")),
+        "releases": f"{count(status.get('releases'))} of {count(status.get('planned_releases'))}",
+        "accuracy": share(metrics.get("test_accuracy")),
+        "budget charged": share((status.get("policy") or {}).get("share_charged")),
     }
-    proved = {name: numbers.decimal(guarantee.get(name)) for name in ("epsilon", "delta", "mu")}
+    proved = {name: decimal(guarantee.get(name)) for name in ("epsilon", "delta", "mu")}
     return {"node": party.name, **known, **({} if public else own), **proved}
 
 

@@ -7,7 +7,7 @@ from multiprocessing.context import SpawnProcess
 
 import pytest
 
-from gossamer.studies.processes import results
+from gossamer.studies.runs import results
 
 
 def test_processes_that_have_done_everything_end_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:

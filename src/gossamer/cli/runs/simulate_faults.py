@@ -12,7 +12,7 @@ from gossamer.cli.printing import patience, print_json, say
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.faults.trials import Failure, Trial, first_failing, small_runs
-from gossamer.studies.processes import results
+from gossamer.studies.runs import results
 
 _CHUNK = 50  # seeds that a process takes at a time
 
