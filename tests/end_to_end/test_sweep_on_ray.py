@@ -197,9 +197,9 @@ class _Task:
 
 
 def swept(spec: Path, out: Path, ray: Any, jobs: int | None = None, tell: Callable[[str], None] = print) -> gs.Sweep:
-    study, settings = plan_sweep(spec, {}, out, 5, jobs, [], tell)
-    study.make(RayTasks(ray, jobs), tell)
-    return gs.Sweep(study, settings, study.scores())
+    found = plan_sweep(spec, {}, out, 5, jobs, [], tell)
+    found.make(RayTasks(ray, jobs), tell)
+    return found
 
 
 def test_a_run_whose_worker_was_lost_is_taken_up_again(spec: Path, tmp_path: Path) -> None:
@@ -208,18 +208,18 @@ def test_a_run_whose_worker_was_lost_is_taken_up_again(spec: Path, tmp_path: Pat
     found = swept(spec, tmp_path / "out", ray, tell=told.append)
     assert ray.asked.count("run tiny-seed1") == MOST_TRIES
     assert told.count("tiny, seed 1: its worker was lost, and it is taken up again") == MOST_TRIES - 1
-    assert [len(found.study.finished), found.study.errors] == [5, {}]
-    one = found.study.runs[1]
+    assert [len(found.finished), found.errors] == [5, {}]
+    one = found.runs[1]
     gs.run(one.experiment, tmp_path / "here" / one.folder.name, secret=KeptSecret.read(one.folder).secret)
     assert files_of(tmp_path / "here").items() <= files_of(tmp_path / "out").items()
 
 
 def test_a_run_that_loses_every_worker_fails_and_stops_no_other(spec: Path, tmp_path: Path) -> None:
     found = swept(spec, tmp_path, FakeRay({"run tiny-seed0": MOST_TRIES}))
-    assert found.study.errors == {
+    assert found.errors == {
         tmp_path / "tiny-seed0": "3 workers were lost with it, one after another, as happens where memory runs out"
     }
-    assert len(found.study.finished) == 4
+    assert len(found.finished) == 4
 
 
 def test_where_ray_itself_ends_no_run_is_blamed(spec: Path, tmp_path: Path) -> None:
@@ -229,14 +229,14 @@ def test_where_ray_itself_ends_no_run_is_blamed(spec: Path, tmp_path: Path) -> N
     ):
         swept(spec, tmp_path, FakeRay(ends_after=2), tell=told.append)
     assert not [line for line in told if "lost" in line or "failed" in line]
-    assert len(swept(spec, tmp_path, FakeRay()).study.finished) == 5
+    assert len(swept(spec, tmp_path, FakeRay()).finished) == 5
 
 
 def test_a_worker_that_cannot_begin_says_why(spec: Path, tmp_path: Path) -> None:
     found = swept(
         spec, tmp_path, FakeRay(refused="Traceback:\n  somewhere\nModuleNotFoundError: No module named 'x'\n")
     )
-    assert {*found.study.errors.values()} == {
+    assert {*found.errors.values()} == {
         "a worker could not begin it: ModuleNotFoundError: No module named 'x'; install gossamer and the spec's own "
         "packages on every machine"
     }
@@ -264,8 +264,8 @@ def test_an_interrupted_sweep_leaves_no_task_and_goes_on_with_the_same_secrets(s
     begun = {path.parent.name: KeptSecret.read(path.parent).secret for path in tmp_path.glob(f"*/{FILE}")}
     assert len(begun) == 4  # one is done, three were under way
     found = swept(spec, tmp_path, FakeRay())
-    assert len(found.study.finished) == 5
-    secrets = {one.folder.name: KeptSecret.read(one.folder).secret for one in found.study.runs}
+    assert len(found.finished) == 5
+    secrets = {one.folder.name: KeptSecret.read(one.folder).secret for one in found.runs}
     assert begun.items() <= secrets.items()
     assert len({*secrets.values()}) == 5
 
@@ -347,8 +347,8 @@ def test_a_run_whose_worker_is_killed_is_made_again_with_the_same_bytes(
     assert [line.partition(": ")[2] for line in told if "lost" in line] == [
         "its worker was lost, and it is taken up again"
     ]
-    assert len(found.study.finished) == 2
-    for one in found.study.runs:
+    assert len(found.finished) == 2
+    for one in found.runs:
         secret = KeptSecret.read(one.folder).secret
         gs.run(one.experiment, tmp_path / "here" / one.folder.name, secret=secret)
     assert files_of(tmp_path / "here") == files_of(tmp_path / "out")

@@ -22,7 +22,7 @@ from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.report.curves import PricePoint, price_figure
 from gossamer.report.figure import Figure
-from gossamer.studies.runs import Tell, workers_of
+from gossamer.studies.runs import Tell
 from gossamer.studies.study import (
     ACCURACY,
     Remarks,
@@ -31,12 +31,10 @@ from gossamer.studies.study import (
     Study,
     checked,
     experiment_of,
-    needs_folder,
     nobody,
     number,
-    study_of,
+    runs_of,
 )
-from gossamer.studies.sweep import check_runs
 
 # Variants of a private federation that its price is read off: without noise, each party alone, all rows in one place.
 #
@@ -140,7 +138,6 @@ def _plain(experiment: Experiment) -> dict[str, Any]:
     return experiment.model_dump(mode="json")
 
 
-FILE = "price.json"
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 NOISY, CLEAN, ALONE, ONE_PLACE = "with-noise", "without-noise", "alone", "in-one-place"
 """Settings that are compared, as their folders are called."""
@@ -152,25 +149,20 @@ CALLED: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Price:
-    """Scores of the variants of a federation.
+@dataclass(kw_only=True)
+class Price(Study):
+    """Variants of a federation, and what came of them.
 
     Attributes
     ----------
-    study : Study
-        The runs.
     guarantee : Guarantee
         Guarantee of the federation as its spec has it.
-    scores : mapping of str to Scores
-        Scores of the finished runs, by variant.
     left_out : mapping of str to str
         Variants that cannot be run, and why.
     """
 
-    study: Study
+    FILE = "price.json"
     guarantee: Guarantee
-    scores: Mapping[str, Scores]
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -201,13 +193,12 @@ class Price:
         return price_figure(next(iter(self.scores.values())).kind, delta, self.points, others)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as in ``price.json``."""
         return {
             "guarantee": self.guarantee.as_dict(),
             "variants": {name: one.as_dict() for name, one in self.scores.items()},
             "left_out": dict(self.left_out),
-            "warning": self.study.added_up(),
-            "runs": self.study.described(),
+            "warning": self.added_up(),
+            "runs": self.described(),
         }
 
 
@@ -254,12 +245,8 @@ def price(
     CallerError
         If the spec has no noise, or none that anything is proved of, or cannot be run; nothing has been run.
     """
-    study, guarantee, left_out = plan_price(spec, Path(out), seeds, epsilons, jobs, settings, tell)
-    with workers_of(engine, jobs, address) as workers:
-        study.make(workers, tell)
-    found = Price(study, guarantee, study.scores(), left_out)
-    study.write(FILE, found.as_dict())
-    return found
+    planned = plan_price(spec, Path(out), seeds, epsilons, jobs, settings, tell)
+    return planned.made_by(engine, jobs, address, tell)
 
 
 def plan_price(
@@ -270,19 +257,17 @@ def plan_price(
     jobs: int | None,
     settings: Sequence[str],
     tell: Tell,
-) -> tuple[Study, Guarantee, dict[str, str]]:
-    """Check every variant and every folder; return the study, its guarantee, and variants that cannot be run."""
+) -> Price:
+    """Check every variant and every folder; return the price, of which no run is made."""
     _check_epsilons(epsilons)
-    check_runs(len(CALLED) + len(epsilons), seeds, jobs)
-    needs_folder(out)
     experiment = _private(experiment_of(spec, settings))
     remarks, left_out = Remarks(), dict[str, str]()
     prepared, plan = checked(experiment, NOISY, remarks)
     first = _makers(experiment, partial(passes_of, prepared, plan), prepared, epsilons)
-    study = study_of(out, first, seeds, tell, remarks, {NOISY: plan.words.shared}, left_out)
+    runs, shared = runs_of(out, first, seeds, jobs, tell, remarks, {NOISY: plan.words.shared}, left_out)
     for name, why in left_out.items():
         tell(f"{CALLED.get(name, name)} is left out: {why}")
-    return study, plan.guarantee, left_out
+    return Price(out=out, runs=runs, shared=shared, guarantee=plan.guarantee, left_out=left_out)
 
 
 def _makers(

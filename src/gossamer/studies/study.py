@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import statistics
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from gossamer.algorithms.plan import Plan
-from gossamer.errors import CallerError, DataError, RunWarning, counted
+from gossamer.errors import CallerError, DataError, RunWarning, SpecError, counted
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.results.observer import no_better
@@ -23,12 +24,13 @@ from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.figure import PageSection
 from gossamer.report.page import write_report
 from gossamer.report.records import read_records
-from gossamer.studies.runs import StudyRun, Tell, Workers, each_seed
+from gossamer.studies.runs import StudyRun, Tell, Workers, each_seed, workers_of
 from gossamer.version import __version__
 
 # Scores of runs that differ in their seed alone, in one figure.
 
 ACCURACY, LOSS = "accuracy", "loss"
+MOST_RUNS = 10_000
 
 
 @dataclass(frozen=True)
@@ -210,8 +212,8 @@ def nobody(line: str) -> None:
 
 
 @dataclass
-class Study:
-    """Runs of several settings, each with several seeds.
+class Study(ABC):
+    """Runs of several settings, each with several seeds: a sweep, or a price.
 
     Attributes
     ----------
@@ -225,16 +227,32 @@ class Study:
         Reasons why runs failed, by folder.
     done : set of Path
         Folders of runs that `make` has nothing more to do with.
+    scores : dict of str to Scores
+        Scores of the finished runs, by setting, once they are made; without settings none of whose runs is finished.
     """
+
+    FILE: ClassVar[str]
+    """Name of the file that says what came of it."""
 
     out: Path
     runs: list[StudyRun]
     shared: dict[str, bool]
     errors: dict[Path, str] = field(default_factory=dict)
     done: set[Path] = field(default_factory=set)
+    scores: dict[str, Scores] = field(default_factory=dict)
+
+    @abstractmethod
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as in the `FILE`."""
+
+    def made_by(self, engine: str | None, jobs: int | None, address: str | None, tell: Tell) -> Self:
+        """Have all runs made; see `sweep`."""
+        with workers_of(engine, jobs, address) as workers:
+            self.make(workers, tell)
+        return self
 
     def make(self, workers: Workers, tell: Tell = nobody) -> None:
-        """Have all runs made that are not finished.
+        """Have all runs made that are not finished, and write what came of it beside their folders.
 
         Raises
         ------
@@ -244,6 +262,11 @@ class Study:
         make_own_folder(self.out)
         with held(self.out):
             self._make(workers, tell)
+        by_setting: dict[str, list[StudyRun]] = {}
+        for one in self.finished:
+            by_setting.setdefault(one.setting, []).append(one)
+        self.scores = {name: self._scores(runs) for name, runs in by_setting.items()}
+        write_own(self.out / self.FILE, to_json({"gossamer": __version__, **self.as_dict()}, indent=2) + "\n")
 
     def _make(self, workers: Workers, tell: Tell) -> None:
         self.done |= {one.folder for one in self.runs if one.finished}
@@ -266,13 +289,6 @@ class Study:
         """Runs that came to their end, in this call or an earlier one."""
         return [one for one in self.runs if one.folder not in self.errors and one.finished]
 
-    def scores(self) -> dict[str, Scores]:
-        """Scores by setting, without settings none of whose runs is finished."""
-        by_setting: dict[str, list[StudyRun]] = {}
-        for one in self.finished:
-            by_setting.setdefault(one.setting, []).append(one)
-        return {name: self._scores(runs) for name, runs in by_setting.items()}
-
     def added_up(self) -> str:
         """Say in one line to what the budgets of all runs that have a guarantee add up: basic composition."""
         released = [one.summary()["privacy"]["guarantee"] for one in self.finished]
@@ -284,10 +300,6 @@ class Study:
             return f"{said}."
         epsilon, delta = (_sum([one[key] for one in released]) for key in ("epsilon", "delta"))
         return f"{said}, to epsilon {rounded_up(epsilon)} at delta {rounded_up(delta, 3)}."
-
-    def write(self, name: str, document: Mapping[str, Any]) -> None:
-        """Write what came of it beside the runs' folders."""
-        write_own(self.out / name, to_json({"gossamer": __version__, **document}, indent=2) + "\n")
 
     def report(self, *before: PageSection) -> Path:
         """Write one report of all finished runs, after sections of one's own, and return where it is.
@@ -339,16 +351,17 @@ def experiment_of(spec: Spec, settings: Sequence[str]) -> Experiment:
     return found.model_copy(update={"dataset": found.dataset.complete()})
 
 
-def study_of(
+def runs_of(
     out: Path,
     first: Mapping[str, Callable[[], Experiment]],
     seeds: int,
+    jobs: int | None,
     tell: Tell,
     remarks: Remarks,
-    shared: Mapping[str, bool] | None = None,
+    shared: Mapping[str, bool],
     left_out: dict[str, str] | None = None,
-) -> Study:
-    """Check every setting and every folder; return the study, of which no run is made.
+) -> tuple[list[StudyRun], dict[str, bool]]:
+    """Check every setting and every folder; return the runs, and whether somebody has their model, by setting.
 
     Parameters
     ----------
@@ -356,13 +369,13 @@ def study_of(
         Folder of the study.
     first : mapping of str to callable
         Makers of the first spec of each setting.
-    seeds : int
-        Number of runs of each setting.
+    seeds, jobs : int
+        Number of runs of each setting, and of those at a time.
     tell : callable
         Is called with a line about each warning.
     remarks : Remarks
         Warnings so far.
-    shared : mapping of str to bool, optional
+    shared : mapping of str to bool
         Settings that were checked already, and whether somebody has the run's model.
     left_out : dict of str to str, optional
         Gets the settings that cannot be run, and why; without it one such is an error.
@@ -370,9 +383,12 @@ def study_of(
     Raises
     ------
     CallerError
-        If a setting cannot be run, or a folder has results of another spec.
+        If there are too many or too few runs, a setting cannot be run, or a folder has results of another spec.
     """
-    found, runs = dict(shared or {}), list[StudyRun]()
+    check_runs(len(first), seeds, jobs)
+    if out.exists() and not out.is_dir():
+        raise CallerError(f"{out} is a file, expected a folder for the results; choose another --out")
+    found, runs = dict(shared), list[StudyRun]()
     for name, make in first.items():
         try:
             experiment = make()
@@ -388,15 +404,14 @@ def study_of(
         one.check_folder()
     for line in remarks.lines:
         tell(f"warning: {line}")
-    return Study(out, runs, found)
+    return runs, found
 
 
-def failed(study: Study) -> list[str]:
-    """A line for each run that failed."""
-    return [f"{folder.name} failed: {error}" for folder, error in study.errors.items()]
-
-
-def needs_folder(out: Path) -> None:
-    """Raise CallerError where the folder of a study is a file."""
-    if out.exists() and not out.is_dir():
-        raise CallerError(f"{out} is a file, expected a folder for the results; choose another --out")
+def check_runs(settings: int, seeds: int, jobs: int | None) -> None:
+    """Raise SpecError unless so many settings, seeds and processes can be."""
+    if seeds < 1 or (jobs is not None and jobs < 1):
+        found = f"{seeds}{'' if jobs is None else f' and {jobs}'}"
+        raise SpecError(f"expected --seeds and --jobs of at least 1, found {found}")
+    if settings * seeds > MOST_RUNS:
+        found = f"{counted(settings, 'setting')} with {counted(seeds, 'seed')} each"
+        raise SpecError(f"expected at most {MOST_RUNS:,} runs, found {found}; take fewer values or seeds")

@@ -5,21 +5,20 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import SpecError, counted, shortened
+from gossamer.errors import SpecError, shortened
 from gossamer.experiment.specs.folder_names import setting_name
-from gossamer.studies.runs import Tell, workers_of
-from gossamer.studies.study import Remarks, Scores, Spec, Study, experiment_of, needs_folder, nobody, study_of
+from gossamer.studies.runs import Tell
+from gossamer.studies.study import Remarks, Spec, Study, experiment_of, nobody, runs_of
 
 # Grids of settings: every combination of the values that some keys of a spec take.
 
 _OPEN, _CLOSE, _QUOTES = "[{", "]}", "\"'"
 _EXAMPLE = "such as algorithm.batch_size=8,32"
-MOST_RUNS = 10_000
 
 
 @dataclass(frozen=True)
@@ -86,16 +85,6 @@ def settings_of(grid: Mapping[str, Sequence[str]], otherwise: str) -> list[Setti
     return [Setting(setting_name(given) or otherwise, given) for given in combinations]
 
 
-def check_runs(settings: int, seeds: int, jobs: int | None) -> None:
-    """Raise SpecError unless so many settings, seeds and processes can be."""
-    if seeds < 1 or (jobs is not None and jobs < 1):
-        found = f"{seeds}{'' if jobs is None else f' and {jobs}'}"
-        raise SpecError(f"expected --seeds and --jobs of at least 1, found {found}")
-    if settings * seeds > MOST_RUNS:
-        found = f"{counted(settings, 'setting')} with {counted(seeds, 'seed')} each"
-        raise SpecError(f"expected at most {MOST_RUNS:,} runs, found {found}; take fewer values or seeds")
-
-
 def _check(key: str, values: Sequence[str]) -> None:
     if key == "seed":
         raise SpecError("--grid: seed is varied by --seeds, and its first value is --seed; leave it out of the grid")
@@ -123,31 +112,18 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-FILE = "sweep.json"
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Outcome of a sweep.
+@dataclass
+class Sweep(Study):
+    """A sweep and what came of it.
 
     Attributes
     ----------
-    study : Study
-        Study of its runs.
     settings : list of Setting
         The combinations, in order.
-    scores : mapping of str to Scores
-        Scores of the finished runs, by setting.
     """
 
-    study: Study
-    settings: list[Setting]
-    scores: Mapping[str, Scores]
-
-    @property
-    def folder(self) -> Path:
-        """Folder that the runs' folders are in."""
-        return self.study.out
+    FILE = "sweep.json"
+    settings: list[Setting] = field(default_factory=list)
 
     @property
     def best(self) -> str | None:
@@ -159,15 +135,14 @@ class Sweep:
     @property
     def warning(self) -> str:
         """One line on privacy: of choosing by scores, and of several runs on the same data."""
-        return f"{_CHOOSING} {self.study.added_up()}"
+        return f"{_CHOOSING} {self.added_up()}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as in ``sweep.json``."""
         return {
             "settings": [self._described(setting) for setting in self.settings],
             "best": self.best,
             "warning": self.warning,
-            "runs": self.study.described(),
+            "runs": self.described(),
         }
 
     def _described(self, setting: Setting) -> dict[str, Any]:
@@ -175,7 +150,7 @@ class Sweep:
         return {"name": setting.name, "set": dict(setting.given), **({} if scores is None else scores.as_dict())}
 
     def _whole(self, name: str) -> bool:
-        made = sum(one.setting == name for one in self.study.runs)
+        made = sum(one.setting == name for one in self.runs)
         return len(self.scores[name].statuses) == made
 
 
@@ -224,12 +199,8 @@ def sweep(
     CallerError
         If a combination cannot be run, or a folder has results of another spec; nothing has been run.
     """
-    sweeping, combinations = plan_sweep(spec, as_grid(grid or {}), Path(out), seeds, jobs, settings, tell)
-    with workers_of(engine, jobs, address) as workers:
-        sweeping.make(workers, tell)
-    found = Sweep(sweeping, combinations, sweeping.scores())
-    sweeping.write(FILE, found.as_dict())
-    return found
+    planned = plan_sweep(spec, as_grid(grid or {}), Path(out), seeds, jobs, settings, tell)
+    return planned.made_by(engine, jobs, address, tell)
 
 
 def plan_sweep(
@@ -240,18 +211,11 @@ def plan_sweep(
     jobs: int | None,
     settings: Sequence[str],
     tell: Tell,
-) -> tuple[Study, list[Setting]]:
-    """Check every combination and every folder; return the study, of which no run is made."""
-    combinations = settings_of(grid, spec_name(spec))
-    check_runs(len(combinations), seeds, jobs)
-    needs_folder(out)
+) -> Sweep:
+    """Check every combination and every folder; return the sweep, of which no run is made."""
+    combinations = settings_of(grid, Path(spec).stem if isinstance(spec, str | Path) else "run")
     first = {one.name: partial(experiment_of, spec, [*settings, *one.overrides]) for one in combinations}
-    return study_of(out, first, seeds, tell, Remarks()), combinations
-
-
-def spec_name(spec: Spec) -> str:
-    """The name of a spec's file, or a word where there is none."""
-    return Path(spec).stem if isinstance(spec, str | Path) else "run"
+    return Sweep(out, *runs_of(out, first, seeds, jobs, tell, Remarks(), {}), settings=combinations)
 
 
 def marked(found: Sweep) -> list[tuple[str, ...]]:

@@ -12,14 +12,14 @@ import gossamer as gs
 from gossamer.cli import live
 from gossamer.cli.live import StudyTable, Terminal, counts, shown
 from gossamer.studies.runs import StudyRun
-from gossamer.studies.study import Study
+from gossamer.studies.sweep import Sweep
 
 
-def study(settings: int = 3, seeds: int = 4) -> Study:
+def study(settings: int = 3, seeds: int = 4) -> Sweep:
     experiment = gs.Experiment(algorithm=gs.Gossip(nodes=3), privacy="none")
     names = [f"rate={number}" for number in range(settings) for _ in range(seeds)]
     runs = [StudyRun(name, experiment, Path(f"{name}-{number}"), number) for number, name in enumerate(names)]
-    return Study(Path("out"), runs, {})
+    return Sweep(Path("out"), runs, {})
 
 
 def drawn(found: StudyTable, height: int = 24) -> list[str]:

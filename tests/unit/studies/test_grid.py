@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.errors import SpecError
-from gossamer.studies.sweep import as_grid, check_runs, read_grid, settings_of
+from gossamer.studies.study import check_runs
+from gossamer.studies.sweep import as_grid, read_grid, settings_of
 
 
 def test_every_combination_with_the_last_key_fastest() -> None:

@@ -26,7 +26,7 @@ from gossamer.studies.price import (
     with_epsilon,
     without_noise,
 )
-from gossamer.studies.study import Study, scores_of
+from gossamer.studies.study import scores_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SPEC = """
@@ -121,7 +121,7 @@ def made_up(tmp_path: Path, **accuracies: tuple[float, float]) -> Price:
         epsilon = 2.0 if name == "with_noise" else 0.5 if name == "epsilon" else None
         scores[name.replace("_", "-")] = scores_of([summary(row, epsilon) for row in rows], shared=True)
     guarantee = replace(PLANNED, epsilon=2.0, delta=1e-4, proof="-")
-    return Price(Study(tmp_path, [], {}), guarantee, scores)
+    return Price(out=tmp_path, runs=[], shared={}, scores=scores, guarantee=guarantee)
 
 
 def test_the_price_in_words_and_as_a_figure(tmp_path: Path) -> None:
@@ -189,11 +189,9 @@ def test_a_regression_is_priced_in_loss_and_its_fit_is_said(tmp_path: Path) -> N
 
 def test_what_cannot_be_compared_is_left_out_and_said(tmp_path: Path) -> None:
     told: list[str] = []
-    study, _, left_out = plan_price(
-        EXAMPLES / "digits-graph.yaml", tmp_path, 1, [], 1, ["algorithm.rounds=2"], told.append
-    )
-    assert {one.setting for one in study.runs} == {"with-noise", "without-noise"}
-    assert list(left_out) == ["in-one-place", "alone"]
+    found = plan_price(EXAMPLES / "digits-graph.yaml", tmp_path, 1, [], 1, ["algorithm.rounds=2"], told.append)
+    assert {one.setting for one in found.runs} == {"with-noise", "without-noise"}
+    assert list(found.left_out) == ["in-one-place", "alone"]
     assert "graph_federated does not count in passes over the examples" in told[-1]
 
 

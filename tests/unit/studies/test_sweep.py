@@ -44,7 +44,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep that nothing interrupted."""
-    return sweep(spec, GRID, out=tmp_path_factory.mktemp("whole"), seeds=2).folder
+    return sweep(spec, GRID, out=tmp_path_factory.mktemp("whole"), seeds=2).out
 
 
 def files_of(folder: Path) -> Files:
@@ -90,7 +90,7 @@ def test_what_is_finished_is_not_run_again(spec: Path, whole: Path, monkeypatch:
 
 
 def test_a_run_that_is_begun_again_has_its_own_noise_and_is_no_second_release(spec: Path, tmp_path: Path) -> None:
-    (first,) = sweep(spec, out=tmp_path, seeds=1, settings=["privacy.noise_secret=fresh"]).study.runs
+    (first,) = sweep(spec, out=tmp_path, seeds=1, settings=["privacy.noise_secret=fresh"]).runs
     before, summary = files_of(first.folder), first.folder / "summary.json"
     summary.write_text(summary.read_text().replace('"status": "finished"', '"status": "interrupted"'))
     sweep(spec, out=tmp_path, seeds=1, settings=["privacy.noise_secret=fresh"])
@@ -103,7 +103,7 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint(
 ) -> None:
     """And where the checkpoint is of no use, the run is begun anew."""
     chosen = ["privacy.noise_secret=fresh"]
-    (first,) = sweep(spec, out=tmp_path, seeds=1, settings=chosen).study.runs
+    (first,) = sweep(spec, out=tmp_path, seeds=1, settings=chosen).runs
     before, secret = files_of(first.folder), KeptSecret.read(first.folder).secret
 
     def killed(keeper: Checkpoints, patience: Patience) -> None:

@@ -17,22 +17,20 @@ if TYPE_CHECKING:
 
 def sweep_command(options: argparse.Namespace) -> int:
     """Make the runs, and say which setting did best."""
-    from gossamer.studies.sweep import FILE, Sweep, marked, plan_sweep, read_grid
+    from gossamer.studies.sweep import marked, plan_sweep, read_grid
 
     grid = read_grid(options.grid)
     out = options.out or default_folder(options.spec, "sweep", None, settings_of(options))
     with naming(options.spec, out):
-        study, settings = plan_sweep(options.spec, grid, out, options.seeds, options.jobs, overrides_of(options), say)
-    make(study, options)
-    found = Sweep(study, settings, study.scores())
-    study.write(FILE, found.as_dict())
+        found = plan_sweep(options.spec, grid, out, options.seeds, options.jobs, overrides_of(options), say)
+    make(found, options)
     if options.json:
         print_json(found.as_dict())
     else:
         best = "" if found.best is None else f"\n\n* the best mean {found.scores[found.best].kind} on test examples"
         print(f"{table(marked(found))}{best}")
     warn([found.warning])
-    return ended(study, FILE)
+    return ended(found)
 
 
 def make(study: Study, options: argparse.Namespace) -> None:
@@ -53,42 +51,36 @@ def make(study: Study, options: argparse.Namespace) -> None:
         raise
 
 
-def ended(study: Study, file: str, *before: PageSection) -> int:
+def ended(study: Study, *before: PageSection) -> int:
     """Write the report, say where all is and what failed, and return the exit code."""
-    from gossamer.studies.study import failed
-
     try:
         if study.finished:
             say(f"Report: {study.report(*before)}")
     except DataError as missing:
         say(f"No report: {missing}; then gossamer report {study.out}/*-seed*")
-    say(f"Results: {study.out / file}, and {counted(len(study.finished), 'folder')} beside it")
-    for line in failed(study):
-        say(f"gossamer: {line}")
+    say(f"Results: {study.out / study.FILE}, and {counted(len(study.finished), 'folder')} beside it")
+    for folder, error in study.errors.items():
+        say(f"gossamer: {folder.name} failed: {error}")
     return 1 if study.errors else 0
 
 
 def price_command(options: argparse.Namespace) -> int:
     """Make the runs, and say what privacy and distance cost."""
     from gossamer.report.figure import PageSection
-    from gossamer.studies.price import EPSILONS, FILE, PRIVATE, Price, in_words, plan_price, rows
+    from gossamer.studies.price import EPSILONS, PRIVATE, in_words, plan_price, rows
 
     out = options.out or default_folder(options.spec, "price", None, settings_of(options))
     epsilons = EPSILONS if options.epsilons is None else options.epsilons
     with naming(options.spec, out):
-        study, guarantee, left_out = plan_price(
-            options.spec, out, options.seeds, epsilons, options.jobs, overrides_of(options), say
-        )
-    make(study, options)
-    found = Price(study, guarantee, study.scores(), left_out)
-    study.write(FILE, found.as_dict())
+        found = plan_price(options.spec, out, options.seeds, epsilons, options.jobs, overrides_of(options), say)
+    make(found, options)
     if options.json:
         print_json(found.as_dict())
     else:
         print(f"{table(rows(found))}\n\n" + "\n".join(wrapped(f"  - {line}") for line in in_words(found)))
-    warn([PRIVATE, study.added_up()])
+    warn([PRIVATE, found.added_up()])
     try:
         figure = found.figure()
     except DataError:
         figure = None  # the report says which package is missing
-    return ended(study, FILE, *([] if figure is None else [PageSection("price", "Price", [figure])]))
+    return ended(found, *([] if figure is None else [PageSection("price", "Price", [figure])]))
