@@ -75,7 +75,7 @@ def _secrets_by_test() -> Iterator[None]:
 
     So what passes once passes always, as with a seed, and whoever compares two runs has to give them one secret.
     """
-    from gossamer.experiment.preparation import secrets as run_secrets
+    from gossamer.experiment.preparation import prepare as drawing
 
     drawn: Counter[str] = Counter()
 
@@ -85,7 +85,7 @@ def _secrets_by_test() -> Iterator[None]:
         return hashlib.blake2b(f"{test} {drawn[test]}".encode(), digest_size=size).digest()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_secrets, "token_bytes", next_secret)
+        patch.setattr(drawing, "token_bytes", next_secret)
         yield
 
 
@@ -100,9 +100,9 @@ def _cache_of_tests() -> Iterator[None]:
 @pytest.fixture
 def real_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise secrets from the operating system, as they are outside of tests."""
-    from gossamer.experiment.preparation import secrets as run_secrets
+    from gossamer.experiment.preparation import prepare as drawing
 
-    monkeypatch.setattr(run_secrets, "token_bytes", secrets.token_bytes)
+    monkeypatch.setattr(drawing, "token_bytes", secrets.token_bytes)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from unittest.mock import patch
 import scipy.stats  # noqa: F401 (it draws numbers when it is imported, and others import it when they need it)
 
 from gossamer.errors import RunWarning
-from gossamer.experiment.preparation import secrets
+from gossamer.experiment.preparation import prepare
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.faults.trials import Trial, small_runs
 from gossamer.protocol.encoding import encode
@@ -34,7 +34,7 @@ def known_secret() -> Iterator[None]:
         drawn[size] += 1
         return hashlib.shake_256(f"secret {drawn[size]}".encode()).digest(size)
 
-    with patch.object(secrets, "token_bytes", next_secret):
+    with patch.object(prepare, "token_bytes", next_secret):
         yield
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +48,6 @@ from gossamer.topology.mixing import rho
 from gossamer.vectors import Blank, Public
 
 if TYPE_CHECKING:
-    from gossamer.experiment.preparation.secrets import NoiseSecret
     from gossamer.objectives.models import Given
 
 
@@ -53,6 +55,49 @@ if TYPE_CHECKING:
 
 RUN = "run"
 """The purpose of all that is no audit."""
+
+
+SECRET_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseSecret:
+    """128 bits that nobody else may know; they are not shown when printed.
+
+    Attributes
+    ----------
+    value : bytes [16]
+        The bits.
+
+    Raises
+    ------
+    SpecError
+        If they are not 16 bytes.
+    """
+
+    value: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, bytes) or len(self.value) != SECRET_BYTES:
+            raise SpecError(
+                f"a noise secret has {SECRET_BYTES} bytes, found something else; NoiseSecret.fresh() draws one"
+            )
+
+    @classmethod
+    def fresh(cls) -> NoiseSecret:
+        """A new one, from the operating system's randomness."""
+        return cls(token_bytes(SECRET_BYTES))
+
+    def derive(self, *labels: str) -> int:
+        """A seed of 128 bits for one purpose: keyed BLAKE2b, so nobody without the secret can tell it from random bits.
+
+        References
+        ----------
+        RFC 7693, section 2.9, keyed hashing.
+        """
+        message = json.dumps(labels).encode()  # keeps ("a", "b") and ("ab",) apart
+        digest = hashlib.blake2b(message, key=self.value, digest_size=SECRET_BYTES, person=b"gossamer noise").digest()
+        return int.from_bytes(digest, "little")
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ import importlib
 import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from secrets import token_bytes
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from pydantic import BaseModel, Field, ValidationError
 from gossamer.algorithms.table import registered_as
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
+from gossamer.experiment.preparation.prepare import NoiseSecret as NoiseSecret
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.spec import Experiment, of_others
 from gossamer.files import MOST_RECORDS, read_file
@@ -48,48 +48,7 @@ REPRODUCIBLE = "0.1.0.dev0"
 
 FILE = "noise_secret.json"
 """Its name in a results folder."""
-SECRET_BYTES = 16
 _KNOWN = "count the run as one without a guarantee"  # a new secret would not be this run's
-
-
-@dataclass(frozen=True, slots=True)
-class NoiseSecret:
-    """128 bits that nobody else may know; they are not shown when printed.
-
-    Attributes
-    ----------
-    value : bytes [16]
-        The bits.
-
-    Raises
-    ------
-    SpecError
-        If they are not 16 bytes.
-    """
-
-    value: bytes = field(repr=False)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.value, bytes) or len(self.value) != SECRET_BYTES:
-            raise SpecError(
-                f"a noise secret has {SECRET_BYTES} bytes, found something else; NoiseSecret.fresh() draws one"
-            )
-
-    @classmethod
-    def fresh(cls) -> NoiseSecret:
-        """A new one, from the operating system's randomness."""
-        return cls(token_bytes(SECRET_BYTES))
-
-    def derive(self, *labels: str) -> int:
-        """A seed of 128 bits for one purpose: keyed BLAKE2b, so nobody without the secret can tell it from random bits.
-
-        References
-        ----------
-        RFC 7693, section 2.9, keyed hashing.
-        """
-        message = json.dumps(labels).encode()  # keeps ("a", "b") and ("ab",) apart
-        digest = hashlib.blake2b(message, key=self.value, digest_size=SECRET_BYTES, person=b"gossamer noise").digest()
-        return int.from_bytes(digest, "little")
 
 
 @dataclass(frozen=True)
