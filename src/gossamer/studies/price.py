@@ -325,14 +325,17 @@ def in_words(price: Price) -> list[str]:
     if scores and not any(one.better for one in scores.values()):
         return [*said, _NO_MODEL]
     if NOISY in scores and CLEAN in scores:
-        said.append(f"Privacy {_costs(scores[NOISY], scores[CLEAN])}: {_between(price, CLEAN, NOISY)}.")
+        said.append(f"Privacy {_priced(scores[NOISY], scores[CLEAN], 'costs')}: {_between(price, CLEAN, NOISY)}.")
         if not scores[NOISY].better:
             said[-1] += " With noise the model is no better than one that says the same of every row."
     if CLEAN in scores and ONE_PLACE in scores:
         less, more = scores[ONE_PLACE], scores[CLEAN]
-        said.append(f"Distance {_costs(more, less)}: {_between(price, ONE_PLACE, CLEAN)}. {_resources(more, less)}")
+        said.append(
+            f"Distance {_priced(more, less, 'costs')}: {_between(price, ONE_PLACE, CLEAN)}. {_resources(more, less)}"
+        )
     if NOISY in scores and ALONE in scores:
-        said.append(f"Joining, with noise, {_gains(scores[NOISY], scores[ALONE])}: {_between(price, ALONE, NOISY)}.")
+        gained = _priced(scores[NOISY], scores[ALONE], "costs a party", "gains a party")
+        said.append(f"Joining, with noise, {gained}: {_between(price, ALONE, NOISY)}.")
     return said
 
 
@@ -371,23 +374,14 @@ def _protected(price: Price) -> str:
     )
 
 
-def _costs(worse: Scores, better: Scores) -> str:
-    """Say how much a score is worse than another."""
-    lost = _lost(worse, better)
-    if lost is None:
-        return "cannot be priced in scores, since a run has none"
-    if lost <= 0:
-        return f"costs no {worse.kind} here"
-    return f"costs {_amount(worse, lost)}{_doubt(worse, better, lost)}"
-
-
-def _gains(here: Scores, there: Scores) -> str:
-    """Say how much a score is better than another, or worse."""
+def _priced(here: Scores, there: Scores, worse: str, better: str | None = None) -> str:
+    """Say how much a score is ``worse`` than another, or ``better``, if that is more than none."""
     lost = _lost(here, there)
     if lost is None:
         return "cannot be priced in scores, since a run has none"
-    said = "gains a party" if lost < 0 else "costs a party"
-    return f"{said} {_amount(here, abs(lost))}{_doubt(here, there, lost)}"
+    if lost <= 0 and better is None:
+        return f"{worse} no {here.kind} here"
+    return f"{better if better and lost < 0 else worse} {_amount(here, abs(lost))}{_doubt(here, there, lost)}"
 
 
 def _lost(worse: Scores, better: Scores) -> float | None:

@@ -8,7 +8,7 @@ import pytest
 
 import gossamer as gs
 from gossamer.algorithms.table import OWN
-from gossamer.experiment.specs.spec_file import SYNONYMS, key_of, meant
+from gossamer.experiment.specs.spec_file import SYNONYMS, key_of, nearest_key
 
 ALGORITHMS: dict[str, Any] = {name: algorithm.Settings for name, algorithm in OWN.items()}
 
@@ -89,5 +89,7 @@ def _takes(name: str, setting: str) -> bool:
 def test_an_algorithm_is_told_only_of_keys_that_it_has(name: str) -> None:
     options = set(ALGORITHMS[name].model_fields)
     for word in SYNONYMS.keys() - options:
-        found = meant(word, "algorithm", options)
-        assert found is None or not found.startswith("algorithm.") or key_of(found) in options
+        said = nearest_key(word, "algorithm", sorted(options))
+        found = said.removeprefix("; here it is ")
+        assert not found.startswith("algorithm.") or key_of(found) in options
+        assert "did you mean" not in said or said.split()[-1].rstrip("?") in options

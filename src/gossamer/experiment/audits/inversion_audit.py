@@ -156,11 +156,6 @@ class Inversion:
         }
 
 
-def node_mechanism(prepared: Prepared, name: str) -> Mechanism:
-    """The noise that a run of the spec would add at node ``name``."""
-    return plan_run(prepared).mechanisms[name]
-
-
 def invert(
     prepared: Prepared,
     *,
@@ -209,9 +204,8 @@ def invert(
     batches = shard[: examples * batch_size].reshape(examples, batch_size)
     originals = _dense(prepared.dataset.train.features[batches.ravel()]).reshape(examples, batch_size, -1)
     shape = tuple(prepared.dataset.train.features.shape[1:])
-    low, high = _range(prepared.dataset.train)
-    attack = _linear(prepared) if chosen == "linear" else _matching(prepared, (low, high))
-    compare = _Comparison(shape, low, high)
+    span = _range(prepared.dataset.train)
+    attack = _linear(prepared) if chosen == "linear" else _matching(prepared, span)
     levels = []
     for number, (name, mechanism) in enumerate(_levels(prepared, node, epsilons)):
         seed = derive(prepared.experiment.seed, "attack", "inversion", number)
@@ -219,10 +213,11 @@ def invert(
             prepared.objective, prepared.dataset.train, list(batches), prepared.initial, mechanism, seed
         )
         recovered = np.stack([attack(one, mechanism) for one in released])
-        levels.append(NoiseLevel(name, mechanism, recovered.reshape(examples, *shape), *compare(originals, recovered)))
+        scores = _scores(originals, recovered, shape, span)
+        levels.append(NoiseLevel(name, mechanism, recovered.reshape(examples, *shape), *scores))
     best = _most_alike(originals, levels[0].recovered.reshape(examples, -1))
     shown = originals[np.arange(examples), best].reshape(examples, *shape)
-    return Inversion(chosen, node, batch_size, shown, low, high, tuple(levels))
+    return Inversion(chosen, node, batch_size, shown, *span, tuple(levels))
 
 
 def _chosen(prepared: Prepared, method: Method) -> str:
@@ -233,7 +228,7 @@ def _chosen(prepared: Prepared, method: Method) -> str:
 
 
 def _levels(prepared: Prepared, node: str, epsilons: Sequence[float]) -> list[tuple[str, Mechanism]]:
-    own = node_mechanism(prepared, node)
+    own = plan_run(prepared).mechanisms[node]
     clip = own.clip if math.isfinite(own.clip) else _NO_CLIP
     relation = prepared.experiment.privacy.relation
     return [
@@ -276,24 +271,19 @@ def _matching(prepared: Prepared, span: tuple[float, float]) -> Callable[[FloatA
     return attack
 
 
-@dataclass(frozen=True)
-class _Comparison:
-    """Scores of recovered examples, each against the example of its batch that it is most like."""
-
-    shape: tuple[int, ...]
-    low: float
-    high: float
-
-    def __call__(self, originals: FloatArray, recovered: FloatArray) -> tuple[FloatArray | None, FloatArray]:
-        """SSIM (of pictures) and cosine [groups] of recovered [groups, size] with originals [groups, n, size]."""
-        cosines = [max(cosine_similarity(x, found) for x in batch) for batch, found in zip(originals, recovered)]
-        if len(self.shape) != 3:
-            return None, np.array(cosines)
-        return np.array([self._most_similar(*pair) for pair in zip(originals, recovered)]), np.array(cosines)
-
-    def _most_similar(self, batch: FloatArray, found: FloatArray) -> float:
-        picture = found.reshape(self.shape)
-        return max(clipped_similarity(x.reshape(self.shape), picture, self.low, self.high) for x in batch)
+def _scores(
+    originals: FloatArray, recovered: FloatArray, shape: tuple[int, ...], span: tuple[float, float]
+) -> tuple[FloatArray | None, FloatArray]:
+    """SSIM (of pictures) and cosine [groups] of recovered [groups, size], each with the most alike of its batch's
+    originals [groups, n, size]."""
+    pairs = list(zip(originals, recovered, strict=True))
+    cosines = np.array([max(cosine_similarity(x, found) for x in batch) for batch, found in pairs])
+    if len(shape) != 3:
+        return None, cosines
+    alike = [
+        max(clipped_similarity(x.reshape(shape), found.reshape(shape), *span) for x in batch) for batch, found in pairs
+    ]
+    return np.array(alike), cosines
 
 
 def _most_alike(originals: FloatArray, recovered: FloatArray) -> npt.NDArray[np.intp]:

@@ -105,15 +105,11 @@ def question(prepared: Prepared) -> tuple[Magnitudes, Gradient]:
     SpecError
         If nothing says how much noise there is.
     """
-    magnitudes = _magnitudes(prepared)
-    model, query = Public(np.zeros(magnitudes.size)), Query(Poisson(1.0), _law(prepared.experiment), 1.0)
-    return magnitudes, Gradient(0, model, query)
-
-
-def _magnitudes(prepared: Prepared) -> Magnitudes:
     scale = prepared.experiment.dataset.scale
     assert isinstance(scale, PrivateScale)
-    return Magnitudes(list(prepared.scaled_privately.values()), *scale.magnitudes)
+    magnitudes = Magnitudes(list(prepared.scaled_privately.values()), *scale.magnitudes)
+    model, query = Public(np.zeros(magnitudes.size)), Query(Poisson(1.0), _law(prepared.experiment), 1.0)
+    return magnitudes, Gradient(0, model, query)
 
 
 def ranges_of(prepared: Prepared, answers: Sequence[FloatArray]) -> dict[str, float]:
@@ -173,11 +169,6 @@ def scaled(prepared: Prepared, plan: Plan, sources: Sources) -> Scaled:
     ranges = ranges_of(prepared, [np.asarray(answer.released.values) for answer in sides.compute(tickets)])
     told = rescaled(prepared, ranges)
     return Scaled(told, ranges, {name: side.ledger for name, side in sides.sides.items() if side.ledger is not None})
-
-
-def found_before(prepared: Prepared, ranges: Mapping[str, float]) -> Scaled:
-    """Return what `scaled` returned, of which only the ``ranges`` are known; the ledgers are found elsewhere."""
-    return Scaled(rescaled(prepared, ranges), ranges)
 
 
 def _warn_of_noise(columns: list[str], total: FloatArray, deviation: float) -> None:

@@ -18,7 +18,7 @@ from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import RUN, FromMemory, Prepared, Sources, nodes_of, prepare, sides_of
-from gossamer.experiment.preparation.private_scale import Scaled, found_before, scaled
+from gossamer.experiment.preparation.private_scale import Scaled, rescaled, scaled
 from gossamer.experiment.preparation.secrets import (
     KeptSecret,
     NoiseSecret,
@@ -132,21 +132,19 @@ class Run:
         found = self._scaled(sources)
         self.ranges, self.prepared = found.ranges, found.prepared
         self.private = PrivateRecords(self.folder)
-        self._simulate(nodes, replace(sources, ledgers=found.ledgers))
+        sources = replace(sources, ledgers=found.ledgers)
+        self.sides = sides_of(self.prepared, self.plan, sources)
+        self.simulator = self._simulator(nodes, self.sides, sources)
+        if self.book is not None:
+            self.book.clock = lambda: self.simulator.elapsed
         self._observe()
 
     def _scaled(self, sources: Sources) -> Scaled:
         """Find a private scale, or take that which was found before, if the run goes on."""
         ranges = None if self.resumed is None else self.resumed.origin.ranges
         if ranges is not None:
-            return found_before(self.prepared, ranges)
+            return Scaled(rescaled(self.prepared, ranges), ranges)
         return scaled(self.prepared, self.plan, sources) if self.prepared.scaled_privately else Scaled(self.prepared)
-
-    def _simulate(self, nodes: dict[str, Node], sources: Sources) -> None:
-        self.sides = sides_of(self.prepared, self.plan, sources)
-        self.simulator = self._simulator(nodes, self.sides, sources)
-        if self.book is not None:
-            self.book.clock = lambda: self.simulator.elapsed
 
     def _observe(self) -> None:
         """Make all that looks at the simulation, and list what has a state."""
@@ -198,21 +196,19 @@ class Run:
         return hashlib.sha256(f"{write_spec(placeless(self.prepared.experiment))}{self.mark}".encode()).hexdigest()
 
     def go(self) -> Result:
+        """Make the run, or what is left of it."""
         with closing(self.simulator):
-            return self._go()
-
-    def _go(self) -> Result:
-        began = self.begin()
-        try:
-            if began is None and self.evaluator.on:
-                self.evaluator.look(0.0)
-            self.records.status = self._drive(began)
-        except KeyboardInterrupt:
-            self.records.status = "interrupted"
-            self.save()
-            raise
-        self.end()
-        return self.records.result(self.sources.secret)
+            began = self.begin()
+            try:
+                if began is None and self.evaluator.on:
+                    self.evaluator.look(0.0)
+                self.records.status = self._drive(began)
+            except KeyboardInterrupt:
+                self.records.status = "interrupted"
+                self.save()
+                raise
+            self.end()
+            return self.records.result(self.sources.secret)
 
     def _drive(self, began: Patience | None) -> str:
         stop = self.plan.stop

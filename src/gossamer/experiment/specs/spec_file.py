@@ -100,27 +100,6 @@ _ELSEWHERE = frozenset({"personalisation"})
 """Sections about something of their own, for which the run's keys are no advice."""
 
 
-def meant(found: str, section: str, options: Collection[str]) -> str | None:
-    """Return what is written here for a key that is not one of its section's; None if nobody knows.
-
-    Parameters
-    ----------
-    found : str
-        The key.
-    section : str
-        The section it stands in; empty at the top of a spec.
-    options : collection of str
-        The keys of that section.
-    """
-    known = SYNONYMS.get(found.lower().replace("-", "_"), ())
-    if section in _ELSEWHERE:
-        return None
-    if section == "algorithm":
-        known = tuple(one for one in known if not one.startswith("algorithm.") or key_of(one) in options)
-    here = [one for one in known if one != f"{section}.{found}" and one != found]
-    return here[0] if here else None
-
-
 def key_of(written: str) -> str:
     """The key in its section: ``optimizer`` of ``algorithm.optimizer: adam``."""
     return written.partition(":")[0].partition(".")[2]
@@ -147,13 +126,15 @@ def nearest_key(found: str, section: str, options: Sequence[str]) -> str:
 
     It names the key of ``options`` that is meant, what is written elsewhere for it, the nearest one, or all.
     """
-    known = [one for one in SYNONYMS.get(found.lower(), ()) if one.startswith("algorithm.") and ":" not in one]
-    here = [key for one in known if (key := key_of(one)) in options and key != found]
-    if here:
+    known = SYNONYMS.get(found.lower().replace("-", "_"), ())
+    keys = [one for one in known if one.startswith("algorithm.") and ":" not in one]
+    if here := [key for one in keys if (key := key_of(one)) in options and key != found]:
         own = [key for key in here if key.startswith("local_")]  # of two rates that of a party, which others mean
         return f"; did you mean {(own or here)[0]}?"
-    elsewhere = meant(found, section, options)
-    return did_you_mean(found, options) if elsewhere is None else f"; here it is {elsewhere}"
+    if section == "algorithm":
+        known = tuple(one for one in known if not one.startswith("algorithm.") or key_of(one) in options)
+    elsewhere = [one for one in known if one not in (f"{section}.{found}", found) and section not in _ELSEWHERE]
+    return f"; here it is {elsewhere[0]}" if elsewhere else did_you_mean(found, options)
 
 
 def nearest_name(key: str, found: str, options: Sequence[str]) -> str:
