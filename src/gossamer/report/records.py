@@ -127,7 +127,7 @@ def read_record(folder: Path, name: str | None = None) -> RunRecord:
     DataError
         If it is not the results folder of a run.
     """
-    summary = _summary(folder)
+    summary = read_summary(folder)
     metrics = _columns(folder / "metrics.jsonl")
     if (each := updates_in_epoch(folder, summary)) is not None and "updates" in metrics:
         metrics[EPOCHS] = [None if made is None else made / each for made in metrics["updates"]]
@@ -143,10 +143,19 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return [str(folder) for folder in folders]
 
 
-def _summary(folder: Path) -> dict[str, Any]:
+def read_summary(folder: Path) -> dict[str, Any]:
+    """``summary.json`` of a results folder.
+
+    Raises
+    ------
+    DataError
+        If the folder is not that of a run.
+    """
     try:
         summary = json.loads(read_text(folder / SUMMARY, MOST_RECORDS))
         if not isinstance(summary["privacy"]["guarantee"], dict) or not isinstance(summary["algorithm"], str):
+            raise TypeError
+        if not isinstance(summary["privacy"].get("audits", {}), dict):
             raise TypeError
         _check_numbers(summary, _NUMBERS)
         _check_numbers(summary["privacy"]["guarantee"], _PROVED)

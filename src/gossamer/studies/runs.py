@@ -29,18 +29,12 @@ from typing import Any, Protocol, TypeVar, cast
 from gossamer.errors import CallerError, DataError, GossamerError, RunWarning, counted, shortened
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.preparation.secrets import FILE, KeptSecret, NoiseSecret
-from gossamer.experiment.results.results_folder import (
-    CHECKPOINT,
-    UNFINISHED,
-    ResultsFolder,
-    packed,
-    read_summary,
-    unpack,
-)
+from gossamer.experiment.results.results_folder import CHECKPOINT, UNFINISHED, ResultsFolder, packed, unpack
 from gossamer.experiment.runs.repeats import resume_run
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_spec, write_spec
+from gossamer.report.records import read_summary
 from gossamer.runtimes.ray_shards import ENDED, UNGUARDED, connected
 from gossamer.version import __version__
 

@@ -35,7 +35,7 @@ from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.preparation.private_scale import check_not_private, rescaled
 from gossamer.experiment.preparation.secrets import KeptSecret, NoiseSecret
 from gossamer.experiment.results.records import Result
-from gossamer.experiment.results.results_folder import ResultsFolder, read_summary, results_folder
+from gossamer.experiment.results.results_folder import ResultsFolder, results_folder
 from gossamer.experiment.runs.running import Run, sources_of
 from gossamer.experiment.runs.trackers import Listeners, NullProgress, RunProgress
 from gossamer.experiment.specs.spec import Experiment
@@ -51,6 +51,7 @@ from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed
 from gossamer.protocol.trace import TraceStep
 from gossamer.randomness import derive, stream
+from gossamer.report.records import read_summary
 from gossamer.sides.plan import counts_of
 from gossamer.vectors import pack
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,13 +36,10 @@ from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation import secrets
 from gossamer.files import (
-    MOST_RECORDS,
     FolderLock,
     append,
-    elsewhere,
     held,
     make_own_folder,
-    read_text,
     synced,
     write_own,
 )
@@ -253,27 +249,6 @@ def _csv(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> str:
     out = io.StringIO()
     csv.DictWriter(out, list(columns), lineterminator="\n").writerows(rows)
     return out.getvalue()
-
-
-def read_summary(path: Path) -> dict[str, Any]:
-    """``summary.json`` of a results folder.
-
-    Raises
-    ------
-    DataError
-        If the folder is not that of a run.
-    """
-    try:
-        summary: dict[str, Any] = json.loads(read_text(path / "summary.json", MOST_RECORDS))
-        privacy = summary["privacy"]
-        if not isinstance(privacy["guarantee"], dict) or not isinstance(privacy.get("audits", {}), dict):
-            raise TypeError
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        found = elsewhere(path, "summary.json")
-        raise DataError(
-            f"{path}: expected the results folder of a run, with a summary.json{found}; give another"
-        ) from None
-    return summary
 
 
 def packed(path: Path) -> dict[str, bytes]:

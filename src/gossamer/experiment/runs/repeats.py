@@ -26,13 +26,7 @@ from gossamer.experiment.preparation.prepare import FromMemory, Prepared, nodes_
 from gossamer.experiment.preparation.secrets import FILE, KeptSecret, check_mark, mark, test_mark
 from gossamer.experiment.results.observer import Measure
 from gossamer.experiment.results.records import Result
-from gossamer.experiment.results.results_folder import (
-    CHECKPOINT,
-    UNFINISHED,
-    ResultsFolder,
-    read_summary,
-    results_folder,
-)
+from gossamer.experiment.results.results_folder import CHECKPOINT, UNFINISHED, ResultsFolder, results_folder
 from gossamer.experiment.runs.checkpoints import EVERY, check_interval, read_checkpoint
 from gossamer.experiment.runs.running import Run, sources_of
 from gossamer.experiment.runs.trackers import RunProgress, listening
@@ -41,6 +35,7 @@ from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.files import MOST_RECORDS, read_file, real_path
 from gossamer.privacy import guarantee_card
 from gossamer.protocol.trace import ReplayDifference, read_steps, replay
+from gossamer.report.records import read_summary
 from gossamer.runtimes.ray_shards import RayShards
 from gossamer.runtimes.shards import Engine
 from gossamer.version import __version__
