@@ -16,9 +16,10 @@ Messages to others are never written so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import StrEnum
+from functools import cache
 from types import MethodType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -133,7 +134,7 @@ def decode_snapshot(data: bytes | memoryview, root: Any = None) -> Any:
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], list):
         raise MalformedMessage("expected a value and a table of what is in it")
     value, table = found
-    parts = None if root is None else list(_walked(root))
+    parts = None if root is None else _walked(root)
     objects: list[Any] = []
     for entry in table:
         if isinstance(entry, list):
@@ -152,8 +153,9 @@ def decode_snapshot(data: bytes | memoryview, root: Any = None) -> Any:
 def restore(now: Any, then: Any) -> Any:
     """Set a `Kept`, or a dict of such, back to the state ``then``; return it, or ``then`` if it is a value."""
     if isinstance(now, Kept):
+        held = _held(type(now))
         for name in now.changing:
-            setattr(now, name, restore(getattr(now, name), then[name]))
+            setattr(now, name, restore(getattr(now, name), then[name]) if name in held else then[name])
         now.after_restore()
         return now
     if not _has_parts(now):
@@ -167,17 +169,26 @@ def _has_parts(value: Any) -> bool:
     return type(value) is dict and bool(value) and isinstance(next(iter(value.values())), Kept)
 
 
-def _walked(value: Any, before: bool = False) -> Iterator[Kept]:
-    """Yield all parts of a run, in an order that follows from how it is built."""
-    if isinstance(value, Kept):
-        if before:
-            value.before_snapshot()
-        yield value
-        for name in value.changing:
-            yield from _walked(getattr(value, name), before)
-    elif _has_parts(value):
-        for part in value.values():
-            yield from _walked(part, before)
+def _walked(value: Any, before: bool = False) -> list[Kept]:
+    """Return all parts of a run, in an order that follows from how it is built."""
+    found: list[Kept] = []
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Kept):
+            if before:
+                value.before_snapshot()
+            found.append(value)
+            waiting += [getattr(value, name) for name in _held(type(value))]
+        elif _has_parts(value):
+            waiting += value.values()
+    return found
+
+
+@cache
+def _held(kind: type[Kept]) -> tuple[str, ...]:
+    """Names of what changes in objects of a ``kind`` and may be a part: what a property computes is none."""
+    return tuple(name for name in kind.changing if not isinstance(getattr(kind, name, None), property))
 
 
 def _made(name: str, values: list[Any]) -> Any:
