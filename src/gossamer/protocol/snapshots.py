@@ -153,7 +153,8 @@ def decode_snapshot(data: bytes | memoryview, root: Any = None) -> Any:
 def restore(now: Any, then: Any) -> Any:
     """Set a `Kept`, or a dict of such, back to the state ``then``; return it, or ``then`` if it is a value."""
     if isinstance(now, Kept):
-        held = _held(type(now))
+        kind: type = type(now)
+        held = _held(kind)
         for name in now.changing:
             setattr(now, name, restore(getattr(now, name), then[name]) if name in held else then[name])
         now.after_restore()
@@ -179,14 +180,15 @@ def _walked(value: Any, before: bool = False) -> list[Kept]:
             if before:
                 value.before_snapshot()
             found.append(value)
-            waiting += [getattr(value, name) for name in _held(type(value))]
+            kind: type = type(value)
+            waiting += [getattr(value, name) for name in _held(kind)]
         elif _has_parts(value):
             waiting += value.values()
     return found
 
 
 @cache
-def _held(kind: type[Kept]) -> tuple[str, ...]:
+def _held(kind: Any) -> tuple[str, ...]:
     """Names of what changes in objects of a ``kind`` and may be a part: what a property computes is none."""
     return tuple(name for name in kind.changing if not isinstance(getattr(kind, name, None), property))
 
@@ -234,6 +236,8 @@ class _Writer:
         return {_PLACE: self._place(value, kind)}
 
     def _reference(self, value: Any) -> Reference:
+        part: Any
+        act: str | None
         part, act = (value.__self__, value.__name__) if type(value) is MethodType else (value, None)
         if id(part) not in self._parts or (act is not None and act not in part.acts):
             raise TypeError(

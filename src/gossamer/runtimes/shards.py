@@ -338,7 +338,7 @@ class Shards(Kept):
         self.start = self.now = clock_start(world.seed)
         self.activity = Activity(self.nodes, self.start, staleness)
         self.windows = 0
-        self._shards: list[bytes | None] = []  # their states, where these are to be kept or were
+        self._shards: list[Any] = []  # their states, where these are to be kept or were
         self._delay, self._grace = least_delay(world.links), 2 * world.links.silence
         self._channels: dict[str, Callable[..., None] | None] = {RECORD: record, RECEIPT: charged}
         self._channels[SPAN] = self.activity.timeline.add
