@@ -213,7 +213,7 @@ def blank_dataset(settings: DatasetSettings) -> Dataset:
     form = declared_form(settings)
     empty = sp.csr_array if form.layout == "sparse" else np.zeros
     features: Features = empty((0, *form.shape), dtype=np.float32)
-    blank = Split(features, np.zeros(0, np.float32 if form.classes is None else np.int64))
+    blank = Split(features, np.zeros(0, np.float32) if form.classes is None else np.zeros(0, np.int64))
     return _of_splits(settings, form, blank, blank, "declared, without examples")
 
 
