@@ -71,7 +71,7 @@ def bare_events(nodes: int = 100, updates: int = 500) -> dict[str, Any]:
         built = gossip.build(gossip.Settings(nodes=nodes), context)
         simulator = Simulator(built, BlankSides(), World(SpeedSettings(name="lognormal")))
         start = time.process_time()
-        while simulator.advance(100):  # as `drive` does it
+        while simulator.proceed(100):  # as `drive` does it
             pass
         best = min(best, (time.process_time() - start) / simulator.counters.events)
     return {

@@ -183,7 +183,8 @@ def few(*pairs: tuple[int, int], bounded: tuple[str, ...] = (), **fitting: Any) 
 
 def _few(settings: Any) -> SmallRuns:
     """Runs of few nodes and updates, and of small batches where the settings have one size for all."""
-    return few((2, 4), (3, 3), (5, 2), **{"batch_size": 2} if "batch_size" in type(settings).model_fields else {})
+    fitting: dict[str, Any] = {"batch_size": 2} if "batch_size" in type(settings).model_fields else {}
+    return few((2, 4), (3, 3), (5, 2), **fitting)
 
 
 @dataclass(frozen=True)
@@ -284,7 +285,8 @@ class Algorithm(Generic[S]):
     @property
     def names(self) -> tuple[str, ...]:
         """The names that its settings may have: variants of it have several."""
-        return get_args(self.Settings.model_fields["name"].annotation)
+        settings: Any = self.Settings
+        return get_args(settings.model_fields["name"].annotation)
 
 
 def imported_when_used(module: str) -> Callable[[], Command]:

@@ -156,7 +156,9 @@ class Post(LoopPart):
         """
         if self._sessions:
             return [InFlight(sender, to, item) for (sender, to), queue in self._flying.items() for item in queue]
-        arrivals = sorted(entry for entry in entries if entry[-3] == self._arrive)
+        arrivals = sorted(
+            (entry for entry in entries if entry[-3] == self._arrive), key=lambda entry: (entry[0], entry[1])
+        )
         return [InFlight(what[0], to, what[1]) for *_, to, what in arrivals]
 
     def close(self) -> None:

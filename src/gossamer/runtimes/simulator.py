@@ -155,7 +155,7 @@ class Simulator(VirtualLoop):
                 self._counted = self._count(self._servers)
             self.counters.updates = self._counted
 
-    def advance(self, most: int) -> int:
+    def proceed(self, most: int) -> int:
         """Let the next events happen, up to ``most`` of them and to the next update; how many did."""
         heap, working, counters, happened = self._heap, self._working, self.counters, 0
         before = counters.updates

@@ -35,6 +35,12 @@ class Ticking:
         self.left -= 1
         self.counters.updates += self.elapsed % 3 == 0
 
+    def proceed(self, most: int) -> int:
+        before, left = self.counters.updates, self.left
+        while self.left > 0 and left - self.left < most and self.counters.updates == before:
+            self.step()
+        return left - self.left
+
 
 class Noting(Observer):
     def __init__(self, simulator: Any, timed: bool, enough: int = 10**9) -> None:

@@ -279,7 +279,7 @@ def test_figures_of_the_caller_go_on(killing: Killing, tmp_path: Path) -> None:
 
     spec = RUNS["none"]
     run(spec, tmp_path / "whole", measure=measure)
-    killing.at(20, 25)
+    killing.at(3, 5)
     with pytest.raises(Killed):
         run(spec, tmp_path / "out", measure=measure)
     killing.at(math.inf, math.inf)

@@ -168,9 +168,9 @@ class ClientNode(TrainingNode):
         if log_clip is not None and self.log_clip is not None:
             check_model(log_clip, self.log_clip)
         if self.takes(newest.request, newest):
-            yield from self.begin(log_clip)
+            yield from self.from_model(log_clip)
 
-    def begin(self, log_clip: Model | None) -> Effects:
+    def from_model(self, log_clip: Model | None) -> Effects:
         """Begin with the model that came, at the clip that came with it."""
         yield Compute(self.asks(self.state.task, self.state.w, log_clip))
 
@@ -239,7 +239,7 @@ class SteppingClient(ClientNode):
             self.state.task += 1
             yield from self.ask(self.state.local)
 
-    def begin(self, log_clip: Model | None) -> Effects:
+    def from_model(self, log_clip: Model | None) -> Effects:
         s = self.state
         s.local, s.steps, s.memory = s.w, 0, None
         yield from self.ask(s.local)

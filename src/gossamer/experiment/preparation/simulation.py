@@ -244,7 +244,7 @@ def drive(
                 return "virtual_seconds"
             observer.before(upcoming)
         # Between two updates only who goes by the clock, or counts them, has something to look at.
-        idle += simulator.advance(1 if timed or stop.updates is not None else min(100, patience + 1 - idle))
+        idle += simulator.proceed(1 if timed or stop.updates is not None else min(100, patience + 1 - idle))
         if counters.updates != last_update:
             last_update, idle = counters.updates, 0
             observer.after()
