@@ -129,6 +129,7 @@ LABELLERS = {
     "sides/pool.py",  # blanks, which hold nothing
     "sides/samples.py",  # after the charge and the noise
     "sides/servers.py",  # after the charge and the noise
+    "sides/window.py",  # after the noise, of tickets that were charged
     "privacy/masking/sums.py",  # after the masks were added
     "vectors.py",
     "protocol/encoding.py",  # what a peer labelled
@@ -169,10 +170,11 @@ def rooms_imported() -> dict[str, set[str]]:
 
 
 def labels_made(source: ast.Module) -> list[str]:
-    """Calls of Released, Masked or Confined, by whatever path they are reached."""
+    """Calls of Released, Masked or Confined, or of what gives labels without asking, by whatever path they are
+    reached."""
     calls = [node.func for node in ast.walk(source) if isinstance(node, ast.Call)]
     names = [func.id if isinstance(func, ast.Name) else getattr(func, "attr", "") for func in calls]
-    return [name for name in names if name in ("Released", "Masked", "Confined")]
+    return [name for name in names if name in ("Released", "Masked", "Confined", "labelled")]
 
 
 def reaching_raw(module: ast.Module) -> list[str]:
@@ -247,6 +249,7 @@ def test_the_checks_can_fail() -> None:
     """On sources that break the rules, each helper sees it."""
     assert labels_made(ast.parse("import gossamer.vectors as v\nv.Released(x)")) == ["Released"]
     assert labels_made(ast.parse("def f() -> Released:\n    return Masked(1)")) == ["Masked"]
+    assert labels_made(ast.parse("import gossamer.vectors as v\nv.labelled(v.Released, x)")) == ["labelled"]
     assert labels_made(ast.parse("x: Released = y\nisinstance(x, Released)")) == []
     assert reaching_raw(ast.parse("pool.raw([ticket])\nside.rule.shard")) == ["raw", "rule"]
     assert reaching_raw(ast.parse("key.raw")) == []

@@ -220,7 +220,7 @@ def test_plans_that_cut_somebody_off_or_draw_otherwise_are_refused() -> None:
         curator(cohort=2)
     with pytest.raises(SpecError, match="Poisson"):
         curator(FixedSize(3, 2))
-    with pytest.raises(SpecError, match="clients, 1 or more, found 0"):
+    with pytest.raises(SpecError, match="clients must be a whole number > 0, found 0"):
         cohort(clients=0)
 
 
