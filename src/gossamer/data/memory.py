@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator
 
 from gossamer.data.column_hints import Codes, doubts
 from gossamer.data.columns import Column, NoTargetRange, TargetRange, TargetSettings
@@ -341,20 +341,39 @@ class _Said(Section):
     feature_names: tuple[str, ...] | None = None
     target_range: TargetSettings | None = None
 
-    @model_validator(mode="after")
-    def _names_differ(self) -> _Said:
-        for key, names in (("labels", self.labels), ("feature_names", self.feature_names)):
-            if names is not None and len(set(names)) < len(names):
-                raise ValueError(f"{key} must all differ, found {len(names) - len(set(names))} twice")
-        return self
+    @field_validator("labels", "feature_names")
+    @classmethod
+    def _differ(cls, names: Sequence[int | str] | None) -> Sequence[int | str] | None:
+        if names is not None and len(set(names)) < len(names):
+            raise ValueError(f"{len(names) - len(set(names))} twice")
+        return names
 
     @classmethod
     def of(cls, **given: Any) -> _Said:
         try:
             return cls.model_validate({key: _plain(value) for key, value in given.items()})
         except ValidationError as error:
-            one = error.errors()[0]
-            raise DataError(": ".join([*map(str, place(one)[:1]), said(one)])) from None
+            raise DataError(_refused(error.errors()[0])) from None
+
+
+_EXPECTED = {
+    "labels": ("a list of two or more whole numbers or texts, none twice", "; name every class once"),
+    "task": ("'classification' or 'regression'", ""),
+    "feature_names": ("a list of texts, none twice", "; give one for each feature, such as ['age', 'weight']"),
+}
+"""What is expected, and what to do; others say it themselves."""
+
+
+def _refused(problem: Any) -> str:
+    """One of the problems of a ``ValidationError``, without what is in arrays: those that are mixed up are private."""
+    key, found = str(place(problem)[0]), problem["input"]
+    if key not in _EXPECTED:
+        return f"{key}: {said(problem)}"
+    shown = repr(found[:40]) if key == "task" and isinstance(found, str) else type(found).__name__
+    if problem["type"] in ("value_error", "too_short"):
+        shown = str(problem["ctx"].get("error", problem["ctx"].get("actual_length")))
+    expected, remedy = _EXPECTED[key]
+    return f"{key}: expected {expected}, found {shown}{remedy}"
 
 
 def _plain(values: Any) -> Any:
