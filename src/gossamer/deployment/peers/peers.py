@@ -251,7 +251,7 @@ class Peers:
         self.strangers: Counter[str] = Counter()
         self._identity, self._entropy, self._began = identity, entropy, now
         self._counters, self._witnesses, self._kept_at = counters, witnesses, now
-        self._say, self._warn, self._log = log, warn or log, SparseLog(warn or log)
+        self._say, self._warn, self._log, self._news = log, warn or log, SparseLog(warn or log), SparseLog(log)
         self._finished = ""
         self._peers = {member.name: Peer(member, settings, now) for member in members if member.name != me}
         for name in contacts:
@@ -456,7 +456,7 @@ class Peers:
                 if bool(finished) != bool(peer.finished) or (peer.told and not knows):
                     peer.heartbeat_at = -math.inf  # it waits to hear that this is known, or does not know yet
                 if finished and printable(finished) != peer.finished:
-                    self._say(f"{peer.name} makes no more updates: {printable(finished)}")
+                    self._news((peer.name, "finished"), f"{peer.name} makes no more updates: {finished}", now)
                 peer.finished, peer.knows = printable(finished), knows
                 self._note_version(peer, printable(version))
             case _:

@@ -535,6 +535,14 @@ def test_a_reason_of_any_length_is_told_as_far_as_it_goes() -> None:
     assert [line for line in pair.lines["b"] if "updates" in line] == [f"a makes no more updates: {told}"]
 
 
+def test_who_gives_another_reason_all_the_time_fills_no_log() -> None:
+    pair = joined()
+    for number in range(1000):
+        pair.carry("a", seal(pair, encode_content(Heartbeat(1.0, finished=f"reason {number}"))))
+    assert pair.peers["b"].states(pair.now)["a"].finished == "reason 999"
+    assert [line for line in pair.lines["b"] if "updates" in line] == ["a makes no more updates: reason 0"]
+
+
 def test_heartbeats_come_at_their_interval() -> None:
     pair = joined()
     pair.wait(0.0)
