@@ -672,8 +672,6 @@ class ReleaseKind:
 
 
 Counts = Mapping[ReleaseKind, int]
-
-
 """How many releases of each kind."""
 
 

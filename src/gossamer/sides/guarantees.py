@@ -9,7 +9,7 @@ every Poisson sample (`sums.UNLIKELY`). If N samples are drawn, an (epsilon, del
 
     epsilon + 2 eta,        exp(eta) delta + (1 + exp(epsilon + 2 eta)) (n + N) p + M 2^-80,
 
-where M is the number of Poisson samples whose answers have a deadline (`sampling`). The assumption that the run is
+where M is the number of Poisson samples whose answers have a deadline (`mechanisms`). The assumption that the run is
 a simulation goes, and those of a deployment come.
 """
 

@@ -35,11 +35,11 @@ it rests on the chance that it was not in it. A client that was drawn and stays 
 cohort, lowers its own q: given all who are silent, each other client is still in it with q at most. Coins of one sum
 tell nothing of another's. Whoever sees whom the curator talks to sees the coins; so nothing is proved against it.
 
-**Masked members.** `agent_noise`: by a member's own noise each sum is rho-zero-concentrated for replacing all of its
+**Masked members.** `graph_bounds`: by a member's own noise each sum is rho-zero-concentrated for replacing all of its
 data, so T sums have Renyi divergence T rho a at every order a. Taking a client's data away, which makes its update 0,
 is one of these replacements.
 
-**Streams.** `streams.agent_noise`: the records are mu-Gaussian or epsilon-differentially private jointly, against all
+**Streams.** `graph_bounds`: the records are mu-Gaussian or epsilon-differentially private jointly, against all
 that are not in their unit.
 """
 

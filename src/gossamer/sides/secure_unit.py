@@ -7,7 +7,7 @@ where it is longer, to the length
 
 Rounding to steps of 2^-f moves d coordinates by at most half a step each, and the norm of d floats is computed with a
 relative error of less than (d + 2) 2^-53. So guarantees that count on updates of length mu B hold for masked ones, and
-replacing an agent's data moves its integers by at most 2 reach 2^f, which `agent_noise` is measured against.
+replacing an agent's data moves its integers by at most 2 reach 2^f, which `AgentNoise` is measured against.
 
 Noise is added modulo 2^bits, like the masks. Room for it is left in the range, 32 standard deviations and more for each
 agent, which noise does not leave.

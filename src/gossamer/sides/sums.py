@@ -592,10 +592,10 @@ def post_processed(answer: npt.NDArray[Any], task: Gradient, l2: float) -> npt.N
 class Filled(InPieces):
     """Each sum alone, in pieces, and on as many examples for every release, however many were sampled.
 
-    After those of the sample come examples that nobody has, up to a public number (`sampling`), and what comes of them
-    is dropped. So neither the time that an answer takes, nor how soon the machine does something else meanwhile, such
-    as acknowledging a message, tells how many were sampled. The gradient of each example is computed in the same way
-    whatever its numbers are (`Objective.steady`).
+    After those of the sample come examples that nobody has, up to a public number (`provided_for`), and what comes of
+    them is dropped. So neither the time that an answer takes, nor how soon the machine does something else meanwhile,
+    such as acknowledging a message, tells how many were sampled. The gradient of each example is computed in the same
+    way whatever its numbers are (`Objective.steady`).
 
     Parameters
     ----------

@@ -3,7 +3,6 @@
 The same code runs on both, so what a graphics card is to compute is tested without one. On one device the same numbers
 come out each time: torch takes its deterministic algorithms, products are in float32 (no TF32) unless a precision says
 otherwise, and the processor computes with one thread.
-
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ A direction of a pair is computed by the output at which the best test cuts. A t
 a cut; at the loss e the best cut x is where the densities' ratio is exp(e).
 From a cut its loss and the divergence are sums over the numbers of rows. From a loss the cut is a root, found by some
 ten such sums. So a few losses are answered each by its own root, and for many a table of cuts is made, with chords in
-between (`chords`): as many sums as there are points, however often it is asked.
+between (`pairs`): as many sums as there are points, however often it is asked.
 
 An error of a cut is of second order in a divergence. `_GUARD` is added to the larger of two terms that are subtracted;
 rounding takes less. The numbers' law is from above (`RowNumbers`).

@@ -102,7 +102,7 @@ may reveal enters the agent's ledger before the agent joins, at the order of its
   divergence is larger than theirs: ``a mu^2/2`` [3, corollary B.6]. Laplace noise has a pure epsilon, which bounds the
   divergence by that of randomised response (`renyi.response`).
 - **against the own server**: by the agent's own noise alone each masked sum is rho-zero-concentrated, so all together
-  have divergence ``a rho rounds`` . What other units see is computed from what the server sees and from
+  have divergence ``a rho rounds``. What other units see is computed from what the server sees and from
   noise of the server's own. It is post-processing, so the same number holds against everybody; where the own server is
   trusted, the smaller of the two counts.
 
