@@ -25,7 +25,7 @@ from pathlib import Path
 from unittest import mock
 
 from gossamer.cli import main
-from gossamer.experiment.preparation import secrets
+from gossamer.experiment.preparation import prepare
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -165,7 +165,7 @@ def workplace(page: Path) -> Iterator[Path]:
         return hashlib.blake2b(f"{name_of(page)} {next(drawn)}".encode(), digest_size=size).digest()
 
     before = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(secrets, "token_bytes", token_bytes):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(prepare, "token_bytes", token_bytes):
         (Path(folder) / "examples").symlink_to(ROOT / "examples")
         os.chdir(folder)
         try:

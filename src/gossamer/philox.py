@@ -188,7 +188,7 @@ def _normal(key, number, state):  # type: ignore[no-untyped-def]
 
 @_compiled
 def lognormals(key, first, count, location, spread):  # type: ignore[no-untyped-def]
-    """What ``Generator.lognormal`` gives first for each of ``count`` numbers from ``first`` on."""
+    """Return the first number of ``Generator.lognormal`` for each of ``count`` numbers from ``first`` on."""
     found, state = np.empty(count), np.empty(7, np.uint64)
     for i in range(count):
         state[:] = 0
@@ -199,7 +199,7 @@ def lognormals(key, first, count, location, spread):  # type: ignore[no-untyped-
 
 @_compiled
 def integers(key, first, count, bound):  # type: ignore[no-untyped-def]
-    """What ``Generator.integers`` gives first below ``bound`` (at most 2^32) for each of ``count`` numbers."""
+    """Return the first of ``Generator.integers`` below ``bound`` (at most 2^32) for each of ``count`` numbers."""
     found, state, below = np.zeros(count, np.int64), np.empty(7, np.uint64), np.uint64(bound)
     if bound == 1:
         return found  # nothing is drawn

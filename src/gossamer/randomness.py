@@ -133,7 +133,7 @@ class Ahead:
         self._found: Any = ()
 
     def lognormal(self, number: int, location: float, spread: float) -> float:
-        """What ``Generator.lognormal`` draws."""
+        """Return what ``Generator.lognormal`` draws."""
         if number // AHEAD != self._part or self._law != (location, spread):
             if "numba" not in sys.modules:
                 return float(self._stream.at(number).lognormal(location, spread))
@@ -143,7 +143,7 @@ class Ahead:
         return float(self._found[number % AHEAD])
 
     def below(self, number: int, bound: int) -> int:
-        """What ``Generator.integers`` draws below ``bound``."""
+        """Return what ``Generator.integers`` draws below ``bound``."""
         if number // AHEAD != self._part or self._law != (bound,):
             if "numba" not in sys.modules:
                 return int(self._stream.at(number).integers(bound))

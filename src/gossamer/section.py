@@ -187,7 +187,7 @@ class Kind:
 
     @property
     def expected(self) -> str:
-        """What code has to be that others register, in words."""
+        """Words for what registered code has to be."""
         return f"a class of settings that derives from {self.base.__module__}.{self.base.__name__}"
 
     def settings(self, made: Any) -> Any:

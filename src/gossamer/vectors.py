@@ -310,7 +310,7 @@ _LOOPS: dict[str, Any] = {}
 
 
 def _looped(name: str, label: type[Vector] | None, factor: float, *values: Values) -> Any:
-    """What a compiled loop makes of arrays, or comes of blanks, under a label; None where others have to find out."""
+    """Return what a compiled loop makes of arrays, or comes of blanks, labelled; None where others have to find out."""
     first = values[0]
     if type(first) is Blank and label is not None:
         alike = values.count(first) == len(values)  # as nearly always: what comes of a blank is the same one

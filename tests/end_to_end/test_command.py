@@ -243,7 +243,10 @@ def test_account_takes_rates_from_a_file(capsys: pytest.CaptureFixture[str]) -> 
         (["--sampling-rate", "1.5", "--steps", "5"], "found 1.5"),
         (["--sampling-rate", "0.1", "--steps", "-5"], "found -5"),
         (["--sampling", "fixed_size", "--steps", "5"], "needs --dataset-size"),
-        (["--sampling", "fixed_size", "--steps", "5", "--dataset-size", "10", "--batch-size", "20"], "20 of 10"),
+        (
+            ["--sampling", "fixed_size", "--steps", "5", "--dataset-size", "10", "--batch-size", "20"],
+            "at most 10 distinct examples, found 20",
+        ),
         (["--rates", "rates.csv"], "rates.csv, line 2: expected rate,count"),
         (["--rates", "rates.csv", "--steps", "5"], "leave out --sampling-rate and --steps"),
         (["--rates", "empty.csv"], "found none"),

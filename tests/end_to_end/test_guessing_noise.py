@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 import gossamer as gs
+from gossamer import philox
 from gossamer.cli import main
 from gossamer.experiment.preparation.secrets import KeptSecret, secret_seed
 from gossamer.experiment.runs import running
@@ -19,6 +21,7 @@ from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.sides.machine import Side
 from gossamer.sides.pool import Pool
 from gossamer.sides.sums import DrawnTurns
+from gossamer.sides.window import Asked
 from gossamer.vectors import Masked, Released
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -144,15 +147,24 @@ class Seen:
         with patch.context() as watched:
             watched.setattr(Side, "draw", self._watched(Side.draw))
             watched.setattr(Pool, "compute", self._answers(Pool.compute))
+            watched.setattr(philox, "poisson_samples", self._of_windows(philox.poisson_samples))
             gs.run(parse_spec(spec))
 
     def _watched(self, draw: Callable[..., Any]) -> Callable[..., Any]:
         def drawn(side: Any, task: Any) -> Any:
             found = draw(side, task)
-            if found is not None:  # a record of a stream is of no sample
+            if found is not None and not isinstance(found, Asked):  # a record of a stream is of no sample
                 rows = found.drawn.rows if isinstance(found.drawn, DrawnTurns) else found.drawn
                 self.samples.append(np.ascontiguousarray(rows).tobytes())
             return found
+
+        return drawn
+
+    def _of_windows(self, draw: Callable[..., Any]) -> Callable[..., Any]:
+        def drawn(*given: Any) -> Any:
+            rows, begins = draw(*given)
+            self.samples.extend(rows[start:end].tobytes() for start, end in pairwise(begins.tolist()))
+            return rows, begins
 
         return drawn
 

@@ -66,7 +66,7 @@ class Asked(NamedTuple):
 
 
 class Parties(NamedTuple):
-    """What is drawn for parties, by their places.
+    """Rows and keys of parties, by their places.
 
     Attributes
     ----------

@@ -29,6 +29,7 @@ from gossamer.studies.study import (
     Scores,
     Spec,
     Study,
+    check_runs,
     checked,
     experiment_of,
     nobody,
@@ -259,6 +260,7 @@ def plan_price(
     tell: Tell,
 ) -> Price:
     """Check every variant and every folder; return the price, of which no run is made."""
+    check_runs(1, seeds, jobs)  # before the data are read
     _check_epsilons(epsilons)
     experiment = _private(experiment_of(spec, settings))
     remarks, left_out = Remarks(), dict[str, str]()

@@ -116,7 +116,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("plan: an unknown one", "plan gosip", "invalid choice: 'gosip'"),
     ("plan gossip: no nodes", "plan gossip --nodes 0", "plan gossip needs --rho, --staleness"),
     ("plan gossip: abc", "plan gossip --nodes abc", "--nodes: expected a whole number, found 'abc'"),
-    ("plan mapa: NaN", "plan mapa --smoothness nan", "plan mapa needs --batch-size"),
+    ("plan mapa: NaN", "plan mapa --smoothness nan", "plan mapa needs --gradient-sd, "),
     ("attack: no attack", "attack", "the following arguments are required: COMMAND"),
     (
         "attack audit: no canaries",

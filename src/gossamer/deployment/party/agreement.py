@@ -1,4 +1,4 @@
-"""What an invitation settles for all, and whether a party may join: its options, identity and policy."""
+"""Terms that an invitation settles for all, and whether a party may join: its options, identity and policy."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def experiment_of(invitation: Invitation, modules: Collection[str] = (), start: 
 
 @dataclass(frozen=True)
 class Agreed:
-    """What follows from an invitation, for one of its parties.
+    """Terms that follow from an invitation, for one of its parties.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class Agreed:
 
     @classmethod
     def on(cls, invitation: Invitation, experiment: Experiment) -> Agreed:
-        """What an invitation comes to whose experiment is known.
+        """Return the terms of an invitation whose experiment is known.
 
         Raises
         ------

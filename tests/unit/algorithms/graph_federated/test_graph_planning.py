@@ -124,7 +124,7 @@ def test_what_is_tried() -> None:
 
 
 def test_impossible_problems_are_refused() -> None:
-    with pytest.raises(SpecError, match="rounds, at least 1, found 0"):
+    with pytest.raises(SpecError, match="rounds must be a whole number > 0, found 0"):
         plan_noise(problem(rounds=0))
     with pytest.raises(AccountingError, match="epsilon"):
         plan_noise(replace(problem(), epsilon=0.0))
