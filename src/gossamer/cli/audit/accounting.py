@@ -39,6 +39,7 @@ _OF = {
     "batch_size": ("sampling", "fixed_size"),
 }
 """Options that go with one value of another, which needs all of them but the composition."""
+_OF_SAMPLING = tuple(name for name, (other, _) in _OF.items() if other == "sampling")
 
 
 def check_options(options: argparse.Namespace, *spared: str) -> None:
@@ -133,7 +134,7 @@ def account_command(options: argparse.Namespace) -> int:
     """Print the epsilon of releases."""
     relation = relation_of(options)
     check_delta(options)
-    check_options(options, *(["sampling_rate"] if options.rates is not None else []))
+    check_options(options, *(_OF_SAMPLING if options.rates is not None else ()))
     mechanism, size = _mechanism(options, relation), size_of(options)
     schedule = schedule_of(options)
     counts = {ReleaseKind(mechanism, sampling, size): n for sampling, n in schedule.items()}
