@@ -17,6 +17,8 @@ from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.sides.client import UpdateRule
 from gossamer.sides.masked_side import MemberRule
 from gossamer.sides.samples import SampleRule
+from gossamer.sides.sums import Together
+from gossamer.sides.window import Asked, Window
 
 Batches = Mapping[tuple[str, int], tuple[int, ...]]
 GOSSIP = {"name": "gossip", "nodes": 3, "batch_size": 16}
@@ -34,11 +36,22 @@ def spec(privacy: Mapping[str, Any], shared: bool = True, **more: Any) -> gs.Exp
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Batches]:
     """Runs a spec, and says which rows were drawn, by owner and number of the release."""
     found: dict[tuple[str, int], tuple[int, ...]] = {}
+    rows_of: list[Any] = []  # of the newest call that computes gradients together
+
+    def clipped(self: Any, models: Any, batches: Any, clips: Any, compute: Any = Together.clipped) -> Any:
+        rows_of[:] = batches
+        return compute(self, models, batches, clips)
+
+    def answers(self: Any, asked: Any, compute: Any = Window.answers) -> Any:
+        given = compute(self, asked)
+        for item, rows in zip(asked, rows_of, strict=True):
+            found[item.ticket.side.name, item.ticket.number] = tuple(rows.tolist())
+        return given
 
     def noting(draw: Any) -> Any:
         def noted(self: Any, ticket: Any) -> Any:
             batch = draw(self, ticket)
-            if batch is not None:
+            if batch is not None and not isinstance(batch, Asked):  # whose rows a window draws
                 rows = batch.drawn if isinstance(batch.drawn, np.ndarray) else batch.drawn.examples
                 owner = getattr(self, "name", None) or self._name
                 found[owner, ticket.number] = tuple(rows.ravel().tolist())
@@ -46,6 +59,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Batches]:
 
         return noted
 
+    monkeypatch.setattr(Together, "clipped", clipped)
+    monkeypatch.setattr(Window, "answers", answers)
     for rule in (SampleRule, UpdateRule, MemberRule):
         monkeypatch.setattr(rule, "draw", noting(rule.draw))
 
