@@ -368,7 +368,7 @@ class Making:
 
 
 def drive_shards(shards: Shards, stop: StopSettings, observer: Observer, keeper: Keeper = NO_KEEPER) -> str:
-    """Run as `driving.drive` does, a window at a time; why it ended."""
+    """Run as `drive` does, a window at a time; why it ended."""
     counters, made = shards.counters, shards.counters.updates
     patience = 100_000 + 1_000 * len(shards.nodes)
     timed = observer.timed or stop.virtual_seconds is not None
