@@ -435,7 +435,7 @@ def _norm(vector: _Numbers) -> float:
 
 # Local rounds of any objective, one call of its `clipped_gradients` a step for all rounds that still run.
 #
-# What a round is, and what it computes, is said in `asked.LocalRound` and `objective.Objective.local_steps`.
+# What a round is, and what it computes, is said in `LocalRound` and `Objective.local_steps`.
 
 # With ``D = where.step``, an example's share of a sum is ``clip(D * gradient[where])``: the clip comes after masking
 # and scaling, so that no example moves the sum by more than the clip.

@@ -61,7 +61,7 @@ def is_flat(chain: Sequence[Layer]) -> bool:
 
 
 def write_flat(chain: Sequence[Layer], loss: str, products: bool = True) -> str:
-    """Return the text of a module with the kernels of ``chain``; see `source.write`.
+    """Return the text of a module with the kernels of ``chain``; see `write`.
 
     Parameters
     ----------
