@@ -32,7 +32,7 @@ from gossamer.sides.machine import Side, SideAnswer
 from gossamer.sides.masked_side import MemberRule
 from gossamer.sides.samples import SampleRule
 from gossamer.sides.secure_unit import SecureUnit
-from gossamer.sides.window import Window
+from gossamer.sides.window import GradientWindow
 from gossamer.vectors import Released
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -227,21 +227,21 @@ def decay_of_each(patch: pytest.MonkeyPatch) -> None:
         return found._replace(released=Released(values.astype(found.released.values.dtype)))
 
     patch.setattr(SampleRule, "_gradient", added)
-    patch.setattr(Window, "of", lambda sums: None)  # it answers gradients without that
+    patch.setattr(GradientWindow, "of", lambda sums: None)  # it answers gradients without that
 
 
 @bug("gossip-squared")
 def more_where_not_finite(patch: pytest.MonkeyPatch) -> None:
     """Answers of a window are longer where more gradients were not finite."""
-    answers = Window.answers
+    answers = GradientWindow.answers
 
-    def longer(self: Window, asked: Any) -> list[SideAnswer]:
+    def longer(self: GradientWindow, asked: Any) -> list[SideAnswer]:
         return [
             one._replace(released=Released(one.released.values * np.float32(1 + one.not_finite)))
             for one in answers(self, asked)
         ]
 
-    patch.setattr(Window, "answers", longer)
+    patch.setattr(GradientWindow, "answers", longer)
 
 
 @bug("fedavg")

@@ -78,14 +78,14 @@ def _members(hint: Any) -> frozenset[type]:
     return frozenset(typing.get_args(hint)) if origin in (typing.Union, types.UnionType) else frozenset({hint})
 
 
-class Measure(NamedTuple):
+class MessageMeasure(NamedTuple):
     """Length of a message in bytes when it is encoded, and whether it carries raw data of a unit."""
 
     size: int
     confined: bool
 
 
-def measured(candidate: Any) -> Measure:
+def measured(candidate: Any) -> MessageMeasure:
     """The measure of a message, without encoding it.
 
     Raises
@@ -110,7 +110,7 @@ def measured(candidate: Any) -> Measure:
         else:
             size += _VECTOR_OVERHEAD + value.values.nbytes
             confined = confined or kind is Confined
-    return Measure(size, confined)
+    return MessageMeasure(size, confined)
 
 
 def check(candidate: Any) -> None:

@@ -39,13 +39,13 @@ CarryOut = Callable[[str, Any, float], None]
 """Does what a node asks for: (node, what, now)."""
 
 
-class Network(Protocol):
+class NodeNetwork(Protocol):
     """Takes what nodes send; of one that keeps a session, its frames."""
 
     def send(self, name: str, what: Any, now: float) -> None: ...
 
 
-class Clock(Protocol):
+class NodeClock(Protocol):
     """Keeps the timers of nodes."""
 
     def set_timer(self, name: str, effect: SetTimer, now: float) -> None: ...
@@ -79,7 +79,9 @@ def requests(home: DataSides) -> dict[type, CarryOut]:
     }
 
 
-def interpreter(network: Network, home: DataSides, log: Log, clock: Clock | None = None) -> dict[type, CarryOut]:
+def interpreter(
+    network: NodeNetwork, home: DataSides, log: Log, clock: NodeClock | None = None
+) -> dict[type, CarryOut]:
     """Return what carries out each kind of effect, and of outcome of a host; without a clock, of a host alone."""
     timers: dict[type, CarryOut] = {} if clock is None else {SetTimer: clock.set_timer, CancelTimer: clock.cancel_timer}
     sent = {Send: network.send, Transmit: network.send}

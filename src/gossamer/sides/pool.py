@@ -24,7 +24,7 @@ from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember, Nothing, Sa
 from gossamer.sides.samples import SampleRule, ShardRows
 from gossamer.sides.servers import CuratorRule, StreamRule
 from gossamer.sides.sums import Sums, Ticket, amended, post_processed, with_most_models
-from gossamer.sides.window import Window
+from gossamer.sides.window import GradientWindow
 from gossamer.vectors import Blank, Sendable
 
 
@@ -244,7 +244,7 @@ def open_pool(
     if trust is not None:
         _check_scopes(plans, trust)
     sums, updates = home.sums(objective, data), Updates(objective, data)
-    window = Window.of(sums)
+    window = GradientWindow.of(sums)
 
     def opened(name: str, plan: SidePlan) -> Side:
         ledger = None if plan.charges() is None else home.ledger(name, plan)
@@ -271,7 +271,7 @@ def _rule(
     plan: SidePlan,
     shard: ShardRows | None,
     sums: Sums,
-    window: Window | None,
+    window: GradientWindow | None,
     updates: Updates,
     home: Home,
     ledger: Ledger | None,

@@ -28,7 +28,7 @@ from gossamer.sides.sums import (
     post_processed,
     rates_of,
 )
-from gossamer.sides.window import Asked, Terms, Window
+from gossamer.sides.window import GradientTerms, GradientWindow, WindowTicket
 from gossamer.vectors import Released
 
 
@@ -63,7 +63,7 @@ class SampleRule(Rule):
     """Noisy sums over samples of one party's examples."""
 
     def __init__(
-        self, name: str, plan: Samples, shard: ShardRows, sums: Sums, home: Home, window: Window | None = None
+        self, name: str, plan: Samples, shard: ShardRows, sums: Sums, home: Home, window: GradientWindow | None = None
     ) -> None:
         self._name, self.shard, self.sums, self.home, self.objective = name, shard, sums, home, sums.objective
         self._once = home.seed(name) is None
@@ -71,7 +71,7 @@ class SampleRule(Rule):
         self._window, self._place = window, None
         if window is not None and type(home.noise) is FloatNoise and not self._once and not shard.blank.size:
             self._place = window.enter(shard.rows, self._sampling, self._noise)
-        self._newest: tuple[Query | None, Terms | None, Due] = None, None, Due(None)
+        self._newest: tuple[Query | None, GradientTerms | None, Due] = None, None, Due(None)
         for query in plan.queries():
             home.noise.provided(query, self.objective.size, lambda query=query: self._rounding(query), any_clip=True)  # type: ignore[misc]
 
@@ -80,12 +80,12 @@ class SampleRule(Rule):
             return self._newest[2]
         return self._due(task)
 
-    def _terms(self, task: Any) -> Terms | None:
+    def _terms(self, task: Any) -> GradientTerms | None:
         """Numbers of a gradient that a window answers; None of what is answered alone."""
         if self._place is None or type(task) is not Gradient or task.model.size != self.objective.size:
             return None
         if task.query is not self._newest[0]:  # nearly always it is the query of the gradient before
-            self._newest = task.query, Terms.of(task.query), self._due(task)
+            self._newest = task.query, GradientTerms.of(task.query), self._due(task)
         return self._newest[1]
 
     def _due(self, task: Any) -> Due:
@@ -107,10 +107,10 @@ class SampleRule(Rule):
             raise SpecError(f"only rounds are amended, found {type(task).__name__}")
         return amended(task, became)
 
-    def draw(self, ticket: Ticket) -> Inputs | Asked:
+    def draw(self, ticket: Ticket) -> Inputs | WindowTicket:
         """The examples of a release; of a round, with the step at which each takes its turn."""
         if self._place is not None and (terms := self._terms(ticket.task)) is not None:
-            return Asked(ticket, self._place, terms)
+            return WindowTicket(ticket, self._place, terms)
         rows, sampling = self.shard.rows, ticket.task.query.sampling
         if isinstance(ticket.task, Gradient):
             drawn = rows[sampled(self._sampling, ticket.number, sampling, len(rows))]

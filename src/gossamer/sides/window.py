@@ -27,7 +27,7 @@ from gossamer.sides.sums import Ticket, Together
 from gossamer.vectors import Released, labelled
 
 
-class Terms(NamedTuple):
+class GradientTerms(NamedTuple):
     """Numbers that gradients of one query are answered by.
 
     Attributes
@@ -49,7 +49,7 @@ class Terms(NamedTuple):
     unit: float
 
     @classmethod
-    def of(cls, query: Query) -> Terms | None:
+    def of(cls, query: Query) -> GradientTerms | None:
         """Numbers of ``query``; None where its gradients are answered alone."""
         law, sampling = query.mechanism, query.sampling
         if type(law) is not Gaussian or type(sampling) is not Poisson or query.count_share:
@@ -57,12 +57,12 @@ class Terms(NamedTuple):
         return cls(sampling.probability, law.clip, law.standard_deviation, query.normaliser, query.unit)
 
 
-class Asked(NamedTuple):
+class WindowTicket(NamedTuple):
     """A ticket of a gradient, with the place of its party and the numbers that it is answered by."""
 
     ticket: Ticket
     place: int
-    terms: Terms
+    terms: GradientTerms
 
 
 class Parties(NamedTuple):
@@ -84,7 +84,7 @@ class Parties(NamedTuple):
     noise: npt.NDArray[np.uint64]
 
 
-class Window:
+class GradientWindow:
     """Gradients of all parties of a process, whose examples are rows of one training split.
 
     Parameters
@@ -99,7 +99,7 @@ class Window:
         self._parties: Parties | None = None  # of all that have entered, once it is asked for
 
     @classmethod
-    def of(cls, sums: Any) -> Window | None:
+    def of(cls, sums: Any) -> GradientWindow | None:
         """The window of ``sums``; None where they add noise themselves, or their numbers are not float32, or many."""
         quick = type(sums) is Together and sums.objective.dtype == np.float32 and sums.objective.size <= PART
         return cls(sums) if quick else None
@@ -112,7 +112,7 @@ class Window:
         self._parties = None
         return len(self._entered) - 1
 
-    def answers(self, asked: Sequence[Asked]) -> list[SideAnswer]:
+    def answers(self, asked: Sequence[WindowTicket]) -> list[SideAnswer]:
         """Draw, sum and release them: the answers, in order."""
         from gossamer.philox import add_normals, poisson_samples  # a compiler's import takes as long as most commands
 
