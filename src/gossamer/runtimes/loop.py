@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
+from types import MethodType
 from typing import Any, ClassVar, Protocol
 
 from gossamer.protocol.effects import (
@@ -157,6 +158,16 @@ class VirtualLoop(Kept):
     def next_time(self) -> float | None:
         """Virtual seconds since the start at which the next event happens; None if nothing is left to happen."""
         return round(self._heap[0][0] - self.start, 9) if self._heap else None
+
+    def after_restore(self) -> None:
+        heap: Any = self._heap
+        self._heap = []  # of what is refused nothing stays
+        if type(heap) is not list:
+            raise TypeError(f"expected a list of what is to happen, found {type(heap).__name__}")
+        for _, _, action, _, _ in heap:
+            if type(action) is not MethodType:
+                raise TypeError(f"expected what happens, found {type(action).__name__}")
+        self._heap = heap
 
     def step(self) -> None:
         """Let the next event happen."""

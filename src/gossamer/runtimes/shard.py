@@ -449,6 +449,7 @@ class ShardSimulator(Simulator):
         restore(self, decode_snapshot(kept, self))
 
     def after_restore(self) -> None:
+        super().after_restore()
         self._told_finished = len(self.finished)
 
     # What it knows

@@ -25,7 +25,7 @@ from gossamer.experiment.results.results_folder import CHECKPOINT, ResultsFolder
 from gossamer.experiment.runs import checkpoints, running
 from gossamer.experiment.runs.checkpoints import Checkpoints
 from gossamer.experiment.runs.trackers import NullProgress
-from gossamer.protocol.snapshots import encode_snapshot
+from gossamer.protocol.snapshots import Reference, encode_snapshot
 
 SECRET = gs.NoiseSecret(bytes(range(16)))
 
@@ -395,6 +395,19 @@ def test_a_state_that_does_not_fit_is_refused_in_a_line(out: Path) -> None:
                 resume(out)
             assert "\n" not in str(caught.value)
     checkpoints.write_checkpoint(out, found.origin, state)
+
+
+def test_what_is_to_happen_is_events_or_is_refused_in_a_line(out: Path) -> None:
+    found = checkpoints.read_checkpoint(out)
+    state = found.state()
+    heap = state["simulator"]["_heap"]
+    acts = [[(*entry[:2], act, *entry[3:]) for entry in heap] for act in (7, None, "_arrive", Reference(0))]
+    for wrong in (7, None, {}, tuple(heap), [entry[:3] for entry in heap], [1.0], *acts):
+        simulator = state["simulator"] | {"_heap": wrong}
+        checkpoints.write_checkpoint(out, found.origin, {**state, "simulator": simulator})
+        with pytest.raises(DataError, match="does not fit this run") as caught:
+            resume(out)
+        assert "\n" not in str(caught.value)
 
 
 def test_where_there_is_nothing_to_resume_it_says_so(out: Path, tmp_path: Path) -> None:
