@@ -214,7 +214,10 @@ def _kind(read: Callable[[str], Any], expected: str, fits: Callable[[Any], bool]
 
 def _seconds(text: str) -> float:
     unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
-    return math.inf if text == "off" else float(text) if unit is None else float(text[:-1]) * unit
+    if text == "off":
+        return math.inf
+    found = float(text) if unit is None else float(text[:-1]) * unit
+    return found if found < math.inf else math.nan
 
 
 def _counts(text: str) -> dict[str, int]:

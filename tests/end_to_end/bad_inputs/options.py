@@ -48,6 +48,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
         "expected a time such as 90s, 5m or 2h, or off, found 'sometimes'",
     ),
     ("run: --checkpoint 5d", "run spec.yaml --checkpoint 5d", "expected a time such as 90s, 5m or 2h, or off"),
+    ("run: --checkpoint inf", "run spec.yaml --checkpoint inf", "expected a time such as 90s, 5m or 2h, or off"),
     ("run: --live-port abc", "run spec.yaml --live-port abc", "expected the number of a port, 1 to 65535, found 'abc'"),
     ("run: --live-port 65536", "run spec.yaml --live-port 65536", "expected the number of a port, 1 to 65535, found"),
     ("run: a word for a switch", "run spec.yaml --json=yes", "--json: ignored explicit argument 'yes'"),
