@@ -171,7 +171,11 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as the base class does; this is where a parser of several hands over to that of one command."""
         self.fill()
-        return super().parse_known_args(args, namespace)
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:  # said here, by the command that does not know them
+            nearest = did_you_mean(rest[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(rest)}{nearest if 'did you mean' in nearest else ''}")
+        return found, rest
 
 
 def add_commands(parser: CommandParser, commands: Iterable[Listed], *, required: bool = True) -> None:

@@ -536,7 +536,9 @@ def check_target(to: str) -> Target:
     """
     if not isinstance(to, str) or to not in TARGETS:
         found = str(to)[:40]
-        raise CallerError(f"models are exported to {', '.join(TARGETS)}, found {found!r}{did_you_mean(found, TARGETS)}")
+        raise CallerError(
+            f"expected a program that models are exported to, found {found!r}{did_you_mean(found, TARGETS)}"
+        )
     target = TARGETS[to]
     missing = [package for package in target.needs if find_spec(package) is None]
     if missing:

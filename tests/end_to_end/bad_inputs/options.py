@@ -7,7 +7,7 @@ from tests.end_to_end.bad_inputs.case import FOUND, RUN, Case, accepted
 OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("no command", "", "the following arguments are required: COMMAND; see gossamer --help"),
     ("an unknown command", "rum spec.yaml", "invalid choice: 'rum'"),
-    ("an unknown option", "run spec.yaml --sed 3", "unrecognized arguments: --sed 3"),
+    ("an unknown option", "run spec.yaml --sed 3", "arguments: --sed 3; did you mean --seed?; see gossamer run --help"),
     ("a file too many", "run spec.yaml other.yaml", "unrecognized arguments: other.yaml"),
     ("run: no spec", "run", "expected a SPEC to run, or --repeat RESULTS, or --resume RESULTS, found none"),
     ("run: no file", "run nowhere.yaml", "nowhere.yaml: cannot read the spec: No such file or directory"),

@@ -78,8 +78,15 @@ def relation_of(options: argparse.Namespace) -> NeighboringRelation:
 def schedule_of(options: argparse.Namespace) -> dict[BatchSampling, int]:
     """Return how often each sampling occurs."""
     if getattr(options, "rates", None) is not None:
-        if options.sampling != "poisson" or options.sampling_rate is not None or options.steps is not None:
-            raise CallerError("--rates holds rates of poisson sampling; leave out --sampling-rate and --steps")
+        of_one = [
+            name
+            for name in ("sampling_rate", "dataset_size", "batch_size", "steps")
+            if getattr(options, name) is not None
+        ]
+        if of_one or options.sampling != "poisson":
+            given = ["sampling"] * (options.sampling != "poisson") + of_one
+            named = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise CallerError(f"--rates holds rates of poisson sampling, and how often; leave out {named}")
         return read_rates(options.rates)
     if options.steps is None or not 0 <= options.steps <= 10**9:
         raise CallerError(f"--steps must be a number of releases, 0 to 10^9, found {options.steps}")

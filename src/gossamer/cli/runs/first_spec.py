@@ -151,10 +151,11 @@ def _choose_roles(found: Draft, options: argparse.Namespace, looked: Looked, ask
         if options.owner is None:
             question = "Which says whose row it is? (Enter: none, all rows are one party's)"
             given["owner"] = ask_column(question, rest, optional=True)
-    rest = {name: column for name, column in names.items() if name not in given.values() and column.repeats}
-    several = [name for name, column in rest.items() if _may_be_persons(name, column, found)]
+    rest = {name: column for name, column in names.items() if name not in given.values()}
+    repeated = {name: column for name, column in rest.items() if column.repeats}
+    several = [name for name, column in repeated.items() if _may_be_persons(name, column, found)]
     rows = options.rows_per_person
-    if asked and options.person is None and rows is None and rest:
+    if asked and options.person is None and rows is None and repeated:
         hint = f"; {', '.join(several)} may" if several else ""
         question = f"Which says which person a row is about? (Enter: none, each row is another person{hint})"
         given["person"] = ask_column(question, rest, optional=True)
