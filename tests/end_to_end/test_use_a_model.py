@@ -182,7 +182,10 @@ BAD: dict[str, tuple[Any, str]] = {
         "foreign.safetensors: expected a model with its card, which says how rows are read, found arrays without one",
     ),
     "bytes": (lambda: ("predict", "out", text("b.parquet", "no")), "expected a Parquet file"),
-    "another program": (lambda: ("export", "out", "--to", "tensorflow"), "exported to torch, onnx, sklearn"),
+    "another program": (
+        lambda: ("export", "out", "--to", "tensorflow"),
+        "found 'tensorflow'; expected one of onnx, sklearn",
+    ),
     "no folder": (lambda: ("export", "out", "--to", "torch", "--out", "a/b"), "there is no folder a"),
     "no out": (lambda: ("predict", "out", "new.csv", "--out", "a/b"), "there is no folder a"),
     "out is a folder": (lambda: ("predict", "out", "new.csv", "--out", "out"), "out is a folder"),

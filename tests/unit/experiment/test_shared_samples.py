@@ -18,7 +18,7 @@ from gossamer.sides.client import UpdateRule
 from gossamer.sides.masked_side import MemberRule
 from gossamer.sides.samples import SampleRule
 from gossamer.sides.sums import Together
-from gossamer.sides.window import Asked, Window
+from gossamer.sides.window import GradientWindow, WindowTicket
 
 Batches = Mapping[tuple[str, int], tuple[int, ...]]
 GOSSIP = {"name": "gossip", "nodes": 3, "batch_size": 16}
@@ -42,7 +42,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Batches]:
         rows_of[:] = batches
         return compute(self, models, batches, clips)
 
-    def answers(self: Any, asked: Any, compute: Any = Window.answers) -> Any:
+    def answers(self: Any, asked: Any, compute: Any = GradientWindow.answers) -> Any:
         given = compute(self, asked)
         for item, rows in zip(asked, rows_of, strict=True):
             found[item.ticket.side.name, item.ticket.number] = tuple(rows.tolist())
@@ -51,7 +51,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Batches]:
     def noting(draw: Any) -> Any:
         def noted(self: Any, ticket: Any) -> Any:
             batch = draw(self, ticket)
-            if batch is not None and not isinstance(batch, Asked):  # whose rows a window draws
+            if batch is not None and not isinstance(batch, WindowTicket):  # whose rows a window draws
                 rows = batch.drawn if isinstance(batch.drawn, np.ndarray) else batch.drawn.examples
                 owner = getattr(self, "name", None) or self._name
                 found[owner, ticket.number] = tuple(rows.ravel().tolist())
@@ -60,7 +60,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Batches]:
         return noted
 
     monkeypatch.setattr(Together, "clipped", clipped)
-    monkeypatch.setattr(Window, "answers", answers)
+    monkeypatch.setattr(GradientWindow, "answers", answers)
     for rule in (SampleRule, UpdateRule, MemberRule):
         monkeypatch.setattr(rule, "draw", noting(rule.draw))
 
