@@ -79,14 +79,6 @@ def test_a_run_ends_with_the_look_that_satisfies(timed: bool, elapsed: float) ->
     assert simulator.elapsed == elapsed
 
 
-@pytest.mark.parametrize("stop", [StopSettings(), StopSettings(updates=3)])
-def test_a_run_whose_first_model_satisfies_makes_no_update(stop: StopSettings) -> None:
-    """It begins, since it has been asked for, and ends with its first event."""
-    simulator: Any = Ticking(9)
-    assert drive(simulator, stop, Noting(simulator, False, enough=0)) == "accuracy"
-    assert (simulator.elapsed, simulator.counters.updates) == (1.0, 0)
-
-
 def test_a_bound_of_virtual_time_is_looked_at_last() -> None:
     simulator: Any = Ticking(9)
     observer = Noting(simulator, False)

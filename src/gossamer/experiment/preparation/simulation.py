@@ -235,7 +235,6 @@ def drive(
     patience = 100_000 + 1_000 * len(simulator.nodes)
     last_update, idle, reached = begun
     timed = observer.timed or stop.virtual_seconds is not None
-    met = observer.satisfied  # by the model that the run starts from
     while simulator.goes_on:
         if monotonic() >= keeper.due:  # the clock decides when, and nothing that happens
             keeper.keep(Patience(last_update, idle, reached))
@@ -245,8 +244,7 @@ def drive(
                 return "virtual_seconds"
             observer.before(upcoming)
         # Between two updates only who goes by the clock, or counts them, has something to look at.
-        one = timed or met or stop.updates is not None
-        idle += simulator.proceed(1 if one else min(100, patience + 1 - idle))
+        idle += simulator.proceed(1 if timed or stop.updates is not None else min(100, patience + 1 - idle))
         if counters.updates != last_update:
             last_update, idle = counters.updates, 0
             observer.after()
@@ -256,7 +254,7 @@ def drive(
             grace = simulator.grace if simulator.halts else 0.0
             if simulator.elapsed >= reached + grace:
                 return "updates"
-        if (timed or met or not idle) and observer.satisfied:
+        if (timed or not idle) and observer.satisfied:
             return "accuracy"
         if idle > patience:
             return "stalled"
