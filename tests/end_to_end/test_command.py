@@ -249,6 +249,10 @@ def test_account_takes_rates_from_a_file(capsys: pytest.CaptureFixture[str]) -> 
         ),
         (["--rates", "rates.csv"], "rates.csv, line 2: expected rate,count"),
         (["--rates", "rates.csv", "--steps", "5"], "leave out --steps"),
+        (
+            ["--rates", "rates.csv", "--sampling", "fixed_size", "--batch-size", "3"],
+            "leave out --sampling and --batch-",
+        ),
         (["--rates", "rates.csv", "--sampling", "fixed_size"], "--rates holds rates of poisson sampling"),
         (["--rates", "empty.csv"], "found none"),
         (["--sampling-rate", "0.1", "--steps", "5", "--batch-size", "5"], "--batch-size is for --sampling fixed_size"),

@@ -163,8 +163,7 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong with the arguments, in place of printing all that there are."""
         named = _CHOICE.search(message)
-        nearest = "" if named is None else did_you_mean(named[1], re.findall(r"'(.*?)'", named[2]))
-        if named is not None and "did you mean" in nearest:
+        if named is not None and (nearest := _nearest(named[1], re.findall(r"'(.*?)'", named[2]))):
             message = message.replace(named[2], "").rstrip() + nearest
         raise CallerError(f"{message}; see {self.prog} --help")
 
@@ -173,9 +172,15 @@ class CommandParser(argparse.ArgumentParser):
         self.fill()
         found, rest = super().parse_known_args(args, namespace)
         if rest:  # said here, by the command that does not know them
-            nearest = did_you_mean(rest[0].partition("=")[0], self._option_string_actions)
-            self.error(f"unrecognized arguments: {' '.join(rest)}{nearest if 'did you mean' in nearest else ''}")
+            nearest = _nearest(rest[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(rest)}{nearest}")
         return found, rest
+
+
+def _nearest(found: str, options: Iterable[str]) -> str:
+    """Return the end of an error message that asks for the nearest of ``options``; nothing where none is near."""
+    nearest = did_you_mean(found, options)
+    return nearest if "did you mean" in nearest else ""
 
 
 def add_commands(parser: CommandParser, commands: Iterable[Listed], *, required: bool = True) -> None:

@@ -155,6 +155,11 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("price: epsilons that are words", "price spec.yaml --epsilons low", "expected numbers with commas between them"),
     ("price: an epsilon of 0", "price spec.yaml --epsilons 1,0", "--epsilons: expected numbers above 0, found 0.0"),
     ("price: an epsilon twice", "price spec.yaml --epsilons 1,1", "--epsilons: expected each number once"),
+    (
+        "federation add: no folder",
+        "federation add nowhere --node d --examples d=9",
+        "nowhere: there is no organiser.key",
+    ),
     ("price: no seeds", "price spec.yaml --seeds 0", "expected --seeds and --jobs of at least 1"),
     ("simulate-faults: no seeds", "simulate-faults spec.yaml --seeds 0", "found 0, 1 and 0"),
     ("simulate-faults: no jobs", "simulate-faults spec.yaml --jobs 0", "found 100, 0 and 0"),

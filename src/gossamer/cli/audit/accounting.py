@@ -78,13 +78,9 @@ def relation_of(options: argparse.Namespace) -> NeighboringRelation:
 def schedule_of(options: argparse.Namespace) -> dict[BatchSampling, int]:
     """Return how often each sampling occurs."""
     if getattr(options, "rates", None) is not None:
-        of_one = [
-            name
-            for name in ("sampling_rate", "dataset_size", "batch_size", "steps")
-            if getattr(options, name) is not None
-        ]
-        if of_one or options.sampling != "poisson":
-            given = ["sampling"] * (options.sampling != "poisson") + of_one
+        usual = {"sampling": "poisson"}
+        given = [name for name in ("sampling", *_OF_SAMPLING, "steps") if getattr(options, name) != usual.get(name)]
+        if given:
             named = " and ".join(f"--{name.replace('_', '-')}" for name in given)
             raise CallerError(f"--rates holds rates of poisson sampling, and how often; leave out {named}")
         return read_rates(options.rates)

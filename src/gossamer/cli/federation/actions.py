@@ -63,8 +63,8 @@ def new_command(options: argparse.Namespace) -> int:
 
 def add_command(options: argparse.Namespace) -> int:
     """Let parties in."""
+    again = draft_again(options.dir, **_issuing(options))  # which says so where nothing was founded
     before = read_signed(options.dir / papers.RECORD)
-    again = draft_again(options.dir, **_issuing(options))
     earlier, agreed = (_agreed(invitation, options.dir / papers.START) for invitation in (before, again.invitation))
     check_newer(earlier, agreed, earlier.names)
     return _write(options, again, agreed)

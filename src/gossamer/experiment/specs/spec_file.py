@@ -154,8 +154,11 @@ def expected_of(models: Iterable[type[BaseModel]], key: str) -> str:
     ]
     if names:
         return f"one of {', '.join(map(str, names))}"
-    if any(typing.get_origin(field.annotation) in (tuple, list) for field in fields):
+    origins = {typing.get_origin(field.annotation) for field in fields}
+    if origins & {tuple, list}:
         return "a list"
+    if dict in origins:
+        return "keys with their values"
     kinds = [_KINDS[kind] for field in fields for kind in kinds_of(field.annotation) if kind in _KINDS]
     return kinds[0] if kinds else "keys with their values"
 

@@ -101,7 +101,10 @@ def test_paths_are_taken_from_the_policys_folder(policy: Any, tmp_path: Path) ->
         ("", "expected rules such as data: and organisers:, found None"),
         ("- data", "expected rules such as data:"),
         ("data: {}", "line 1: data: expected 1 or more of them, found 0"),
-        ("organisers: []", "line 1: data is missing"),
+        (
+            "organisers: []",
+            "line 1: data is missing: expected keys with their values, found {organisers: []}; add data",
+        ),
         ("data:\n  wards:\n    epsilon: 4\n", "line 2: data.wards.delta is missing"),
         (f"{DATA}algorithm: [gossip]", "line 5: unknown key algorithm; did you mean algorithms?"),
         (f"{DATA}    epsilom: 4", "line 5: unknown key data.wards.epsilom; did you mean epsilon?"),
