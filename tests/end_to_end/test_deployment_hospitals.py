@@ -58,14 +58,14 @@ def check_privacy(parties: dict[str, Any], simulated: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_up_is_what_run_is(simulated: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     """Five processes and the embedded broker, by one command."""
-    assert main(["up", str(SPEC), "--out", "up", "--json", "--log-file", "up.log", "--log-format", "json"]) == 0
+    assert main(["up", str(SPEC), "--out", "up", "--json", "--log-file", "up.jsonl"]) == 0
     found = json.loads(capsys.readouterr().out)
     expected = simulated["metrics"]
     assert found["metrics"]["test_accuracy"] == pytest.approx(expected["mean_model_test_accuracy"], abs=POINTS)
     assert found["metrics"]["test_loss"] == pytest.approx(expected["mean_model_test_loss"], abs=LOSS)
     assert len(found["parties"]) == 5
     assert json.loads(Path("up", "summary.json").read_text()) == found
-    events = [json.loads(line)["event"] for line in Path("up.log").read_text().splitlines()]
+    events = [json.loads(line)["event"] for line in Path("up.jsonl").read_text().splitlines()]
     assert {f"{name}: starting" for name in found["parties"]} <= set(events)
     said = Path("up", "summary.txt").read_text()
     assert all(f"{name}  worker" in said for name in found["parties"])

@@ -117,16 +117,27 @@ def test_without_ray_its_extra_is_named(
         (["--shards", "9"], "expected from 1 to 8 shards for 8 nodes, found 9; correct --shards"),
         (["--shards", "0"], "expected from 1 to 8 shards for 8 nodes, found 0"),
         (["--shards", "9", "--set", "links.latency=0"], "expected from 1 to 8 shards for 8 nodes, found 9"),
-        (["--address", "127.0.0.1:1"], "--address 127.0.0.1:1: nothing answers there"),
     ],
 )
 @pytest.mark.usefixtures("called_here", "quiet")
 def test_a_mistake_has_one_line(
     options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if "--address" in options:
-        pytest.importorskip("ray", reason="needs the extra ray")
     assert main(["run", str(ROOT / "examples/digits-gossip.yaml"), *options, "--out", "out"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("called_here", "quiet")
+def test_shards_are_where_rays_own_variable_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason="needs the extra ray")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    assert main(["run", str(ROOT / "examples/digits-gossip.yaml"), "--shards", "2", "--out", "out"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "gossamer: error: RAY_ADDRESS=127.0.0.1:1: nothing answers there (Connection refused); give "
+    )
     assert not (tmp_path / "out").exists()

@@ -171,7 +171,7 @@ def changed(path: Path, change: Any) -> None:
         (["spec.yaml"], "found SPEC as well"),
         (["--set", "seed=1"], "found --set as well"),
         (["--seed", "0"], "found --seed as well"),
-        (["--accept-weak"], "found --accept-weak as well"),
+        (["--shards", "2"], "found --shards as well"),
         (["--reproducible"], "found --reproducible as well"),
         (["--out", "first", "--overwrite"], "choose another --out"),
         (["--out", "first/../first/.", "--overwrite"], "choose another --out"),

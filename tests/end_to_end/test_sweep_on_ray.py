@@ -399,14 +399,15 @@ def test_an_address_is_that_of_a_cluster_on_this_machine(spec: Path, tmp_path: P
             if subprocess.run([*ray, "status", "--address", head], env=around, capture_output=True).returncode == 0:
                 break
             time.sleep(1)
-        command = [sys.executable, "-m", "gossamer", "sweep", str(spec), "--seeds", "2", "--address", head]
+        command = [sys.executable, "-m", "gossamer", "sweep", str(spec), "--seeds", "2", "--engine", "ray"]
+        around |= {"RAY_ADDRESS": head}
         made = subprocess.run(command, env=around, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert made.returncode == 0, made.stderr
         assert "2 of 2: tiny, seed " in made.stderr
         other = {**around, "RAY_AUTH_TOKEN": "u" * 40}
         made = subprocess.run(command, env=other, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert made.returncode == 2
-        assert f"--address {head}: that cluster asks for a token" in made.stderr
+        assert f"RAY_ADDRESS={head}: that cluster asks for a token" in made.stderr
     finally:
         begun.terminate()
         begun.wait()
@@ -415,10 +416,10 @@ def test_an_address_is_that_of_a_cluster_on_this_machine(spec: Path, tmp_path: P
 # What cannot be
 
 
-def refused(spec: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    """The line of a sweep that is refused, with which it begins no run."""
+def refused(spec: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The line of a sweep on Ray that is refused, with which it begins no run."""
     out = spec.parent / "refused"
-    assert main(["sweep", str(spec), "--seeds", "1", "--out", str(out), *options]) == 2
+    assert main(["sweep", str(spec), "--seeds", "1", "--out", str(out), "--engine", "ray"]) == 2
     *_, line = capsys.readouterr().err.splitlines()
     assert not out.exists()
     return line
@@ -429,17 +430,19 @@ def test_without_ray_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     words = f"work on Ray needs the optional package ray, which is not installed: {install_line('ray')}"
-    assert refused(spec, capsys, "--engine", "ray") == f"gossamer: error: {words}"
-    assert refused(spec, capsys, "--address", "127.0.0.1:6379") == f"gossamer: error: {words}"
+    assert refused(spec, capsys) == f"gossamer: error: {words}"
 
 
 @with_ray
-def test_an_address_where_nothing_answers(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_where_nothing_answers(
+    spec: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket() as taken:  # a port that nobody listens at
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        line = refused(spec, capsys, "--address", address)
-    assert line.startswith(f"gossamer: error: --address {address}: nothing answers there (Connection refused); give ")
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        line = refused(spec, capsys)
+    assert line.startswith(f"gossamer: error: RAY_ADDRESS={address}: nothing answers there (Connection refused); give ")
 
 
 @with_ray
@@ -449,19 +452,18 @@ def test_an_address_where_something_else_answers(
     monkeypatch.setattr(ray_shards, "_ANSWER", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        line = refused(spec, capsys, "--address", address)
-    assert f"--address {address}: no Ray cluster answers there; give HOST:PORT of the cluster's head" in line
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        line = refused(spec, capsys)
+    assert f"RAY_ADDRESS={address}: no Ray cluster answers there; give HOST:PORT of the cluster's head" in line
 
 
 @with_ray
-@pytest.mark.parametrize("address", ["somewhere", "ray://127.0.0.1:10001", "127.0.0.1:x", ":6379", "127.0.0.1:0", ""])
-def test_what_is_no_address(spec: Path, capsys: pytest.CaptureFixture[str], address: str) -> None:
-    assert "--address: expected HOST:PORT of a Ray cluster, or auto" in refused(spec, capsys, "--address", address)
-
-
-def test_processes_have_no_address(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = refused(spec, capsys, "--engine", "processes", "--address", "127.0.0.1:6379")
-    assert line.endswith("found --engine processes as well; leave one out")
+@pytest.mark.parametrize("address", ["somewhere", "ray://127.0.0.1:10001", "127.0.0.1:x", ":6379", "127.0.0.1:0"])
+def test_what_is_no_address(
+    spec: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    assert "RAY_ADDRESS: expected HOST:PORT of a Ray cluster, or auto" in refused(spec, capsys)
 
 
 def test_an_engine_that_is_none(spec: Path, tmp_path: Path) -> None:

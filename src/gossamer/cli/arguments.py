@@ -17,7 +17,6 @@ TABLE = """
 @settings
   --set KEY=VALUE:text&         override a key, such as algorithm.nodes=16
   --seed SEED:int               override the seed
-  --accept-weak                 take a delta above 0.01: privacy.accept_weak=true
   @json
 @spec
   SPEC:path                     the experiment, a YAML file
@@ -26,18 +25,13 @@ TABLE = """
   --reproducible                take the noise from the seed instead of a fresh secret; then nothing is guaranteed
 @model
   RESULTS:path                  a results folder, a party's --store, or a safetensors file
-@port
-  --live-port PORT:port         the same at PORT, not at a port that is free
 @log
-  --log-file FILE:path          also write a log to FILE, after what is there; - is stderr
-  --log-level {debug,info,warning,error}  the least that the log is told (default: info)
-  --log-format {text,json}      lines for people, or a JSON object a line (default: text)
-  --log-size MB:megabytes       begin a new FILE then, and keep 5 older (default: 10)
+  --log-file FILE:path          also write a log to FILE, after what is there: a JSON object a line if it ends in .json
+                                or .jsonl, else lines for people; - is stderr
 @study
   --jobs J:int                  runs at a time (default: 1; on Ray: all processors)
-  --engine {processes,ray}      where runs are made: processes of this machine, or Ray (default: ray with --address,
-                                else processes)
-  --address HOST:PORT           of a Ray cluster that this machine is a node of, or auto (default: start Ray here)
+  --engine {processes,ray}:text=processes  where runs are made: processes of this machine, or Ray, which is started here
+                                unless RAY_ADDRESS names a cluster
 @releases
   --mechanism {gaussian,l2_laplace}:text=gaussian  the noise law
   --size D:int                  of l2_laplace: number of coordinates released
@@ -75,16 +69,15 @@ run  runs.run  run an experiment
   --resume RESULTS:path         go on with the interrupted or killed run of a results folder
   --out OUT:path                folder for the results (default: runs/<spec>-seed<seed>,<what --set says>)
   --overwrite                   replace the results of an earlier run in --out
-  --shards N:int                deal the nodes out to N processes of Ray (with --address: one a core)
-  --address HOST:PORT           the same on a Ray cluster that this machine is a node of, or auto (default: start Ray
-                                here)
+  --shards N:int                deal the nodes out to N processes of Ray, which is started here unless RAY_ADDRESS names
+                                a cluster
   --trace FILE:path             also write every event and effect to FILE
   --checkpoint EVERY:interval   how often the run is kept in --out, to be resumed: 90s, 5m, 2h, or off (default: 60s)
-  --live                        show the report to a browser on this machine while the run goes on
-  @port
-  --track TRACKER:text&         also tell a tracker: tensorboard, mlflow, wandb or trackio; may be given several times
-  --track-private               tell trackers that may send figures elsewhere also what no guarantee covers, such as
-                                test scores
+  --live PORT:port?             show the report to a browser on this machine while the run goes on, at a port that is
+                                free or at PORT
+  --track TRACKER:text&         also tell a tracker: tensorboard, mlflow, wandb or trackio; those but the first are told
+                                what no guarantee covers, such as test scores, only if they are called mlflow:all and so
+                                on; may be given several times
   @log
 new  runs.first_spec  write a first spec for one's own table
   | It looks at a CSV or Parquet file on this machine, and writes a commented spec for a first private run on it.
@@ -137,9 +130,8 @@ report  runs.report  write a page that shows what runs did, or how a party's nod
   --out FOLDER:path             where to (default: the first folder)
   --public                      leave out what no guarantee covers, such as scores on test examples
   --figures                     also write each figure as SVG, PNG and CSV into report-figures beside the page
-  --live                        write nothing: show the page to a browser on this machine, as the folders change, until
-                                interrupted
-  @port
+  --live PORT:port?             write nothing: show the page to a browser on this machine, as the folders change, until
+                                interrupted; at a port that is free, or at PORT
 sweep  runs.studies  run every combination of settings with several seeds, and compare them
   | The same command goes on with a sweep that was interrupted. The exit code is 1 if a run failed.
   @spec
@@ -285,9 +277,12 @@ node  federation.node  run a party's node until its part in the run is over
   --gone-after S:seconds=300    silence that counts as gone
   --trace FILE:path             also write every event and effect to FILE
   --quiet                       write to node.log, and --log-file, alone
-  --live                        show the node's report to a browser on this machine while it runs
-  @port
+  --live PORT:port?             show the node's report to a browser on this machine while it runs, at a port that is
+                                free or at PORT
   @log
+  --log-format {text,json}      lines for people, or a JSON object a line (default: as FILE ends)
+  --log-level {debug,info,warning,error}:text=info  the least that the log is told
+  --log-size MB:megabytes=10    begin a new FILE then, and keep 5 older
 node backup  federation.node  copy the state folder of a node that is stopped; only one of the two may go on
   STATE:path                    the state folder
   OUT:path                      the copy: a folder that does not exist yet
@@ -311,8 +306,8 @@ up  federation.node  run a whole federation on this machine, a process for each 
   --out OUT:path                folder of the federation (default: runs/<spec>-up-seed<seed>,<what --set says>)
   --broker {embedded,mosquitto}:text=embedded  where they meet
   --trace                       each party also writes every event and effect to trace.bin
-  --live                        show the parties' report to a browser on this machine while they run
-  @port
+  --live PORT:port?             show the parties' report to a browser on this machine while they run, at a port that is
+                                free or at PORT
   @log
   --reproducible                -
 average  runs.models  average the models that parties of a run have saved, such as those of gossip's nodes

@@ -129,6 +129,8 @@ def _add(parser: Any, line: str) -> None:
             more |= {"action": "append", "default": []}
         case "!":
             more |= {"required": True}
+        case "?" if names:
+            more |= {"nargs": "?", "const": 0}
         case "?" | "+" | "*":
             more |= {"nargs": many, **({"action": "extend", "default": []} if names else {})}
     if default is not None:
@@ -246,7 +248,9 @@ KINDS: Mapping[str, Any] = {
     "seconds": _kind(float, "seconds, 0 or more", lambda found: 0 <= found < math.inf),
     "interval": _kind(_seconds, "a time such as 90s, 5m or 2h, or off", lambda found: found >= 0),
     "megabytes": _kind(float, "megabytes, above 0 and at most a million", lambda found: 0 < found <= 1e6),
-    "port": _kind(int, "the number of a port, 1 to 65535", lambda found: 0 < found < 65536),
+    "port": _kind(
+        int, "the number of a port, 1 to 65535 (files and folders stand before it)", lambda found: 0 < found < 65536
+    ),
     "numbers": _kind(
         lambda text: [float(part) for part in text.split(",")] if text.strip() else [],
         "numbers with commas between them, such as 200,180",
@@ -278,17 +282,15 @@ def read_experiment(options: argparse.Namespace) -> Experiment:
 def overrides_of(options: argparse.Namespace) -> list[str]:
     """All that options override in a spec."""
     seed = [] if options.seed is None else [f"seed={options.seed}"]
-    weak = ["privacy.accept_weak=true"] * options.accept_weak
     reproducible = ["privacy.noise_secret=reproducible"] * getattr(options, "reproducible", False)
-    return [*options.set, *seed, *weak, *reproducible]
+    return [*options.set, *seed, *reproducible]
 
 
 def same_options(options: argparse.Namespace) -> list[str]:
     """The options that change a spec, as another command takes them."""
     settings = [word for setting in options.set for word in ("--set", setting)]
     seed = [] if options.seed is None else ["--seed", str(options.seed)]
-    weak = ["--accept-weak"] * options.accept_weak
-    return [*settings, *seed, *weak, *["--reproducible"] * getattr(options, "reproducible", False)]
+    return [*settings, *seed, *["--reproducible"] * getattr(options, "reproducible", False)]
 
 
 @contextmanager

@@ -35,7 +35,7 @@ LOG = logging.getLogger("gossamer")
 KEPT = 5
 """How many older files there are, FILE.1 the newest."""
 STDERR = Path("-")
-_OPTIONS = ("log_level", "log_format", "log_size")
+_AS_JSON = (".json", ".jsonl")
 
 
 @contextmanager
@@ -52,21 +52,20 @@ def logged(options: argparse.Namespace, run: str | None = None) -> Iterator[None
     Raises
     ------
     CallerError
-        If the log cannot be written, or options say how but not where.
+        If the log cannot be written.
     """
     if options.log_file is None:
-        for name in (name for name in _OPTIONS if getattr(options, name) is not None):
-            option = f"--{name.replace('_', '-')}"
-            raise CallerError(f"{option} is about the log, and there is none; give --log-file FILE as well")
         yield
         return
     if isinstance(trace := getattr(options, "trace", None), Path):
         _check_apart(options.log_file, trace)
-    handler = _handler(options.log_file, int((options.log_size or 10.0) * 1_000_000))
-    handler.setFormatter(_Lines(run, options.log_format == "json"))
+    given = vars(options)  # a node has more options than others
+    handler = _handler(options.log_file, int(given.get("log_size", 10.0) * 1_000_000))
+    form = given.get("log_format") or ("json" if options.log_file.suffix in _AS_JSON else "text")
+    handler.setFormatter(_Lines(run, form == "json"))
     LOG.addHandler(handler)
     before = LOG.level
-    LOG.setLevel((options.log_level or "info").upper())
+    LOG.setLevel(given.get("log_level", "info").upper())
     try:
         yield
     except GossamerError as error:
@@ -204,12 +203,12 @@ def progress(*, lines: bool = False) -> PlainProgress:
 @contextmanager
 def door_for(options: argparse.Namespace) -> Iterator[Door | None]:
     """Door at which a page is served, if one is asked for; opened before all else, since a port may be in use."""
-    if not options.live and options.live_port is None:
+    if options.live is None:
         yield None
         return
     from gossamer.report.serving import Door
 
-    door = Door.opened(options.live_port or 0)
+    door = Door.opened(options.live)
     with door.socket:
         yield door
 

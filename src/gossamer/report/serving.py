@@ -78,7 +78,7 @@ class Door:
             why = os.strerror(error.errno or 0)
             if port:
                 raise DataError(
-                    f"--live-port: cannot listen at port {port} of {_HOST} ({why}); give another, or leave it out for "
+                    f"--live: cannot listen at port {port} of {_HOST} ({why}); give another, or leave it out for "
                     "one that is free"
                 ) from None
             raise DataError(f"--live: cannot listen on {_HOST} ({why}); leave it out") from None

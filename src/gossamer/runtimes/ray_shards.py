@@ -51,23 +51,23 @@ _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
 @contextmanager
-def connected(address: str | None = None, cpus: int | None = None) -> Iterator[Any]:
+def connected(cpus: int | None = None) -> Iterator[Any]:
     """Give the package ``ray``, connected; in the end the connection, and what was started for it, are gone.
 
-    Whoever called `ray.init` before keeps that connection, which is used then.
+    The cluster is that of Ray's own variable ``RAY_ADDRESS``, ``HOST:PORT`` or ``auto``; without it Ray is started on
+    this machine. Whoever called `ray.init` before keeps that connection, which is used then.
 
     Parameters
     ----------
-    address : str, optional
-        ``HOST:PORT`` of a cluster, or ``auto``; None starts Ray on this machine.
     cpus : int, optional
         Number of cores of what is started here; all by default.
 
     Raises
     ------
     CallerError
-        If the package is missing, the address is none or nothing answers there, or Ray cannot be started.
+        If the package is missing, ``RAY_ADDRESS`` is none or nothing answers there, or Ray cannot be started.
     """
+    address = cluster()
     ray = _package(_QUIET if address is not None else {**_QUIET, **_TOKEN})
     if address is not None:
         _check(address)
@@ -80,6 +80,11 @@ def connected(address: str | None = None, cpus: int | None = None) -> Iterator[A
             yield ray
         finally:
             ray.shutdown()
+
+
+def cluster() -> str | None:
+    """Address of the cluster that Ray is to use; None where it is to be started on this machine."""
+    return os.environ.get("RAY_ADDRESS") or None
 
 
 def _package(variables: Mapping[str, str]) -> Any:
@@ -134,8 +139,8 @@ def _connect(ray: Any, address: str | None, cpus: int | None) -> None:
         raise CallerError(
             f"Ray cannot start on this machine: {reason}; see its logs"
             if address is None
-            else f"--address {address}: cannot connect as a machine of that cluster: {reason}; have ray start join it "
-            "here, with its versions of Ray and Python"
+            else f"RAY_ADDRESS={address}: cannot connect as a machine of that cluster: {reason}; have ray start join "
+            "it here, with its versions of Ray and Python"
         ) from None
     finally:
         if signal.getsignal(signal.SIGTERM) is not before:  # Ray's own ends the process, whatever it is at
@@ -150,7 +155,7 @@ def _check(address: str) -> None:
             socket.create_connection((host, port), _CONNECT).close()
         except OSError as error:
             raise CallerError(
-                f"--address {address}: nothing answers there ({error.strerror or error}); give HOST:PORT of the "
+                f"RAY_ADDRESS={address}: nothing answers there ({error.strerror or error}); give HOST:PORT of the "
                 "cluster's head, as ray start printed it"
             ) from None
     _ask(address)
@@ -159,7 +164,7 @@ def _check(address: str) -> None:
 def _parts(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon or not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise CallerError(f"--address: expected HOST:PORT of a Ray cluster, or auto, found {shortened(address)}")
+        raise CallerError(f"RAY_ADDRESS: expected HOST:PORT of a Ray cluster, or auto, found {shortened(address)}")
     return host.strip("[]"), int(port)
 
 
@@ -171,17 +176,17 @@ def _ask(address: str) -> None:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_ANSWER
         )
     except subprocess.TimeoutExpired:
-        raise CallerError(f"--address {address}: no Ray cluster answers there; {_HEAD}") from None
+        raise CallerError(f"RAY_ADDRESS={address}: no Ray cluster answers there; {_HEAD}") from None
     if asked.returncode == 0:
         return
     if "InvalidAuthToken" in asked.stderr or "AuthenticationError" in asked.stderr:
         raise CallerError(
-            f"--address {address}: that cluster asks for a token; say RAY_AUTH_MODE=token, and have its token in "
+            f"RAY_ADDRESS={address}: that cluster asks for a token; say RAY_AUTH_MODE=token, and have its token in "
             "~/.ray/auth_token or RAY_AUTH_TOKEN"
         )
     lines = asked.stderr.strip().splitlines()
     raise CallerError(
-        f"--address {address}: no Ray cluster answers there ({shortened(lines[-1] if lines else '', 200)}); {_HEAD}"
+        f"RAY_ADDRESS={address}: no Ray cluster answers there ({shortened(lines[-1] if lines else '', 200)}); {_HEAD}"
     )
 
 
@@ -194,28 +199,22 @@ class RayShards:
 
     Parameters
     ----------
-    shards : int, optional
-        Number of shards that the run's nodes are dealt out to; by default one for each core.
-    address : str, optional
-        ``HOST:PORT`` of a cluster; None starts Ray on this machine.
+    shards : int
+        Number of shards that the run's nodes are dealt out to.
     """
 
-    shards: int | None = None
-    address: str | None = None
+    shards: int
 
     def of(self, shards: int) -> Engine:
         return replace(self, shards=shards)
 
     def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
-        maker = None if self.shards is None else deal(self.shards)  # what is wrong with it need not wait for Ray
+        maker = deal(self.shards)  # what is wrong with it need not wait for Ray
         with ExitStack() as stack:
-            local = max(available_cores(), self.shards or 1) if self.address is None else None
-            ray = stack.enter_context(connected(self.address, local))
-            if self.address is not None:
+            ray = stack.enter_context(connected(max(available_cores(), self.shards) if cluster() is None else None))
+            if cluster() is not None:
                 warnings.warn(UNGUARDED, RunWarning, stacklevel=2)
-            cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-            shards = min(nodes, cores) if self.shards is None else self.shards
-            crew = RayCrew(ray, shards, deal(shards) if maker is None else maker, seed)
+            crew = RayCrew(ray, self.shards, maker, seed)
             stack.callback(crew.end)
             crew.start()
             crew.stack = stack.pop_all()

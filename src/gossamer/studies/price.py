@@ -210,8 +210,7 @@ def price(
     seeds: int = 3,
     epsilons: Sequence[float] = EPSILONS,
     jobs: int | None = None,
-    engine: str | None = None,
-    address: str | None = None,
+    engine: str = "processes",
     settings: Sequence[str] = (),
     tell: Tell = nobody,
 ) -> Price:
@@ -232,10 +231,9 @@ def price(
         Further budgets of the federation, at the spec's delta.
     jobs : int, optional
         Runs at a time, at most; by default one on this machine, and on Ray as many as it has processors.
-    engine : str, optional
-        Engine that makes runs: ``processes`` of this machine, or ``ray``; by default ``ray`` with an address.
-    address : str, optional
-        ``HOST:PORT`` of a Ray cluster that this machine is a node of, or ``auto``; by default Ray is started here.
+    engine : str
+        Engine that makes runs: ``processes`` of this machine, or ``ray``, on the cluster that ``RAY_ADDRESS`` names or
+        else started here.
     settings : sequence of str
         Overrides, as ``--set`` takes them.
     tell : callable, optional
@@ -247,7 +245,7 @@ def price(
         If the spec has no noise, or none that anything is proved of, or cannot be run; nothing has been run.
     """
     planned = plan_price(spec, Path(out), seeds, epsilons, jobs, settings, tell)
-    return planned.made_by(engine, jobs, address, tell)
+    return planned.made_by(engine, jobs, tell)
 
 
 def plan_price(

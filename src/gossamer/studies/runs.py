@@ -268,34 +268,27 @@ class Processes:
 
 
 @contextmanager
-def workers_of(engine: str | None = None, jobs: int | None = None, address: str | None = None) -> Iterator[Workers]:
+def workers_of(engine: str, jobs: int | None = None) -> Iterator[Workers]:
     """Workers, for as long as the block takes.
 
     Parameters
     ----------
-    engine : str, optional
-        ``processes`` of this machine, or ``ray``; by default ``ray`` where there is an address.
+    engine : str
+        ``processes`` of this machine, or ``ray``.
     jobs : int, optional
         Runs at a time, at most; by default one on this machine, and on Ray as many as it has processors.
-    address : str, optional
-        Address of a Ray cluster; by default Ray is started on this machine.
 
     Raises
     ------
     CallerError
         If there is no such engine, or Ray is not installed or does not answer.
     """
-    engine = engine or ENGINES[address is not None]
     if engine not in ENGINES:
         raise CallerError(f"expected the engine {' or '.join(ENGINES)}, found {engine!r}")
     if engine != "ray":
-        if address is not None:
-            raise CallerError(
-                f"--address {address} is of a Ray cluster, found --engine {engine} as well; leave one out"
-            )
         yield Processes(jobs or 1)
         return
-    with connected(address, jobs) as ray:
+    with connected(jobs) as ray:
         yield RayTasks(ray, jobs)
 
 

@@ -245,9 +245,9 @@ class Study(ABC):
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as in the `FILE`."""
 
-    def made_by(self, engine: str | None, jobs: int | None, address: str | None, tell: Tell) -> Self:
+    def made_by(self, engine: str, jobs: int | None, tell: Tell) -> Self:
         """Have all runs made; see `sweep`."""
-        with workers_of(engine, jobs, address) as workers:
+        with workers_of(engine, jobs) as workers:
             self.make(workers, tell)
         return self
 

@@ -164,8 +164,7 @@ def sweep(
     out: str | Path,
     seeds: int = 5,
     jobs: int | None = None,
-    engine: str | None = None,
-    address: str | None = None,
+    engine: str = "processes",
     settings: Sequence[str] = (),
     tell: Tell = nobody,
 ) -> Sweep:
@@ -185,10 +184,9 @@ def sweep(
         Number of runs of each setting.
     jobs : int, optional
         Runs at a time, at most; by default one on this machine, and on Ray as many as it has processors.
-    engine : str, optional
-        Engine that makes runs: ``processes`` of this machine, or ``ray``; by default ``ray`` with an address.
-    address : str, optional
-        ``HOST:PORT`` of a Ray cluster that this machine is a node of, or ``auto``; by default Ray is started here.
+    engine : str
+        Engine that makes runs: ``processes`` of this machine, or ``ray``, on the cluster that ``RAY_ADDRESS`` names or
+        else started here.
     settings : sequence of str
         Overrides that all runs have, as ``--set`` takes them.
     tell : callable, optional
@@ -200,7 +198,7 @@ def sweep(
         If a combination cannot be run, or a folder has results of another spec; nothing has been run.
     """
     planned = plan_sweep(spec, as_grid(grid or {}), Path(out), seeds, jobs, settings, tell)
-    return planned.made_by(engine, jobs, address, tell)
+    return planned.made_by(engine, jobs, tell)
 
 
 def plan_sweep(

@@ -30,17 +30,18 @@ def called_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def options(*arguments: str) -> argparse.Namespace:
-    return parser().parse_args(["run", "spec.yaml", *arguments])
+    return parser().parse_args(["node", "--invitation", "a.yaml", *arguments])
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_a_line_of_json_has_time_level_event_run_and_node(tmp_path: Path) -> None:
-    file = tmp_path / "a.log"
+@pytest.mark.parametrize(("name", "form"), [("a.jsonl", []), ("a.json", []), ("a.log", ["--log-format", "json"])])
+def test_a_line_of_json_has_time_level_event_run_and_node(tmp_path: Path, name: str, form: list[str]) -> None:
+    file = tmp_path / name
     before = datetime.now(UTC)
-    with logged(options("--log-file", str(file), "--log-format", "json"), "r"):
+    with logged(options("--log-file", str(file), *form), "r"):
         LOG.warning("two\nlines, and \x1b[31m")
         logging.getLogger("gossamer.node").info("own", extra={"run": "0123", "node": "a"})
     LOG.error("the log is over")
@@ -110,7 +111,6 @@ def test_errors_are_logged_without_what_they_quote_of_data(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--log-level", "debug"], "--log-level is about the log, and there is none; give --log-file FILE as well"),
         (["--log-file", "no/a.log"], "no/a.log: cannot write the log: No such file or directory; give another"),
         (["--log-file", "."], ".: cannot be a log, since it is no file; give another --log-file\n"),
         (["--log-file", "spec.yaml"], "spec.yaml: expected a log, or a file that is not there yet, found a file with"),
@@ -170,8 +170,8 @@ def test_a_full_disk_ends_no_run(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("called_here")
 def test_a_run_is_logged_without_what_its_models_score(capsys: pytest.CaptureFixture[str]) -> None:
     Path("spec.yaml").write_text(SPEC)
-    assert main(["run", "spec.yaml", "--log-file", "a.log", "--log-format", "json"]) == 0
-    found = lines(Path("a.log"))
+    assert main(["run", "spec.yaml", "--log-file", "a.jsonl"]) == 0
+    found = lines(Path("a.jsonl"))
     assert {line["run"] for line in found} == {"spec-seed0"}
     events = [line["event"] for line in found]
     assert events[0].startswith("plan: 30 updates of 3 nodes")

@@ -148,7 +148,7 @@ def test_by_default_a_tracker_is_told_what_may_be_known(tracker: str, called: Ca
 
 
 def test_all_figures_go_if_somebody_says_so(tracker: str, called: Called) -> None:
-    result = gs.run(SPEC, track=[tracker], track_private=True)
+    result = gs.run(SPEC, track=[f"{tracker}:all"])
     assert told(tracker, called) == [
         (row["updates"], {name: value for name, value in row.items() if value is not None}) for row in result.metrics
     ]
@@ -183,11 +183,11 @@ SECRET = {
 def test_of_secret_cohorts_a_tracker_is_told_nothing_unless_somebody_says_so(
     tracker: str, called: Called, tmp_path: Path
 ) -> None:
-    with pytest.raises(gs.CallerError, match=rf"^{tracker}: .*secret cohorts.*track with tensorboard.*--track-private"):
+    with pytest.raises(gs.CallerError, match=rf"^{tracker}: .*secret cohorts.*track with tensorboard.*{tracker}:all"):
         gs.run(SECRET, tmp_path / "mine", track=["tensorboard", tracker])
     assert called.calls == []
     assert list(tmp_path.iterdir()) == []
-    gs.run(SECRET, tmp_path / "mine", track=tracker, track_private=True)
+    gs.run(SECRET, tmp_path / "mine", track=f"{tracker}:all")
     assert told(tracker, called)
 
 

@@ -103,7 +103,7 @@ def test_a_strong_one_says_nothing_more() -> None:
 
 @pytest.mark.parametrize("delta", [0.0101, 0.5, 0.999])
 def test_a_delta_that_says_nothing_is_refused_unless_asked_for(delta: float) -> None:
-    with pytest.raises(SpecError, match=r"at most 0.01, found .*accept_weak: true \(--accept-weak\)"):
+    with pytest.raises(SpecError, match=r"at most 0.01, found .*accept_weak: true \(--set privacy.accept_weak=true\)"):
         spec(1, delta)
     with pytest.raises(SpecError, match=r"at most 0\.01"):
         spec(1, delta, accept_weak=False)
@@ -180,7 +180,10 @@ def test_commands_refuse_a_delta_that_says_nothing(command: list[str], capsys: p
     assert err.count("\n") == 1
 
 
-def test_check_and_run_take_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+WEAK = ("--set", "privacy.accept_weak=true")
+
+
+def test_check_and_run_take_the_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text(
         "dataset: digits\nalgorithm: {name: gossip, nodes: 2, topology: complete, updates_per_node: 2}\n"
@@ -189,10 +192,11 @@ def test_check_and_run_take_the_flag(tmp_path: Path, capsys: pytest.CaptureFixtu
     status, out, err = called(capsys, "check", str(path))
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "at most 0.01, found 0.5" in err
-    status, out, _ = called(capsys, "check", str(path), "--accept-weak")
+    assert " ".join(WEAK) in err
+    status, out, _ = called(capsys, "check", str(path), *WEAK)
     assert status == 0
     assert "But delta 0.5 is above 1/" in out
-    status, out, err = called(capsys, "run", str(path), "--accept-weak", "--out", str(tmp_path / "run"), "--json")
+    status, out, err = called(capsys, "run", str(path), *WEAK, "--out", str(tmp_path / "run"), "--json")
     assert status == 0
     assert "gossamer: warning: delta 0.5" in err
     said = json.loads(out)["privacy"]["guarantee"]["remarks"]

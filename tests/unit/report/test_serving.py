@@ -228,10 +228,10 @@ def test_a_port_in_use_is_refused_before_anything_is_begun(
         ("node", "--invitation", str(tmp_path / "invitation.yaml"), "--store", str(tmp_path / "out")),
         ("report", str(there)),
     ):
-        assert main([*command, "--live-port", str(taken)]) == 2
+        assert main([*command, "--live", str(taken)]) == 2
         said = capsys.readouterr().err.strip()
         assert "\n" not in said
-        assert f"--live-port: cannot listen at port {taken} of 127.0.0.1 (Address already in use); give another" in said
+        assert f"--live: cannot listen at port {taken} of 127.0.0.1 (Address already in use); give another" in said
         assert not (tmp_path / "out").exists()
 
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from gossamer.experiment.preparation.planning import Forecast
     from gossamer.experiment.preparation.prepare import Prepared
     from gossamer.experiment.results.records import Result
-    from gossamer.runtimes.ray_shards import RayShards
 
 
 def check_command(options: argparse.Namespace) -> int:
@@ -158,26 +157,19 @@ def _run(options: argparse.Namespace) -> Start:
         "overwrite": options.overwrite,
         "trace": options.trace,
         "track": options.track,
-        "track_private": options.track_private,
         **_kept(options),
-        "engine": _engine(options),
     }
+    if options.shards is not None:
+        from gossamer.runtimes.ray_shards import RayShards
+
+        more["engine"] = RayShards(options.shards)
     return out, lambda shown: run(experiment, out, progress=shown, **more)
-
-
-def _engine(options: argparse.Namespace) -> RayShards | None:
-    if options.shards is None and options.address is None:
-        return None
-    from gossamer.runtimes.ray_shards import RayShards
-
-    return RayShards(options.shards, options.address)
 
 
 def _repeat(options: argparse.Namespace) -> Start:
     from gossamer.experiment.runs.repeats import repeat_run
 
-    more = {"--checkpoint": options.checkpoint, "--shards": options.shards, "--address": options.address}
-    _check_alone("--repeat", options, {name: value is not None for name, value in more.items()})
+    _check_alone("--repeat", options, {"--checkpoint": options.checkpoint is not None})
     out = options.out or Path("runs") / f"{options.repeat.resolve().name}-repeat"
     more = {"overwrite": options.overwrite, "trace": options.trace}
     return out, lambda shown: repeat_run(options.repeat, out, progress=shown, **more)
@@ -188,7 +180,7 @@ def _resume(options: argparse.Namespace) -> Start:
 
     more = {"--repeat": options.repeat, "--out": options.out, "--overwrite": options.overwrite}
     _check_alone("--resume", options, {name: bool(value) for name, value in more.items()})
-    given = {"trace": options.trace, **_kept(options), "engine": _engine(options)}
+    given = {"trace": options.trace, **_kept(options)}
     return options.resume, lambda shown: resume_run(options.resume, progress=shown, **given)
 
 
@@ -198,8 +190,8 @@ def _check_alone(option: str, options: argparse.Namespace, more: dict[str, bool]
         "SPEC": options.spec is not None,
         "--set": bool(options.set),
         "--seed": options.seed is not None,
-        "--accept-weak": options.accept_weak,
         "--reproducible": options.reproducible,
+        "--shards": options.shards is not None,
         "--track": bool(options.track),
         **more,
     }

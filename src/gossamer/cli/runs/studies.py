@@ -39,7 +39,7 @@ def make(study: Study, options: argparse.Namespace) -> None:
     from gossamer.studies.runs import workers_of
 
     try:
-        with workers_of(options.engine, options.jobs, options.address) as workers:
+        with workers_of(options.engine, options.jobs) as workers:
             warn(workers.remarks)
             with shown(study, workers.at_once) as tell:
                 study.make(workers, tell)

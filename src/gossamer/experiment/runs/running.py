@@ -305,7 +305,6 @@ def run(
     measure: Measure | None = None,
     secret: NoiseSecret | None = None,
     track: str | Sequence[str] = (),
-    track_private: bool = False,
     checkpoint: float | None = EVERY,
     engine: Engine | None = None,
 ) -> Result:
@@ -336,10 +335,9 @@ def run(
         Secret of an earlier run, to repeat it; by default a fresh one is drawn. The guarantee holds only of one that
         nobody else knows.
     track : str or sequence of str
-        Programs that are told of the run: ``tensorboard``, ``mlflow``, ``wandb``, ``trackio``.
-    track_private : bool
-        Whether those that may send figures elsewhere are also told what no guarantee covers, such as scores on test
-        examples.
+        Programs that are told of the run: ``tensorboard``, ``mlflow``, ``wandb``, ``trackio``. Those but the first may
+        send figures elsewhere, and are told what no guarantee covers, such as scores on test examples, only if they are
+        called ``mlflow:all`` and so on.
     checkpoint : float, optional
         Seconds of wall time from one checkpoint in ``out`` to the next, from which `resume_run` goes on; more where
         they would take over 1 % of the run's time. None makes none.
@@ -362,5 +360,5 @@ def run(
         prepared = prepare(spec_of(experiment), FromMemory(data, module))
         plan = plan_run(prepared)
         sources, place = sources_of(prepared, plan, secret), None if folder is None else folder.path
-        with listening(prepared, plan, progress, trace, measure, trackers, place, private=track_private) as listeners:
+        with listening(prepared, plan, progress, trace, measure, trackers, place) as listeners:
             return Run(prepared, plan, sources, folder, listeners, checkpoint=checkpoint, engine=engine).go()

@@ -20,6 +20,7 @@ from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from gossamer.algorithms.plan import Plan
@@ -311,19 +312,28 @@ _COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "
 _ON_PUBLIC_EXAMPLES = ("public_accuracy", "public_loss")
 
 
-def trackers_of(names: str | Sequence[str]) -> list[str]:
-    """Return the names of trackers, each once.
+ALL = "all"
+"""Said after the name of a tracker, and a colon, that is told everything wherever it sends it."""
+
+
+def trackers_of(names: str | Sequence[str]) -> dict[str, bool]:
+    """Return the names of trackers, and whether each is told everything.
 
     Raises
     ------
     CallerError
         If one is unknown or not installed.
     """
-    found = list(dict.fromkeys([names] if isinstance(names, str) else names))
-    for name in found:
-        if name not in TRACKERS:
+    found: dict[str, bool] = {}
+    for said in [names] if isinstance(names, str) else names:
+        name, colon, told = said.partition(":")
+        if name not in TRACKERS or (colon and told != ALL):
             known = ", ".join(TRACKERS)
-            raise CallerError(f"track: expected one of {known}, found {shortened(name)}; give one of these")
+            raise CallerError(
+                f"track: expected one of {known}, or one with :{ALL} after it, which is told everything, found "
+                f"{shortened(said)}; give one of these"
+            )
+        found[name] = bool(colon) or name in _HERE or found.get(name, False)
         if find_spec(name) is None:
             raise CallerError(f"tracking with {name} needs its package, which is not installed: {install_line(name)}")
     return found
@@ -407,10 +417,9 @@ def listening(
     progress: RunProgress | None = None,
     trace: str | Path | None = None,
     measure: Measure | None = None,
-    trackers: Sequence[str] = (),
+    trackers: Mapping[str, bool] = MappingProxyType({}),
     folder: Path | None = None,
     *,
-    private: bool = False,
     goes_on: bool = False,
 ) -> Iterator[Listeners]:
     """Listeners to a run whose trace is open and whose trackers have begun; both end with the block.
@@ -421,12 +430,10 @@ def listening(
         Run, as it was prepared and planned.
     progress, trace, measure
         Arguments as for `run`.
-    trackers : sequence of str
-        Names of trackers, from `trackers_of`.
+    trackers : mapping of str to bool
+        Trackers, from `trackers_of`.
     folder : Path or None
         Folder of the results.
-    private : bool
-        Whether all trackers are told everything.
     goes_on : bool
         Whether the trace keeps what is in it, until it is told how much of that is to stay.
 
@@ -435,31 +442,25 @@ def listening(
     CallerError
         If the trace cannot be written, or is something else; if a tracker cannot begin, or may not hear of the run.
     """
-    if not private and plan.hides_schedule:
-        _refuse_watchers(trackers)
+    if plan.hides_schedule and (watchers := [name for name, everything in trackers.items() if not everything]):
+        # When one is told, and that a run ended, are times too.
+        raise CallerError(
+            f"{watchers[0]}: expected a run whose times and counts may be known, found secret cohorts, whose guarantee "
+            f"holds only if they are not; track with {' or '.join(_HERE)}, or say {watchers[0]}:{ALL} to tell it "
+            "everything"
+        )
     tracking, known, whole = Tracking(), may_be_known(prepared, plan), False
     with nullcontext() if trace is None else closing(TraceFile(Path(trace), goes_on=goes_on)) as watch:
         if watch is not None and prepared.cast.trust:
             warning = f"{trace} will hold raw models of units: keep it as private as the data"
             warnings.warn(warning, RunWarning, stacklevel=4)
         try:
-            for name in trackers:
-                tracking.add(name, _begun(name, plan, folder), None if name in _HERE or private else known)
+            for name, everything in trackers.items():
+                tracking.add(name, _begun(name, plan, folder), None if everything else known)
             yield Listeners(progress or NullProgress(), tracking, watch, measure)
             whole = True
         finally:
             tracking.end(whole)
-
-
-def _refuse_watchers(trackers: Sequence[str]) -> None:
-    """Refuse those that may send figures elsewhere: when one is told, and that a run ended, are times too."""
-    for name in trackers:
-        if name not in _HERE:
-            raise CallerError(
-                f"{name}: expected a run whose times and counts may be known, found secret cohorts, whose guarantee "
-                f"holds only if they are not; track with {' or '.join(_HERE)}, or allow all that it can be told with "
-                "--track-private (track_private=True)"
-            )
 
 
 def _begun(name: str, plan: Plan, folder: Path | None) -> Told:

@@ -370,7 +370,7 @@ class Experiment(Section, Spec):
             )
         if self.private and self.proved:
             key = "privacy" if self.budget is None else "budget"
-            how = "privacy.accept_weak: true (--accept-weak)"
+            how = "privacy.accept_weak: true (--set privacy.accept_weak=true)"
             if (problem := refused_delta(self.delta, self.privacy.accept_weak, how)) is not None:
                 raise ValueError(f"{key}: {problem}")
         if isinstance(self.privacy.clip, QuantileClip) and self.privacy.mechanism == "l2_laplace":
