@@ -43,7 +43,7 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
 from gossamer.sides.pool import BlankSides
-from gossamer.topology.builders import Ring, build_graph
+from gossamer.topology.graphs import Ring, build_graph
 from gossamer.vectors import Blank, Public
 
 MOST_US, MOST_RATIO = 25.0, 1.2

@@ -82,9 +82,9 @@ from gossamer.studies.price import Price as Price
 from gossamer.studies.price import price as price
 from gossamer.studies.sweep import Sweep as Sweep
 from gossamer.studies.sweep import sweep as sweep
-from gossamer.topology.builders import OwnTopology as OwnTopology
-from gossamer.topology.builders import build_graph as build_graph
+from gossamer.topology.graphs import OwnTopology as OwnTopology
 from gossamer.topology.graphs import bipartite_split as bipartite_split
+from gossamer.topology.graphs import build_graph as build_graph
 from gossamer.topology.mixing import metropolis as metropolis
 from gossamer.topology.mixing import pairwise_expectation as pairwise_expectation
 from gossamer.topology.mixing import rho as rho

@@ -24,8 +24,7 @@ from gossamer.algorithms.sample_planning import check_samples, plan_samples
 from gossamer.privacy.clipping import ClipSettings, FixedClip
 from gossamer.privacy.guarantees import Claim
 from gossamer.protocol.node import Node
-from gossamer.topology.builders import Ring, Topology
-from gossamer.topology.graphs import Graph
+from gossamer.topology.graphs import Graph, Ring, Topology
 from gossamer.topology.mixing import Matrix
 from gossamer.vectors import Confined, Model
 

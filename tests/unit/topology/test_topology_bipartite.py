@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from gossamer.errors import TopologyError
-from gossamer.topology.builders import Regular, build_graph
-from gossamer.topology.graphs import DroppedEdges, Graph, bipartite_split
+from gossamer.topology.graphs import DroppedEdges, Graph, Regular, bipartite_split, build_graph
 
 
 def build(settings, nodes):

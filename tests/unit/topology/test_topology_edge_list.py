@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gossamer.errors import TopologyError
-from gossamer.topology.builders import EdgeList, build_graph
+from gossamer.topology.graphs import EdgeList, build_graph
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import scipy.sparse as sp
 from scipy.sparse import linalg
 
 from gossamer.errors import TopologyError
-from gossamer.topology.builders import GridTopology, build_graph
-from gossamer.topology.graphs import Graph, bipartite_split
+from gossamer.topology.graphs import Graph, GridTopology, bipartite_split, build_graph
 from gossamer.topology.mixing import (
     check_connected,
     check_doubly_stochastic,

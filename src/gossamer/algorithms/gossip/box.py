@@ -54,8 +54,7 @@ from gossamer.protocol.events import Completed, PeerDown, PeerUp
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import Ahead, Hand, Stream
 from gossamer.section import Composite
-from gossamer.topology.builders import Ring, Topology
-from gossamer.topology.graphs import DroppedEdges, Graph, bipartite_split
+from gossamer.topology.graphs import DroppedEdges, Graph, Ring, Topology, bipartite_split
 from gossamer.topology.mixing import Matrix, pairwise_expectation
 
 

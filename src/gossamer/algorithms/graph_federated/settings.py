@@ -17,8 +17,7 @@ from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.tasks import LocalQuery
 from gossamer.randomness import Stream, stream
 from gossamer.section import Composite, bare
-from gossamer.topology.builders import Ring, Topology
-from gossamer.topology.graphs import Graph
+from gossamer.topology.graphs import Graph, Ring, Topology
 from gossamer.topology.mixing import check_connected, check_doubly_stochastic, metropolis
 
 

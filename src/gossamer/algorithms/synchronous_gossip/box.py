@@ -47,8 +47,7 @@ from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refus
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.section import Composite
-from gossamer.topology.builders import Ring, Topology
-from gossamer.topology.graphs import Graph
+from gossamer.topology.graphs import Graph, Ring, Topology
 from gossamer.topology.mixing import Matrix, metropolis, spectral_gap
 from gossamer.vectors import Model, Public, Released, shifted, stepped
 

@@ -42,8 +42,7 @@ from gossamer.sides.machine import Side
 from gossamer.sides.pool import Machine, Pool, open_pool
 from gossamer.sides.receipts import Noting
 from gossamer.sides.samples import ShardRows
-from gossamer.topology.builders import build_graph
-from gossamer.topology.graphs import Graph
+from gossamer.topology.graphs import Graph, build_graph
 from gossamer.topology.mixing import rho
 from gossamer.vectors import Blank, Public
 

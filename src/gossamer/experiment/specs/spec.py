@@ -33,7 +33,7 @@ from gossamer.privacy.tasks import TrainingQuery
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import FaultSettings, LinkSettings
 from gossamer.section import Kind, Registered, Section, bare, used
-from gossamer.topology.builders import KIND as TOPOLOGIES
+from gossamer.topology.graphs import KIND as TOPOLOGIES
 
 _LONGEST = 86400
 

@@ -27,7 +27,7 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import FaultSettings, LinkSettings, World
 from gossamer.testing.contracts import FixedAnswers
-from gossamer.topology.builders import Complete, LineTopology, Ring, Star, build_graph
+from gossamer.topology.graphs import Complete, LineTopology, Ring, Star, build_graph
 from gossamer.topology.mixing import metropolis
 from gossamer.vectors import Public, Released
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from scipy.stats import binom, chi2
 
 from gossamer.errors import SpecError, TopologyError
-from gossamer.topology.builders import (
+from gossamer.topology.graphs import (
     Complete,
     ErdosRenyi,
     Exponential,
