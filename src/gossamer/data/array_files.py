@@ -22,12 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gossamer.data.compression import archive, read_bytes, variant
 from gossamer.data.examples import Labelled, Labels, Pair, Places, as_float32, require_finite, with_entries
+from gossamer.data.files import TEST, TRAIN, archive, read_bytes, variant
 from gossamer.errors import DataError
-
-TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
-TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 _MOST_DIMENSIONS = 8
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gossamer.data.catalogue import KNOWN
-from gossamer.data.catalogue import search_path as search_path
+from gossamer.data.array_files import read_idx_folder, read_libsvm, read_npz
 from gossamer.data.columns import Column, TargetRange
 from gossamer.data.declaration import Classes, Declaration, choose_layout, classes_of
 from gossamer.data.examples import (
@@ -19,14 +20,16 @@ from gossamer.data.examples import (
     Labelled,
     Labels,
     Owners,
+    Pair,
     Split,
     are_numbers,
     as_float32,
-    held_out,
+    hold_out,
     warn_of_shared_persons,
-    without_last,
 )
-from gossamer.data.formats import infer_format, read_files
+from gossamer.data.files import KNOWN, infer_format
+from gossamer.data.files import search_path as search_path
+from gossamer.data.picture_files import read_cifar10, read_images
 from gossamer.data.settings import (
     GENERATED,
     IN_MEMORY,
@@ -37,8 +40,129 @@ from gossamer.data.settings import (
     SyntheticSettings,
 )
 from gossamer.data.settings import DatasetSettings as DatasetSettings
-from gossamer.errors import DataError, SpecError, counted
+from gossamer.data.table import Wanted, read_rows
+from gossamer.data.table_files import table_file
+from gossamer.errors import DataError, SpecError
 from gossamer.randomness import stream
+
+
+def _wanted(settings: DatasetSettings) -> Wanted:
+    """Return what is read of a table to train on, by the settings of a data set.
+
+    Raises
+    ------
+    SpecError
+        If its columns are still in a file of their own.
+    """
+    columns = settings.columns
+    if isinstance(columns, Path):
+        raise SpecError(f"dataset.columns: {columns} has not been read; put its columns in the spec itself")
+    return Wanted(
+        columns=dict.fromkeys(settings.named, Column()) if settings.named else columns,
+        target=settings.target,
+        owner=settings.owner,
+        person=settings.person,
+        ignore=settings.ignore,
+        declared=columns is not None,
+        scaled=not isinstance(settings.scale, NoScale),
+        names=settings.labels is not None and not are_numbers(settings.labels),
+        real=settings.task == "regression",
+        marks=settings.missing_marks or (),
+        classes=tuple(map(str, settings.labels or ())),
+        target_range=Column(range=settings.target_scale.range) if settings.target_scale else Column(),
+    )
+
+
+def _table(form: Format) -> Callable[[Path, DatasetSettings], Pair]:
+    def read(path: Path, settings: DatasetSettings) -> Pair:
+        return read_rows(table_file(path, form, settings.csv), _wanted(settings)), None
+
+    return read
+
+
+def _libsvm(path: Path, settings: DatasetSettings) -> Pair:
+    known = KNOWN.get(settings.name)
+    shape = settings.shape or (known.shape if known else None)
+    return read_libsvm(path, None if shape is None else math.prod(shape), settings.first_index), None
+
+
+_READERS: dict[Format, Callable[[Path, DatasetSettings], Pair]] = {
+    "idx": lambda path, settings: read_idx_folder(path),
+    "images": lambda path, settings: read_images(path),
+    "cifar10": lambda path, settings: read_cifar10(path),
+    "npz": lambda path, settings: read_npz(path),
+    "csv": _table("csv"),
+    "parquet": _table("parquet"),
+    "libsvm": _libsvm,
+}
+_OPTIONS: dict[str, tuple[Format, ...]] = {
+    "columns": TABLES,
+    "csv": TABLES,
+    "first_index": ("libsvm",),
+    **dict.fromkeys(("ignore", "missing_marks", "owner", "person", "target"), TABLES),
+}
+"""Settings that only some formats have. Parquet files have no dialect, but parties with either share a spec."""
+
+
+def read_files(form: Format, train: Path, test: Path | None, settings: DatasetSettings) -> Pair:
+    """Training and test examples as the files give them, agreeing in the number of features.
+
+    Raises
+    ------
+    DataError
+        For an option that the format does not have, a second source of test examples, and whatever the
+        format's reader refuses.
+    """
+    read = _READERS[form]
+    _check_options(form, settings)
+    examples, own_test = read(train, settings)
+    if test is not None:
+        if own_test is not None:
+            raise DataError(f"{train} has test examples of its own; leave test_path out")
+        own_test = read(test, settings)[0]
+        if form == "libsvm":
+            _widen(examples, own_test)
+    _check_shapes(test or train, examples, own_test)
+    return examples, own_test
+
+
+def _check_options(form: Format, settings: DatasetSettings) -> None:
+    if settings.named is not None and form not in TABLES:
+        raise DataError(
+            f"data set {settings.name!r}: 'features' names columns, which {' and '.join(TABLES)} files have, but this "
+            f"is {form}; give their number, or the shape"
+        )
+    for option, owners in _OPTIONS.items():
+        if form not in owners and getattr(settings, option) != type(settings).model_fields[option].default:
+            raise DataError(
+                f"data set {settings.name!r}: {option!r} is for {' and '.join(owners)} files, but this is {form}; "
+                "leave it out"
+            )
+
+
+def _check_shapes(path: Path, train: Labelled, test: Labelled | None) -> None:
+    shape = train.features.shape[1:]
+    if 0 in train.features.shape or (test and 0 in test.features.shape):
+        raise DataError(f"{path}: expected at least one example with one feature, found none")
+    if test and test.features.shape[1:] != shape:
+        raise DataError(
+            f"{path}: expected test examples of shape {list(shape)} like the training examples, "
+            f"found {list(test.features.shape[1:])}"
+        )
+    if test and test.names != train.names:
+        ours, others = next(pair for pair in zip(train.names, test.names) if pair[0] != pair[1])
+        raise DataError(
+            f"{path}: expected the columns of the training examples in the same order, found {others!r} in the place "
+            f"of {ours!r}; reorder them, or say dataset.columns"
+        )
+
+
+def _widen(train: Labelled, test: Labelled) -> None:
+    """Give both as many columns as the wider one: a file ends at the largest index that occurs in it."""
+    width = max(train.features.shape[1], test.features.shape[1])
+    for examples in (train, test):
+        examples.features.resize((examples.features.shape[0], width))
+
 
 # Advice on numbers that nobody scales and labels that nobody declares, by settings alone: no value is looked at.
 
@@ -120,7 +244,7 @@ def undeclared_labels(settings: DatasetSettings) -> list[str]:
 
 
 def declared(settings: DatasetSettings) -> DatasetSettings:
-    """``settings`` with what the catalogue knows of the data set filled in where they are silent.
+    """``settings`` with what is publicly known of the data set filled in where they are silent.
 
     A format that the settings leave out is that of ``path``, if its name says one: no file is looked at.
     """
@@ -411,7 +535,11 @@ def dataset_of(
         If labels do not fit together, examples are not as ``features`` says, or nothing is left to test on.
     """
     classes, known = classes_of(train.labels, settings), KNOWN.get(settings.name)
-    train, test = _hold_out(train, settings) if own_test is None else (train, own_test)
+    if own_test is None:
+        by_class = settings.task == "classification"
+        train, test = hold_out(settings.name, train, settings.test_fraction, by_class=by_class)
+    else:
+        test = own_test
     warn_of_shared_persons(settings.name, train.persons, test.persons)
     shape = settings.shape or (known.shape if known else tuple(train.features.shape[1:]))
     layout = settings.layout or choose_layout(train.features)
@@ -446,25 +574,3 @@ def _files(settings: DatasetSettings) -> tuple[Path, Path | None, Format]:
         train, test = known.locate()
     test = settings.test_path.expanduser() if settings.test_path else test
     return train, test, settings.format or (known.format if known else infer_format(train))
-
-
-def _hold_out(examples: Labelled, settings: DatasetSettings) -> tuple[Labelled, Labelled]:
-    labels = examples.labels
-    strata = labels if settings.task == "classification" else np.zeros(len(labels))
-    tested = held_out(strata, settings.test_fraction, examples.persons)
-    if examples.owners is not None:
-        tested = without_last(tested, examples.owners, examples.persons)
-    if not tested.any():
-        whole = "" if examples.persons is None else ", with all examples of a person,"
-        raise DataError(
-            f"data set {settings.name!r}: {counted(len(labels), 'example is', 'examples are')} too few to hold out "
-            f"{settings.test_fraction:g} of each class{whole} for testing; raise test_fraction or give test_path"
-        )
-    return _take(examples, ~tested), _take(examples, tested)
-
-
-def _take(examples: Labelled, chosen: npt.NDArray[np.bool_]) -> Labelled:
-    owners, persons = (None if who is None else who[chosen] for who in (examples.owners, examples.persons))
-    features, labels = examples.features[chosen], examples.labels[chosen]
-    places = None if examples.places is None else examples.places.take(chosen)
-    return replace(examples, features=features, labels=labels, owners=owners, persons=persons, places=places)

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gossamer.data.catalogue import KNOWN
 from gossamer.data.columns import (
     Column,
     Columns,
@@ -26,8 +25,17 @@ from gossamer.data.columns import (
     feature_names,
 )
 from gossamer.data.examples import Features, Labelled, Labels, Places, Split, are_numbers, with_entries, written
-from gossamer.data.formats import default_divisor
-from gossamer.data.settings import ConstantScale, DatasetSettings, Format, Layout, NoScale, PrivateScale, ScaleSettings
+from gossamer.data.files import KNOWN
+from gossamer.data.settings import (
+    PICTURES,
+    ConstantScale,
+    DatasetSettings,
+    Format,
+    Layout,
+    NoScale,
+    PrivateScale,
+    ScaleSettings,
+)
 from gossamer.data.table import NamedRows, Wanted, read_rows
 from gossamer.errors import DataError, counted
 from gossamer.section import Section
@@ -261,7 +269,7 @@ class Declaration(Section):
         names = settings.named or (train.sources if train else ())
         made = columns or (dict.fromkeys(names, Column()) if names else None)
         known = KNOWN.get(settings.name)
-        divisor = settings.divide_by or (known and known.divisor) or default_divisor(form or "npz")
+        divisor = settings.divide_by or (known and known.divisor) or (255.0 if form in PICTURES else 1.0)
         return cls(
             name=settings.name,
             task=settings.task,

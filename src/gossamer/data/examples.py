@@ -6,7 +6,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -72,7 +72,7 @@ class Places:
         """Place of an example, counted from 0."""
         return f"{self.source}{', ' if self.source else ''}{self.unit} {self.numbers[example]}"
 
-    def take(self, chosen: npt.NDArray[np.bool_]) -> Places:
+    def take(self, chosen: npt.NDArray[np.bool_] | slice) -> Places:
         """Places of those examples that are ``chosen`` [n]."""
         return Places(self.source, self.numbers[chosen], self.unit)
 
@@ -112,6 +112,13 @@ class Labelled:
     target: str | None = None
     places: Places | None = None
     outside: Mapping[str, int] = field(default_factory=dict)
+
+    def take(self, chosen: npt.NDArray[np.bool_] | slice) -> Labelled:
+        """Those of the examples that are ``chosen`` [n]."""
+        owners, persons = (None if who is None else who[chosen] for who in (self.owners, self.persons))
+        features, labels = self.features[chosen], self.labels[chosen]
+        places = None if self.places is None else self.places.take(chosen)
+        return replace(self, features=features, labels=labels, owners=owners, persons=persons, places=places)
 
 
 def are_numbers(labels: Iterable[int | str]) -> bool:
@@ -171,6 +178,38 @@ def require_finite(features: Features, place: Callable[[int, int], str]) -> None
         f"{place(row, column)}: expected a finite number that fits float32, found {values[first]}; "
         "correct the value or leave the example out"
     )
+
+
+def hold_out(name: str, examples: Labelled, fraction: float, *, by_class: bool) -> tuple[Labelled, Labelled]:
+    """Examples to train on and to test on.
+
+    Parameters
+    ----------
+    name : str
+        Name of the data set, for the error.
+    examples : Labelled
+        All of them.
+    fraction : float
+        Share that is held out for testing, in (0, 1); see `held_out`.
+    by_class : bool
+        Whether each class has that share held out.
+
+    Raises
+    ------
+    DataError
+        If there are too few of them.
+    """
+    labels = examples.labels
+    tested = held_out(labels if by_class else np.zeros(len(labels)), fraction, examples.persons)
+    if examples.owners is not None:
+        tested = without_last(tested, examples.owners, examples.persons)
+    if not tested.any():
+        whole = "" if examples.persons is None else ", with all examples of a person,"
+        raise DataError(
+            f"data set {name!r}: {counted(len(labels), 'example is', 'examples are')} too few to hold out "
+            f"{fraction:g} of each class{whole} for testing; raise test_fraction or give test_path"
+        )
+    return examples.take(~tested), examples.take(tested)
 
 
 def held_out(strata: npt.NDArray[np.generic], fraction: float, persons: Owners | None = None) -> npt.NDArray[np.bool_]:

@@ -27,18 +27,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.data.compression import MOST_DATA, archive, read_bytes, variant
 from gossamer.data.examples import Labelled, Pair
+from gossamer.data.files import BINARY, MOST_DATA, NAMES, PYTHON, archive, read_bytes, variant
 from gossamer.errors import DataError
 from gossamer.extras import install_line
 from gossamer.files import read_file
-
-NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-"""Of the classes, by number; the order is that of the alphabet."""
-
-PYTHON = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
-BINARY = tuple(f"{name}.bin" for name in PYTHON)
-"""Files of the batches, the test batch last."""
 
 _SHAPE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32

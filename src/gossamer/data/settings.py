@@ -91,6 +91,8 @@ ScaleSettings = Annotated[Scale, BeforeValidator(_named)]
 Format = Literal["idx", "libsvm", "csv", "npz", "images", "parquet", "cifar10"]
 TABLES: tuple[Format, ...] = ("csv", "parquet")
 """Formats with columns that have names."""
+PICTURES: tuple[Format, ...] = ("idx", "images", "cifar10")
+"""Formats with pixels of 0 to 255."""
 Layout = Literal["dense", "sparse"]
 
 GENERATED = "graph_regression"

@@ -14,7 +14,7 @@ import numpy as np
 
 from gossamer.data.column_hints import is_value
 from gossamer.data.columns import CsvSettings
-from gossamer.data.compression import opened
+from gossamer.data.files import opened
 from gossamer.data.table import BLOCK, Block, Cells, NamedRows, in_blocks, of_dialect
 from gossamer.errors import DataError
 from gossamer.extras import install_line

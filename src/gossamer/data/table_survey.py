@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.data.columns import CsvSettings
-from gossamer.data.compression import opened
-from gossamer.data.formats import infer_format
+from gossamer.data.files import infer_format, opened
 from gossamer.data.settings import TABLES
 from gossamer.data.table import Cells, NamedRows, is_missing, is_number, texts_of
 from gossamer.data.table_files import SEP, WrongHeader, table_file

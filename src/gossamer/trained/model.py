@@ -18,10 +18,10 @@ import scipy.sparse as sp
 
 from gossamer.arrays import FloatArray
 from gossamer.data.array_files import read_arrays
-from gossamer.data.compression import read_bytes
+from gossamer.data.datasets import read_files
 from gossamer.data.declaration import Declaration, in_words
 from gossamer.data.examples import Features, Labels, Split, as_float32, require_finite, with_entries
-from gossamer.data.formats import infer_format, read_files
+from gossamer.data.files import infer_format, read_bytes
 from gossamer.data.settings import TABLES, DatasetSettings, Format
 from gossamer.data.table import NamedRows, table_of
 from gossamer.data.table_files import table_file

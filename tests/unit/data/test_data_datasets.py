@@ -9,9 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 import gossamer as gs
-from gossamer.data.catalogue import KNOWN
 from gossamer.data.datasets import DatasetSettings, load_dataset
-from gossamer.data.formats import infer_format
+from gossamer.data.files import KNOWN, infer_format
 from gossamer.errors import DataError
 
 

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 import gossamer as gs
-from gossamer.data.catalogue import KNOWN
 from gossamer.data.datasets import DatasetSettings, blank_dataset, declared, declared_form, load_dataset
+from gossamer.data.files import KNOWN
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation.objective import build_objective
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.data.catalogue import KNOWN, find_together
 from gossamer.data.datasets import DatasetSettings, known_datasets, load_dataset, search_path
+from gossamer.data.files import KNOWN, find_together
 from gossamer.errors import DataError
 
 

@@ -56,8 +56,8 @@ def _code(one: Registered) -> tuple[str | None, str | None]:
 
 def datasets_command(options: argparse.Namespace) -> int:
     """Print the list."""
-    from gossamer.data.catalogue import search_path
     from gossamer.data.datasets import known_datasets
+    from gossamer.data.files import search_path
 
     records = known_datasets()
     if options.json:

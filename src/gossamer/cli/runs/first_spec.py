@@ -29,8 +29,8 @@ from gossamer.cli.runs.column_flags import (
     lacking_range,
     undeclared,
 )
-from gossamer.data.catalogue import KNOWN
 from gossamer.data.column_hints import MarkWarning, names_somebody
+from gossamer.data.files import KNOWN
 from gossamer.data.settings import GENERATED
 from gossamer.data.table import WrongCell
 from gossamer.data.table_files import WrongHeader

@@ -21,9 +21,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from gossamer.data.array_files import read_libsvm
-from gossamer.data.compression import MOST_DATA, archive, opened, read_bytes
+from gossamer.data.datasets import read_files
 from gossamer.data.examples import Labelled
-from gossamer.data.formats import infer_format, read_files
+from gossamer.data.files import MOST_DATA, archive, infer_format, opened, read_bytes
 from gossamer.data.picture_files import SUFFIXES
 from gossamer.data.settings import DatasetSettings, Format
 from gossamer.data.table_files import parquet_table

@@ -7,16 +7,15 @@ example itself and on the settings, so each row is, bit for bit, what `load_data
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gossamer.data.datasets import Dataset, declared, declared_form
+from gossamer.data.datasets import Dataset, declared, declared_form, read_files
 from gossamer.data.declaration import Declaration, classes_of
 from gossamer.data.examples import Labelled, Owners, Split, check_persons
-from gossamer.data.formats import infer_format, read_files
+from gossamer.data.files import infer_format
 from gossamer.data.settings import DatasetSettings
 from gossamer.errors import DataError, counted
 from gossamer.files import replaced
@@ -97,8 +96,7 @@ def _declared_ones(train: Labelled, number: int, path: Path, say: Callable[[str]
         f"{path}: leaves out {counted(found - number, 'training example', form=',')} ({which}), since this party has "
         f"declared {number:,}; a run whose invitation says {found:,} uses them"
     )
-    own = [None if of is None else of[:number] for of in (train.owners, train.persons)]
-    return replace(train, features=train.features[:number], labels=train.labels[:number], owners=own[0], persons=own[1])
+    return train.take(slice(number))
 
 
 def write_party_file(
