@@ -86,9 +86,19 @@ def test_other_rows_of_the_same_counts_make_the_same_spec() -> None:
 @TOLD
 def test_a_number_without_a_range_is_scaled_privately(capsys: pytest.CaptureFixture[str]) -> None:
     assert new("--target", "ill", "--labels", "no,yes", "--categories", "sex=f,m", "--drop", "who") == 0
-    assert capsys.readouterr().err == ""
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "range age mostly lies: gossamer run finds that privately, gossamer up and federations need it " in (
+        " ".join(out.split())
+    )
     assert written()["dataset"]["columns"]["age"] == "number"
     assert written()["dataset"]["scale"] == "private"
+    assert main(["check", "small.yaml"]) == 0
+    capsys.readouterr()
+    assert main(["up", "small.yaml"]) == 2
+    assert "dataset.scale: private is for simulations, and parties of a federation agree on ranges before they " in (
+        capsys.readouterr().err
+    )
     assert re.search(
         r"age: number # scaled privately; better a range .* such as \[0, 100\]", Path("small.yaml").read_text()
     )
@@ -228,7 +238,7 @@ FLAGS: list[tuple[list[str], str]] = [
     ([*T, "--categories", "sex=f", "--target", "ill"], "--categories sex: expected two or more different texts"),
     ([*T, "--categories", "sex=f,f", "--target", "ill"], "--categories sex: expected two or more different texts"),
     ([*T, "--boolean", "man", "--target", "ill"], "--boolean man: the file has no such column"),
-    ([*T, *WHOLE, "--drop", "age"], "--drop age: another flag declares this column"),
+    ([*T, *WHOLE, "--drop", "age"], "--drop age: this column was declared before"),
     ([*T, *WHOLE, "--drop", "ill"], "ill is the target's column, which is no feature"),
     ([*T, *DECLARED, "--drop", "who", "--missing", "age=old"], "--missing age: missing must be a number"),
     ([*T, *DECLARED, "--drop", "who", "--missing", "age=999"], "--missing age: missing must be in the range"),
@@ -323,13 +333,14 @@ def test_questions_lead_to_the_same_spec_as_flags(terminal: Callable[..., list[s
 
 @TOLD
 def test_a_wrong_answer_is_asked_again(terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]) -> None:
-    terminal("illness", "ill", "", "", "no", "same", "-", "a..b", "", "f", "same")
+    terminal("illness", "ill", "", "", "", "no", "same", "-", "a..b", "", "f", "same")
     assert new() == 0
     err = capsys.readouterr().err
-    assert "the file has no column 'illness'; did you mean ill?" in err
-    assert "rows have 'yes' too, and what is not declared is refused; add them\n" in err
+    assert "illness: the file has no such column; did you mean ill?" in err
+    assert "  expected texts with commas between them, found no answer; say all classes\n" in err
+    assert "rows have 'yes' too, and what is not declared is refused; say all classes\n" in err
     assert "expected the least and the most" in err
-    assert "rows have 'm' too, and what is not declared is refused; add them, or leave the column out with -" in (
+    assert "rows have 'm' too, and what is not declared is refused; say all, or leave the column out with -" in (
         " ".join(err.split())
     )
     assert written()["dataset"]["columns"] == {"age": "number", "sex": ["f", "m"]}
@@ -343,7 +354,7 @@ def test_empty_cells_of_texts_are_a_category_of_their_own_by_default(
     assert new() == 0
     assert asked[-5:] == [
         *["  read an empty cell of age as which number, such as a usual one? "] * 3,
-        "  categories, with commas, or same: ",
+        "  categories, with commas, or same, or - to leave it out: ",
         "  read an empty cell of sex as which category (Enter: unknown, one of its own)? ",
     ]
     err = " ".join(capsys.readouterr().err.split())
@@ -409,3 +420,11 @@ def test_a_wrong_column_lists_the_columns_once(
     terminal("xyz", "ill", "who", "", "no,yes", "0..100", "f,m")
     assert new() == 0
     assert capsys.readouterr().err.count("expected one of") == 1
+
+
+def test_a_target_of_few_numbers_may_be_a_regression(terminal: Callable[..., list[str]]) -> None:
+    Path("t.csv").write_text("sex,score\n" + "".join(f"{'fm'[row % 2]},{row % 5}\n" for row in range(60)))
+    asked = terminal("score", "", "", "0..4", "same")
+    assert new() == 0
+    assert asked[2] == "  classes, with commas, or same (Enter: none, it is a number): "
+    assert (written()["dataset"]["task"], written()["dataset"]["target_range"]) == ("regression", [0, 4])

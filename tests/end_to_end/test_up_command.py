@@ -115,7 +115,7 @@ def test_noise_that_can_be_drawn_again_is_for_simulations(
         (
             "dataset={name: wards, path: wards.csv, target: ill, columns: {age: number}, scale: private}",
             "dataset.scale: private is for simulations, and parties of a federation agree on ranges before they "
-            "start: declare one for each number under dataset.columns; leave it out",
+            "start: declare one for age under dataset.columns; leave it out",
         ),
     ],
 )

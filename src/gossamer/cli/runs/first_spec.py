@@ -1,4 +1,8 @@
-"""``gossamer new`` at work: looking at a table, asking where there is a terminal, and writing a first spec for it."""
+"""``gossamer new``: a first spec for one's own table, from what flags declare and, in a terminal, from answers.
+
+What was found in the rows is shown to help with an answer, but nothing of it goes into a spec unless the answer says
+so: numbers are never offered, since the least and the most of them are somebody's own; texts are, as ``same``.
+"""
 
 from __future__ import annotations
 
@@ -7,43 +11,33 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from gossamer.cli.printing import warn, wrapped
-from gossamer.cli.runs.column_flags import (
-    ask_column,
-    ask_columns,
-    ask_count,
-    ask_header,
-    ask_labels,
-    ask_mark,
-    ask_target_range,
-    check_target,
-    declared,
-    flag,
-    introduce,
-    labels_of,
-    lacking_range,
-    undeclared,
-)
+from gossamer.cli.printing import say, warn, wrapped
+from gossamer.cli.runs.column_flags import declare, declared, doubt, flag, known, labels_of, quoted, texts_of
 from gossamer.data.column_hints import MarkWarning, names_somebody
 from gossamer.data.files import KNOWN
 from gossamer.data.settings import GENERATED
-from gossamer.data.table import WrongCell
+from gossamer.data.table import MISSING, WrongCell
 from gossamer.data.table_files import WrongHeader
 from gossamer.data.table_survey import Looked, LookedAt, look
-from gossamer.errors import CallerError, counted, did_you_mean
+from gossamer.errors import CallerError, counted
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.spec import resolved
-from gossamer.experiment.specs.spec_draft import Draft, draft, with_settings
+from gossamer.experiment.specs.spec_draft import Draft, draft, texts_in, unscaled, with_settings
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.files import replaced
-from gossamer.section import place
-from gossamer.section import said as problem_said
+from gossamer.section import place, said
+
+_SHOWN, _NAMED, _FEW = 12, 3, 50
+"""Most texts of a column that are shown, most of them that an error names, and rows of an owner that are few."""
+UNKNOWN = "unknown"
+"""Category of empty cells that are read as no other."""
 
 
 def new_command(options: argparse.Namespace) -> int:
@@ -53,50 +47,318 @@ def new_command(options: argparse.Namespace) -> int:
     if options.data is None:
         raise CallerError("expected a table, found none; give one with --data FILE")
     looked = _look(options, asked)
-    given = declared(options, tuple(looked.columns))
-    _choose_roles(given, options, looked, asked)
+    given = declared(options, looked.columns)
+    if asked:
+        say(f"{_introduction(looked)}\n")
+    if lacking := _answered(_roles(given, options, looked), asked):
+        raise CallerError(lacking[0])
     whose = [name for name in (given.owner, given.person) if name is not None]
     if any(looked.columns[name].many for name in whose):
         looked = _look(options, asked, whose)
-    _complete(given, options, looked, asked)
-    _describe(given, options, looked, out)
+    if lacking := _answered(_columns(given, options, looked), asked):
+        raise CallerError(f"{looked.path}: more is to be declared, from public knowledge: {'; '.join(lacking)}")
+    _complete(given, options, looked, out)
     while not isinstance(text := _tried(given, out, options), str):
-        name, mark = text
-        if not asked or name == given.target:
-            raise CallerError(_apart_from_all(name, mark, name == given.target))
-        ask_mark(given, name, mark, looked.columns[name])
-    _write(out, text)
+        if lacking := _answered(_apart(given, looked, *text), asked):
+            raise CallerError(lacking[0])
+    with replaced(out, opener=lambda path, flags: os.open(path, flags, 0o666)) as file:  # public, as the umask allows
+        file.write(text.encode())
     print(_report(given, out))
     warn(_remarks(given, looked))
     return 0
 
 
-def _apart_from_all(name: str, mark: str, target: bool) -> str:
-
-    what = f"{name}: {mark} stands apart from all else in it, as a mark for 'not measured' does"
-    if target:
-        return f"{what}; leave such rows out, or say {flag('range', name, 'LOW..HIGH')} with {mark} in it"
-    marked, value = flag("missing-marks", name, mark), flag("missing", name, "VALUE")
-    return f"{what}; say {marked} {value} if it is one, and {flag('missing-marks', name, '')} if not"
+# Questions: asked in a terminal, one after the other, and elsewhere told as what is lacking.
 
 
-def _remarks(given: Draft, looked: Looked) -> Iterator[str]:
-    """Say what will hardly be learnt."""
-    if given.owner is not None and given.fewest < _FEW:
-        few = [owner for owner, count in looked.columns[given.owner].texts.items() if count == given.fewest]
-        which = f"{counted(len(few), 'owner')} ({few[0]}{', ...' * (len(few) > 1)})"
-        yield (
-            f"{which} with only {counted(given.fewest, 'row')}, and the noise of all is what these need; give them to "
-            "another owner in the file, or leave them out"
+class _Question(NamedTuple):
+    """A question.
+
+    Attributes
+    ----------
+    words : str
+        Words that are shown in a terminal.
+    lacking : str
+        What is said elsewhere, with the flags that would have answered; empty where a default does.
+    take : callable
+        Takes an answer; for one that is none it raises `CallerError`.
+    """
+
+    words: str
+    lacking: str
+    take: Callable[[str], object]
+
+
+_Questions = Generator[_Question, bool, None]
+"""Questions, each of which gives whether it was answered."""
+
+
+def _answered(questions: _Questions, asked: bool) -> list[str]:
+    """Have questions answered if somebody can, and return what is lacking."""
+    lacking = []
+    try:
+        question = next(questions)
+        while True:
+            if asked:
+                _ask(question)
+            elif question.lacking:
+                lacking.append(question.lacking)
+            question = questions.send(asked)
+    except StopIteration:
+        return lacking
+
+
+def _ask(question: _Question) -> None:
+    """Ask until there is an answer."""
+    *before, words = question.words.split("\n")
+    for line in before:
+        say(line)
+    while True:
+        try:
+            question.take(input(f"{words} ").strip())
+            return
+        except EOFError:
+            raise CallerError(f"expected an answer to {words!r}, found the end of the input; start again") from None
+        except CallerError as error:
+            say(wrapped(f"  {error}"))
+
+
+def _yes(take: Callable[[bool], object]) -> Callable[[str], object]:
+    def read(answer: str) -> None:
+        if answer.lower() not in ("yes", "y", "no", "n"):
+            raise CallerError(f"expected yes or no, found {answer!r}")
+        take(answer.lower().startswith("y"))
+
+    return read
+
+
+def _introduction(looked: Looked) -> str:
+    columns = ", ".join(name or "''" for name in looked.columns)
+    table = f"{looked.path}: {counted(looked.rows, 'row', form=',')}, columns {columns}."
+    how = (
+        "The spec is public, so answer from what is known without these rows. 'same' declares the texts that are "
+        "shown; '-' leaves a column out, such as a number that only names a row; 'marks -9,999' says that such cells "
+        "say nothing; 'mean 80,15' is a published mean and deviation. Ctrl-C stops, and nothing is written."
+    )
+    if any(column.empty for column in looked.columns.values()):
+        how += f" A cell counts as empty if nothing is in it, or one of {', '.join(sorted(MISSING - {''}))}."
+    return f"{wrapped(table)}\n{wrapped(how)}"
+
+
+def _roles(found: Draft, options: argparse.Namespace, looked: Looked) -> _Questions:
+    """Which columns are the target, the owner and the person, and how many rows a person has."""
+    names, roles = looked.columns, ("target", "owner", "person")
+    given = {
+        what: None if (name := getattr(options, what)) is None else known(f"--{what} ", name, names) for what in roles
+    }
+
+    def role(what: str) -> Callable[[str], object]:
+        rest = [name for name in names if name not in given.values()]
+        return lambda answer: given.update({what: known("", answer, rest) if answer or what == "target" else None})
+
+    if given["target"] is None:
+        lacking = f"--target: expected the column to be predicted, found none; name one of {', '.join(names)}"
+        if not (yield _Question("Which column is to be predicted?", lacking, role("target"))):
+            return
+        if given["owner"] is None:
+            words = "Which says whose row it is? (Enter: none, all rows are one party's)"
+            yield _Question(words, "", role("owner"))
+    repeated = [name for name, column in names.items() if name not in given.values() and column.repeats]
+    several = [name for name in repeated if _may_be_persons(name, names[name], found)]
+    rows = [] if options.rows_per_person is None else [options.rows_per_person]
+    if repeated and not rows and given["person"] is None:
+        hint = f"; {', '.join(several)} may" if several else ""
+        words = f"Which says which person a row is about? (Enter: none, each row is another person{hint})"
+        lacking = several and (
+            f"{several[0]}: it repeats, as the names of persons do who have several rows, and the budget would be of "
+            f"one row; say {flag('person', several[0])} --rows-per-person M, or --rows-per-person 1 if nobody has two"
         )
+        yield _Question(words, lacking or "", role("person"))
+    if given["person"] is not None and not rows:
+        words = "How many rows has one person at most, as is known without these rows?"
+        lacking = "--person: say the most rows that one person has, too, with --rows-per-person M"
+        yield _Question(words, lacking, lambda answer: rows.append(_count(answer)))
+    for what in roles[1:]:
+        if given[what] == given["target"] is not None:
+            raise CallerError(f"--{what} {given[what]}: this is the target's column; name another")
+    found.target, found.owner, found.person = given["target"] or "", given["owner"], given["person"]
+    found.rows_per_person = rows[0] if rows else 1
+    for what, name in found.roles.items():
+        declares = [found.left_out, found.missing, found.column_marks, {} if what == "target" else found.columns]
+        if any(name in each for each in declares):
+            raise CallerError(f"{name} is the {what}'s column, which is no feature; declare nothing else of it")
 
 
-_FEW = 50
+def _may_be_persons(name: str, column: LookedAt, found: Draft) -> bool:
+    """Whether a column may say which person a row is about: by its name, or by its cells where it is left out."""
+    even = len({*column.texts.values()}) == 1  # equally many rows of each, as in a panel
+    likely = column.odd == "names" or (column.mostly_repeats and (even or name in found.left_out))
+    return name not in found.columns and (names_somebody(name) or (likely and column.odd != "dates"))
+
+
+def _count(answer: str) -> int:
+    if not (answer.isascii() and answer.isdigit() and int(answer)):
+        raise CallerError(f"expected a whole number such as 3, found {answer!r}")
+    return int(answer)
+
+
+def _columns(found: Draft, options: argparse.Namespace, looked: Looked) -> _Questions:
+    """What the classes of the target are, or its range, and what features are."""
+    target, column = found.target, looked.columns[found.target]
+    if options.regression and options.labels is not None:
+        raise CallerError("--labels: a regression has no classes; leave --labels or --regression out")
+    if options.labels is None and not options.regression:
+        yield _classes(found, options, column)
+    if options.labels is not None:
+        found.labels = labels_of("--labels", options.labels)
+    of_target = found.columns.get(target)
+    if of_target is not None and options.labels is not None:
+        raise CallerError(f"{target} is the target's column, and has classes; declare nothing else of it")
+    if of_target == "boolean" or texts_in(of_target):
+        raise CallerError(
+            f"{target} is the target's column, a number with --regression; declare its range: "
+            f"{flag('range', target, 'LOW..HIGH')}"
+        )
+    if of_target is None and options.regression and column.numbers:
+        words = "  range in which most such values lie, such as 80..200:"
+        lacking = (
+            f"{target} has no range ({flag('range', target, 'LOW..HIGH')}: from where to where targets mostly lie)"
+        )
+        yield _Question(words, lacking, lambda answer: declare(found, "range", target, answer))
+    for name in looked.columns:
+        if name in found.roles.values():
+            continue
+        while name not in found.columns and name not in found.left_out and (yield _kind(found, name, looked)):
+            pass
+        if found.read(name, looked.columns[name]).empty and name not in found.missing and name not in found.left_out:
+            yield _missing(found, name)
+
+
+def _classes(found: Draft, options: argparse.Namespace, column: LookedAt) -> _Question:
+    target, number = found.target, column.numbers and len(column.texts) > 2
+
+    def take(answer: str) -> None:
+        if not answer and number:
+            options.regression = True
+        else:
+            text = _covering(answer, column, "say all classes")
+            labels_of(target, text)
+            options.labels = text
+
+    words = f"classes, with commas{_same(column)}{' (Enter: none, it is a number)' if number else ''}"
+    return _Question(
+        f"{target}: {_seen(column)}\n  {words}:", f"{target} has no classes (--labels A,B, or --regression)", take
+    )
+
+
+def _kind(found: Draft, name: str, looked: Looked) -> _Question:
+    """What a column's cells say."""
+    column = found.read(name, looked.columns[name])
+
+    def take(answer: str) -> None:
+        word, _, rest = answer.partition(" ")
+        if answer == "-":
+            declare(found, "drop", name)
+        elif word == "marks" and rest:
+            found.column_marks.pop(name, None)
+            declare(found, "missing-marks", name, rest)
+        elif word == "mean" and column.numbers:
+            declare(found, "mean", name, rest)
+        elif not answer and (column.truths or column.numbers):
+            declare(found, "boolean" if column.truths else "number", name)
+        elif column.numbers and not column.truths and ("," not in answer or ".." in answer) and answer != "same":
+            declare(found, "range", name, answer)
+        else:
+            declare(found, "categories", name, _covering(answer, column, "say all, or leave the column out with -"))
+
+    if column.truths:
+        words = "Enter if this is true or false, else categories, with commas"
+    elif column.numbers:
+        words = "range of most values, such as 0..120 (Enter: not known, a simulation finds it privately)"
+        words += (
+            f"; if they are codes, these, with commas{_same(column)}" if column.coded or column.odd == "codes" else ""
+        )
+    else:
+        words = f"categories, with commas{_same(column)}, or - to leave it out"
+    lacking = "" if (what := doubt(name, column)) is None else f"{name} {what}, or {flag('drop', name)})"
+    gaps = f"; {_empty(column)}" if column.empty else ""
+    return _Question(f"{name}: {_seen(column)}{gaps}\n  {words}:", lacking, take)
+
+
+def _missing(found: Draft, name: str) -> _Question:
+    """What an empty cell is read as."""
+    kind = found.columns.get(name, "number")
+
+    def take(answer: str) -> None:
+        if texts_in(kind) and not answer:
+            answer = UNKNOWN
+            found.columns[name] = kind if UNKNOWN in kind else [*kind, UNKNOWN]
+        if not answer:
+            raise CallerError("expected a value that stands for an empty cell, found no answer; say a usual one")
+        declare(found, "missing", name, answer)
+
+    how = "as true or as false?" if kind == "boolean" else "as which number, such as a usual one?"
+    if texts_in(kind):
+        how = f"as which category (Enter: {UNKNOWN}, one of its own)?"
+    lacking = f"{name} has empty cells ({flag('missing', name, 'VALUE')}, or {flag('drop', name)})"
+    return _Question(f"  read an empty cell of {name} {how}", lacking, take)
+
+
+def _apart(found: Draft, looked: Looked, name: str, mark: str) -> _Questions:
+    """Whether a number that stands apart says nothing."""
+    what = f"{name}: {mark} stands apart from all else in it, as a mark for 'not measured' does"
+    if name == found.target:
+        raise CallerError(f"{what}; leave such rows out, or say {flag('range', name, 'LOW..HIGH')} with {mark} in it")
+    marked, value = flag("missing-marks", name, mark), flag("missing", name, "VALUE")
+    lacking = f"{what}; say {marked} {value} if it is one, and {flag('missing-marks', name, '')} if not"
+    words = f"{name}: {mark} stands apart from all else in it. Does it say that nothing is known? (yes, no)"
+    yield _Question(words, lacking, _yes(lambda yes: found.column_marks.update({name: [mark] if yes else []})))
+    if found.read(name, looked.columns[name]).empty and name not in found.missing:
+        yield _missing(found, name)
+
+
+def _same(column: LookedAt) -> str:
+    return "" if column.many or min(column.texts.values(), default=0) < 2 else ", or same"
+
+
+def _covering(answer: str, column: LookedAt, remedy: str) -> str:
+    """Texts that were answered, which have to cover those that are there; ``same`` takes these."""
+    if not answer:
+        raise CallerError(f"expected texts with commas between them, found no answer; {remedy}")
+    if answer == "same":
+        if column.many:
+            raise CallerError(f"there are too many different texts to declare them all; {remedy}")
+        if min(column.texts.values(), default=0) < 2:
+            raise CallerError(f"some are those of a single row, which may say who it is; {remedy} that there can be")
+        return ",".join(f'"{text}"' for text in sorted(column.texts))
+    if others := sorted(column.texts.keys() - set(texts_of(answer))):
+        more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+        named = ", ".join(map(repr, others[:_NAMED]))
+        raise CallerError(f"rows have {named}{more} too, and what is not declared is refused; {remedy}")
+    return answer
+
+
+def _seen(column: LookedAt) -> str:
+    """Show what a column has: its texts where they are few."""
+    if column.numbers and len(column.texts) > 2 and not column.coded:
+        return "numbers, another one in each row" if column.differs else "numbers"
+    if not column.numbers and 2 * column.words.total() < column.texts.total():
+        return f"numbers, and {', '.join(sorted(column.words)[:_NAMED])} ('marks A,B' if such texts say nothing)"
+    if column.many or len(column.texts) > _SHOWN:
+        return f"{'more than ' if column.many else ''}{len(column.texts):,} different texts"
+    return ", ".join(map(quoted, sorted(column.texts))) or "nothing"
+
+
+def _empty(column: LookedAt) -> str:
+    marks = ", ".join(filter(None, sorted(column.marks)))
+    return f"{counted(column.empty, 'empty cell', form=',')}{f' ({marks})' if marks else ''}"
+
+
+# Looking, trying and writing.
 
 
 def _place(options: argparse.Namespace) -> Path:
     """Place of the spec, which is free."""
-
     if not options.name.strip() or {"/", "\\", "\0"} & set(options.name) or options.name.startswith("."):
         raise CallerError(f"NAME: expected a plain name such as wards, found {options.name!r}; choose another")
     if options.name in (*KNOWN, GENERATED):
@@ -111,142 +373,48 @@ def _place(options: argparse.Namespace) -> Path:
 
 
 def _look(options: argparse.Namespace, asked: bool, whose: Sequence[str] = ()) -> Looked:
-
     path = options.data.expanduser()
     if not os.path.lexists(path):
         raise CallerError(f"--data {options.data}: there is no such file; correct its name")
-    options.csv = options.csv or []
-    said = dict(each.partition("=")[::2] for each in options.csv)
-    whose = whose or tuple(filter(None, (options.owner, options.person)))
+    csv, more = (dict(each.partition("=")[::2] for each in given or ()) for given in (options.csv, options.set))
     try:
-        return look(path, whose, said, dict(each.partition("=")[::2] for each in options.set).get("dataset.format"))
+        return look(path, whose or [*filter(None, (options.owner, options.person))], csv, more.get("dataset.format"))
     except WrongHeader as error:
+        lacking = f"{error.problem}; say --csv header=false if it is a row, or --csv header=true if these are names"
+        options.csv = options.csv or []
+        words = f"{wrapped(error.problem)}\nAre the cells of the first row names of columns, and no example? (yes, no)"
+        header = _yes(lambda yes: options.csv.append(f"header={str(yes).lower()}"))
         if not asked:
-            raise CallerError(
-                f"{error.problem}; say --csv header=false if it is a row, or --csv header=true if these are names"
-            ) from None
-        options.csv.append(f"header={ask_header(error.problem)}")
+            raise CallerError(lacking) from None
+        _ask(_Question(words, lacking, header))
         return _look(options, asked, whose)
     except ValidationError as error:
         where = "".join(f" {key}" for key in place(error.errors()[0]))
-        raise CallerError(f"--csv{where}: {problem_said(error.errors()[0])}") from None
+        raise CallerError(f"--csv{where}: {said(error.errors()[0])}") from None
 
 
-def _choose_roles(found: Draft, options: argparse.Namespace, looked: Looked, asked: bool) -> None:
-    """Choose the columns of the target, the owner and the person."""
-
-    names = looked.columns
-    given = {"target": options.target, "owner": options.owner, "person": options.person}
-    for what, name in given.items():
-        if name is not None and name not in names:
-            near = did_you_mean(name, names)
-            raise CallerError(f"--{what} {name}: the file has no such column{near}")
-    if options.target is None and not asked:
-        raise CallerError(f"--target: expected the column to be predicted, found none; name one of {', '.join(names)}")
-    if asked:
-        introduce(looked)
-    if options.target is None:
-        given["target"] = ask_column("Which column is to be predicted?", names)
-        rest = {name: column for name, column in names.items() if name != given["target"]}
-        if options.owner is None:
-            question = "Which says whose row it is? (Enter: none, all rows are one party's)"
-            given["owner"] = ask_column(question, rest, optional=True)
-    rest = {name: column for name, column in names.items() if name not in given.values()}
-    repeated = {name: column for name, column in rest.items() if column.repeats}
-    several = [name for name, column in repeated.items() if _may_be_persons(name, column, found)]
-    rows = options.rows_per_person
-    if asked and options.person is None and rows is None and repeated:
-        hint = f"; {', '.join(several)} may" if several else ""
-        question = f"Which says which person a row is about? (Enter: none, each row is another person{hint})"
-        given["person"] = ask_column(question, rest, optional=True)
-    elif several and rows is None and options.person is None:
-        raise CallerError(
-            f"{several[0]}: it repeats, as the names of persons do who have several rows, and the budget would be of "
-            f"one row; say {flag('person', several[0])} --rows-per-person M, or --rows-per-person 1 if nobody has two"
-        )
-    if given["person"] is not None and rows is None:
-        if not asked:
-            raise CallerError("--person: say the most rows that one person has, too, with --rows-per-person M")
-        rows = ask_count("How many rows has one person at most, as is known without these rows?")
-    for what in ("owner", "person"):
-        if given[what] == given["target"]:
-            raise CallerError(f"--{what} {given[what]}: this is the target's column; name another")
-    found.target, found.owner, found.person = str(given["target"]), given["owner"], given["person"]
-    found.rows_per_person = 1 if rows is None else rows
-
-
-def _may_be_persons(name: str, column: LookedAt, found: Draft) -> bool:
-    """Whether a column may say which person a row is about: by its name, or by its cells where it is left out."""
-
-    even = len({*column.texts.values()}) == 1  # equally many rows of each, as in a panel
-    likely = column.odd == "names" or (column.mostly_repeats and (even or name in found.left_out))
-    return name not in found.columns and (names_somebody(name) or (likely and column.odd != "dates"))
-
-
-def _complete(found: Draft, options: argparse.Namespace, looked: Looked, asked: bool) -> None:
-    """Complete declarations of columns, and the classes: asked for where flags lack it and somebody can answer."""
-    target, roles = found.target, {*found.roles.values()}
-    found.target_range = found.columns.pop(target, None)
-    _check_roles(found)
-    rest = {name: found.read(name, column) for name, column in looked.columns.items() if name not in roles}
-    labels = None if options.labels is None else labels_of("--labels", options.labels)
-    if options.regression:
-        if labels is not None:
-            raise CallerError("--labels: a regression has no classes; leave --labels or --regression out")
-        labels = []
-    if asked and labels is None:
-        labels = ask_labels(target, looked.columns[target])
-    check_target(target, found.target_range, labels)
-    if asked:
-        if not labels and found.target_range is None:
-            found.target_range = ask_target_range(target)
-        ask_columns(found, rest)
-    else:
-        lacking = [] if labels is not None else [f"{target} has no classes (--labels A,B, or --regression)"]
-        if labels == [] and found.target_range is None and looked.columns[target].numbers:
-            lacking.append(lacking_range(target))
-        if lacking := lacking + undeclared(found, rest):
-            raise CallerError(f"{looked.path}: more is to be declared, from public knowledge: {'; '.join(lacking)}")
-    found.labels = labels or []
-    found.columns = {name: found.columns.get(name, "number") for name in rest if name not in found.left_out}
-    if not found.columns:
+def _complete(given: Draft, options: argparse.Namespace, looked: Looked, out: Path) -> None:
+    """Refuse rows that could not be trained on, and add what is public of the table, and what is asked for."""
+    target, roles = given.target, given.roles
+    given.target_range = given.columns.pop(target, None)
+    rest = [name for name in looked.columns if name not in {*roles.values(), *given.left_out}]
+    given.columns = {name: given.columns.get(name, "number") for name in rest}
+    if not given.columns:
         raise CallerError(f"{looked.path}: expected a feature beside {target}, found none that is not left out")
-    for name in found.roles.values():
-        _check_cells(looked, name, looked.columns[name].read(found.marks, list(map(str, found.labels))))
-    _check_labels(looked, target, found.labels)
-
-
-def _check_roles(found: Draft) -> None:
-    for what, name in found.roles.items():
-        if any(name in each for each in (found.columns, found.left_out, found.missing, found.column_marks)):
-            raise CallerError(f"{name} is the {what}'s column, which is no feature; declare nothing else of it")
-
-
-def _check_cells(looked: Looked, name: str, column: LookedAt) -> None:
-    """Refuse rows that do not say their target, or whose they are."""
-    if column.empty:
-        marks = ", ".join(filter(None, column.marks))
-        such = f" ({marks})" if marks else ""
-        raise CallerError(
-            f"{looked.path}: {name} has {counted(column.empty, 'empty cell')}{such}; leave such rows out, or write "
-            "them otherwise"
-        )
-
-
-def _check_labels(looked: Looked, target: str, labels: Sequence[str | int]) -> None:
-    """Refuse rows that could not be trained on as the target is declared."""
+    for name in roles.values():
+        column = looked.columns[name].read(given.marks, list(map(str, given.labels)))
+        if column.empty:
+            raise CallerError(
+                f"{looked.path}: {name} has {_empty(column)}; leave such rows out, or write them otherwise"
+            )
     column = looked.columns[target]
-    if labels and len(column.texts) < 2:
+    if given.labels and len(column.texts) < 2:
         raise CallerError(
             f"{looked.path}: expected two classes or more in {target}, found only {next(iter(column.texts))!r}; choose "
             "another target"
         )
-    if not labels and not column.numbers:
+    if not given.labels and not column.numbers:
         raise CallerError(f"{looked.path}: {target} has texts, and a regression needs numbers; say --labels")
-
-
-def _describe(given: Draft, options: argparse.Namespace, looked: Looked, out: Path) -> None:
-    """Add what is public of the table, and what is asked for of the run."""
     given.name, given.epsilon, given.delta = options.name, options.epsilon, options.delta
     path = looked.path.resolve()
     try:
@@ -262,7 +430,6 @@ def _describe(given: Draft, options: argparse.Namespace, looked: Looked, out: Pa
 
 def _tried(given: Draft, out: Path, options: argparse.Namespace) -> str | tuple[str, str]:
     """The spec's text, once a run was planned by it on the rows; or a column and what may be a mark in it."""
-
     text = with_settings(draft(given), options.set)
     try:
         with warnings.catch_warnings():
@@ -278,13 +445,6 @@ def _tried(given: Draft, out: Path, options: argparse.Namespace) -> str | tuple[
     return text
 
 
-def _write(out: Path, text: str) -> None:
-    """Write the spec whole or not at all; it is public, so the umask decides who may read it."""
-
-    with replaced(out, opener=lambda path, flags: os.open(path, flags, 0o666)) as file:
-        file.write(text.encode())
-
-
 def _report(given: Draft, out: Path) -> str:
     owners = "" if given.owner is None else f" of {counted(given.owners, 'owner')} ({given.owner})"
     left = f", without {', '.join(name or repr(name) for name in given.left_out)}" if given.left_out else ""
@@ -292,4 +452,21 @@ def _report(given: Draft, out: Path) -> str:
         f"{out}: predicts {given.target} from {counted(len(given.columns), 'column')}{left}; "
         f"{counted(given.rows, 'row', form=',')}{owners}, epsilon {given.epsilon:g}"
     )
+    if bare := [name for name in given.columns if unscaled(given.column(name))]:
+        what += (
+            f"\nNothing says in which range {', '.join(bare)} mostly {'lie' if bare[1:] else 'lies'}: gossamer run "
+            f"finds that privately, gossamer up and federations need it declared "
+            f"({flag('range', bare[0], 'LOW..HIGH')})"
+        )
     return f"{wrapped(what)}\nNext: gossamer check {shlex.quote(str(out))}"
+
+
+def _remarks(given: Draft, looked: Looked) -> Iterator[str]:
+    """Say what will hardly be learnt."""
+    if given.owner is not None and given.fewest < _FEW:
+        few = [owner for owner, count in looked.columns[given.owner].texts.items() if count == given.fewest]
+        which = f"{counted(len(few), 'owner')} ({few[0]}{', ...' * (len(few) > 1)})"
+        yield (
+            f"{which} with only {counted(given.fewest, 'row')}, and the noise of all is what these need; give them to "
+            "another owner in the file, or leave them out"
+        )

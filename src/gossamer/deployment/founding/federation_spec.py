@@ -221,12 +221,19 @@ def check_deployed(experiment: Experiment) -> None:
         (
             isinstance(experiment.dataset.scale, PrivateScale),
             "dataset.scale: private",
-            "parties of a federation agree on ranges before they start: declare one for each number under "
+            f"parties of a federation agree on ranges before they start: declare one for {_bare(experiment)} under "
             "dataset.columns",
         ),
     ):
         if found:
             raise SpecError(f"{key} is for simulations, and {why}; leave it out")
+
+
+def _bare(experiment: Experiment) -> str:
+    """Names of the columns that nothing says the range of, as far as the spec has them."""
+    columns = experiment.dataset.columns if isinstance(experiment.dataset.columns, dict) else {}
+    bare = [name for name, column in columns.items() if column.kind == "number" and not column.scaled]
+    return ", ".join(bare) or "each number"
 
 
 _LIVED = {"links": ("retry_after", "silence"), "faults": ()}

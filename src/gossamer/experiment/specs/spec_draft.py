@@ -155,14 +155,15 @@ def _dataset(given: Draft) -> str:
     lines.append(f"  columns: # the features, in this order{left}")
     columns = {name: given.column(name) for name in given.columns}
     lines += [f"    {_value(name)}: {_value(column)} # {_remark(column)}" for name, column in columns.items()]
-    if any(map(_unscaled, columns.values())):
+    if any(map(unscaled, columns.values())):
         lines.append(
-            "  scale: private # of numbers without a range: found by a noisy release before the run, in the budget"
+            "  scale: private # of numbers without a range: found by a noisy release before a run, in the budget; "
+            "parties of a federation have to declare one"
         )
     return "\n".join(lines) + "\n"
 
 
-def _unscaled(column: Any) -> bool:
+def unscaled(column: Any) -> bool:
     """Whether a column is a number that no constants are declared for."""
     whole = column if isinstance(column, Mapping) else {"kind": column}
     return whole.get("kind", "number") == "number" and not isinstance(column, list) and not whole.keys() & _SAID
