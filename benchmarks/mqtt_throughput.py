@@ -40,8 +40,7 @@ from gossamer.deployment.channel.secure_channel import OVERHEAD, SecureChannel
 from gossamer.keys.identity import Identity
 from gossamer.protocol.effects import Reject, Send
 from gossamer.protocol.events import Received, Stop
-from gossamer.protocol.frames import CHUNK_OVERHEAD, decode_frame, encode_frame
-from gossamer.protocol.messages import Message, encoded_size, message
+from gossamer.protocol.messages import CHUNK_OVERHEAD, Message, decode_frame, encode_frame, encoded_size, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import TraceStep

@@ -23,7 +23,7 @@ from gossamer.cli.federation.local_federation import LocalFederation
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import parse_invitation
-from gossamer.protocol.frames import MessageFrame
+from gossamer.protocol.messages import MessageFrame
 from gossamer.runtimes.mqtt.broker import BrokerAddress, EmbeddedBroker
 from gossamer.runtimes.mqtt.transport import MqttTransport
 from gossamer.vectors import Public, Released

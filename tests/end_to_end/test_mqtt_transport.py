@@ -18,8 +18,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from gossamer.errors import SpecError
 from gossamer.protocol.events import Received
-from gossamer.protocol.frames import decode_frame, encode_frame
-from gossamer.protocol.messages import Message, message
+from gossamer.protocol.messages import Message, decode_frame, encode_frame, message
 from gossamer.protocol.session import Output, Session, SessionSettings, Transmit
 from gossamer.runtimes.mqtt.broker import (
     BrokerAddress,

@@ -14,8 +14,15 @@ from tests.sampling import examples
 from gossamer.faults.schedules import Faults, NetworkPartition
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Received
-from gossamer.protocol.frames import CHUNK_WINDOW, ChunkFrame, ProgressFrame, encode_frame, frame_size
-from gossamer.protocol.messages import Message, message
+from gossamer.protocol.messages import (
+    CHUNK_WINDOW,
+    ChunkFrame,
+    Message,
+    ProgressFrame,
+    encode_frame,
+    frame_size,
+    message,
+)
 from gossamer.protocol.session import Session, SessionSettings
 from gossamer.vectors import Public
 

@@ -15,8 +15,7 @@ from tests.reference.linked_peers import Linked
 from tests.sampling import examples
 
 from gossamer.errors import MalformedMessage
-from gossamer.protocol.frames import Acknowledge
-from gossamer.protocol.messages import decode_message
+from gossamer.protocol.messages import Acknowledge, decode_message
 
 MANY = settings(deadline=None, max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
 FRAME = Acknowledge(5, 6)

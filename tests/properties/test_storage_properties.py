@@ -18,7 +18,7 @@ from tests.sampling import examples
 
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.protocol.encoding import decode, encode
-from gossamer.protocol.frames import CHUNK_OVERHEAD, Frame, decode_frame, encode_frame
+from gossamer.protocol.messages import CHUNK_OVERHEAD, Frame, decode_frame, encode_frame
 from gossamer.protocol.node import restore_state, state_of
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.runtimes.host import Arrived, End, Host, HostBroken, Input, Wake

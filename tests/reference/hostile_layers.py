@@ -27,16 +27,17 @@ from gossamer.deployment.peers.peers import Heartbeat, encode_content
 from gossamer.errors import PeerError
 from gossamer.privacy.tasks import MaskingStep
 from gossamer.protocol.encoding import encode
-from gossamer.protocol.frames import (
+from gossamer.protocol.messages import (
     Acknowledge,
     ChunkFrame,
     Frame,
     MessageFrame,
     ProgressFrame,
     decode_frame,
+    decode_message,
     encode_frame,
+    encode_message,
 )
-from gossamer.protocol.messages import decode_message, encode_message
 from gossamer.protocol.session import Session, SessionSettings, Transmit
 from gossamer.testing.contracts import WORLDS
 from gossamer.vectors import Public, Released

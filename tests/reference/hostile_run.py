@@ -18,8 +18,7 @@ from gossamer.errors import PeerError
 from gossamer.protocol.effects import Compute, Finish, Reject, Release
 from gossamer.protocol.encoding import Buffer
 from gossamer.protocol.events import Answered, Completed
-from gossamer.protocol.frames import Acknowledge, MessageFrame, encode_frame
-from gossamer.protocol.messages import may_hear
+from gossamer.protocol.messages import Acknowledge, MessageFrame, encode_frame, may_hear
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import Session, SessionSettings, Transmit
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Wake

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from gossamer.faults.schedules import Faults
 from gossamer.protocol.effects import CancelTimer, Effect, Send, SetTimer
 from gossamer.protocol.events import Elapsed, Event, Started
-from gossamer.protocol.frames import Frame, decode_frame, encode_frame
-from gossamer.protocol.messages import Message
+from gossamer.protocol.messages import Frame, Message, decode_frame, encode_frame
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import Output, Session, SessionSettings, Transmit
 from gossamer.protocol.trace import TraceStep

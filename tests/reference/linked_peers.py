@@ -8,7 +8,7 @@ from typing import Any
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import Member
-from gossamer.protocol.frames import Frame
+from gossamer.protocol.messages import Frame
 
 RUN = "0" * 31 + "7"
 SETTINGS = PeerSettings(heartbeat=10.0, silence=30.0, gone_after=300.0, largest=2000)

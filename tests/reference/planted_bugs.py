@@ -9,7 +9,7 @@ from typing import Any
 
 from gossamer.errors import BudgetSpent
 from gossamer.protocol.events import Completed, Received
-from gossamer.protocol.frames import MessageFrame
+from gossamer.protocol.messages import MessageFrame
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Host, Input, Outcome, Resume
 from gossamer.sides.home import numbers_of
 from gossamer.sides.ledger import Receipt

@@ -27,7 +27,7 @@ from tests.reference.durable_node import Note, Writer
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Stop
-from gossamer.protocol.frames import Acknowledge
+from gossamer.protocol.messages import Acknowledge
 from gossamer.protocol.node import state_of
 from gossamer.protocol.session import SessionSettings
 from gossamer.runtimes.host import Arrived, End, Host, HostBroken

@@ -10,7 +10,7 @@ from gossamer.faults.hosts import LinkedHosts
 from gossamer.faults.trials import Ledgers, Trial
 from gossamer.keys.identity import Identity
 from gossamer.protocol.encoding import decode, encode
-from gossamer.protocol.frames import ChunkFrame, MessageFrame
+from gossamer.protocol.messages import ChunkFrame, MessageFrame
 from gossamer.protocol.witnesses import PURPOSE, Known, Note, Seen, Verdict, Witnesses
 from gossamer.runtimes.host import Arrived, Input
 from gossamer.runtimes.storage.receipts import StoredReceipts

@@ -23,8 +23,7 @@ from gossamer.faults.schedules import SETTINGS, Crash, FaultSchedule, OldCopy, S
 from gossamer.protocol.effects import Finish, Record, Reject, Request
 from gossamer.protocol.encoding import Buffer, decode, encode
 from gossamer.protocol.events import Event
-from gossamer.protocol.frames import MessageFrame
-from gossamer.protocol.messages import may_hear
+from gossamer.protocol.messages import MessageFrame, may_hear
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import Link, SessionSettings, Transmit, counters_of, forgotten
 from gossamer.protocol.trace import TraceStep

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gossamer.protocol.frames import ChunkFrame, Frame, MessageFrame, frame_size
+from gossamer.protocol.messages import ChunkFrame, Frame, MessageFrame, frame_size
 from gossamer.protocol.session import SessionSettings
 from gossamer.randomness import stream
 

@@ -38,22 +38,26 @@ from typing import TypeVar
 from gossamer.errors import PeerError, SpecError, counted
 from gossamer.protocol.encoding import register, size_of
 from gossamer.protocol.events import PeerDown, PeerUp, Received
-from gossamer.protocol.frames import (
+from gossamer.protocol.messages import (
     CHUNK_OVERHEAD,
     Acknowledge,
     ChunkFrame,
     Frame,
     Incoming,
+    Message,
     MessageFrame,
     Outgoing,
     ProgressFrame,
+    check,
     check_chunk,
     check_progress,
     cut,
+    decode_message,
+    encoded_size,
     frame_size,
+    message_pieces,
     smallest_frame,
 )
-from gossamer.protocol.messages import Message, check, decode_message, encoded_size, message_pieces
 from gossamer.protocol.snapshots import Kept
 
 # Link of a session to one peer: which messages are where, how long to wait for it, and what each side has.

@@ -27,8 +27,7 @@ from gossamer.errors import GossamerError, PeerError
 from gossamer.protocol.effects import CancelTimer, Finish, Record, Reject, Request, Send, SetTimer
 from gossamer.protocol.encoding import Buffer, decode, encode_pieces, register, size_of
 from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Refused, Resumed, Started, Stop
-from gossamer.protocol.frames import Frame
-from gossamer.protocol.messages import is_confined
+from gossamer.protocol.messages import Frame, is_confined
 from gossamer.protocol.node import Node, restore_state, state_of
 from gossamer.protocol.session import Link, Output, Session, SessionSettings, Transmit, latest_answers
 from gossamer.protocol.trace import TraceStep

@@ -9,8 +9,7 @@ from typing import Any
 from gossamer.algorithms.context import InFlight
 from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Event, Received
-from gossamer.protocol.frames import frame_size
-from gossamer.protocol.messages import Message, may_hear, measured
+from gossamer.protocol.messages import Message, frame_size, may_hear, measured
 from gossamer.protocol.session import Output, Session, SessionSettings, Transmit
 from gossamer.protocol.snapshots import Kept
 from gossamer.randomness import Stream

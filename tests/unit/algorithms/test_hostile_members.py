@@ -26,9 +26,8 @@ from gossamer.privacy.tasks import Query
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Completed, Elapsed, Received, Started
-from gossamer.protocol.frames import Acknowledge, Frame, MessageFrame, ProgressFrame
-from gossamer.protocol.frames import ChunkFrame as FrameChunk
-from gossamer.protocol.messages import MOST_COUNT, Message
+from gossamer.protocol.messages import MOST_COUNT, Acknowledge, Frame, Message, MessageFrame, ProgressFrame
+from gossamer.protocol.messages import ChunkFrame as FrameChunk
 from gossamer.protocol.node import Node, state_of
 from gossamer.protocol.session import WINDOW, Output, Session, SessionSettings, Transmit
 from gossamer.topology.graphs import Graph

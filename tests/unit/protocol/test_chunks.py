@@ -10,20 +10,22 @@ import pytest
 
 from gossamer.errors import MalformedMessage, PeerError, SpecError
 from gossamer.protocol.events import PeerDown, PeerUp, Received
-from gossamer.protocol.frames import (
+from gossamer.protocol.messages import (
     CHUNK_OVERHEAD,
     CHUNK_WINDOW,
     Acknowledge,
     ChunkFrame,
     Incoming,
+    Message,
     MessageFrame,
     Outgoing,
     ProgressFrame,
     chunk_length,
     cut,
     encode_frame,
+    encode_message,
+    message,
 )
-from gossamer.protocol.messages import Message, encode_message, message
 from gossamer.protocol.session import WINDOW, Output, Session, SessionSettings, Transmit
 from gossamer.vectors import Public
 

@@ -11,17 +11,20 @@ import pytest
 from gossamer.errors import MalformedMessage
 from gossamer.protocol import encoding
 from gossamer.protocol.events import Elapsed
-from gossamer.protocol.frames import (
+from gossamer.protocol.messages import (
+    HEADER,
     Acknowledge,
     ChunkFrame,
     Frame,
+    Message,
     MessageFrame,
     ProgressFrame,
     decode_frame,
     encode_frame,
+    encode_message,
     frame_size,
+    message,
 )
-from gossamer.protocol.messages import HEADER, Message, encode_message, message
 from gossamer.vectors import Blank, Released
 
 

@@ -10,8 +10,7 @@ import pytest
 from gossamer.errors import PeerError
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import PeerDown
-from gossamer.protocol.frames import Acknowledge
-from gossamer.protocol.messages import Message, message
+from gossamer.protocol.messages import Acknowledge, Message, message
 from gossamer.protocol.session import Link, RoundTrips, Session, SessionSettings, Transmit
 
 

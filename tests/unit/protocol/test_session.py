@@ -14,8 +14,7 @@ import pytest
 from gossamer.errors import PeerError, SpecError
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import PeerDown, PeerUp, Received
-from gossamer.protocol.frames import Acknowledge, Frame, MessageFrame, ProgressFrame
-from gossamer.protocol.messages import Message, message
+from gossamer.protocol.messages import Acknowledge, Frame, Message, MessageFrame, ProgressFrame, message
 from gossamer.protocol.session import (
     WINDOW,
     Output,

@@ -12,8 +12,18 @@ import pytest
 from gossamer.deployment.peers.peers import Heartbeat, LinkCounters, decode_content, encode_content, noted
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Elapsed
-from gossamer.protocol.frames import Acknowledge, ChunkFrame, MessageFrame, ProgressFrame, decode_frame, encode_frame
-from gossamer.protocol.messages import Message, decode_message, encode_message, message
+from gossamer.protocol.messages import (
+    Acknowledge,
+    ChunkFrame,
+    Message,
+    MessageFrame,
+    ProgressFrame,
+    decode_frame,
+    decode_message,
+    encode_frame,
+    encode_message,
+    message,
+)
 from gossamer.protocol.witnesses import Note
 from gossamer.vectors import Model, Public, Released
 

@@ -16,8 +16,7 @@ from gossamer.faults.schedules import SETTINGS
 from gossamer.protocol.effects import Reject, Request, Send
 from gossamer.protocol.encoding import Buffer, encode
 from gossamer.protocol.events import Started
-from gossamer.protocol.frames import Acknowledge
-from gossamer.protocol.messages import Message, message
+from gossamer.protocol.messages import Acknowledge, Message, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import Transmit
 from gossamer.protocol.trace import TraceStep

@@ -10,8 +10,7 @@ from gossamer.faults.hosts import MemoryJournal
 from gossamer.protocol.effects import Send
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import PeerDown, Started
-from gossamer.protocol.frames import Acknowledge
-from gossamer.protocol.messages import Message, message
+from gossamer.protocol.messages import Acknowledge, Message, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import SessionSettings
 from gossamer.runtimes.host import Arrived, Begin, Host

@@ -50,8 +50,15 @@ from gossamer.errors import CallerError, MalformedMessage, PeerError, SpecError
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import Member
 from gossamer.protocol import encoding
-from gossamer.protocol.frames import ChunkFrame, Frame, MessageFrame, decode_frame, encode_frame
-from gossamer.protocol.messages import HEADER, without_header
+from gossamer.protocol.messages import (
+    HEADER,
+    ChunkFrame,
+    Frame,
+    MessageFrame,
+    decode_frame,
+    encode_frame,
+    without_header,
+)
 from gossamer.protocol.session import LinkCounters
 from gossamer.protocol.witnesses import MOST_LINKS, Note, Witnesses
 from gossamer.version import __version__
@@ -59,10 +66,10 @@ from gossamer.version import __version__
 # Payload of a sealed datagram: a frame of the session, a word from party to party, or a probe.
 #
 # The first byte says which; it may say that a note about receipts comes first (`protocol.witnesses`), which rides on
-# whatever is sent anyhow. A frame is for the node's session (`gossamer.protocol.frames`). A *word* is for whoever looks
-# after the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There are
-# three, the heartbeat, the counters of the messages between the two, and the answer to a *probe*: as many zeros as a
-# message of the run is long, which show whether such a message gets through before anything is charged.
+# whatever is sent anyhow. A frame is for the node's session (`protocol.messages`). A *word* is for whoever looks after
+# the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There are three,
+# the heartbeat, the counters of the messages between the two, and the answer to a *probe*: as many zeros as a message
+# of the run is long, which show whether such a message gets through before anything is charged.
 
 FRAME, WORD, NOTED, PROBE = 0, 1, 2, 3
 LONGEST_REASON = 80

@@ -8,7 +8,7 @@ from gossamer.algorithms.gossip import box as gossip
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.faults.schedules import SETTINGS
 from gossamer.protocol.encoding import encode
-from gossamer.protocol.frames import MessageFrame
+from gossamer.protocol.messages import MessageFrame
 from gossamer.protocol.node import state_of
 from gossamer.runtimes.host import Arrived, Host
 from gossamer.testing.contracts import AlgorithmContract

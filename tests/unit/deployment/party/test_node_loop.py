@@ -18,7 +18,7 @@ from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import PeerState
 from gossamer.protocol.effects import Finish, Interrupt, Record, Reject
 from gossamer.protocol.events import Refused
-from gossamer.protocol.frames import Acknowledge
+from gossamer.protocol.messages import Acknowledge
 from gossamer.protocol.node import RoundsMade
 from gossamer.protocol.session import Transmit
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Wake

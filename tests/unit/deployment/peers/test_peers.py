@@ -21,7 +21,7 @@ from gossamer.deployment.peers.peers import (
 from gossamer.deployment.peers.record import SparseLog, Standing
 from gossamer.errors import CallerError, MalformedMessage, SpecError
 from gossamer.protocol.encoding import encode
-from gossamer.protocol.frames import Acknowledge, ChunkFrame, decode_frame, encode_frame
+from gossamer.protocol.messages import Acknowledge, ChunkFrame, decode_frame, encode_frame
 from gossamer.version import __version__
 
 FRAME = Acknowledge(5, 6)

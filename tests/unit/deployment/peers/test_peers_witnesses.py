@@ -13,7 +13,7 @@ from tests.reference.witnessed_hosts import Memory, witnesses
 from gossamer.algorithms.gossip.exchange import Offer
 from gossamer.deployment.peers.peers import NOTED, LinkCounters, PeerSettings, decode_content, encode_content, noted
 from gossamer.errors import MalformedMessage
-from gossamer.protocol.frames import Acknowledge, MessageFrame
+from gossamer.protocol.messages import Acknowledge, MessageFrame
 from gossamer.protocol.witnesses import LATE, MORE, OTHER, Note
 from gossamer.vectors import Released
 

@@ -19,7 +19,7 @@ from tests.reference.durable_node import Note, Writer
 from gossamer.errors import CallerError
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Refused
-from gossamer.protocol.frames import CHUNK_OVERHEAD, Acknowledge, MessageFrame
+from gossamer.protocol.messages import CHUNK_OVERHEAD, Acknowledge, MessageFrame
 from gossamer.protocol.node import state_of
 from gossamer.protocol.session import Session, SessionSettings, Transmit
 from gossamer.runtimes.host import Arrived, Begin, DataSideAnswer, End, Host, HostBroken, HostState, Input, Wake
