@@ -14,10 +14,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gossamer.deployment.party.reach import ALONE, Wire, short
 from gossamer.deployment.peers.peers import PeerState
+from gossamer.errors import GossamerError
+from gossamer.keys.invitations import Invitation, content_of, parse_signed
 from gossamer.protocol.effects import Finish, Record, Reject, Request
 from gossamer.protocol.session import Transmit
 from gossamer.runtimes.activity import Activity
@@ -159,6 +162,51 @@ class Worker:
             self._wake()
 
 
+RENEWED = "renewed"
+"""Reason of a loop to end, that there is a newer invitation."""
+_EVERY = 2.0  # seconds between two looks at the file of the invitation
+
+
+class InvitationWatch:
+    """Looks for a newer invitation in the place of the one that a node runs by.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    current : Invitation
+        Invitation that it held.
+    say : callable
+        Takes a line.
+    """
+
+    def __init__(self, path: Path, current: Invitation, say: Callable[[str], None]) -> None:
+        self._path, self._current, self._say = path, current, say
+        self._seen, self._next = self._stamp(), 0.0
+
+    def look(self, now: float) -> bool:
+        """Whether there is one."""
+        if now < self._next:
+            return False
+        self._next = now + _EVERY
+        if (stamp := self._stamp()) == self._seen:
+            return False
+        self._seen = stamp
+        try:
+            found = parse_signed(content_of(self._path), [self._current.organiser.fingerprint])
+        except (OSError, GossamerError) as error:
+            self._say(f"{self._path} has changed, and is no invitation any more: {error}; goes on by the old one")
+            return False
+        return found.run == self._current.run and found.issued > self._current.issued
+
+    def _stamp(self) -> tuple[float, int]:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return 0.0, 0
+        return status.st_mtime, status.st_size
+
+
 MOST_BYTES = 8 << 20
 """Of datagrams in a turn."""
 MOST_DATAGRAMS = 256
@@ -200,6 +248,8 @@ class NodeLoop(Wire):
         Whether the node has no data, and so nothing to do where those who are left have finished.
     look : callable
         Called after each turn, and once a second or more often.
+    newer : callable
+        Whether there is a newer invitation, at a time: then the loop ends.
     """
 
     host: Host
@@ -208,6 +258,7 @@ class NodeLoop(Wire):
     gone_after: float = 300.0
     serves: bool = False
     look: Callable[[], object] = lambda: None
+    newer: Callable[[float], bool] = lambda now: False
     began: float = 0.0
     ended: float | None = None
     _reason: str = ""
@@ -273,6 +324,8 @@ class NodeLoop(Wire):
         self._say_of_broker()
         self._look_for_peers(now)
         self.look()
+        if self.newer(now):
+            self.stop(RENEWED)
 
     def _look_for_peers(self, now: float) -> None:
         """Ask the data side what was held back, once a peer is reached."""

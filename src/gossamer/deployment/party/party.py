@@ -10,6 +10,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,7 +22,7 @@ from gossamer.deployment.founding.layout import AUTHORITY, CERTIFICATE, has_tls,
 from gossamer.deployment.party.agreement import LARGEST_FRAME, Agreed, Invited, PartyOptions, accept, check_newer
 from gossamer.deployment.party.data_side import FORMAT as SIDE
 from gossamer.deployment.party.data_side import UNIT_LEDGER, DataHeld
-from gossamer.deployment.party.loop import Clock, NodeLoop, Tasks, Worker
+from gossamer.deployment.party.loop import RENEWED, Clock, InvitationWatch, NodeLoop, Tasks, Worker
 from gossamer.deployment.party.reach import (
     MEMORY,
     RECALL,
@@ -101,7 +102,6 @@ def back_up(state: Path, out: Path) -> None:
 
 RECORD = "invitation.yaml"
 """In the state folder: the invitation by which the store was written."""
-_EVERY = 2.0  # seconds between two looks at the file of the invitation
 
 
 def open_host(
@@ -180,46 +180,6 @@ def fitting(options: PartyOptions, invited: Invited, folder: StateFolder) -> Inv
         folder.warn(f"does not accept the newer invitation, and goes on by the old one: {error}")
         return accept(options, folder.path / RECORD)
     return invited
-
-
-class InvitationWatch:
-    """Looks for a newer invitation in the place of the one that a node runs by.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    current : Invitation
-        Invitation that it held.
-    say : callable
-        Takes a line.
-    """
-
-    def __init__(self, path: Path, current: Invitation, say: Callable[[str], None]) -> None:
-        self._path, self._current, self._say = path, current, say
-        self._seen, self._next = self._stamp(), 0.0
-
-    def look(self, now: float) -> bool:
-        """Whether there is one."""
-        if now < self._next:
-            return False
-        self._next = now + _EVERY
-        if (stamp := self._stamp()) == self._seen:
-            return False
-        self._seen = stamp
-        try:
-            found = parse_signed(content_of(self._path), [self._current.organiser.fingerprint])
-        except (OSError, GossamerError) as error:
-            self._say(f"{self._path} has changed, and is no invitation any more: {error}; goes on by the old one")
-            return False
-        return found.run == self._current.run and found.issued > self._current.issued
-
-    def _stamp(self) -> tuple[float, int]:
-        try:
-            status = self._path.stat()
-        except OSError:
-            return 0.0, 0
-        return status.st_mtime, status.st_size
 
 
 def is_stored(options: PartyOptions, folder: StateFolder) -> bool:
@@ -313,7 +273,7 @@ def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddre
     return BrokerAddress(host, port, Tls(authority, certificate, options.key))
 
 
-_STOPPED, _RENEWED, _LEFT, _SHORT = "stopped", "renewed", "left", "short"
+_STOPPED, _LEFT, _SHORT = "stopped", "left", "short"
 _BESIDE = 1 << 10  # bytes of a message beside its vector, about
 _FLUSH = 5.0  # most seconds for the last datagrams to get to the broker
 
@@ -358,7 +318,7 @@ def run_party(options: PartyOptions, beside: Beside | None = None) -> str:
         if wanted not in (None, here):
             found = f"from that with sha256 {here}" if here else "from no such file"
             folder.warn(f"all are to install the wheel with sha256 {wanted}, and this installation is {found}")
-        while (state := _take_part(options, invited, folder)) == _RENEWED:
+        while (state := _take_part(options, invited, folder)) == RENEWED:
             try:
                 newer = accept(options)
                 check_newer(invited.agreed, newer.agreed)
@@ -401,7 +361,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
         PeerSettings(options.gone_after / 20, options.gone_after / 6, options.gone_after),
         clock(),
         contacts=near,
-        counters=lambda name: counters_of(_links(host).get(name)),
+        counters=lambda name: counters_of(None if host is None else host.session.links.get(name)),
         witnesses=witnesses,
         log=folder.say,
         warn=folder.warn,
@@ -421,16 +381,9 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     reporter.begins(host, held)
     worker = Worker(Tasks(invitation.me.name, held.computer), transport.wake)
     stack.callback(worker.stop)
-    newer = InvitationWatch(options.invitation, invitation, folder.warn)
     loop = NodeLoop(peers, transport, folder, clock, reach, host, worker, options.wait, options.gone_after)
-    loop.serves, loop.stopping = not agreed.holds_data, stopping
-
-    def look() -> None:
-        reporter.look(loop)
-        if newer.look(clock()):
-            loop.stop(_RENEWED)
-
-    loop.look = look
+    loop.serves, loop.stopping, loop.look = not agreed.holds_data, stopping, partial(reporter.look, loop)
+    loop.newer = InvitationWatch(options.invitation, invitation, folder.warn).look
     with _stopped_by_signals(loop):
         loop.run()
         if loop.stopping:
@@ -439,8 +392,8 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
             loop.leave(_LEFT)
     loop.farewell()
     transport.flush(_FLUSH)
-    if loop.stopping == _RENEWED:
-        return _RENEWED
+    if loop.stopping == RENEWED:
+        return RENEWED
     worker.stop()  # what it still charged would have no receipt below
     reporter.write(loop, clock())
     alone = reach.ended(host.session.links, clock()) if host.finished and not over else ""
@@ -452,15 +405,11 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     return _SHORT if why else state
 
 
-def _links(host: Host | None) -> Mapping[str, Link]:
-    return {} if host is None else host.session.links
-
-
 def _meet(
     options: PartyOptions, gathering: Gathering, near: tuple[str, ...], host: Host | None, reporter: Reporter
 ) -> str:
     """Meet the neighbours, and hear what they know of this node; why the node is to stop, if it is."""
-    links = _links(host)
+    links: Mapping[str, Link] = {} if host is None else host.session.links
     gathering.look = lambda now: reporter.waits(gathering, now)
     with _stopped_by_signals(gathering):
         if host is None or not host.begun:
