@@ -6,19 +6,13 @@ compiled for arrays of one type alone, and refuse others.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import float32, float64, njit, types
 
-
-def _compiled(vectors: int) -> Any:
-    """Decorator of a loop over so many vectors, which nobody may write to, and a number."""
-    signatures = [
-        float64(*vectors * (types.Array(kind, 1, "C", readonly=True),), float64, kind[::1])
-        for kind in (float32, float64)
-    ]
-    return njit(signatures, cache=True, nogil=True, error_model="numpy")
+_VECTORS = [(types.Array(kind, 1, "C", readonly=True), kind) for kind in (float32, float64)]
+"""Types of a vector that nobody may write to, and of its entries."""
+_OF_TWO = [float64(vector, vector, float64, kind[::1]) for vector, kind in _VECTORS]
+_OF_THREE = [float64(vector, vector, vector, float64, kind[::1]) for vector, kind in _VECTORS]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})
@@ -30,7 +24,7 @@ def _square(values):  # type: ignore[no-untyped-def]
     return np.float64(total)
 
 
-@_compiled(3)
+@njit(_OF_THREE, cache=True, nogil=True, error_model="numpy")
 def shifted(model, start, end, share, found):  # type: ignore[no-untyped-def]
     """Write ``model`` + (``end`` - ``start``) * ``share``."""
     if not model.size == start.size == end.size:
@@ -41,7 +35,7 @@ def shifted(model, start, end, share, found):  # type: ignore[no-untyped-def]
     return _square(found)
 
 
-@_compiled(2)
+@njit(_OF_TWO, cache=True, nogil=True, error_model="numpy")
 def stepped(model, move, rate, found):  # type: ignore[no-untyped-def]
     """Write ``model`` + ``move`` * ``rate``."""
     if model.size != move.size:

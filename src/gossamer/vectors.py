@@ -318,9 +318,9 @@ def _looped(name: str, label: type[Vector] | None, factor: float, *values: Value
     if (loop := _LOOPS.get(name)) is None:
         if "numba" not in sys.modules:  # to load it takes longer than all that it saves
             return None
-        from gossamer import vector_loops
+        from gossamer.vector_loops import shifted, stepped
 
-        _LOOPS.update(shifted=vector_loops.shifted, stepped=vector_loops.stepped)
+        _LOOPS.update(shifted=shifted, stepped=stepped)
         loop = _LOOPS[name]
     if label not in _MODELS or type(first) is not np.ndarray or type(factor) is not float:
         return None

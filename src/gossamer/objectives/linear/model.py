@@ -276,7 +276,7 @@ class LinearModel(objective.Objective):
         kernels.clipped_sums(
             self.loss.code,
             frozen(models),
-            packed(batches, len(data)),
+            packed(batches, len(examples.targets)),
             examples.targets,
             frozen(clips),
             (self.outputs, self.features, self.intercept),
