@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from gossamer.runtimes.mail import Links
+from gossamer.runtimes.links import Links
 from gossamer.runtimes.world import LinkSettings
 
 NAMES = tuple("abcd")

@@ -13,7 +13,7 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, shortened
-from gossamer.report.figure import DASHES, TICKS, Figure, Shown, altair, told_apart
+from gossamer.report.drawing import DASHES, TICKS, Figure, Shown, altair, told_apart
 from gossamer.report.records import EPOCHS, Columns, RunRecord
 
 

@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import shortest_path
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import counted
-from gossamer.report.figure import COLOURS, TICKS, Figure, PageSection, Shown, altair, node_figure
+from gossamer.report.drawing import COLOURS, TICKS, Figure, PageSection, Shown, altair, node_figure
 from gossamer.report.records import KINDS, NODES, PRIVATE, NodeRecord, RunRecord, differs, read_nodes
 
 _ROW, _LEAST_ROW, _MOST_HEIGHT = 24, 13, 480  # pixels

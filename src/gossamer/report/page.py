@@ -16,7 +16,7 @@ from typing import Any
 
 from gossamer.files import MOST_RECORDS, make_own_folder, read_text, write_own
 from gossamer.report.curves import axes_of, curves
-from gossamer.report.figure import (
+from gossamer.report.drawing import (
     COLOURS,
     NOTHING,
     TICKS,

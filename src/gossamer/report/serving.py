@@ -26,7 +26,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from gossamer.errors import DataError, GossamerError
-from gossamer.report.figure import needed, require_libraries
+from gossamer.report.drawing import needed, require_libraries
 from gossamer.report.page import STATUS, Page, html
 from gossamer.report.records import SUMMARY
 

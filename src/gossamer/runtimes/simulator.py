@@ -18,8 +18,8 @@ from gossamer.protocol.snapshots import Kept
 from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
+from gossamer.runtimes.links import Post
 from gossamer.runtimes.loop import Timers, VirtualLoop, interpreter
-from gossamer.runtimes.mail import Post
 from gossamer.runtimes.speeds import Speeds
 from gossamer.runtimes.world import Absences, World, clock_start
 from gossamer.sides.machine import Computer

@@ -21,7 +21,7 @@ from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.report.curves import PricePoint, price_figure
-from gossamer.report.figure import Figure
+from gossamer.report.drawing import Figure
 from gossamer.studies.runs import Tell
 from gossamer.studies.study import (
     ACCURACY,

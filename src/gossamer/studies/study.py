@@ -21,7 +21,7 @@ from gossamer.experiment.specs.spec import Experiment, resolved
 from gossamer.experiment.specs.spec_file import override, parse_spec, read_spec
 from gossamer.files import held, make_own_folder, real_path, to_json, write_own
 from gossamer.privacy.guarantees import rounded_up
-from gossamer.report.figure import PageSection
+from gossamer.report.drawing import PageSection
 from gossamer.report.page import write_report
 from gossamer.report.records import read_records
 from gossamer.studies.runs import StudyRun, Tell, Workers, each_seed, workers_of

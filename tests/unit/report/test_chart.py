@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gossamer.errors import DataError
-from gossamer.report import figure
+from gossamer.report import drawing as figure
 from gossamer.report.curves import chart
 
 METRICS: dict[str, list[float | None]] = {

@@ -13,7 +13,7 @@ from tests.unit.report.test_records import folder, record
 from gossamer.cli.main import main
 from gossamer.errors import DataError
 from gossamer.report.curves import curves
-from gossamer.report.figure import Figure
+from gossamer.report.drawing import Figure
 from gossamer.report.records import RunRecord
 
 

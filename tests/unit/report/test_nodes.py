@@ -13,7 +13,7 @@ import pytest
 from tests.unit.report.test_records import folder
 
 from gossamer.cli.main import main
-from gossamer.report.figure import Shown
+from gossamer.report.drawing import Shown
 from gossamer.report.nodes import ROWS, places, section_of_nodes
 from gossamer.report.page import write_report
 from gossamer.report.records import RunRecord, read_record

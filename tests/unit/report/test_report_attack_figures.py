@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gossamer.errors import DataError
-from gossamer.report.figure import stretched, write_grid, write_histograms
+from gossamer.report.drawing import stretched, write_grid, write_histograms
 
 PIL = pytest.importorskip("PIL.Image", reason="needs gossamer-fl[images]")
 

@@ -17,7 +17,7 @@ from gossamer.protocol.effects import CancelTimer, Compute, Effect, Record, Send
 from gossamer.protocol.events import Completed, Event, Received, Started
 from gossamer.protocol.messages import Message, encoded_size, message
 from gossamer.protocol.node import Node
-from gossamer.runtimes.mail import Links
+from gossamer.runtimes.links import Links
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
 from gossamer.runtimes.world import FaultSettings, LinkSettings, World, check_world

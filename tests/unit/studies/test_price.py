@@ -15,7 +15,7 @@ import gossamer as gs
 from gossamer.cli.main import main
 from gossamer.experiment.specs.spec_file import parse_spec, read_spec
 from gossamer.privacy.guarantees import PLANNED
-from gossamer.report.figure import Shown
+from gossamer.report.drawing import Shown
 from gossamer.studies.price import (
     Price,
     alone,

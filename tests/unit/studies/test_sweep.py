@@ -146,7 +146,7 @@ def test_a_run_that_fails_stops_no_other(
         raise gs.DataError(f"the package {name} is missing")
 
     monkeypatch.setattr(studied, "run", breaking)
-    monkeypatch.setattr("gossamer.report.figure.needed", missing)
+    monkeypatch.setattr("gossamer.report.drawing.needed", missing)
     command = ["sweep", str(spec), "--grid", "algorithm.batch_size=10,20", "--seeds", "3", "--out", str(tmp_path)]
     assert main(command) == 1
     error = capsys.readouterr().err

@@ -23,7 +23,7 @@ from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.results.results_folder import to_json
 from gossamer.experiment.specs.folder_names import default_folder
 from gossamer.files import make_own_folder, write_own
-from gossamer.report.figure import stretched, write_grid, write_histograms
+from gossamer.report.drawing import stretched, write_grid, write_histograms
 
 
 def made_folder(path: Path) -> Path:

@@ -11,7 +11,7 @@ from gossamer.errors import DataError, counted
 from gossamer.experiment.specs.folder_names import default_folder
 
 if TYPE_CHECKING:
-    from gossamer.report.figure import PageSection
+    from gossamer.report.drawing import PageSection
     from gossamer.studies.study import Study
 
 
@@ -66,7 +66,7 @@ def ended(study: Study, *before: PageSection) -> int:
 
 def price_command(options: argparse.Namespace) -> int:
     """Make the runs, and say what privacy and distance cost."""
-    from gossamer.report.figure import PageSection
+    from gossamer.report.drawing import PageSection
     from gossamer.studies.price import EPSILONS, PRIVATE, in_words, plan_price, rows
 
     out = options.out or default_folder(options.spec, "price", None, settings_of(options))

@@ -43,9 +43,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from gossamer.deployment.channel.secure_channel import Reason, RefusedDatagram, SecureChannel
-from gossamer.deployment.peers.record import HELLO_EVERY, LONGEST_HELLO, Peer, SparseLog, printable
-from gossamer.deployment.peers.record import PeerSettings as PeerSettings
-from gossamer.deployment.peers.record import PeerState as PeerState
+from gossamer.deployment.peers.standing import HELLO_EVERY, LONGEST_HELLO, Peer, SparseLog, printable
+from gossamer.deployment.peers.standing import PeerSettings as PeerSettings
+from gossamer.deployment.peers.standing import PeerState as PeerState
 from gossamer.errors import CallerError, MalformedMessage, PeerError, SpecError
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import Member

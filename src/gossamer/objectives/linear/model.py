@@ -76,10 +76,11 @@ def _matrix(split: Split, features: int) -> Any:
     matrix: Any = split.features
     if matrix.dtype != np.float32:
         raise DataError(f"features must be float32, found {matrix.dtype}; convert with astype(numpy.float32)")
-    if matrix.shape[0] != len(split) or math.prod(matrix.shape[1:]) != features:
-        raise DataError(f"expected features [{len(split)}, {features}], found {list(matrix.shape)}")
+    count = len(split.targets)
+    if matrix.shape[0] != count or math.prod(matrix.shape[1:]) != features:
+        raise DataError(f"expected features [{count}, {features}], found {list(matrix.shape)}")
     if not sp.issparse(matrix):
-        return np.ascontiguousarray(matrix.reshape(len(split), features))
+        return np.ascontiguousarray(matrix.reshape(count, features))
     matrix = sp.csr_array(matrix)
     try:
         matrix.check_format(full_check=True)

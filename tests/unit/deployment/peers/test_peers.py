@@ -18,7 +18,7 @@ from gossamer.deployment.peers.peers import (
     decode_content,
     encode_content,
 )
-from gossamer.deployment.peers.record import SparseLog, Standing
+from gossamer.deployment.peers.standing import SparseLog, Standing
 from gossamer.errors import CallerError, MalformedMessage, SpecError
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.messages import Acknowledge, ChunkFrame, decode_frame, encode_frame

@@ -20,8 +20,7 @@ from gossamer.protocol.session import LinkCounters
 # whatever it sends:
 #
 # - **offences**, what only the peer itself can have done. So many of them are a quarantine, each twice as long as the
-# one
-#   before. One offence is forgiven every so often; a peer without any begins anew.
+#   one before. One offence is forgiven every so often; a peer without any begins anew.
 # - **handshakes**, which cost time before anything is known to be authentic: a bucket of so many, refilled steadily.
 # - **lines in the log**: the first of each kind at once, and then at growing intervals, with the number left out.
 

@@ -1,7 +1,6 @@
-"""A figure of a report: a chart, the words for those who do not see it, and its data.
+"""What the figures of a report share: chart, words for those who do not see it, and data; looks, and numbers in words.
 
-What all of them share is here, too: looks, the libraries that draw, which are an extra, and numbers in words. And
-pictures of attacks, which stand alone.
+The libraries that draw are an extra. Pictures of attacks, which stand alone, are here, too.
 """
 
 from __future__ import annotations

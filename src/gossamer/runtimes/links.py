@@ -1,4 +1,4 @@
-"""Delivery of messages in a simulation: straight over reliable links, through sessions over others."""
+"""Links of simulated networks, and delivery over them: straight if they are reliable, through sessions if not."""
 
 from __future__ import annotations
 
