@@ -18,6 +18,7 @@ import gossamer as gs
 from gossamer.data.datasets import load_dataset
 from gossamer.data.examples import Split
 from gossamer.data.settings import DatasetSettings
+from gossamer.experiment.runs.trackers import NullProgress
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.objective import LocalRound, Minibatches, Objective, Training
@@ -181,7 +182,7 @@ def workers(asked: Asked) -> Measured:
 # Whole runs
 
 
-class Clock:
+class Clock(NullProgress):
     """When a run began and when each update was counted, in seconds."""
 
     def __init__(self) -> None:
@@ -192,9 +193,6 @@ class Clock:
 
     def updated(self, updates: int) -> None:
         self.at.extend([time.perf_counter()] * (updates + 1 - len(self.at)))
-
-    def looked(self, row: object) -> None:
-        """Do nothing: it is not counted."""
 
 
 def seconds_an_update(asked: Asked, spec: gs.Experiment, warm: int) -> float:

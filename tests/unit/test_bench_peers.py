@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import gossamer
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
@@ -96,6 +98,19 @@ def test_a_federated_round_in_which_nothing_happened_is_an_error(peers: Any, mon
     assert len(turns.pairs) == 1  # the first two rounds are not counted
     with pytest.raises(RuntimeError, match="round 4 changed nothing"):
         turns.between(4, [np.full(2, 3.0)])
+
+
+def test_updates_of_a_whole_run_are_timed(peers: Any, tmp_path: Path) -> None:
+    ways = importlib.import_module("peers.gossamer_ways")
+    spec = gossamer.Experiment.model_validate(
+        {
+            "dataset": "digits",
+            "algorithm": {"name": "gossip", "nodes": 3, "batch_size": 4, "updates_per_node": 4},
+            "privacy": {"clip": 1.0, "noise_multiplier": 1.0},
+            "evaluation": "off",
+        }
+    )
+    assert ways.seconds_an_update(SimpleNamespace(data=tmp_path, job=SimpleNamespace(threads=1)), spec, 3) > 0
 
 
 # Environments
