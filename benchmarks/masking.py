@@ -23,9 +23,9 @@ def measure(size: int, length: int, bits: int, vanished: int) -> dict[str, float
     group, fixed = Group(size, length, bits), FixedPoint(1.0, size, bits)
     generator = np.random.default_rng(0)
     vectors = {i: fixed.encode(generator.uniform(-1, 1, length)) for i in range(1, size + 1)}
-    agents = {i: MaskingAgent.start(group, i, 0) for i in vectors}
+    agents = {i: MaskingAgent(group, i, 0) for i in vectors}
     start = time.perf_counter()
-    found = aggregate(MaskingServer.start(group, 0), agents, vectors, dict.fromkeys(range(1, vanished + 1), Phase.MASK))
+    found = aggregate(MaskingServer(group, 0), agents, vectors, dict.fromkeys(range(1, vanished + 1), Phase.MASK))
     masked = time.perf_counter() - start
     start = time.perf_counter()
     total = np.sum([vectors[i] for i in found.agents], axis=0, dtype=group.dtype)

@@ -50,7 +50,7 @@ class Agent:
         self._name = name
         self._computer: Any = deployed_computer(own(prepared, name), plan, name, None, kept=file, signing=signing)
         self._ask(LocalUpdate(0, prepared.initial, LocalQuery(2, 4, 0.5, 1.0)))
-        self.side = self._computer.sides[name].rule._talk
+        self.side = self._computer.sides[name].rule
         self.group: Group = self.side.unit.group
 
     def step(self, step: int, incoming: Public = REFUSED) -> Any:
@@ -100,8 +100,8 @@ def test_without_identities_a_server_that_plays_the_others_has_the_update() -> N
     """In a simulation, and so it was in deployments: it fools the agent, and the sum that it unmasks has one update."""
     agent = Agent(simulated())
     number, inputs = agent.announced.agent, agent.announced.inputs
-    played = {i: MaskingAgent.start(agent.group, i, 0, inputs=inputs) for i in range(1, 4) if i != number}
-    server, requests = MaskingServer.start(agent.group, 0), dict.fromkeys(range(1, 4))
+    played = {i: MaskingAgent(agent.group, i, 0, inputs=inputs) for i in range(1, 4) if i != number}
+    server, requests = MaskingServer(agent.group, 0), dict.fromkeys(range(1, 4))
     for step in Phase:
         if step == Phase.DONE:
             break
@@ -124,14 +124,14 @@ def _said(one: MaskingAgent, step: Phase, request: Any) -> Any:
     if step == Phase.ANNOUNCE:
         return one.announce()
     if step == Phase.MASK:
-        return one.mask(request, np.zeros(one.state.group.length, one.state.group.dtype))
+        return one.mask(request, np.zeros(one.group.length, one.group.dtype))
     return {Phase.SHARE: one.share, Phase.CONFIRM: one.confirm, Phase.REVEAL: one.reveal}[step](request)
 
 
 def forged(victim: Agent, number: int, signer: Identity, group: Group | None = None) -> Announcement:
     """Keys of the server's own, under an agent's number, for the very question that the ``victim`` was asked."""
     inputs = victim.announced.inputs
-    return MaskingAgent.start(group or victim.group, number, 0, {}, inputs=inputs).announce(signer)
+    return MaskingAgent(group or victim.group, number, 0, {}, inputs=inputs).announce(signer)
 
 
 def test_a_server_s_own_keys_are_refused() -> None:

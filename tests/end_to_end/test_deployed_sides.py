@@ -283,7 +283,7 @@ def test_agents_draw_what_nobody_can_repeat(name: str) -> None:
         of = (side.rule._shard, side.rule._sampling) if masked else (side.rule.shard, side.rule._sampling)
         drawn = [steps_of(side.admit(task), *of).drawn for _ in range(2)]
         batches |= {rows.tobytes() for rows in drawn}
-        secrets |= {side.rule._talk._secret(0) for _ in range(2)} if masked else set(range(4))
+        secrets |= {side.rule._secret(0) for _ in range(2)} if masked else set(range(4))
     assert len(batches) == len(secrets) == 4
 
 

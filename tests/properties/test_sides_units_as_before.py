@@ -257,7 +257,7 @@ class Conversation:
             start = Public(np.full(SIZE, 0.1 * round))
             for name in self.names:
                 self.ask(name, LocalUpdate(round, start, queries[name]))
-            server, sent = MaskingServer.start(group, round), dict.fromkeys(self.names, REFUSED)
+            server, sent = MaskingServer(group, round), dict.fromkeys(self.names, REFUSED)
             for step in range(5):
                 heard = 0
                 for number, name in enumerate(self.names, 1):

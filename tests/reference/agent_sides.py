@@ -9,11 +9,12 @@ from typing import Any
 from tests.reference.ledgers import AgentLedger
 
 from gossamer.arrays import FloatArray, IndexArray
-from gossamer.errors import DataError
 from gossamer.privacy.tasks import REFUSED, LocalUpdate, MaskingStep
-from gossamer.sides.home import RoundMark, numbers_of
+from gossamer.sides.home import Home, RoundMark, SideStore, numbers_of
 from gossamer.sides.machine import SideAnswer
-from gossamer.sides.masked_side import MaskedSide, Members, Signing
+from gossamer.sides.masked_side import MemberRule, Signing
+from gossamer.sides.plan import MaskedMember, Members
+from gossamer.sides.samples import ShardRows
 from gossamer.sides.secure_unit import RoundTerms, SecureUnit
 from gossamer.vectors import Confined
 
@@ -68,7 +69,7 @@ class AdmittedStep:
 
     def answer(self) -> SideAnswer:
         """The agent's message."""
-        return self.side.step(self.task)
+        return SideAnswer(self.side.step(self.task))
 
 
 class DeclinedUpdate:
@@ -81,13 +82,43 @@ class DeclinedUpdate:
         return SideAnswer(REFUSED)
 
 
-class ChargingMaskedSide(MaskedSide, AgentSide):
+class World(Home):
+    """What one agent is given by its world.
+
+    Parameters
+    ----------
+    number : int or None
+        Seed of all its numbers.
+    mark : RoundMark, optional
+        The newest round that it has said something secret in.
+    signed_by : Signing, optional
+        Needed if the unit's keys are signed.
+    """
+
+    def __init__(self, number: int | None, mark: RoundMark | None, signed_by: Signing | None) -> None:
+        self._number, self._mark, self._signed_by = number, mark, signed_by
+
+    def seed(self, owner: str, purpose: str = "") -> int | None:
+        return self._number
+
+    def kept(self, name: str) -> SideStore | None:
+        return self._mark  # type: ignore[return-value]
+
+    def signing(self, name: str) -> Any:
+        return self._signed_by
+
+
+class ChargingMaskedSide(MemberRule, AgentSide):
     """The conversation of a masked sum, at an agent that draws its batches and charges its noise itself.
 
     Parameters
     ----------
-    name, seed, unit, members, terms, mark, signing
-        As for `MaskedSide`.
+    name, unit, members, terms
+        As its plan has them.
+    seed, mark, signing
+        As its world has them.
+    secret : callable, optional
+        32 bytes for a round, from elsewhere.
     shard : ndarray [examples] of int64
         Rows of the training split that belong to it.
     ledger : AgentLedger, optional
@@ -107,17 +138,25 @@ class ChargingMaskedSide(MaskedSide, AgentSide):
         mark: RoundMark | None = None,
         signing: Signing | None = None,
     ) -> None:
-        if unit.noise is not None and ledger is None:
-            raise DataError(f"{name}: an agent that adds noise needs a ledger to charge it to")
+        nothing: Any = None
+        world: Any = World(seed, mark, signing)
+        owned: Any = ledger
+        MemberRule.__init__(self, name, MaskedMember(unit, members, terms, 0), ShardRows(shard), nothing, world, owned)
         AgentSide.__init__(self, name, shard, seed)
-        MaskedSide.__init__(self, name, seed, unit, members, terms, secret, mark, signing)
         self.ledger = ledger
+        if secret is not None:
+            self._secret = secret  # type: ignore[method-assign]
 
     def admit(self, task: Any) -> Any:
         """Charge the noise of a masked vector, once a round, when its turn has come."""
         if isinstance(task, LocalUpdate):
             return AgentSide.admit(self, task) if self.taking_part(task) else DeclinedUpdate()
-        if self.ledger is not None and self.costs(task):
+        if self.ledger is not None and self._costs(task):
             self.ledger.charge()
-            self.charged(task)
+            self.admitted(task)
         return AdmittedStep(self, task)
+
+    def answer(self, task: LocalUpdate, update: FloatArray) -> SideAnswer:
+        """Nothing, but that the update is there."""
+        self.keep(task, update)
+        return SideAnswer(REFUSED)

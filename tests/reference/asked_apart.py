@@ -17,8 +17,8 @@ from gossamer.errors import TooFewAgents
 from gossamer.experiment.preparation.planning import plan_run, problem_of
 from gossamer.experiment.preparation.prepare import Prepared, Sources, prepare, sides_of
 from gossamer.experiment.specs.spec_file import parse_spec
-from gossamer.privacy.masking import MaskedSum, Phase
-from gossamer.privacy.masking.sums import PackedServer, start_sum
+from gossamer.privacy.masking import MaskedSum, MaskingServer, Phase
+from gossamer.privacy.masking.messages import packed
 from gossamer.privacy.tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
 from gossamer.runtimes.storage.file import IN_MEMORY
 from gossamer.sides.ledger import Ledger
@@ -76,7 +76,7 @@ class Party:
         else:
             computer = sides_of(prepared, plan, Sources(3))
         self._computer = computer
-        self.side = computer.sides[name].rule._talk
+        self.side = computer.sides[name].rule
         self.ledger: Ledger | None = computer.sides[name].ledger
         self.members = samplings(problem_of(prepared))[0].of
 
@@ -106,17 +106,17 @@ def added(parties: Mapping[str, Party], round: int = 0, forge: Forge = unchanged
     """The sum of what these agents say who have an update; None if too few go on. Whoever refuses is left out."""
     first = next(iter(parties.values()))
     group, numbers = first.side.unit.group, {i: name for i, name in enumerate(first.members(round), 1)}
-    server = PackedServer(start_sum(group, round, blank=False))  # type: ignore[arg-type]
+    server = MaskingServer(group, round)
     requests = {number: REFUSED for number, name in numbers.items() if name in parties}
     for step in list(Phase)[:-1]:
         for number, request in requests.items():
             answer = parties[numbers[number]].ask(MaskingStep(round, step, forge(number, step, request), 0))
             if answer != REFUSED:
-                server.receive(number, answer)
+                server.take(number, answer)
         try:
             if step == Phase.REVEAL:
                 return server.unmask()
-            requests = server.advance()
+            requests = {number: packed(message) for number, message in server.advance().items()}
         except TooFewAgents:
             return None
     raise AssertionError

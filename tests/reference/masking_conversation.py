@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,9 @@ class Conversation:
         self.identities = {i: Identity.of_seed(bytes([i]) * 32) for i in numbers if group.signed}
         keys = {i: identity.public_key for i, identity in self.identities.items()} if group.signed else None
         self.agents = {
-            i: MaskingAgent.start(group, i, round, keys, secret=reproducible_secret(seed, "test", i)) for i in numbers
+            i: MaskingAgent(group, i, round, keys, secret=reproducible_secret(seed, "test", i)) for i in numbers
         }
-        self.server = MaskingServer.start(group, round)
+        self.server = MaskingServer(group, round)
         generator = np.random.default_rng(seed)
         drawn = {i: generator.integers(0, 2**group.bits, group.length, group.dtype) for i in numbers}
         self.vectors = dict(vectors or drawn)
@@ -51,7 +52,9 @@ class Conversation:
         arguments = [self.identities.get(agent)] if self.step == Phase.ANNOUNCE else [incoming]
         if self.step == Phase.MASK:
             arguments.append(self.vectors[agent])
-        restored = MaskingAgent(through_bytes(self.agents[agent].state), self.agents[agent].identities)
+        before = self.agents[agent]
+        group, number, round, *kept = decode(stored(before))
+        restored = MaskingAgent(group, number, round, before.identities, *kept)
         self.agents[agent] = restored
         return through_bytes(getattr(restored, METHODS[self.step])(*arguments))
 
@@ -63,7 +66,7 @@ class Conversation:
         """The server gets what was said and goes on."""
         for message in self.outbox.values():
             self.server.receive(message)
-        self.server = MaskingServer(through_bytes(self.server.state), self.server.identities)
+        self.server = through_bytes(self.server)
         if self.step < Phase.REVEAL:
             self.inbox = {i: through_bytes(message) for i, message in self.server.advance().items()}
         self.step = Phase(self.step + 1)
@@ -90,6 +93,11 @@ def one_of_each(group: Group) -> dict[type[MaskingMessage], MaskingMessage]:
         conversation.deliver()
         found.append(conversation.inbox[1])
     return {type(message): message for message in found}
+
+
+def stored(agent: MaskingAgent) -> bytes:
+    """All that an agent keeps but whose keys it knows, which are known from elsewhere."""
+    return encode(tuple(getattr(agent, item.name) for item in fields(agent) if item.name != "identities"))
 
 
 def through_bytes(value: Any) -> Any:

@@ -269,7 +269,7 @@ class Sum:
         query: UpdateQuery = LOCAL,
     ) -> None:
         self.computers, self.unit, self.round = computers, unit, round
-        self.server = MaskingServer.start(unit.group, round)
+        self.server = MaskingServer(unit.group, round)
         self.asked: dict[str, Public] = dict.fromkeys(CLIENTS, REFUSED)
         for name in CLIENTS:
             self.ask(name, LocalUpdate(round, model(start), query))

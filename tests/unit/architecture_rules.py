@@ -33,7 +33,7 @@ KINDS = frozenset(
     (
         *("Plan", "Plan", "UnitCharges", "AgentCharges", "UnitTerms"),
         *("Gradient", "Round", "Release", "LocalUpdate", "MaskingStep"),
-        *("DataSide", "DataSides", "UnitSide", "UnitSides", "AgentSide", "MaskedSide"),
+        *("DataSide", "DataSides", "UnitSide", "UnitSides", "AgentSide", "MemberRule"),
         *("DeployedSide", "DeployedUnitSide", "FilledSide", "LoneAgent", "NoData"),
         *("UnitLedger", "AgentLedger"),
         *("Samples", "Stream", "ClientUpdate", "MaskedMember", "Curator", "Nothing"),

@@ -17,13 +17,14 @@ side, which holds its keys and its update, and the server's side of a sum is pla
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from gossamer.errors import PeerError, TooFewAgents
-from gossamer.privacy.masking import Group, Phase
+from gossamer.privacy.masking import Group, MaskingServer, Phase
 from gossamer.privacy.masking.messages import (
     REPLIES,
     REQUESTS,
@@ -31,15 +32,16 @@ from gossamer.privacy.masking.messages import (
     DeliveredShares,
     MaskingMessage,
     agents_in,
+    packed,
     unpacked,
 )
-from gossamer.privacy.masking.sums import reply_bytes, server_of
+from gossamer.privacy.masking.sums import reply_bytes
 from gossamer.privacy.tasks import REFUSED, LocalUpdate, MaskingStep, step_of
 from gossamer.protocol.effects import Compute, Record, Send
 from gossamer.protocol.events import Answered
 from gossamer.protocol.messages import Message, check_sender, message
 from gossamer.protocol.node import Effects, on
-from gossamer.vectors import Masked, Public
+from gossamer.vectors import Blank, Masked, Model, Public
 
 UPDATE = -1
 """Before the steps of the sum: the update is made."""
@@ -91,8 +93,8 @@ class SumState:
 
     Attributes
     ----------
-    sum : ServerState of `gossamer.privacy.masking`, or BlankState
-        The sum: what the members have said, none of which is an update.
+    sum : MaskingServer or None
+        The sum: what the members have said, none of which is an update. Another one after every message.
     asked : dict of str to Public
         Request that each member was sent last, after the update.
     waiting : set of str
@@ -112,6 +114,12 @@ class MaskedRound:
     `unmasked` or `refused_sum`. So ``self`` is any such node.
     """
 
+    def open_sum(self: Any, model: Model) -> None:
+        """Begin the sum of the round, without content where models have none."""
+        s, group = self.state, self.unit.group
+        total = Blank(group.length, group.dtype) if isinstance(model.values, Blank) else None
+        s.sum, s.asked = MaskingServer(group, self.round, total=total), {}
+
     @on(MaskingReply)
     def replied(self: Any, sender: str, reply: MaskingReply, now: float) -> Effects:
         s = self.state
@@ -123,9 +131,9 @@ class MaskedRound:
         if (reply.round, reply.step) != (self.round, s.sum.step):
             raise PeerError(f"{sender} replies to step {reply.step} of round {reply.round}, which was not asked yet")
         if sender in s.waiting:
-            server = server_of(s.sum)
-            server.receive(self.members.index(sender) + 1, reply.content)
-            s.sum = server.state
+            server = copy(s.sum)
+            server.take(self.members.index(sender) + 1, reply.content)
+            s.sum = server
             yield from self.lost(sender)
 
     @on(Withdrawn)
@@ -161,21 +169,21 @@ class MaskedRound:
     def heard(self: Any) -> Effects:
         """Close the step: ask for the next one, or unmask. Too few members, or too few right shares, are no sum."""
         s = self.state
-        server, total, requests = server_of(s.sum), None, None
+        server, total, requests = copy(s.sum), None, None
         try:
             if s.sum.step < Phase.REVEAL:
                 requests = server.advance()
             else:
                 total = server.unmask()
         except (TooFewAgents, PeerError):
-            yield Record("masked_sum_refused", float(server.left))
+            yield Record("masked_sum_refused", float(len(server.heard)))
             yield from self.refused_sum()
             return
         if requests is None:
             yield from self.unmasked(total, len(s.sum.survivors))
             return
-        s.sum, members = server.state, self.members
-        s.asked = {members[number - 1]: content for number, content in requests.items()}
+        s.sum, members = server, self.members
+        s.asked = {members[number - 1]: packed(content) for number, content in requests.items()}
         s.waiting = s.asked.keys() - self.gone
         yield from self.set_timers()
         yield from self.ask_again()

@@ -57,8 +57,8 @@ class Client(Party):
             kept=self.file,
             signing=signing_of(self.prepared, self.name),
         )
-        self._computer, self.side = computer, computer.sides[self.name].rule._talk
-        self.members = computer.sides[self.name].rule._talk._members
+        self._computer, self.side = computer, computer.sides[self.name].rule
+        self.members = computer.sides[self.name].rule._members
 
     @property
     def charged(self) -> int:

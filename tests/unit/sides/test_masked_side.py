@@ -55,7 +55,7 @@ class Sum:
     def __init__(self, found: dict[str, ChargingMaskedSide], round: int = 0) -> None:
         self.found, self.round = found, round
         self.group = next(iter(found.values())).unit.group
-        self.server = MaskingServer.start(self.group, round)
+        self.server = MaskingServer(self.group, round)
         self.asked: dict[int, dict[str, Public]] = {0: dict.fromkeys(found, REFUSED)}
         self.answers: dict[int, dict[str, Any]] = {}
 

@@ -234,4 +234,4 @@ def test_the_update_under_the_masks_is_the_one_of_the_digest() -> None:
     assert side._round is not None
     assert side._round.update.tolist() == [0.25] * SIZE
     first = LocalUpdate(0, Public(np.zeros(SIZE)), side.terms.queries["node-0"])
-    assert side._round.agent.state.inputs == inputs_digest(side.unit, side.terms, NAMES, first)
+    assert side._round.agent.inputs == inputs_digest(side.unit, side.terms, NAMES, first)

@@ -21,14 +21,13 @@ from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMemb
 from gossamer.algorithms.nodes import WorkerState
 from gossamer.errors import PeerError
 from gossamer.privacy.masking import Group, MaskedSum, Phase
-from gossamer.privacy.masking.sums import start_sum
 from gossamer.privacy.tasks import TrainingQuery
 from gossamer.protocol.effects import CancelTimer, Record, Send
 from gossamer.protocol.events import Resumed, Started
 from gossamer.protocol.messages import check_count, check_model, check_sender
 from gossamer.protocol.node import Effects, RoundsMade, on
 from gossamer.sides.secure_unit import SecureUnit
-from gossamer.vectors import Blank, Released
+from gossamer.vectors import Released
 
 
 @dataclass(kw_only=True)
@@ -130,7 +129,7 @@ class MaskedServer(MaskedRound, CohortServer):
             if len(s.waiting) >= self.unit.group.minimum:
                 break
             s.t, s.empty = s.t + 1, s.empty + 1
-        s.sum, s.asked = start_sum(self.unit.group, s.t, blank=isinstance(s.x.values, Blank)), {}
+        self.open_sum(s.x)
         s.unasked = set(self.skipped)
         yield from self.set_timers()
         yield from self.ask_again()

@@ -14,11 +14,9 @@ from gossamer.algorithms.graph_federated.settings import Settings
 from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMember, SumState
 from gossamer.errors import PeerError
 from gossamer.privacy.masking import MaskedSum, Phase
-from gossamer.privacy.masking.sums import start_sum
 from gossamer.protocol.effects import Send
 from gossamer.protocol.node import Effects, on
 from gossamer.sides.secure_unit import SecureUnit, secure_unit
-from gossamer.vectors import Blank
 
 
 def unit_of(
@@ -81,8 +79,7 @@ class MaskingServerNode(MaskedRound, nodes.ServerNode):
 
     def gather(self, agents: tuple[str, ...]) -> Effects:
         """Ask for updates; agents announce their keys when they have made them."""
-        s = self.state
-        s.asked, s.sum = {}, start_sum(self.unit.group, s.round, blank=isinstance(s.m.values, Blank))
+        self.open_sum(self.state.m)
         yield from super().gather(agents)
 
     @on(nodes.Contribution)

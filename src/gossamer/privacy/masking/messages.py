@@ -32,7 +32,7 @@ from gossamer.privacy.masking.fixed_point import MOST_AGENTS, Group, Phase
 from gossamer.privacy.masking.keys import KEY_BYTES, SHARE_BYTES, SIGNATURE_BYTES, TAG_BYTES, check_point
 from gossamer.protocol import encoding
 from gossamer.protocol.encoding import encode, register
-from gossamer.vectors import Masked, Public
+from gossamer.vectors import Blank, Masked, Public
 
 SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 """Two shares, of the mask key and of the self-mask's seed, encrypted."""
@@ -242,8 +242,8 @@ class RevealedShares(AgentMessage):
 M = TypeVar("M", bound=MaskingMessage)
 
 
-def packed(outgoing: MaskingMessage) -> Public:
-    """The bytes of a message that does not depend on data, as numbers of type u1.
+def packed(outgoing: MaskingMessage | Blank) -> Public:
+    """The bytes of a message that does not depend on data, as numbers of type u1; of a blank as many of nothing.
 
     Raises
     ------
@@ -252,7 +252,7 @@ def packed(outgoing: MaskingMessage) -> Public:
     """
     if isinstance(outgoing, MaskedVector):
         raise TypeError("a masked vector depends on data: send its values as Masked")
-    return Public(np.frombuffer(encode(outgoing), np.uint8))
+    return Public(outgoing if isinstance(outgoing, Blank) else np.frombuffer(encode(outgoing), np.uint8))
 
 
 def unpacked(incoming: Public, kind: type[M], group: Group) -> M:

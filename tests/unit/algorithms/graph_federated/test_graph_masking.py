@@ -17,9 +17,9 @@ from gossamer.algorithms.graph_federated.nodes import Assignment, Contribution, 
 from gossamer.algorithms.graph_federated.settings import Masking, Settings
 from gossamer.algorithms.masked_round import MaskingReply, MaskingRequest, Withdrawn
 from gossamer.errors import PeerError, SpecError, TooFewAgents
-from gossamer.privacy.masking import Group, MaskedSum, Phase
+from gossamer.privacy.masking import Group, MaskedSum, MaskingServer, Phase
 from gossamer.privacy.masking.messages import REPLIES, REQUESTS, Announcement, agents_in, packed, packed_size, unpacked
-from gossamer.privacy.masking.sums import BlankServer, BlankState, PackedServer, reply_bytes, start_sum
+from gossamer.privacy.masking.sums import reply_bytes
 from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import REFUSED, MaskingStep, Query
 from gossamer.protocol.effects import Compute, Record, Send, SetTimer
@@ -359,7 +359,7 @@ def test_sizes_follow_from_how_many_agents_there_are(vanish: dict[int, Phase], s
     """Whatever the keys, and whoever vanishes: a blank sum has messages of the same sizes as a real one."""
     group = Group(6, 7, 64, signed=signed)
     conversation = Conversation(group)
-    real, blank = PackedServer(start_sum(group, 0, blank=False)), BlankServer(BlankState(group, 0))  # type: ignore[arg-type]
+    real, blank = MaskingServer(group, 0), MaskingServer(group, 0, total=Blank(7, np.uint64))
     speakers = 0
     while conversation.step < Phase.DONE:
         step = conversation.step
@@ -369,33 +369,35 @@ def test_sizes_follow_from_how_many_agents_there_are(vanish: dict[int, Phase], s
             content = message.values if step == Phase.MASK else packed(message)
             assert content.nbytes == reply_bytes(group, step, speakers)
             double: Any = Masked if step == Phase.MASK else Public
-            real.receive(number, content)
-            blank.receive(number, double(Blank(content.size, content.values.dtype)))
+            real.take(number, content)
+            blank.take(number, double(Blank(content.size, content.values.dtype)))
         if step < Phase.REVEAL:
-            requests, blanks = real.advance(), blank.advance()
+            requests, blanks = ({a: packed(one) for a, one in of.advance().items()} for of in (real, blank))
             assert {a: r.nbytes for a, r in requests.items()} == {a: r.nbytes for a, r in blanks.items()}
             kind = REQUESTS[step + 1]
             first = next(iter(requests.values()))
             assert packed_size(kind, agents_in(kind, first.size, signed=signed), signed=signed) == first.size
             if step + 1 in (Phase.SHARE, Phase.MASK):
                 speakers = agents_in(kind, first.size, signed=signed) + (step + 1 == Phase.MASK)
-        assert blank.state.survivors == real.state.survivors
+        assert blank.survivors == real.survivors
         conversation.deliver()
-    assert real.unmask().agents == real.state.survivors
-    blank.unmask()
+    total = real.unmask()
+    assert total is not None
+    assert total.agents == real.survivors
+    assert blank.unmask() is None
 
 
 def test_a_blank_sum_is_refused_when_a_real_one_is() -> None:
     group = Group(6, 7)
-    blank = BlankServer(BlankState(group, 0))
+    blank = MaskingServer(group, 0, total=Blank(7, np.uint32))
     for number in (1, 2, 3):
-        blank.receive(number, Public(Blank(packed_size(REPLIES[0], 1), np.uint8)))
+        blank.take(number, Public(Blank(packed_size(REPLIES[0], 1), np.uint8)))
     with pytest.raises(TooFewAgents, match="a masked sum needs 4 agents and 3 are left at step announce of round 0"):
         blank.advance()
     with pytest.raises(PeerError, match="agent 4 sent 7 bytes at step 0"):
-        blank.receive(4, Public(Blank(7, np.uint8)))
+        blank.take(4, Public(Blank(7, np.uint8)))
     with pytest.raises(TooFewAgents):
-        BlankServer(BlankState(group, 0, Phase.REVEAL, (1, 2, 3), 6, (1, 2, 3, 4))).unmask()
+        replace(blank, step=Phase.REVEAL, received=dict.fromkeys((1, 2, 3)), survivors=(1, 2, 3, 4)).unmask()
 
 
 def test_null_data_sides_answer_with_blanks_of_the_right_kind() -> None:
@@ -526,6 +528,6 @@ def test_when_nobody_is_left_to_ask_the_round_is_over() -> None:
 def test_a_sum_takes_masked_vectors_when_it_waits_for_them_and_only_then() -> None:
     found = until(unit(), Phase.MASK)
     with pytest.raises(PeerError, match="agent 1 sent a vector that is not masked"):
-        PackedServer(found.server.state.sum).receive(1, Public(np.zeros(3, np.uint32)))
+        found.server.state.sum.take(1, Public(np.zeros(3, np.uint32)))
     with pytest.raises(PeerError, match="agent 1 sent a masked vector at step 0"):
-        PackedServer(start_sum(found.unit.group, 0, blank=False)).receive(1, Masked(np.zeros(3, np.uint32)))  # type: ignore[arg-type]
+        MaskingServer(found.unit.group, 0).take(1, Masked(np.zeros(3, np.uint32)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from copy import copy
 
 import numpy as np
 import pytest
@@ -51,20 +52,20 @@ class Liar:
     def __init__(self, group: Group, colluders: Iterable[int] = ()) -> None:
         self.group, self.colluders = group, set(colluders)
         conversation = Conversation(group).until(Phase.CONFIRM)
-        self.roster: AgentRoster = conversation.server.state.roster
+        self.roster: AgentRoster = conversation.server.roster
         self.digest = self.roster.digest(group)
         self.vectors = conversation.vectors
-        self.states = {i: agent.state for i, agent in conversation.agents.items()}
+        self.states = {i: copy(agent) for i, agent in conversation.agents.items()}
         self.everybody = tuple(self.states)
         self.confirmed: dict[tuple[int, tuple[int, ...]], tuple[MaskingAgent, Confirmation]] = {}
 
     def confirm(self, agent: int, survivors: tuple[int, ...]) -> tuple[MaskingAgent, Confirmation]:
         """An honest agent after it was told, and its signature."""
         if (agent, survivors) not in self.confirmed:
-            asked = MaskingAgent(self.states[agent])
+            asked = copy(self.states[agent])
             self.confirmed[agent, survivors] = asked, asked.confirm(Survivors(0, survivors))
         asked, signature = self.confirmed[agent, survivors]
-        return MaskingAgent(asked.state), signature
+        return copy(asked), signature
 
     def forge(self, colluder: int, survivors: tuple[int, ...]) -> bytes:
         state = self.states[colluder]
@@ -121,8 +122,8 @@ def test_both_secrets_of_an_agent_would_give_its_vector_away() -> None:
     conversation = Conversation(group).until(Phase.MASK)
     conversation.speak()
     sent = conversation.outbox[2].values.values
-    roster = conversation.server.state.roster
-    held = {i: agent.state.held[2] for i, agent in conversation.agents.items() if i != 2}
+    roster = conversation.server.roster
+    held = {i: agent.held[2] for i, agent in conversation.agents.items() if i != 2}
     key = combine({i: both[:33] for i, both in held.items()}, 4)
     seed = combine({i: both[33:] for i, both in held.items()}, 4)
     digest = roster.digest(group)
@@ -245,14 +246,14 @@ def test_the_sum_of_vectors_below_the_minimum_stays_masked() -> None:
     conversation = Conversation(group).until(Phase.MASK)
     conversation.speak(lambda agent: agent > 3)
     total = sum((sent.values.values for sent in conversation.outbox.values()), np.zeros(50, np.uint32))
-    roster, keys = conversation.server.state.roster, []
+    roster, keys = conversation.server.roster, []
     digest = roster.digest(group)
     for i in (4, 5, 6):
-        secret = keys_of(conversation.agents[i].state.secret, group, i, 0, NO_INPUTS).mask
+        secret = keys_of(conversation.agents[i].secret, group, i, 0, NO_INPUTS).mask
         keys += pairwise_mask_keys(secret, {j: roster.by_agent[j].mask_key for j in (1, 2, 3)}, digest, i).values()
     without_pairs = with_masks(total, [], keys, group)
     expected = plain_sum(group, conversation.vectors, (1, 2, 3))
-    seeds = [keys_of(conversation.agents[i].state.secret, group, i, 0, NO_INPUTS).seed for i in (1, 2, 3)]
+    seeds = [keys_of(conversation.agents[i].secret, group, i, 0, NO_INPUTS).seed for i in (1, 2, 3)]
     self_masks = [self_mask_key(seed, digest) for seed in seeds]
     assert with_masks(without_pairs, [], self_masks, group).tolist() == expected
     for some in itertools.chain([[]], itertools.combinations(self_masks, 1), itertools.combinations(self_masks, 2)):

@@ -68,15 +68,15 @@ def test_with_fewer_right_ones_than_the_threshold_nothing_is_unmasked(of: int, w
     conversation = lied((1, 2), (of,), LIES[lie])  # at 1 and 3 errors of opposite signs would cancel
     with pytest.raises(PeerError, match=f"agent {of}'s {what} do not give what it announced: fewer than 4 of them"):
         conversation.server.unmask()
-    assert conversation.server.state.step == Phase.REVEAL  # nothing has changed
+    assert conversation.server.step == Phase.REVEAL  # nothing has changed
 
 
 def test_shares_that_their_owner_dealt_wrong_are_no_sum() -> None:
     """They fit their commitments, and give no secret that was announced: nothing is unmasked, and nobody guesses."""
     conversation = Conversation(GROUP).until(Phase.REVEAL)
     conversation.speak()
-    digest = conversation.server.state.roster.digest(GROUP)
-    commitments = dict(conversation.server.state.commitments)
+    digest = conversation.server.roster.digest(GROUP)
+    commitments = dict(conversation.server.commitments)
     wrong = {
         i: LIES["another number"](said.shares[2]) if i == 1 else said.shares[2]
         for i, said in conversation.outbox.items()
@@ -86,7 +86,7 @@ def test_shares_that_their_owner_dealt_wrong_are_no_sum() -> None:
     }
     conversation.outbox[1] = replace(conversation.outbox[1], shares={**conversation.outbox[1].shares, 2: wrong[1]})
     conversation.deliver()
-    conversation.server.state = replace(conversation.server.state, commitments=commitments)
+    conversation.server.commitments = commitments
     with pytest.raises(PeerError, match="agent 2's self-mask do not give what it announced"):
         conversation.server.unmask()
 
@@ -94,9 +94,9 @@ def test_shares_that_their_owner_dealt_wrong_are_no_sum() -> None:
 def test_wrong_commitments_do_no_harm_to_right_shares() -> None:
     """An agent that commits to nonsense takes away only what wrong shares would be told apart by."""
     conversation = lied((), (), None)
-    state = conversation.server.state
+    state = conversation.server
     nonsense = {i: dict.fromkeys(table, bytes(64)) for i, table in state.commitments.items()}
-    conversation.server.state = replace(state, commitments=nonsense)
+    conversation.server.commitments = nonsense
     total = conversation.server.unmask()
     assert total.values.tolist() == plain_sum(GROUP, conversation.vectors, total.agents)
 
@@ -135,11 +135,11 @@ def test_an_agent_commits_to_what_it_deals() -> None:
     conversation.speak()
     sent = dict(conversation.outbox)
     conversation.deliver()
-    digest = conversation.server.state.roster.digest(GROUP)
+    digest = conversation.server.roster.digest(GROUP)
     conversation.until(Phase.CONFIRM)
     for owner, message in sent.items():
         for holder, agent in conversation.agents.items():
-            both = agent.state.held[owner]
+            both = agent.held[owner]
             halves = both[:SHARE_BYTES], both[SHARE_BYTES:]
             expected = [
                 subject._commitment(half, digest, which, owner, holder) for half, which in zip(halves, ("mask", "seed"))
@@ -151,7 +151,7 @@ def test_an_agent_commits_to_what_it_deals() -> None:
 def test_the_server_forgets_no_commitment_when_it_comes_back() -> None:
     """Its state crosses as bytes at every step of the conversation; see `Conversation.deliver`."""
     conversation = lied((2,), (4,), LIES["one bit"])
-    assert set(conversation.server.state.commitments) == set(range(1, 7))
+    assert set(conversation.server.commitments) == set(range(1, 7))
     np.testing.assert_array_equal(
         conversation.server.unmask().values, plain_sum(GROUP, conversation.vectors, (1, 2, 3, 4, 5))
     )
