@@ -23,7 +23,6 @@ from tests.reference.unit_sides import UnitSide, UnitSides
 from tests.sampling import examples
 
 from gossamer.algorithms.graph_federated.box import local_queries
-from gossamer.algorithms.graph_federated.masking import unit_of
 from gossamer.algorithms.graph_federated.settings import Sampling
 from gossamer.data.examples import Split
 from gossamer.errors import GossamerError
@@ -314,7 +313,7 @@ def test_masked_sums(world: str, agent_noise: float, most: int, data: st.DataObj
     victim = data.draw(st.sampled_from(names))
     queries = local_queries(spec, dict.fromkeys(names, 8), 1, dict.fromkeys(names, 10.0))
     terms = RoundTerms(b"", queries, 2, LARGEST_VALUE)
-    unit = unit_of(spec, SERVER, 3, SIZE, 10.0, agent_noise)
+    unit = spec.unit(SERVER, 3, SIZE, 10.0, agent_noise)
     coins = Sampling(1, SERVER, names, 3).of
     rows = {name: np.arange(8 * at, 8 * at + 8) for at, name in enumerate(names)}
     goal = objective()

@@ -13,7 +13,6 @@ from gossamer.algorithms.clients.planning import MaskedRounds, masked_unit
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.graph_federated.box import local_queries
-from gossamer.algorithms.graph_federated.masking import unit_of
 from gossamer.algorithms.graph_federated.settings import Settings, units_of
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.tasks import LocalUpdate, MaskingStep
@@ -35,7 +34,7 @@ def masked_sides(
     terms = RoundTerms(b"", queries, settings.rounds, LARGEST_VALUE)
     found = {}
     for one in units_of(settings, names, seed):
-        unit = unit_of(settings, one.server, one.sampled, size, clip, agent_noise)
+        unit = settings.unit(one.server, one.sampled, size, clip, agent_noise)
         agents, members = one.agents, one.of
         for name in agents:
             ledger = None if unit.noise is None else AgentLedger(name, unit.noise, settings.rounds)

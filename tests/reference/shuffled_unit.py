@@ -11,7 +11,7 @@ from tests.reference.masked_sides import masked_sides
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.graph_federated import box as graph_federated
-from gossamer.algorithms.graph_federated.masking import MaskingServerNode, unit_of
+from gossamer.algorithms.graph_federated.masking import MaskingServerNode
 from gossamer.algorithms.graph_federated.nodes import Contribution
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings, units_of
 from gossamer.privacy.mechanisms import NoNoise, Poisson
@@ -52,7 +52,7 @@ class ShuffledUnit:
         self.names = tuple(f"node-{number}" for number in range(settings.nodes))
         (unit,) = units_of(settings, self.names)
         self.sampling = Sampling(1, SERVER, unit.agents, settings.sampled[0])
-        self.unit = unit_of(settings, SERVER, settings.sampled[0], size, CLIP, agent_noise)
+        self.unit = settings.unit(SERVER, settings.sampled[0], size, CLIP, agent_noise)
         self.sides = masked_sides(settings, self.names, 1, size, CLIP, agent_noise)
         self.initial = Public(np.zeros(size))
         self.sums: list[tuple[int, Any, tuple[str, ...]]] = []

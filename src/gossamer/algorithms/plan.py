@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model_validator
 
 from gossamer.algorithms.context import Workload
-from gossamer.errors import counted
+from gossamer.errors import SpecError, counted
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountant_table import MOST_ROWS
 from gossamer.privacy.clipping import ClipSettings
@@ -42,6 +42,7 @@ from gossamer.vectors import Part, Public
 
 if TYPE_CHECKING:
     from gossamer.sides.pool import BlankSides
+    from gossamer.sides.secure_unit import SecureUnit
 
 Multiplier = Annotated[float, Field(ge=1e-2, le=1e6)]
 # Tags in brackets are left out of error messages.
@@ -185,15 +186,22 @@ class SecureSums(Section):
             )
         return self
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Arguments of `secure_unit` for ``secure``."""
-        return {
-            "bits": self.bits,
-            "threshold": self.threshold or 0,
-            "minimum": self.minimum or 0,
-            "fraction_bits": self.fraction_bits,
-        }
+    def unit(self, name: str, reach: float, members: int, size: int, **own: Any) -> SecureUnit:
+        """Masking of updates of ``size`` numbers in the unit ``name``, of so many members a round.
+
+        Raises
+        ------
+        CallerError
+            If clip, members and these settings do not fit together, or cryptography is missing.
+        """
+        # Masks need cryptography, which is optional, so it is imported only where they are wanted.
+        from gossamer.sides.secure_unit import secure_unit
+
+        terms = {"bits": self.bits, "threshold": self.threshold or 0, "minimum": self.minimum or 0}
+        try:
+            return secure_unit(name, reach, members, size, **terms, fraction_bits=self.fraction_bits, **own)
+        except SpecError as error:
+            raise SpecError(f"algorithm.masking of {name}: {error}") from None
 
 
 class Budget(Section):

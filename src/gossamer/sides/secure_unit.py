@@ -214,7 +214,7 @@ def secure_unit(
         If a parameter is out of its range, nothing bounds the updates, or clip, agents and bits do not fit together.
     """
     if not math.isfinite(reach):
-        raise SpecError("masking: secure adds integers of a range, so updates need a bound: give privacy.clip")
+        raise SpecError("masks add integers of a range, so updates need a bound: give privacy.clip")
     if not 0 <= agent_noise < math.inf:
         raise SpecError(f"agent_noise must be a finite number, 0 or more, found {agent_noise!r}")
     context = encode((run, name)) if run else name.encode()

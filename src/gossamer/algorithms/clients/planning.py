@@ -400,18 +400,11 @@ def masked_unit(masking: Masking, clients: int, law: Mechanism, size: int, run: 
 
     Raises
     ------
-    SpecError
-        If clip, clients and the settings of `Masking` do not fit together.
+    CallerError
+        If clip, clients and the settings of `Masking` do not fit together, or cryptography is missing.
     """
-    from gossamer.sides.secure_unit import secure_unit
-
-    if not math.isfinite(law.clip):
-        raise SpecError("algorithm.masking: masks add integers of a range, so updates need a bound: give privacy.clip")
     noise = 0.0 if law.normal is None else law.normal.noise_multiplier / math.sqrt(masking.counted(clients))
-    try:
-        return secure_unit(SERVER, law.clip, clients, size, **masking.parameters, agent_noise=noise, run=run)
-    except SpecError as error:
-        raise SpecError(f"algorithm.masking: {error}") from None
+    return masking.unit(SERVER, law.clip, clients, size, agent_noise=noise, run=run)
 
 
 def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -> Plan:

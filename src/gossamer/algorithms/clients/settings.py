@@ -46,7 +46,7 @@ class Masking(SecureSums):
 
     def counted(self, clients: int) -> int:
         """h: how many honest clients' noise every sum has for certain, as `wrong` allows it; 1 is each client's own."""
-        return 1 if self.honest is None else self._minimum(clients) - self.colluders(clients)
+        return 1 if self.honest is None else (self.minimum or self._threshold(clients)) - self.colluders(clients)
 
     def remarks(self, clients: int) -> list[str]:
         """Remarks on a guarantee that counts the noise of honest clients, a line each."""
@@ -59,21 +59,9 @@ class Masking(SecureSums):
         ]
 
     def wrong(self, clients: int) -> Iterator[str]:
-        """Numbers that do not fit rounds of so many clients, a line each."""
+        """Shares of honest clients that masks among so many do not hold for; other numbers are for `unit` to refuse."""
         threshold = self._threshold(clients)
-        if clients < 2:
-            yield f"algorithm.masking: masks need 2 clients or more in a round to hide among, found {clients}"
-        elif not clients < 2 * threshold <= 2 * clients:
-            yield (
-                f"algorithm.masking.threshold: expected more than half of the {clients} clients of a round, and no "
-                f"more than all, found {threshold}"
-            )
-        elif not threshold <= self._minimum(clients) <= clients:
-            yield (
-                f"algorithm.masking.minimum: expected the threshold {threshold} to the {clients} clients of a round, "
-                f"found {self._minimum(clients)}"
-            )
-        elif self.honest is not None and self.colluders(clients) >= 2 * threshold - clients:
+        if self.honest is not None and self.colluders(clients) >= 2 * threshold - clients:
             yield (
                 f"algorithm.masking.honest: with {self.honest:g} of {clients} clients honest {self.colluders(clients)} "
                 f"may work together with the server, and masks with a threshold of {threshold} hold against "
@@ -82,9 +70,6 @@ class Masking(SecureSums):
 
     def _threshold(self, clients: int) -> int:
         return self.threshold or -(-2 * clients // 3)
-
-    def _minimum(self, clients: int) -> int:
-        return self.minimum or self._threshold(clients)
 
 
 def _none_is_unset(masking: Masking | None) -> Masking | None:

@@ -48,7 +48,6 @@ from gossamer.algorithms.graph_federated.settings import Settings as Settings
 from gossamer.algorithms.graph_federated.settings import servers as servers
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms, imported_when_used
 from gossamer.algorithms.plan import Plan, Problem
-from gossamer.errors import SpecError
 from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.graph_bounds import GradientAt
@@ -90,13 +89,10 @@ def _kinds(
     if settings.masking.name != "secure":
         return ServerNode, AgentNode
     # Masks need cryptography, which is optional, so it is imported only here.
-    from gossamer.algorithms.graph_federated.masking import MaskingAgentNode, MaskingServerNode, unit_of
+    from gossamer.algorithms.graph_federated.masking import MaskingAgentNode, MaskingServerNode
 
     clip = context.queries[context.names[0]].mechanism.clip  # the same for all
-    try:
-        unit = unit_of(settings, of.server, of.sampled, context.initial.size, clip, context.agent_noise, context.run)
-    except SpecError as error:
-        raise SpecError(f"algorithm.masking of {of.server}: {error}") from None
+    unit = settings.unit(of.server, of.sampled, context.initial.size, clip, context.agent_noise, context.run)
     return partial(MaskingServerNode, unit=unit), partial(MaskingAgentNode, unit=unit)
 
 

@@ -10,29 +10,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gossamer.algorithms.graph_federated import nodes
-from gossamer.algorithms.graph_federated.settings import Settings
 from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMember, SumState
 from gossamer.errors import PeerError
 from gossamer.privacy.masking import MaskedSum, Phase
 from gossamer.protocol.effects import Send
 from gossamer.protocol.node import Effects, on
-from gossamer.sides.secure_unit import SecureUnit, secure_unit
-
-
-def unit_of(
-    settings: Settings, server: str, sampled: int, size: int, clip: float, agent_noise: float = 0.0, run: str = ""
-) -> SecureUnit:
-    """Masking of updates of ``size`` numbers in the unit of ``server``, ``sampled`` of them a round.
-
-    Agents sign their keys for the deployed ``run``, if it has a name.
-
-    Raises
-    ------
-    SpecError
-        If clip, agents and the settings of `Masking` do not fit together.
-    """
-    reach, terms = settings.step_size * clip, settings.masking.parameters
-    return secure_unit(server, reach, sampled, size, **terms, agent_noise=agent_noise, run=run, confined=True)
+from gossamer.sides.secure_unit import SecureUnit
 
 
 @dataclass

@@ -322,34 +322,25 @@ def samplings(problem: Problem[Settings]) -> list[Sampling]:
     return units_of(problem.settings, problem.names, problem.seed)
 
 
-def masked_unit(problem: Problem[Settings], sampling: Sampling, clip: float) -> SecureUnit:
-    """The way in which the unit that ``sampling`` is of masks its updates.
+def masked_units(problem: Problem[Settings], clip: float) -> list[SecureUnit]:
+    """The way in which each unit masks its updates.
 
     Raises
     ------
     CallerError
         If the settings do not fit together, or cryptography is missing.
     """
-    from gossamer.algorithms.graph_federated.masking import unit_of
+    of, noise = problem.settings, problem.spec.privacy.agent_noise or 0.0
+    units = samplings(problem)
+    return [of.unit(one.server, one.sampled, problem.size, clip, noise, problem.run) for one in units]
 
-    server, sampled, agent_noise = sampling.server, sampling.sampled, problem.spec.privacy.agent_noise or 0.0
-    return unit_of(problem.settings, server, sampled, problem.size, clip, agent_noise, problem.run)
 
-
-def own_server(problem: Problem[Settings], clip: float, honest: int = 1) -> Guarantee:
-    """Guarantee towards the own server, of the agent of which least is proved: `own_server_guarantee`.
-
-    Raises
-    ------
-    CallerError
-        If the settings do not fit together, or cryptography is missing.
-    """
+def own_server(problem: Problem[Settings], clip: float) -> Guarantee:
+    """Guarantee towards the own server, of the agent of which least is proved: `own_server_guarantee`."""
     rounds, delta = problem.settings.rounds, problem.spec.delta
     found = (
-        own_server_guarantee(
-            masked_unit(problem, unit, clip).noise, max(rounds_sampled(unit, rounds).values()), delta, honest
-        )
-        for unit in samplings(problem)
+        own_server_guarantee(unit.noise, max(rounds_sampled(sampling, rounds).values()), delta)
+        for sampling, unit in zip(samplings(problem), masked_units(problem, clip), strict=True)
     )
     return max(found, key=lambda guarantee: guarantee.epsilon)
 
@@ -375,23 +366,21 @@ def agent_plans(
     CallerError
         If the settings do not fit together, or cryptography is missing.
     """
-    settings, found = problem.settings, dict[str, SidePlan]()
-    masked = settings.masking.name == "secure"
-    if masked:
-        from gossamer.sides.secure_unit import RoundTerms
+    settings, found, units = problem.settings, dict[str, SidePlan](), samplings(problem)
+    shown: dict[str, dict[str, Any]] = {
+        one.server: {"scope": frozenset((one.server, *one.agents)), "behind": behind[one.server]} for one in units
+    }
+    if settings.masking.name != "secure":
+        return {agent: ClientUpdate(**shown[one.server]) for one in units for agent in one.agents}
+    from gossamer.sides.secure_unit import RoundTerms
 
-        queries = local_queries(settings, problem.shard_sizes, problem.seed, dict.fromkeys(problem.names, clip))
-        terms = RoundTerms(problem.agreed, queries, settings.rounds, radius)  # the same at each agent
-    for sampling in samplings(problem):
-        scope, outside = frozenset((sampling.server, *sampling.agents)), behind[sampling.server]
-        if not masked:
-            found.update(dict.fromkeys(sampling.agents, ClientUpdate(scope=scope, behind=outside)))
-            continue
-        unit = masked_unit(problem, sampling, clip)
+    queries = local_queries(settings, problem.shard_sizes, problem.seed, dict.fromkeys(problem.names, clip))
+    terms = RoundTerms(problem.agreed, queries, settings.rounds, radius)  # the same at each agent
+    for sampling, unit in zip(units, masked_units(problem, clip), strict=True):
         sums = {} if unit.noise is None else rounds_sampled(sampling, settings.rounds)
         for name in sampling.agents:
-            found[name] = MaskedMember(unit, sampling.of, terms, sums.get(name, 0), scope=scope, behind=outside)
-    return {name: found[name] for name in problem.names}
+            found[name] = MaskedMember(unit, sampling.of, terms, sums.get(name, 0), **shown[sampling.server])
+    return found
 
 
 def rounds_sampled(sampling: Sampling, rounds: int) -> dict[str, int]:
@@ -451,9 +440,7 @@ def planned_lengths(
 
 def _agents_add(problem: Problem[Settings], clip: float) -> float:
     """Standard deviation of a coordinate of what agents add to the mean of a round, in the unit where it is most."""
-    found = [0.0]
-    for sampling in samplings(problem):
-        unit = masked_unit(problem, sampling, clip)
-        if unit.noise is not None:
-            found.append(unit.noise.scale * unit.fixed.resolution / math.sqrt(sampling.sampled))
-    return max(found)
+    return max(
+        0.0 if unit.noise is None else unit.noise.scale * unit.fixed.resolution / math.sqrt(unit.group.size)
+        for unit in masked_units(problem, clip)
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
@@ -19,6 +19,9 @@ from gossamer.randomness import Stream, stream
 from gossamer.section import Composite, bare
 from gossamer.topology.graphs import Graph, Ring, Topology
 from gossamer.topology.mixing import check_connected, check_doubly_stochastic, metropolis
+
+if TYPE_CHECKING:
+    from gossamer.sides.secure_unit import SecureUnit
 
 
 class Masking(SecureSums):
@@ -220,6 +223,21 @@ class Settings(Composite):
         noise = self.noise or ("homomorphic" if private else "none")
         where = self.gradient_at or ("hidden" if noise in _RANDOM else "released")
         return self.model_copy(update={"noise": noise, "gradient_at": where})
+
+    def unit(
+        self, server: str, sampled: int, size: int, clip: float, agent_noise: float = 0.0, run: str = ""
+    ) -> SecureUnit:
+        """Masking of updates of ``size`` numbers in the unit of ``server``, ``sampled`` of them a round.
+
+        Agents sign their keys for the deployed ``run``, if it has a name.
+
+        Raises
+        ------
+        CallerError
+            If clip, agents and the settings of `Masking` do not fit together, or cryptography is missing.
+        """
+        reach = self.step_size * clip
+        return self.masking.unit(server, reach, sampled, size, agent_noise=agent_noise, run=run, confined=True)
 
 
 def servers(settings: Settings) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Received, Resumed, Started
 from gossamer.protocol.node import restore_state, state_of
-from gossamer.sides.masked_side import MaskedSide
+from gossamer.sides.masked_side import MemberRule
 from gossamer.sides.plan import Trust
 from gossamer.sides.secure_unit import SecureUnit
 from gossamer.vectors import Blank, Masked, Public
@@ -100,14 +100,14 @@ def test_below_the_threshold_nothing_is_unmasked_and_the_model_stays() -> None:
 
 def pushing(monkeypatch: pytest.MonkeyPatch, vector: Callable[[SecureUnit], np.ndarray]) -> None:
     """Have one client mask another vector than its update, whatever it was to encode."""
-    honest = MaskedSide._encoded
+    honest = MemberRule._encoded
 
-    def encoded(side: MaskedSide, kept: Any) -> Any:
+    def encoded(side: MemberRule, kept: Any) -> Any:
         if side._name != FELLOW:
             return honest(side, kept)
         return np.rint(vector(side.unit) / side.unit.fixed.resolution).astype(np.int64).astype(side.unit.group.dtype)
 
-    monkeypatch.setattr(MaskedSide, "_encoded", encoded)
+    monkeypatch.setattr(MemberRule, "_encoded", encoded)
 
 
 NOISY = {"clip": CLIP, "noise_multiplier": 0.5}
@@ -236,14 +236,17 @@ def test_a_server_is_sent_nothing_but_masks_and_keys(tmp_path: Path) -> None:
     [
         (
             {"masking": {"name": "secure", "threshold": 8}},
-            "6 clients of a round, and no more than all, found 8",
+            "algorithm.masking of server: a threshold must be more than half of the 6 agents, and no more than all",
         ),
-        ({"masking": {"name": "secure", "threshold": 3}}, "more than half of the 6 clients of a round"),
+        ({"masking": {"name": "secure", "threshold": 3}}, "more than half of the 6 agents"),
         (
             {"masking": {"name": "secure", "minimum": 3}},
-            "the threshold 4 to the 6 clients of a round, found 3",
+            "a minimum lies between the threshold 4 and the 6 agents, found 3",
         ),
-        ({"masking": "secure", "clients_per_round": 1}, "masks need 2 clients or more in a round"),
+        (
+            {"masking": "secure", "clients_per_round": 1},
+            "masks need 2 to 65535 agents to hide among, found 1",
+        ),
         ({"masking": {"name": "secure", "honest": 0.5}}, "masks with a threshold of 4 hold against 1 at most"),
         ({"masking": {"honest": 0.5}}, "honest belongs to secure, found none"),
         ({"masking": "secure", "noise_by": "server", "trusted": "server"}, "leave one of the two out"),
@@ -305,7 +308,7 @@ def waiting_server(late: str | None = "skipped", *, blank: bool = True, timeout:
 def reply(node: Any) -> MaskingReply:
     """A reply to the step under way, as long as it is."""
     group, asked = node.unit.group, node.state.sum
-    size = reply_bytes(group, asked.step, asked.speakers)
+    size = reply_bytes(group, asked.step, len(asked.participants or asked.eligible))
     if asked.step == MaskingStep.MASK:
         return MaskingReply(node.state.t, asked.step, Masked(Blank(size // (group.bits // 8), group.dtype)))
     return MaskingReply(node.state.t, asked.step, Public(Blank(size, np.uint8)))

@@ -200,9 +200,13 @@ def test_a_server_is_sent_nothing_but_masks_and_keys(tmp_path: Path) -> None:
     ("algorithm", "stop", "expected"),
     [
         ({"buffer": 7}, None, "algorithm.buffer: expected at most the 6 clients that there are, found 7"),
-        ({"buffer": 1}, None, "masks need 2 clients or more in a round"),
+        ({"buffer": 1}, None, "masks need 2 to 65535 agents to hide among, found 1"),
         ({"buffer": 3, "masking": {"name": "secure", "threshold": 4}}, None, "no more than all, found 4"),
-        ({"buffer": 3, "masking": {"name": "secure", "minimum": 4}}, None, "expected the threshold 2 to the 3 clients"),
+        (
+            {"buffer": 3, "masking": {"name": "secure", "minimum": 4}},
+            None,
+            "between the threshold 2 and the 3 agents",
+        ),
         ({"masking": {"name": "secure", "honest": 0.5}}, None, "masks with a threshold of 4 hold against 1 at most"),
         ({"staleness_exponent": 0}, None, "made at the newest model, so none is old; leave it out"),
         ({"noise_by": "server", "trusted": "server"}, None, "leave one of the two out"),

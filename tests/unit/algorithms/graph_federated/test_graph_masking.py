@@ -430,9 +430,11 @@ def test_settings_belong_together(given: dict[str, Any], expected: str) -> None:
 
 
 def test_settings_of_a_group() -> None:
-    assert Masking(name="secure").parameters == {"bits": 32, "threshold": 0, "minimum": 0, "fraction_bits": None}
-    given = Masking(name="secure", bits=64, threshold=5, minimum=6, fraction_bits=20)
-    assert given.parameters == {"bits": 64, "threshold": 5, "minimum": 6, "fraction_bits": 20}
+    found = Masking(name="secure").unit("unit", 1.0, 9, 3)
+    assert (found.group.bits, found.group.threshold, found.group.minimum) == (32, 6, 6)
+    found = Masking(name="secure", bits=64, threshold=5, minimum=6, fraction_bits=20).unit("unit", 1.0, 9, 3)
+    assert (found.group.bits, found.group.threshold, found.group.minimum) == (64, 5, 6)
+    assert found.fixed.fraction_bits == 20
 
 
 def test_a_unit_that_cannot_mask_is_refused_at_the_start() -> None:
