@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import gossamer as gs
-from gossamer.objectives.models.lstm import LSTM
+from gossamer.objectives.models.small import LSTM
 from gossamer.randomness import stream
 
 FRAMES, FEATURES, CLASSES = 21, 260, 20

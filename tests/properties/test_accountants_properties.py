@@ -12,15 +12,6 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.analytic import (
-    FixedSizeSampled,
-    PoissonReplaced,
-    PoissonSampled,
-    Profile,
-    ReleaseGroup,
-    Response,
-    merge,
-)
 from gossamer.privacy.accounting.pld import Composition
 from gossamer.privacy.mechanisms import (
     BatchSampling,
@@ -32,7 +23,18 @@ from gossamer.privacy.mechanisms import (
     Poisson,
     ReleaseKind,
 )
-from gossamer.privacy.pairs import Full, GaussianFull, ResponseFull
+from gossamer.privacy.pairs import (
+    FixedSizeSampled,
+    Full,
+    GaussianFull,
+    PoissonReplaced,
+    PoissonSampled,
+    Profile,
+    ReleaseGroup,
+    Response,
+    ResponseFull,
+    merge,
+)
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 SLACK = 1 + 1e-7  # rounding

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.accountant_table import row_of
+from gossamer.privacy.accounting.accountants import row_of
 from gossamer.privacy.accounting.group_pairs import GroupReplaced, GroupSampled
 from gossamer.privacy.mechanisms import (
     FixedSize,

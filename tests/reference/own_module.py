@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from gossamer.objectives.models.lstm import LSTM
+from gossamer.objectives.models.small import LSTM
 
 CENTRE = 0.5
 """What the buffer holds."""

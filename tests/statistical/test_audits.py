@@ -18,6 +18,7 @@ from gossamer.attacks.audit import LowerBound, epsilon_from_runs, epsilon_one_ru
 from gossamer.attacks.canaries import Sum
 from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
 from gossamer.privacy.accounting.accountants import profile as proved_profile
+from gossamer.privacy.guarantees import PrivacyProfile
 from gossamer.privacy.mechanisms import (
     BatchSampling,
     FixedSize,
@@ -30,7 +31,6 @@ from gossamer.privacy.mechanisms import (
     Poisson,
     ReleaseKind,
 )
-from gossamer.privacy.profile import PrivacyProfile
 
 ADD, REPLACE = NeighboringRelation
 CONFIDENCE = 1 - 1e-8

@@ -21,7 +21,7 @@ from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model
 from gossamer.algorithms.context import Workload
 from gossamer.errors import SpecError, counted
 from gossamer.privacy import guarantees
-from gossamer.privacy.accounting.accountant_table import MOST_ROWS
+from gossamer.privacy.accounting.accountants import MOST_ROWS
 from gossamer.privacy.clipping import ClipSettings
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import (

@@ -14,7 +14,7 @@ coins, so no epsilon follows. Where both come from different populations, the at
 
 The bound from one run is by f-differential privacy.
 
-**The hypothesis** is a whole privacy profile (`gossamer.privacy.profile`): for each coin, whatever the others say,
+**The hypothesis** is a whole privacy profile (`gossamer.privacy.guarantees`): for each coin, whatever the others say,
 what is released is told apart from what would have been, had this coin fallen otherwise, no better than the profile
 allows. With its trade-off curve f, an event of probability a under one side of a coin has at least
 
@@ -74,8 +74,8 @@ from scipy.stats import beta, rankdata
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError
+from gossamer.privacy.guarantees import HIGHEST_LOSS, PrivacyProfile
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.profile import HIGHEST_LOSS, PrivacyProfile
 
 LOW_RATES = (0.001, 0.01)
 """False positive rates at which the true positive rate is reported [6]."""

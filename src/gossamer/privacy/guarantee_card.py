@@ -21,9 +21,8 @@ import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from gossamer.errors import DataError
-from gossamer.privacy.guarantees import Guarantee, rounded_up
+from gossamer.privacy.guarantees import Guarantee, PrivacyProfile, rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.profile import PrivacyProfile
 from gossamer.section import Section, place, said
 
 FILE = "guarantee.json"

@@ -11,7 +11,7 @@ the neighbouring relation and is never typed in. It is added to a *sum* of clipp
 | `Laplace(clip, scale)` | independent Laplace(scale) per coordinate | sqrt(d) S / scale-DP |
 | `NoNoise(clip)` | none | no guarantee |
 
-A *sampling scheme* draws a batch from a shard; each is paired with its accounting in `accountant_table`.
+A *sampling scheme* draws a batch from a shard; each is paired with its accounting in `accounting.accountants`.
 
 | scheme | a batch | proved |
 |---|---|---|

@@ -37,8 +37,7 @@ import numpy as np
 from gossamer.errors import DataError, counted
 from gossamer.files import MOST_RECORDS, read_text
 from gossamer.privacy.guarantee_card import FILE, LARGEST, GuaranteeCard, GuaranteeEntry, read_guarantee_card
-from gossamer.privacy.guarantees import rounded_up, told_apart
-from gossamer.privacy.profile import NOTHING, PrivacyProfile
+from gossamer.privacy.guarantees import NOTHING, PrivacyProfile, rounded_up, told_apart
 from gossamer.report.drawing import TICKS, Figure, PageSection, Shown, altair
 from gossamer.report.drawing import told_apart as lines_apart
 from gossamer.report.records import RunRecord

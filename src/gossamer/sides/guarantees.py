@@ -21,9 +21,8 @@ from functools import partial
 
 from gossamer.privacy.accounting.accountants import epsilon, profile
 from gossamer.privacy.exact.grid_noise import DISTANCE, SMOOTHING, smoothing_error
-from gossamer.privacy.guarantees import CLIENT, CODE, SIMULATED_NOISE, Guarantee
+from gossamer.privacy.guarantees import CLIENT, CODE, SIMULATED_NOISE, Guarantee, PrivacyProfile
 from gossamer.privacy.mechanisms import LATE, Counts, NeighboringRelation
-from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.streams.graph_bounds import AgentNoise, own_server_guarantee
 from gossamer.sides.plan import EVERYBODY, NOT_CRASHES, ClientUpdate, Curator, Drawn
 from gossamer.sides.sums import UNLIKELY

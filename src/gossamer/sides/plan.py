@@ -29,7 +29,7 @@ of the noise, and blanked it has 0: all of the above holds with m in the place o
 move by released counts alone, and a sum is charged alike whatever its clip, as its noise is in proportion.
 
 **Cohorts.** Where the curator draws the clients of a sum, each with probability q by a coin that only it and that
-client learn, the sum is one over a Poisson sample of clients: the pairs of `accounting.accountant_table` for examples
+client learn, the sum is one over a Poisson sample of clients: the pairs of `accounting.accountants` for examples
 hold for them, at most one vector of length C each. Every client is charged for every such sum, since what is proved of
 it rests on the chance that it was not in it. A client that was drawn and stays silent, for reasons other than data and
 cohort, lowers its own q: given all who are silent, each other client is still in it with q at most. Coins of one sum

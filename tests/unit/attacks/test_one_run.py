@@ -17,8 +17,8 @@ from gossamer.attacks.audit import (
     rejects,
 )
 from gossamer.errors import SpecError
+from gossamer.privacy.guarantees import NOTHING, PrivacyProfile
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.profile import NOTHING, PrivacyProfile
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 GAUSSIAN = HypothesisFamily(PrivacyProfile.gaussian, "Gaussian differential privacy")

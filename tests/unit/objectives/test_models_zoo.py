@@ -15,7 +15,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import ModelError
 from gossamer.objectives.models import MODELS, build_model
 from gossamer.objectives.models.images import scaled
-from gossamer.objectives.models.lstm import LSTM, LstmDirection
+from gossamer.objectives.models.small import LSTM, LstmDirection
 from gossamer.objectives.networks.module import TorchModule
 
 FRAMES = (21, 260)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
-from gossamer.objectives.models.lstm import LSTM
+from gossamer.objectives.models.small import LSTM
 from gossamer.objectives.networks.gradients import LayerGradients
 from gossamer.objectives.networks.module import TorchModule
 

@@ -25,9 +25,18 @@ from gossamer.privacy.guarantee_card import (
     Software,
     read_guarantee_card,
 )
-from gossamer.privacy.guarantees import Guarantee, KnownPersons, for_persons, none, planned, reproducible
+from gossamer.privacy.guarantees import (
+    EVERYTHING,
+    NOTHING,
+    Guarantee,
+    KnownPersons,
+    PrivacyProfile,
+    for_persons,
+    none,
+    planned,
+    reproducible,
+)
 from gossamer.privacy.mechanisms import FixedSize, Gaussian, Laplace, NeighboringRelation, Poisson, ReleaseKind
-from gossamer.privacy.profile import EVERYTHING, NOTHING, PrivacyProfile
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 WHERE = Path("runs", "guarantee.json")

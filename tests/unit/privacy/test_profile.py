@@ -15,6 +15,7 @@ from tests.reference.gaussian_mu_slow import both_ways, gdpnum_mu, searched_mu
 
 from gossamer.privacy.accounting.accountants import delta, epsilon, profile
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
+from gossamer.privacy.guarantees import EVERYTHING, HIGHEST_LOSS, LEAST_ERROR, NOTHING, PrivacyProfile
 from gossamer.privacy.mechanisms import (
     Counts,
     FixedSize,
@@ -26,7 +27,6 @@ from gossamer.privacy.mechanisms import (
     Poisson,
     ReleaseKind,
 )
-from gossamer.privacy.profile import EVERYTHING, HIGHEST_LOSS, LEAST_ERROR, NOTHING, PrivacyProfile
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from gossamer.errors import AccountingError, SpecError
-from gossamer.privacy.accounting.accountant_table import ROWS
-from gossamer.privacy.accounting.accountants import epsilon
+from gossamer.privacy.accounting.accountants import ROWS, epsilon
 from gossamer.privacy.mechanisms import (
     BatchSampling,
     FixedSize,

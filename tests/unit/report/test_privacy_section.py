@@ -19,9 +19,16 @@ from tests.unit.report.test_records import folder
 from gossamer.errors import DataError
 from gossamer.privacy.accounting.accountants import profile
 from gossamer.privacy.guarantee_card import FILE, GuaranteeCard, ReceiptsHead, read_guarantee_card
-from gossamer.privacy.guarantees import Guarantee, KnownPersons, for_persons, none, planned, reproducible
+from gossamer.privacy.guarantees import (
+    Guarantee,
+    KnownPersons,
+    PrivacyProfile,
+    for_persons,
+    none,
+    planned,
+    reproducible,
+)
 from gossamer.privacy.mechanisms import FixedSize, Laplace, NeighboringRelation, ReleaseKind
-from gossamer.privacy.profile import PrivacyProfile
 from gossamer.report.page import write_report
 from gossamer.report.privacy import Bar, bars, privacy
 from gossamer.report.records import RunRecord, read_records
@@ -195,7 +202,7 @@ def test_an_audits_bound_is_drawn_for_its_owner_alone(refuted: bool, tmp_path: P
     assert ("please report it" in figure.description) == refuted
     assert {(row["false alarms"], row["misses"]) for row in figure.rows if "attack" in row} == {(0.01, 0.97)}
     measured = {row["false alarms"]: row["misses"] for row in figure.rows if "measured" in row.get("curve", "")}
-    assert measured[0.1] == pytest.approx(1 - 1e-4 - 0.1 * math.exp(0.5), abs=1e-4)  # (1) of privacy.profile
+    assert measured[0.1] == pytest.approx(1 - 1e-4 - 0.1 * math.exp(0.5), abs=1e-4)  # (1) of privacy.guarantees
     public = promises(run, public=True)[0]["figure"]
     assert public.shown == "public"
     assert not any("measured" in row.get("curve", "") or "attack" in row for row in public.rows)

@@ -46,9 +46,8 @@ from gossamer.algorithms.graph_federated.noise import privacy_loss
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, require_positive
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
-from gossamer.privacy.guarantees import Claim, Guarantee
+from gossamer.privacy.guarantees import Claim, Guarantee, PrivacyProfile
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, NoiseLaw, Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, UpdateBound
 from gossamer.topology.mixing import Matrix

@@ -13,7 +13,7 @@ from gossamer.errors import CallerError, DataError, counted
 from gossamer.files import read_text
 from gossamer.privacy.accounting.accountants import COMPOSITIONS, compositions, epsilon, profile
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, l2_laplace_family
-from gossamer.privacy.guarantees import guess, remarks, rounded_up
+from gossamer.privacy.guarantees import PrivacyProfile, guess, remarks, rounded_up
 from gossamer.privacy.mechanisms import (
     BatchSampling,
     FixedSize,
@@ -24,7 +24,6 @@ from gossamer.privacy.mechanisms import (
     Poisson,
     ReleaseKind,
 )
-from gossamer.privacy.profile import PrivacyProfile
 
 # Options that say what is released, and how often, for `gossamer account` and `gossamer calibrate`.
 

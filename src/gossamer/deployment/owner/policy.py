@@ -37,7 +37,7 @@ from gossamer.errors import AccountingError, CallerError, SpecError, counted, di
 from gossamer.experiment.specs.spec_file import line_of
 from gossamer.files import real_path
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.accountant_table import row_of
+from gossamer.privacy.accounting.accountants import row_of
 from gossamer.privacy.accounting.filters import MOST_RELEASES, RunSeries, SeriesPlan, check_parts
 from gossamer.privacy.accounting.renyi import renyi_level
 from gossamer.privacy.guarantees import refused_delta

@@ -43,9 +43,8 @@ from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.files import held
 from gossamer.objectives.objective import clipped_on
 from gossamer.privacy.accounting.accountants import worst_profile
-from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.guarantees import Guarantee, PrivacyProfile
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, ReleaseKind
-from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed

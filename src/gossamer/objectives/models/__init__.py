@@ -29,8 +29,7 @@ from torch import nn
 from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import ModelError
 from gossamer.objectives.models import images
-from gossamer.objectives.models.lstm import LSTM
-from gossamer.objectives.models.small import MLP, CNNMapa, LeNet5, LeNet5Tanh
+from gossamer.objectives.models.small import LSTM, MLP, CNNMapa, LeNet5, LeNet5Tanh
 from gossamer.objectives.networks.network import bytes_of
 
 Given: TypeAlias = nn.Module | Callable[..., nn.Module]

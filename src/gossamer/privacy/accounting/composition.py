@@ -47,7 +47,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
-from gossamer.privacy.accounting.analytic import Profile
+from gossamer.privacy.pairs import Profile
 
 # Relative, on divergences: far more than their formulas lose, and than is lost when chords' masses are added up. With
 # the larger one ahead, Q has a mass of at most 1 for certain: of more, losses would be too small by its logarithm.

@@ -50,13 +50,12 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from gossamer.errors import AccountingError
-from gossamer.privacy.accounting.accountant_table import pure_epsilon, row_of
-from gossamer.privacy.accounting.accountants import LossFigures, quick_figures
+from gossamer.privacy.accounting.accountants import LossFigures, pure_epsilon, quick_figures, row_of
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
 from gossamer.privacy.exact.grid_noise import SMOOTHING, smoothing_error
+from gossamer.privacy.guarantees import PrivacyProfile
 from gossamer.privacy.mechanisms import Counts, NeighboringRelation, ReleaseKind, checked_counts
 from gossamer.privacy.pairs import GaussianFull
-from gossamer.privacy.profile import PrivacyProfile
 
 # The least mu with which Gaussian differential privacy, but for a failure probability, covers a whole plan.
 #
@@ -75,7 +74,7 @@ from gossamer.privacy.profile import PrivacyProfile
 # **Finitely many losses are enough.** (1) says that the profile ``max(0, H - f)/(1-f)`` is at most G. H is convex and
 # decreasing in t, so between losses at which bounds of it are known that profile lies below their chords, and it is 0
 # once H is at most f. The trade-off curve of such a polygon has finitely many corners, each of which asks for a mu
-# (`gossamer.privacy.profile`). Chords that ask for more than the losses themselves do are cut.
+# (`gossamer.privacy.guarantees`). Chords that ask for more than the losses themselves do are cut.
 #
 # The proof that sums of mu^2 and of f make a filter is in docs/decisions/budgets-over-runs.md.
 

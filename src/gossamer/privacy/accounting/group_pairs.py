@@ -1,6 +1,6 @@
 """Dominating pairs of one release for a person with several rows.
 
-The pairs are of the kind that `gossamer.privacy.accounting.analytic` describes. A person has at most m rows in a shard,
+The pairs are of the kind that `gossamer.privacy.pairs` describes. A person has at most m rows in a shard,
 of which a release samples K at random; then at most K vectors of the person's, each no longer than the clip, are in its
 sum.
 

@@ -32,7 +32,7 @@ from scipy.optimize import brentq
 
 from gossamer.arrays import FloatArray
 from gossamer.privacy.accounting import composition
-from gossamer.privacy.accounting.analytic import TOLERANCE, Profile, ReleaseGroup
+from gossamer.privacy.pairs import TOLERANCE, Profile, ReleaseGroup
 
 _LEAST_LOG_ORDER, _MOST_LOG_ORDER = math.log(1e-15), math.log(1e18)  # of the logarithm of an order
 

@@ -41,7 +41,7 @@ def poisson_gaussian(noise_multiplier: float, rate: float, order: float) -> floa
 
 
 def poisson_replaced_gaussian(mu: float, rate: float, order: float) -> float:
-    """Divergence of `gossamer.privacy.accounting.analytic.PoissonReplaced`, by the trapezoidal rule; mu = C/sd.
+    """Divergence of `gossamer.privacy.pairs.PoissonReplaced`, by the trapezoidal rule; mu = C/sd.
 
     The integrand is analytic in a strip of half-width pi / mu around the line, so that the rule's error is
     exp(-2 pi^2 / (mu step)) [3], far below rounding for the step chosen.
@@ -66,7 +66,7 @@ def poisson_replaced_gaussian(mu: float, rate: float, order: float) -> float:
 
 
 def fixed_size_gaussian(mu: float, rate: float, order: float) -> float:
-    """Divergence of `gossamer.privacy.accounting.analytic.FixedSizeSampled` Gaussian noise, both directions; mu = S/sd.
+    """Divergence of `gossamer.privacy.pairs.FixedSizeSampled` Gaussian noise, both directions; mu = S/sd.
 
     The pair's curve h(e), e >= 0, bounds both directions, and is that of q N(mu, 1) + (1-q) N(0, 1) against N(0, 1),
     whose likelihood ratio R = 1 - q + q exp(mu x - mu^2/2) is above 1 for x > mu/2. Of any pair,

@@ -153,9 +153,8 @@ from gossamer.errors import (
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, FilterEntry
 from gossamer.privacy.accounting.gaussian_dp import NearlyGaussian, response_mu, sum_of_discrete_gaussians
 from gossamer.privacy.accounting.renyi import check_delta, check_order, renyi_epsilon, response
-from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.guarantees import Guarantee, PrivacyProfile
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.privacy.profile import PrivacyProfile
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, NoiseLaw
 
 

@@ -16,8 +16,7 @@ from tests.reference.accounting_slow import dp_accounting_epsilon, gaussian_epsi
 
 from gossamer.errors import AccountingError, CallerError
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.accountant_table import AccountantRow
-from gossamer.privacy.accounting.accountants import ROWS, Accounted
+from gossamer.privacy.accounting.accountants import ROWS, AccountantRow, Accounted
 from gossamer.privacy.mechanisms import (
     BallGaussian,
     BatchSampling,

@@ -10,16 +10,6 @@ import numpy.typing as npt
 import pytest
 
 from gossamer.privacy.accounting import composition, pld
-from gossamer.privacy.accounting.analytic import (
-    FixedSizeSampled,
-    FullBatch,
-    PoissonReplaced,
-    PoissonSampled,
-    Profile,
-    ReleaseGroup,
-    Response,
-    merge,
-)
 from gossamer.privacy.accounting.composition import (
     AtomWeights,
     ComposedLoss,
@@ -34,7 +24,18 @@ from gossamer.privacy.accounting.composition import (
     roughness,
 )
 from gossamer.privacy.accounting.pld import Composition, Turned
-from gossamer.privacy.pairs import GaussianFull, ResponseFull
+from gossamer.privacy.pairs import (
+    FixedSizeSampled,
+    FullBatch,
+    GaussianFull,
+    PoissonReplaced,
+    PoissonSampled,
+    Profile,
+    ReleaseGroup,
+    Response,
+    ResponseFull,
+    merge,
+)
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -17,17 +17,18 @@ from tests.reference.accounting_slow import (
 )
 
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.analytic import (
+from gossamer.privacy.accounting.pld import Composition
+from gossamer.privacy.mechanisms import FixedSize, Gaussian, Laplace, NeighboringRelation, Poisson, ReleaseKind
+from gossamer.privacy.pairs import (
     FixedSizeSampled,
+    GaussianFull,
     PoissonReplaced,
     PoissonSampled,
     Profile,
     ReleaseGroup,
     Response,
+    ResponseFull,
 )
-from gossamer.privacy.accounting.pld import Composition
-from gossamer.privacy.mechanisms import FixedSize, Gaussian, Laplace, NeighboringRelation, Poisson, ReleaseKind
-from gossamer.privacy.pairs import GaussianFull, ResponseFull
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 

@@ -14,9 +14,7 @@ from scipy.stats import norm
 
 from gossamer.errors import CallerError
 from gossamer.privacy.accounting import accountants, renyi
-from gossamer.privacy.accounting.accountant_table import AccountantRow
-from gossamer.privacy.accounting.accountants import ROWS, renyi_divergence, renyi_epsilon, renyi_level
-from gossamer.privacy.accounting.analytic import FixedSizeSampled, PoissonSampled, Profile
+from gossamer.privacy.accounting.accountants import ROWS, AccountantRow, renyi_divergence, renyi_epsilon, renyi_level
 from gossamer.privacy.mechanisms import (
     BallGaussian,
     BatchSampling,
@@ -29,7 +27,7 @@ from gossamer.privacy.mechanisms import (
     Poisson,
     ReleaseKind,
 )
-from gossamer.privacy.pairs import GaussianFull, ResponseFull
+from gossamer.privacy.pairs import FixedSizeSampled, GaussianFull, PoissonSampled, Profile, ResponseFull
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 SAMPLED: dict[type[BatchSampling], BatchSampling] = {Poisson: Poisson(0.1), FixedSize: FixedSize(50, 5)}

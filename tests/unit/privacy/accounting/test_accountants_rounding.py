@@ -10,7 +10,6 @@ import pytest
 from mpmath import binomial, erfc, exp, expm1, log1p, mp, mpf, sqrt
 
 from gossamer.privacy.accounting import accountants, composition
-from gossamer.privacy.accounting.analytic import FixedSizeSampled, FullBatch, PoissonReplaced, PoissonSampled, Profile
 from gossamer.privacy.accounting.composition import (
     ComposedLoss,
     FourierBound,
@@ -22,7 +21,15 @@ from gossamer.privacy.accounting.composition import (
 )
 from gossamer.privacy.accounting.pld import Turned
 from gossamer.privacy.mechanisms import FixedSize, Gaussian, Laplace, NeighboringRelation, Poisson, ReleaseKind
-from gossamer.privacy.pairs import GaussianFull, ResponseFull
+from gossamer.privacy.pairs import (
+    FixedSizeSampled,
+    FullBatch,
+    GaussianFull,
+    PoissonReplaced,
+    PoissonSampled,
+    Profile,
+    ResponseFull,
+)
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 SHARES = (0.3456789, 0.4, 0.41, 0.4123, 0.42, 0.43, 0.44)

@@ -23,7 +23,6 @@ from gossamer.data.examples import Split
 from gossamer.errors import AccountingError, SpecError
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
-from gossamer.privacy.accounting.analytic import FixedSizeSampled, PoissonReplaced
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family
 from gossamer.privacy.accounting.renyi import fixed_size_gaussian, poisson_replaced_gaussian
 from gossamer.privacy.mechanisms import (
@@ -35,7 +34,7 @@ from gossamer.privacy.mechanisms import (
     Poisson,
     ReleaseKind,
 )
-from gossamer.privacy.pairs import GaussianFull
+from gossamer.privacy.pairs import FixedSizeSampled, GaussianFull, PoissonReplaced
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
 from gossamer.protocol.encoding import decode, encode
 from gossamer.randomness import stream

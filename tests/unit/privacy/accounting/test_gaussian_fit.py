@@ -13,8 +13,7 @@ from tests.reference.gaussian_fit_slow import right_side, slow_least_mu
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.accountant_table import row_of
-from gossamer.privacy.accounting.accountants import delta, quick_figures
+from gossamer.privacy.accounting.accountants import delta, quick_figures, row_of
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve, full_mu, is_exact, release_mu, response_mu
 from gossamer.privacy.mechanisms import (
     Counts,

@@ -21,8 +21,7 @@ from tests.reference.accounting_slow import (
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.accountant_table import MOST_ROWS, ROWS, AccountantRow, row_of
-from gossamer.privacy.accounting.analytic import PoissonReplaced, PoissonSampled, Profile, ReleaseGroup
+from gossamer.privacy.accounting.accountants import MOST_ROWS, ROWS, AccountantRow, row_of
 from gossamer.privacy.accounting.group_pairs import GroupReplaced, GroupSampled
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, gaussian_releases
 from gossamer.privacy.accounting.pld import Composition
@@ -38,7 +37,7 @@ from gossamer.privacy.mechanisms import (
     Poisson,
     ReleaseKind,
 )
-from gossamer.privacy.pairs import GaussianFull
+from gossamer.privacy.pairs import GaussianFull, PoissonReplaced, PoissonSampled, Profile, ReleaseGroup
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 README = 4.708627  # the noise multiplier of README's demo: epsilon 5 at delta 1e-4, 300 releases of 60 in 179

@@ -13,7 +13,7 @@ from tests.reference import groups_slow
 
 from gossamer.cli import main
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.accountant_table import MOST_ROWS, row_of
+from gossamer.privacy.accounting.accountants import MOST_ROWS, row_of
 from gossamer.privacy.accounting.group_pairs import Coins, MixtureSide
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family
 from gossamer.privacy.mechanisms import (

@@ -10,11 +10,18 @@ import pytest
 
 from gossamer.errors import AccountingError
 from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.analytic import FixedSizeSampled, FullBatch, PoissonSampled, ReleaseGroup
 from gossamer.privacy.accounting.composition import LossGrid, discretise
 from gossamer.privacy.accounting.pld import Composition, Turned
 from gossamer.privacy.mechanisms import FixedSize, L2Laplace, NeighboringRelation, Poisson, ReleaseKind
-from gossamer.privacy.pairs import GaussianFull, L2LaplaceFull, ResponseFull
+from gossamer.privacy.pairs import (
+    FixedSizeSampled,
+    FullBatch,
+    GaussianFull,
+    L2LaplaceFull,
+    PoissonSampled,
+    ReleaseGroup,
+    ResponseFull,
+)
 
 pytest.importorskip("mpmath")  # comes with PyTorch
 from tests.reference.l2_laplace_slow import by_density, by_norm, sampled_losses, three_dimensional
@@ -259,12 +266,12 @@ def test_the_size_matters() -> None:
 def test_a_poisson_sample_under_replace_one_is_within_the_pair_used_for_it() -> None:
     """Outputs on a sample with own example +1, against -1 in its place, on one number: by quadrature of densities.
 
-    `gossamer.privacy.accounting.accountant_table` proves it for everything; this would notice a slip in sensitivity or
+    `gossamer.privacy.accounting.accountants` proves it for everything; this would notice a slip in sensitivity or
     direction.
     """
     epsilon, rate = 1.5, 0.3
     kind = ReleaseKind(L2Laplace(1.0, epsilon, ADD), Poisson(rate), 1)
-    from gossamer.privacy.accounting.accountant_table import row_of
+    from gossamer.privacy.accounting.accountants import row_of
 
     profile = row_of(kind, REPLACE).profile(kind)
     step = 1e-4

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.reference import groups_slow
 
-from gossamer.privacy.accounting.accountant_table import MOST_ROWS, row_of
+from gossamer.privacy.accounting.accountants import MOST_ROWS, row_of
 from gossamer.privacy.accounting.group_pairs import RowNumbers, binomial, hypergeometric
 from gossamer.privacy.mechanisms import BallGaussian, FixedSize, NeighboringRelation, ReleaseKind
 
