@@ -50,6 +50,7 @@ from gossamer.privacy.mechanisms import (
     NoNoise,
     PaperNoise,
     Poisson,
+    RadialNoise,
     ReleaseKind,
     added,
 )
@@ -208,7 +209,7 @@ def advice_on_noise(problem: Problem[Any], mechanisms: Mapping[str, Mechanism]) 
     d S/(B epsilon), with S the sensitivity of the sum: a ratio of d (S/G) / (B epsilon). (Where a paper's norm is
     exponential, 1 stands in the place of d, and where it leaves coordinates out, the number of the others.)
     """
-    laws = {name: law for name, law in mechanisms.items() if isinstance(law, (L2Laplace, PaperNoise))}
+    laws = {name: law for name, law in mechanisms.items() if isinstance(law, RadialNoise)}
     if not laws:
         return []
     size = problem.size

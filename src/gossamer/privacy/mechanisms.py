@@ -259,19 +259,15 @@ class BallGaussian(Gaussian):
         return super().full(relation, 1, size)
 
 
-@register("mechanism.l2_laplace")
 @dataclass(frozen=True)
-class L2Laplace(Mechanism):
-    """Noise with density proportional to exp(-epsilon |n|_2 / S): epsilon-DP per full-batch release.
+class RadialNoise(Mechanism):
+    """Base of noise in a uniform direction, with a norm of a Gamma law of the `scale` S / epsilon.
 
-    The direction is uniform on the sphere and the norm is Gamma(shape d, scale S/epsilon), with S the
-    sensitivity of the sum under ``relation``.
+    S is the sensitivity of the sum under ``relation``.
     """
 
     epsilon: float
     relation: NeighboringRelation
-
-    numbers: ClassVar[int] = 24  # each takes a table of its own
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -283,6 +279,40 @@ class L2Laplace(Mechanism):
         """S / epsilon, the scale of the noise's norm."""
         return self.sensitivity(self.relation) / self.epsilon
 
+    def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
+        direction = generator.standard_normal(self.noised(size))
+        norm = generator.gamma(self.shape(size), self.scale)
+        draw = np.zeros(size, dtype)
+        draw[: direction.size] = direction * (norm / np.linalg.norm(direction))
+        return draw
+
+    def noised(self, size: int) -> int:
+        """Number of coordinates of a sum of ``size`` that get noise, the first ones."""
+        return size
+
+    def shape(self, size: int) -> int:
+        """Shape of the Gamma law of the noise's norm."""
+        return self.noised(size)
+
+    def second_moment(self, size: int) -> float:
+        return self.shape(size) * (self.shape(size) + 1) * self.scale**2
+
+    def mean_norm(self, size: int) -> float:
+        """The mean L2 norm of the noise on a sum of ``size`` coordinates."""
+        return self.shape(size) * self.scale
+
+
+@register("mechanism.l2_laplace")
+@dataclass(frozen=True)
+class L2Laplace(RadialNoise):
+    """Noise with density proportional to exp(-epsilon |n|_2 / S): epsilon-DP per full-batch release.
+
+    The direction is uniform on the sphere and the norm is Gamma(shape d, scale S/epsilon), with S the
+    sensitivity of the sum under ``relation``.
+    """
+
+    numbers: ClassVar[int] = 24  # each takes a table of its own
+
     @property
     def words(self) -> str:
         return f"L2-Laplace noise (epsilon {self.epsilon:.4g} a full-batch release)"
@@ -292,18 +322,6 @@ class L2Laplace(Mechanism):
 
     def full(self, relation: NeighboringRelation, rows: int, size: int) -> Full:
         return L2LaplaceFull(rows * self.release_epsilon(relation), size)
-
-    def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
-        direction = generator.standard_normal(size)
-        norm = generator.gamma(size, self.scale)
-        return (direction * (norm / np.linalg.norm(direction))).astype(dtype)
-
-    def second_moment(self, size: int) -> float:
-        return size * (size + 1) * self.scale**2
-
-    def mean_norm(self, size: int) -> float:
-        """The mean L2 norm of the noise on a sum of ``size`` coordinates."""
-        return size * self.scale
 
 
 @register("mechanism.laplace")
@@ -361,7 +379,7 @@ class NoNoise(Mechanism):
 
 @register("mechanism.paper_noise")
 @dataclass(frozen=True)
-class PaperNoise(Mechanism):
+class PaperNoise(RadialNoise):
     """The noise of MAPA's published experiments, which guarantees nothing: every run with it ends with that.
 
     - An *exponential* norm in place of `L2Laplace`'s Gamma(d) is not epsilon-DP for d > 1: its density is proportional
@@ -381,8 +399,6 @@ class PaperNoise(Mechanism):
         Number of leading coordinates that are noised; 0 is all.
     """
 
-    epsilon: float
-    relation: NeighboringRelation
     norm: Literal["gamma", "exponential"] = "exponential"
     coordinates: int = 0
 
@@ -390,41 +406,17 @@ class PaperNoise(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "relation", NeighboringRelation(self.relation))  # decoded, it is a bare string
-        require_positive(clip=self.clip, epsilon=self.epsilon)
         require_whole(coordinates=self.coordinates)
 
     @property
     def words(self) -> str:
         return f"noise whose norm is {self.norm} (epsilon {self.epsilon:.4g} a release, which is not proved)"
 
-    @property
-    def scale(self) -> float:
-        """S / epsilon, the scale of the noise's norm."""
-        return self.sensitivity(self.relation) / self.epsilon
-
-    def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
-        noised = self._noised(size)
-        direction = generator.standard_normal(noised)
-        norm = generator.gamma(noised if self.norm == "gamma" else 1.0, self.scale)
-        draw = np.zeros(size, dtype)
-        draw[:noised] = direction * (norm / np.linalg.norm(direction))
-        return draw
-
-    def second_moment(self, size: int) -> float:
-        shape = self._shape(size)
-        return shape * (shape + 1) * self.scale**2
-
-    def mean_norm(self, size: int) -> float:
-        """The mean L2 norm of the noise on a sum of ``size`` coordinates."""
-        return self._shape(size) * self.scale
-
-    def _shape(self, size: int) -> int:
-        """Return the shape of the Gamma law of the noise's norm; an exponential law is the one of shape 1."""
-        return self._noised(size) if self.norm == "gamma" else 1
-
-    def _noised(self, size: int) -> int:
+    def noised(self, size: int) -> int:
         return min(self.coordinates, size) if self.coordinates else size
+
+    def shape(self, size: int) -> int:
+        return super().shape(size) if self.norm == "gamma" else 1  # an exponential law is the Gamma law of shape 1
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ from gossamer.errors import require_fraction, require_positive
 from gossamer.privacy.accounting.accountants import advanced, simple
 from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.guarantees import Claim
-from gossamer.privacy.mechanisms import L2Laplace, NeighboringRelation, PaperNoise
+from gossamer.privacy.mechanisms import NeighboringRelation, RadialNoise
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started
@@ -572,7 +572,7 @@ def mapa_claims(
 def claims(problem: Problem[Any], plan: Plan) -> list[Claim]:
     """Claims of the paper for each release, and for all of them together."""
     law = least_noise(problem, plan)
-    if not isinstance(law, (L2Laplace, PaperNoise)):
+    if not isinstance(law, RadialNoise):
         return []
     # The paper's epsilon is that of replacing an example, which moves a sum by 2C.
     epsilon = NeighboringRelation.REPLACE_ONE.sensitivity(law.clip) / law.scale

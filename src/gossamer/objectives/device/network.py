@@ -14,8 +14,7 @@ all nodes in a row: rules know examples, and no models.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -38,17 +37,16 @@ from gossamer.objectives.networks.gradients import (
     ExampleGradients,
     GradientSums,
     PaddedBatch,
+    Passing,
     VectorisedPass,
     clip_weights,
     is_of_torch,
+    padded,
     trainable_layers,
     within_clip,
 )
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import Network
-
-Passing = Callable[[], AbstractContextManager[None]]
-"""Opens the context of forward and backward passes, such as one of another precision."""
 
 
 class StackedGradients:
@@ -74,13 +72,11 @@ class StackedGradients:
         self._alone, self._stacked = BatchPass(alone), VectorisedPass(stacked, stacked=True)
         self._layers = trainable_layers(network.module)
 
-    def __call__(
-        self, models: Tensor, features: Tensor, targets: Tensor, present: Tensor, clips: Tensor
-    ) -> GradientSums:
-        """Sums over the examples of each node that are ``present`` [nodes, examples]."""
-        parameters = self._network.parameters(models)
+    def __call__(self, models: Tensor, batch: PaddedBatch, clips: Tensor) -> GradientSums:
+        """Sums over the examples of each node that are present."""
+        present = batch.present
         with self._passing():
-            calls = self._calls(parameters, features, targets)
+            calls = self._calls(self._network.parameters(models), batch.features, batch.targets)
         found = {name: gradients for layer in calls for name, gradients in self._by_name(layer, calls[layer])}
         squares = torch.zeros(present.numel(), dtype=torch.float64, device=models.device)
         for gradients in found.values():
@@ -113,28 +109,6 @@ class StackedGradients:
         layer, whole = self._layers[name], [_whole(call) for call in calls]
         rule = layers.BY_PRODUCTS[type(layer)](layer, whole)
         return [(f"{name}.{key}".lstrip("."), rule[key]) for key, _ in layer.named_parameters(recurse=False)]
-
-
-class StackedExamples:
-    """The gradients of each example, by ``torch.func``: for whatever has no rules.
-
-    Parameters
-    ----------
-    network, passing
-        Arguments as of `StackedGradients`, of any module.
-    """
-
-    def __init__(self, network: Network, passing: Passing) -> None:
-        self._gradients, self._passing = ExampleGradients(network, steady=True), passing
-
-    def __call__(
-        self, models: Tensor, features: Tensor, targets: Tensor, present: Tensor, clips: Tensor
-    ) -> GradientSums:
-        """See `StackedGradients`."""
-        batch = PaddedBatch(features, targets, present)
-        with self._passing():
-            gradients = self._gradients.gradients(models, batch.features, batch.targets)
-        return self._gradients.summed([gradient.to(models.dtype) for gradient in gradients], batch, clips, models.dtype)
 
 
 def node_sums(found: layers.PerExample, weights: Tensor) -> Tensor:
@@ -245,16 +219,6 @@ def chunks(lengths: Sequence[int], limits: DeviceLimits) -> Iterator[NodeChunk]:
         at = min(at + nodes, filled)
 
 
-def _examples(device: Device, batches: Sequence[IndexArray], chunk: NodeChunk) -> tuple[Tensor, Tensor]:
-    """Places of several nodes' examples in the data, padded with each node's first one; and False for padding."""
-    runs = [batch[chunk.first : chunk.last] for batch in batches]
-    count = np.array([len(run) for run in runs])[:, None]
-    present = np.arange(chunk.last - chunk.first) < count
-    index = np.repeat(np.array([run[0] for run in runs]), present.shape[1]).reshape(present.shape)
-    index[present] = np.concatenate(runs)
-    return device.upload(index), device.upload(present)
-
-
 _ENOUGH = 2**22
 """Numbers that the layers of a node's examples put out, with which a graphics card is busy without other nodes."""
 _COPIES, _GRADIENTS = 8.0, 1.5
@@ -267,7 +231,7 @@ class _NetworkWay(NamedTuple):
 
     features: Tensor
     targets: Tensor
-    gradients: StackedGradients | StackedExamples
+    gradients: StackedGradients | ExampleGradients
     network: Network
     limits: DeviceLimits
     rows: int
@@ -332,10 +296,11 @@ class DeviceNetwork(TorchModule):
             totals = torch.zeros_like(given)
             counts = torch.zeros((2, len(given)), dtype=torch.int64, device=device.place)
             for chunk in chunks([len(batches[place]) for place in order], way.limits):
-                places, present = _examples(device, [batches[place] for place in order[chunk.rows]], chunk)
-                some = given[chunk.rows], way.features[places], way.targets[places], present, limit[chunk.rows]
+                runs = [batches[place][chunk.first : chunk.last] for place in order[chunk.rows]]
+                places, present = map(device.upload, padded(runs))
+                some = PaddedBatch(way.features[places], way.targets[places], present)
                 with device.computing(places.numel()), torch.enable_grad():
-                    found = way.gradients(*some)
+                    found = way.gradients(given[chunk.rows], some, limit[chunk.rows])
                 totals[chunk.rows] += found.gradients
                 counts[0, chunk.rows] += found.zeroed
                 counts[1, chunk.rows] += found.unclipped
@@ -384,11 +349,12 @@ class DeviceNetwork(TorchModule):
         each = (_COPIES * plan.put_out + formed) * self.dtype.itemsize
         most = max(1, int(self.device.memory / each))
         with self.device.computing():
-            kind = StackedGradients if stacked else StackedExamples
+            module = moved(plan.network)
+            passing = self.device.passing
             found = _NetworkWay(
                 self._tensors.features(data, whole).to(self.device.place),
                 self._tensors.targets(data, whole).to(self.device.place),
-                kind(moved(plan.network), self.device.passing),
+                StackedGradients(module, passing) if stacked else ExampleGradients(module, True, passing),
                 moved(self._network),
                 DeviceLimits(most, max(1, _ENOUGH // max(1, plan.put_out))),
                 max(1, self.device.memory // (2 * plan.put_out * self.dtype.itemsize)),

@@ -362,13 +362,11 @@ def kernel_problem(kernel: Kernel, network: Network, model: Tensor, shape: tuple
     for one in range(len(targets)):
         total = np.zeros(network.size, kernel.dtype)
         x, y = features[one].numpy().astype(kernel.dtype).reshape(-1), targets[[one]].numpy().astype(kernel.targets)
-        with kernel.alone():
-            kernel.sum(x, y, np.zeros(1, np.int64), moved.numpy(), total)
+        kernel.sum(x, y, np.zeros(1, np.int64), moved.numpy(), total)
         expected = _gradient(twin, moved.double(), features[[one]], targets[[one]])
         norm = float(np.linalg.norm(expected))
         half, square = np.empty_like(total), np.empty(1)
-        with kernel.alone():
-            kernel.clipped(x, y, np.zeros(1, np.int64), moved.numpy(), norm / 2, half, square)
+        kernel.sum(x, y, np.zeros(1, np.int64), moved.numpy(), half, norm / 2, square)
         found = (total - expected, half - expected / 2, np.sqrt(square) - norm)
         if not all(np.linalg.norm(error) <= 1e-3 * norm + 1e-12 for error in found):
             return "its kernel finds other gradients than torch"
@@ -385,13 +383,12 @@ def _alike(kernel: Kernel, x: FloatArray, y: npt.NDArray[Any], model: FloatArray
     """Whether an example's gradient has the same bits beside others: such that are no numbers, which add nothing."""
     features, targets = np.concatenate([x, np.full_like(x, np.nan)]), np.repeat(y, 2)
     total = np.empty_like(alone)
-    with kernel.alone():
-        for count, place in _COMPANY:
-            index = np.ones(count, np.int64)
-            index[place] = 0
-            kernel.clipped(features, targets, index, model, np.inf, total, np.empty(count))
-            if not np.array_equal(total, alone):
-                return False
+    for count, place in _COMPANY:
+        index = np.ones(count, np.int64)
+        index[place] = 0
+        kernel.sum(features, targets, index, model, total, np.inf, np.empty(count))
+        if not np.array_equal(total, alone):
+            return False
     return True
 
 

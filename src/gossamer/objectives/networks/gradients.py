@@ -17,12 +17,13 @@ depend on another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,8 @@ from gossamer.objectives.networks.layers import RULES, LayerCall, PerExample
 from gossamer.objectives.networks.network import Network
 from gossamer.threads import Item, Result
 
+Passing = Callable[[], AbstractContextManager[None]]
+"""Opens the context of forward and backward passes, such as one of another precision."""
 Use = Callable[[str, list[LayerCall]], None]
 """Takes a layer's name, and its calls in the order of the forward pass."""
 
@@ -228,6 +231,15 @@ class PaddedBatch(NamedTuple):
     present: Tensor
 
 
+def padded(batches: Sequence[IndexArray]) -> tuple[IndexArray, npt.NDArray[np.bool_]]:
+    """Indices of several nodes' examples, [nodes, examples], padded with each node's first one; and False for these."""
+    count = np.array([len(batch) for batch in batches])[:, None]
+    present = np.arange(count.max()) < count
+    index = np.repeat(np.array([batch[0] for batch in batches]), present.shape[1]).reshape(present.shape)
+    index[present] = np.concatenate(batches)
+    return index, present
+
+
 class GradientSums(NamedTuple):
     """Sums of each node.
 
@@ -253,10 +265,12 @@ class ExampleGradients:
         Used by one thread at a time.
     steady : bool
         Whether what a sum takes must not depend on whether gradients are finite.
+    passing : callable
+        Context of passes; what they leave is taken in the type of models.
     """
 
-    def __init__(self, network: Network, steady: bool = False) -> None:
-        self.network, self._steady = network, steady
+    def __init__(self, network: Network, steady: bool = False, passing: Passing = nullcontext) -> None:
+        self.network, self._steady, self._passing = network, steady, passing
         self._by_example = vmap(grad(self._loss), in_dims=(None, 0, 0))
         self._by_node = vmap(self._by_example)
 
@@ -270,16 +284,15 @@ class ExampleGradients:
 
     def __call__(self, models: Tensor, batch: PaddedBatch, clips: Tensor) -> GradientSums:
         """Sums over each node's examples of gradients scaled to a norm of at most its clip, [nodes] of float64."""
-        return self.summed(self.gradients(models, batch.features, batch.targets), batch, clips, models.dtype)
-
-    def summed(self, gradients: list[Tensor], batch: PaddedBatch, clips: Tensor, dtype: torch.dtype) -> GradientSums:
-        """Sums of what `gradients` returned."""
+        with self._passing():
+            found = self.gradients(models, batch.features, batch.targets)
+        gradients = [gradient.to(models.dtype) for gradient in found]
         norms = _squares(gradients).sqrt() if self._steady else _norms(gradients)
         finite = norms.isfinite()
         counted = finite & batch.present
         if self._steady or not finite.all():  # zero times NaN is NaN
             gradients = [torch.where(finite[..., None], gradient, 0) for gradient in gradients]
-        weights = torch.where(counted, clip_weights(norms, clips, dtype), 0)[:, None]
+        weights = torch.where(counted, clip_weights(norms, clips, models.dtype), 0)[:, None]
         sums = torch.cat([(weights @ gradient)[:, 0] for gradient in gradients], dim=1)
         return GradientSums(sums, (batch.present & ~finite).sum(1), (counted & within_clip(norms, clips)).sum(1))
 
@@ -369,14 +382,11 @@ class LayerGradients:
         found = self.per_example(model, features, targets)
         squares = sum((gradients.square_norms() for gradients in found.values()), torch.zeros(len(targets)))
         sound = squares.isfinite()
-        if self._steady and len(targets) == 1:
-            total = self.weighted_sum(found, clip_weights(squares.sqrt()[None], clips, model.dtype)[0])
-            within = (sound[None] & within_clip(squares.sqrt()[None], clips)).sum(1)
-            return GradientSums(torch.where(sound, total, 0)[None], (~sound).sum()[None], within)
-        if sound.all():
+        if (self._steady and len(targets) == 1) or sound.all():
             norms = squares.sqrt()[None]
             total = self.weighted_sum(found, clip_weights(norms, clips, model.dtype)[0])
-            return GradientSums(total[None], torch.zeros(1, dtype=torch.int64), within_clip(norms, clips).sum(1))
+            within = (sound[None] & within_clip(norms, clips)).sum(1)
+            return GradientSums(torch.where(sound.all(), total, 0)[None], (~sound).sum()[None], within)
         # Rare: these overflow or are not finite, which the exact way tells apart.
         apart = [batch_of(features[n : n + 1], targets[n : n + 1]) for n in torch.nonzero(~sound).flatten()]
         parts = [self._exact(models, one, clips) for one in apart]
@@ -443,9 +453,7 @@ class Tensors(NamedTuple):
 
     def batch(self, data: Split, piece: Piece) -> PaddedBatch:
         """Examples of a piece, padded with its first."""
-        longest = max(map(len, piece.indices))
-        present = np.array([np.arange(longest) < len(indices) for indices in piece.indices])
-        index = np.array([np.pad(i, (0, longest - len(i)), constant_values=i[0]) for i in piece.indices])
+        index, present = padded(piece.indices)
         features = self.features(data, index.ravel())
         return PaddedBatch(
             torch.unflatten(features, 0, index.shape),

@@ -257,7 +257,7 @@ def walk(kernel: Kernel, rounds: Sequence[LocalRound], data: Split, l2: float, t
         models, wrong = np.asarray(given.models, kernel.dtype), 0
         for step, segment in enumerate(segments):
             place(w, models[segment], u, given.unit)
-            kernel.clipped(x, y, index[step : step + 1], w, given.clip, g, square)
+            kernel.sum(x, y, index[step : step + 1], w, g, given.clip, square)
             wrong += not square[0] < np.inf
             round_step(u, g, w, given.rates[step] / given.unit, l2)
         return u.astype(kernel.dtype), wrong
@@ -371,53 +371,28 @@ class Kernel:
         items = list(zip(work, begins, strict=True))
         with self.alone():
             for (piece, first), (total, squares) in zip(items, in_order(compute, items, threads), strict=True):
-                self._count(totals, piece, clips, squares, again)
+                (node,), (rows,) = piece.nodes, piece.indices
+                finite = squares < np.inf
+                totals.unclipped[node] += int((finite & (np.sqrt(squares) <= clips[node])).sum())
+                if again is None:  # as long for any numbers
+                    totals.zeroed[node] += int((~finite).sum())
+                else:
+                    for row in rows[~finite]:
+                        for whole, part in zip(totals, again(node, int(row)), strict=True):
+                            whole[node] += part[0]
                 if not first:
-                    totals.sums[piece.nodes[0]] += total
-                    self._keep(total)
+                    totals.sums[node] += total
+                    if len(self._spare) < _ROOMS:
+                        self._spare.append(total)
         return totals
 
-    def _keep(self, room: FloatArray) -> None:
-        if len(self._spare) < _ROOMS:
-            self._spare.append(room)
-
-    @staticmethod
-    def _count(
-        totals: Gradients,
-        piece: Piece,
-        clips: npt.NDArray[np.float64],
-        squares: npt.NDArray[np.float64],
-        again: Callable[[int, int], Gradients] | None,
+    def sum(
+        self, x: Any, y: Any, index: Any, model: Any, total: FloatArray, clip: Any = np.inf, squares: Any = None
     ) -> None:
-        """Count a piece's gradients by their squared norms, and look ``again`` at those that are not finite."""
-        (node,), (rows,) = piece.nodes, piece.indices
-        finite = squares < np.inf
-        totals.unclipped[node] += int((finite & (np.sqrt(squares) <= clips[node])).sum())
-        if again is None:  # as long for any numbers
-            totals.zeroed[node] += int((~finite).sum())
-            return
-        for row in rows[~finite]:
-            for whole, part in zip(totals, again(node, int(row)), strict=True):
-                whole[node] += part[0]
-
-    def sum(self, x: FloatArray, y: npt.NDArray[Any], index: IndexArray, model: FloatArray, total: FloatArray) -> None:
-        """``total`` = the sum of plain gradients of examples ``index`` at ``model``."""
+        """``total`` = the sum of gradients of examples ``index`` at ``model``; clipped, if their squares are wanted."""
         total[:] = 0
-        self.run(SUMMED, x, y, index, model, np.inf, total, _NOTHING)
-
-    def clipped(
-        self,
-        x: FloatArray,
-        y: npt.NDArray[Any],
-        index: IndexArray,
-        model: FloatArray,
-        clip: float,
-        total: FloatArray,
-        squares: npt.NDArray[np.float64],
-    ) -> None:
-        """``total`` = the sum of gradients of examples ``index`` at ``model``, clipped; their squared norms."""
-        total[:] = 0
-        self.run(CLIPPED, x, y, index, model, clip, total, squares)
+        mode, norms = (SUMMED, _NOTHING) if squares is None else (CLIPPED, squares)
+        self.run(mode, x, y, index, model, clip, total, norms)
 
     def scores(
         self, models: FloatArray, data: Split, threads: int

@@ -35,7 +35,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -51,7 +51,7 @@ from gossamer.objectives.chains.compiled import MADE, has_products, kernel_of
 from gossamer.objectives.network_losses import OwnLoss
 from gossamer.objectives.networks import checks, gradients
 from gossamer.objectives.networks.kernel import Kernel, Unknown, chain_of, descend, walk
-from gossamer.objectives.networks.network import LOSSES, Network, flat_parameters, frozen_digest, loss_of
+from gossamer.objectives.networks.network import Network, flat_parameters, frozen_digest, loss_of
 from gossamer.objectives.networks.stand_ins import check_embedded, embeddings
 from gossamer.threads import available_cores
 
@@ -168,118 +168,6 @@ class NetworkPlan:
     network: Network
     put_out: int
     choosy: bool
-
-
-def _first_sound(tried: Callable[[], tuple[Kernel, str | None]], other: Kernel) -> Kernel:
-    """Return the kernel that is ``tried``, or the ``other`` one if there is something against it."""
-    kernel, why = tried()
-    return other if why else kernel
-
-
-def _kernel(network: Network, model: Tensor, shape: tuple[int, ...], single: bool) -> tuple[Kernel | None, str]:
-    """The kernel of the network's chain, which agrees with torch, or why there is none; for ``single`` examples."""
-    if network.loss.wanted is not None:
-        return None, "kernels are for the losses cross_entropy and mse"
-    try:
-        chain = chain_of(network.module, shape, network.parts)
-    except Unknown as problem:
-        return None, str(problem)
-    dtype = model.numpy().dtype
-    loss = next(name for name, known in LOSSES.items() if known == network.loss)
-
-    def tried(products: bool) -> tuple[Kernel, str | None]:
-        kernel = Kernel(kernel_of(chain, loss, dtype, products), dtype, network.loss.classifies, products)
-        return kernel, checks.kernel_problem(kernel, network, model, shape)
-
-    if has_products(chain) and not single:
-        kernel, why = tried(products=True)
-        if why is None:
-            return replace(kernel, of_one=cache(partial(_first_sound, partial(tried, products=False), kernel))), ""
-    kernel, why = tried(products=False)
-    return (None, why) if why else (kernel, "")
-
-
-def make_plan(
-    network: Network,
-    model: Tensor,
-    shape: tuple[int, ...],
-    strategy: str,
-    memory: int,
-    steady: bool = False,
-    exact: bool = False,
-    kernels: bool = True,
-) -> NetworkPlan:
-    """Try the network at ``model`` on made-up examples of ``shape``, and decide.
-
-    Parameters
-    ----------
-    network : Network
-        Network to train.
-    model : Tensor [size]
-        Any parameters of it.
-    shape : tuple of int
-        Shape of one example.
-    strategy : str
-        A row of `STRATEGIES`, ``compiled`` or ``auto``.
-    memory : int
-        Bytes one thread may use for examples.
-    steady : bool
-        Whether gradients are to take as long whatever numbers they are made of.
-    exact : bool
-        Whether torch is to see one example at a time, since it rounds otherwise for another number of them.
-    kernels : bool
-        Whether ``auto`` may be ``compiled``.
-
-    Raises
-    ------
-    ModelError
-        If the module cannot take such examples, its outputs do not suit the loss, it mixes examples, its gradients
-        cannot be taken one example at a time, or not by the strategy asked for.
-    """
-    # A module that draws numbers is about to be refused.
-    with gradients.one_torch_thread(), torch.random.fork_rng(devices=[]):
-        tried, any_numbers = checks.tried_on(network.copied(), model, shape)
-        kernel, no_kernel = (
-            _kernel(network, model, shape, steady or exact)
-            if strategy in ("auto", COMPILED) and kernels
-            else (None, "")
-        )
-        checks.check_alone(network, checks.moved(model), tried)
-        with torch.no_grad():
-            outputs = network.outputs(network.parameters(model), tried[:1])
-            put_out = gradients.activations(
-                network.module, lambda: network.outputs(network.parameters(model), tried[:1])
-            )
-        # A chain's layers are torch's own and nothing else, so there is one way to their gradients.
-        looped, layers, batched = (
-            checks.Probed(None, None, network) if kernel else checks.probe(network, checks.moved(model), tried)
-        )
-    if looped and (steady or exact or strategy not in ("auto", "loop")):
-        asked = f"strategy '{strategy}'" if strategy not in ("auto", "loop") else "compute.rounding: exact"
-        raise ModelError(_LOOPED.format("a deployment" if steady else asked, looped))
-    if layers and strategy == "layers":
-        raise ModelError(f"strategy 'layers' cannot be used, since {layers}; choose 'auto'")
-    if strategy == COMPILED and kernel is None:
-        raise ModelError(f"strategy 'compiled' cannot be used, since {no_kernel}; choose 'auto'")
-    chosen = strategy
-    if strategy == "auto":
-        chosen = COMPILED if kernel else "loop" if looped else "threads" if layers else "layers"
-    row = STRATEGIES["threads" if kernel else chosen]
-    taken = batched if chosen == "layers" else network
-    return NetworkPlan(
-        chosen,
-        kernel,
-        Lending(lambda: row.method(taken.twin(), steady)),
-        Lending(network.twin),
-        1 if exact else row.limit(memory, put_out, network.size, model.itemsize),
-        _FORWARD.limit(memory, put_out, network.size, model.itemsize),
-        row.nodes,
-        network.loss.scores(outputs).shape[1] if network.loss.classifies else None,
-        no_kernel if looped is None else f"torch.func cannot vectorise the module ({looped})",
-        taken,
-        put_out,
-        looped is not None or not any_numbers,
-    )
 
 
 def _computed(
@@ -597,20 +485,92 @@ class TorchModule(objective.Objective):
             return known
         shape = tuple(data.features.shape[1:])
         if shape not in self._plans:
-            given = torch.from_numpy(self._given)
-            self._plans[shape] = make_plan(
-                self._network,
-                given,
-                shape,
-                self.strategy,
-                self.memory_mib * 2**20,
-                self._steady,
-                self.exact,
-                self._kernels,
-            )
+            self._plans[shape] = self._planned(shape)
         gradients.check_split(data, self._plans[shape].classes)
         self._check_taken(data, self._plans[shape])
         return self._checked.setdefault(data, self._plans[shape])
+
+    def _planned(self, shape: tuple[int, ...]) -> NetworkPlan:
+        """Try the network on made-up examples of ``shape``, and decide.
+
+        Raises
+        ------
+        ModelError
+            If the module cannot take such examples, its outputs do not suit the loss, it mixes examples, its gradients
+            cannot be taken one example at a time, or not by the strategy asked for.
+        """
+        network, model, chosen = self._network, torch.from_numpy(self._given), self.strategy
+        # A module that draws numbers is about to be refused.
+        with gradients.one_torch_thread(), torch.random.fork_rng(devices=[]):
+            tried, any_numbers = checks.tried_on(network.copied(), model, shape)
+            kernel, no_kernel = (None, "")
+            if chosen in ("auto", COMPILED) and self._kernels:
+                kernel, no_kernel = self._kernel(shape)
+            checks.check_alone(network, checks.moved(model), tried)
+            with torch.no_grad():
+                outputs = network.outputs(network.parameters(model), tried[:1])
+                put_out = gradients.activations(
+                    network.module, lambda: network.outputs(network.parameters(model), tried[:1])
+                )
+            # A chain's layers are torch's own and nothing else, so there is one way to their gradients.
+            looped, layers, batched = (
+                checks.Probed(None, None, network) if kernel else checks.probe(network, checks.moved(model), tried)
+            )
+        if looped and (self._steady or self.exact or chosen not in ("auto", "loop")):
+            asked = f"strategy '{chosen}'" if chosen not in ("auto", "loop") else "compute.rounding: exact"
+            raise ModelError(_LOOPED.format("a deployment" if self._steady else asked, looped))
+        if layers and chosen == "layers":
+            raise ModelError(f"strategy 'layers' cannot be used, since {layers}; choose 'auto'")
+        if chosen == COMPILED and kernel is None:
+            raise ModelError(f"strategy 'compiled' cannot be used, since {no_kernel}; choose 'auto'")
+        if chosen == "auto":
+            chosen = COMPILED if kernel else "loop" if looped else "threads" if layers else "layers"
+        row, memory = STRATEGIES["threads" if kernel else chosen], self.memory_mib * 2**20
+        taken = batched if chosen == "layers" else network
+        return NetworkPlan(
+            chosen,
+            kernel,
+            Lending(lambda: row.method(taken.twin(), self._steady)),
+            Lending(network.twin),
+            # Torch rounds otherwise for another number of examples.
+            1 if self.exact else row.limit(memory, put_out, network.size, model.itemsize),
+            _FORWARD.limit(memory, put_out, network.size, model.itemsize),
+            row.nodes,
+            network.loss.scores(outputs).shape[1] if network.loss.classifies else None,
+            no_kernel if looped is None else f"torch.func cannot vectorise the module ({looped})",
+            taken,
+            put_out,
+            looped is not None or not any_numbers,
+        )
+
+    def _kernel(self, shape: tuple[int, ...]) -> tuple[Kernel | None, str]:
+        """The kernel of the network's chain, which agrees with torch, or why there is none."""
+        network, model = self._network, torch.from_numpy(self._given)
+        if not isinstance(self.loss, str):
+            return None, "kernels are for the losses cross_entropy and mse"
+        try:
+            chain = chain_of(network.module, shape, self.parts)
+        except Unknown as problem:
+            return None, str(problem)
+
+        def tried(products: bool) -> tuple[Kernel, str | None]:
+            run = kernel_of(chain, str(self.loss), self.dtype, products)
+            kernel = Kernel(run, self.dtype, network.loss.classifies, products)
+            with kernel.alone():
+                return kernel, checks.kernel_problem(kernel, network, model, shape)
+
+        if has_products(chain) and not (self._steady or self.exact):
+            wide, why = tried(products=True)
+
+            @cache
+            def of_one() -> Kernel:
+                kernel, why = tried(products=False)
+                return wide if why else kernel
+
+            if why is None:
+                return replace(wide, of_one=of_one), ""
+        kernel, why = tried(products=False)
+        return (None, why) if why else (kernel, "")
 
     def _check_taken(self, data: Split, plan: NetworkPlan) -> None:
         """Raise DataError for examples that the module cannot take; later nobody looks at single ones."""
