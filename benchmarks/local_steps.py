@@ -74,7 +74,7 @@ def our_steps(model: LinearModel, data: Split, batch: np.ndarray) -> np.ndarray:
     rates = np.full(len(batch), RATE)
     start = np.zeros((1, model.size), np.float32)
     given = LocalRound(start, np.zeros(1, np.int64), batch, rates, RATE, CLIP)
-    return -np.float32(RATE) * model.local_steps([given], data).sums[0]
+    return -np.float32(RATE) * model.local_steps(given, data).total
 
 
 def microseconds(ways: Sequence[Callable[[np.ndarray], Any]], steps: int, rounds: int) -> list[float]:

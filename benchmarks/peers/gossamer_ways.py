@@ -322,7 +322,7 @@ def ours(objective: Objective, data: Split, start: np.ndarray, rows: np.ndarray)
     """What a round moves the model by."""
     rates = np.full(len(rows), jobs.RATE)
     given = LocalRound(start[None], np.zeros(1, np.int64), rows, rates, jobs.RATE, jobs.CLIP)
-    moved: np.ndarray = -np.float32(jobs.RATE) * objective.local_steps([given], data).sums[0]
+    moved: np.ndarray = -np.float32(jobs.RATE) * objective.local_steps(given, data).total
     return moved
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.reference.local_rounds import of_rounds
 from tests.reference.splits import split_of
 from tests.sampling import examples
 
@@ -37,12 +39,12 @@ def test_no_example_moves_a_step_by_more_than_the_clip(
     split = split_of(kind, x, csr)
     one, rate = np.zeros(1, np.int64), np.ones(1)
     rounds = [LocalRound(w, one, one + i, rate, 1.0, clip, where) for i in range(N)]
-    found = model.local_steps(rounds, split)
+    found = of_rounds(model.local_steps, rounds, split)
     norms = [np.sqrt(np.square(total, dtype=np.float64).sum()) for total in found.sums]
     assert np.isfinite(norms).all()
     assert max(norms) <= clip * (1 + 1e-6) + 1e-43
     assert not any(total.any() for total, zeroed in zip(found.sums, found.zeroed) if zeroed)
-    general = Objective.local_steps(model, rounds, split)
+    general = of_rounds(partial(Objective.local_steps, model), rounds, split)
     assert found.zeroed.tolist() == general.zeroed.tolist()
     batches = [np.array([i]) for i in range(N)]
     assert found.zeroed.tolist() == clipped_on(model, w.repeat(N, 0), split, batches, clip, [where] * N).zeroed.tolist()
@@ -65,8 +67,8 @@ def test_all_ways_agree(data: st.DataObject, kind: Any, x: np.ndarray, where: Co
     models = data.draw(hnp.arrays(np.float64, (len(starts), model.size), elements=st.floats(-3, 3)))
     examples = data.draw(hnp.arrays(np.int64, steps, elements=st.integers(0, N - 1)))
     rates = data.draw(hnp.arrays(np.float64, steps, elements=st.floats(1e-3, 0.1)))
-    rounds = [LocalRound(models, starts, examples, rates, 0.05, 1.0, where)]
-    general = Objective.local_steps(model, rounds, split_of(kind, x, False)).sums[0]
+    one = LocalRound(models, starts, examples, rates, 0.05, 1.0, where)
+    general = Objective.local_steps(model, one, split_of(kind, x, False)).total
     for csr in (False, True):
-        found = model.local_steps(rounds, split_of(kind, x, csr)).sums[0]
+        found = model.local_steps(one, split_of(kind, x, csr)).total
         np.testing.assert_allclose(found, general, rtol=0, atol=1e-6)

@@ -174,20 +174,20 @@ class LocalRound(NamedTuple):
     where: Coordinates = Coordinates()
 
 
-class LocalSums(NamedTuple):
-    """Outcome of local rounds.
+class LocalSum(NamedTuple):
+    """Outcome of a local round.
 
     Attributes
     ----------
-    sums : list of ndarray
-        U of each round, [where.count(size)], of the objective's dtype.
-    zeroed : ndarray [rounds] of int64
-        Number of per-example gradients of each round were not finite and counted as zero. Raw: it is computed from
-        data, so it never leaves the node.
+    total : ndarray [where.count(size)]
+        U, of the objective's dtype.
+    zeroed : int
+        Number of per-example gradients that were not finite and counted as zero. Raw: it is computed from data, so it
+        never leaves the node.
     """
 
-    sums: list[FloatArray]
-    zeroed: npt.NDArray[np.int64]
+    total: FloatArray
+    zeroed: int
 
 
 class Minibatches(NamedTuple):
@@ -433,7 +433,7 @@ def _norm(vector: _Numbers) -> float:
     return peak * math.sqrt(np.square(vector / peak).sum()) if 0 < peak < math.inf else peak
 
 
-# Local rounds of any objective, one call of its `clipped_gradients` a step for all rounds that still run.
+# Local rounds of any objective, one call of its `clipped_gradients` a step.
 #
 # What a round is, and what it computes, is said in `LocalRound` and `Objective.local_steps`.
 
@@ -694,10 +694,10 @@ class Objective(ABC):
             If there is not one clip for each model.
         """
 
-    def local_steps(self, rounds: Sequence[LocalRound], data: Split) -> LocalSums:
-        """Sequential SGD, one step an example, for several rounds at once.
+    def local_steps(self, given: LocalRound, data: Split) -> LocalSum:
+        """Sequential SGD, one step an example.
 
-        With D = ``where.step``, the k-th step of a round, at the example n and with the step size eta_k, is::
+        With D = ``where.step``, the k-th step, at the example n and with the step size eta_k, is::
 
             w = models[s] - unit U  on where, and models[s] elsewhere       (s: the last swap at or before k)
             g = clip(D * gradient of n's loss at w, on where) + D l2 w      (on where)
@@ -708,15 +708,15 @@ class Objective(ABC):
 
         Parameters
         ----------
-        rounds : sequence of LocalRound
-            May be empty. The result of one round does not depend on the others.
+        given : LocalRound
+            Steps to take.
         data : Split
             The training examples that the indices refer to.
 
         Returns
         -------
-        LocalSums
-            With U of each round. A per-example gradient with a component that is not finite counts as zero.
+        LocalSum
+            With U. A per-example gradient with a component that is not finite counts as zero.
 
         Raises
         ------
@@ -730,25 +730,18 @@ class Objective(ABC):
         Van Dijk et al., "Asynchronous federated learning with reduced number of rounds and with differential
         privacy from less aggregated Gaussian noise", arXiv:2007.09208, Algorithm 1 and Appendix C.1.
         """
-        rounds = [checked(each, self.size, len(data)) for each in rounds]
-        sums: list[FloatArray] = [np.zeros(each.where.count(self.size)) for each in rounds]
-        zeroed = np.zeros(len(rounds), np.int64)
+        given = checked(given, self.size, len(data))
+        where, total, zeroed = given.where, np.zeros(given.where.count(self.size)), 0
         with np.errstate(over="ignore", invalid="ignore"):  # a model that is no longer finite has zeroed gradients
-            for step in range(max((len(each.examples) for each in rounds), default=0)):
-                running = [k for k, each in enumerate(rounds) if step < len(each.examples)]
-                some = [rounds[k] for k in running]
-                models = np.stack([_model(rounds[k], sums[k], step, self.dtype) for k in running])
-                wheres = [each.where for each in some]
-                examples = [each.examples[step : step + 1] for each in some]
-                clips = np.array([each.clip for each in some])
-                found = clipped_on(self, models, data, examples, clips, wheres)
-                zeroed[running] += found.zeroed
-                for k, each, model, gradient in zip(running, some, models, found.sums):
-                    move = gradient.astype(np.float64)
-                    if self.l2 > 0:  # zero times what is not finite would be no zero
-                        move += each.where.step * self.l2 * model[each.where.slice]
-                    sums[k] += each.rates[step] / each.unit * move
-            return LocalSums([total.astype(self.dtype) for total in sums], zeroed)
+            for step in range(len(given.examples)):
+                model = _model(given, total, step, self.dtype)
+                found = clipped_on(self, model[None], data, [given.examples[step : step + 1]], given.clip, [where])
+                zeroed += int(found.zeroed[0])
+                move = found.sums[0].astype(np.float64)
+                if self.l2 > 0:  # zero times what is not finite would be no zero
+                    move += where.step * self.l2 * model[where.slice]
+                total += given.rates[step] / given.unit * move
+            return LocalSum(total.astype(self.dtype), zeroed)
 
     def local_updates(
         self,

@@ -269,6 +269,8 @@ class RadialNoise(Mechanism):
     epsilon: float
     relation: NeighboringRelation
 
+    private: ClassVar[bool] = False  # by itself; a law says what is proved of it
+
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "relation", NeighboringRelation(self.relation))  # decoded, it is a bare string
@@ -311,6 +313,7 @@ class L2Laplace(RadialNoise):
     sensitivity of the sum under ``relation``.
     """
 
+    private: ClassVar[bool] = True
     numbers: ClassVar[int] = 24  # each takes a table of its own
 
     @property
@@ -401,8 +404,6 @@ class PaperNoise(RadialNoise):
 
     norm: Literal["gamma", "exponential"] = "exponential"
     coordinates: int = 0
-
-    private: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

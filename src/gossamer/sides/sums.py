@@ -27,7 +27,7 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.objective import Gradients, LocalRound, LocalSums, Objective, clipped_on
+from gossamer.objectives.objective import Gradients, LocalRound, LocalSum, Objective, clipped_on
 from gossamer.privacy.exact.grid_noise import LARGEST, MOST, GridGaussian, Words, summation_error
 from gossamer.privacy.mechanisms import BatchSampling, Gaussian, provided_for
 from gossamer.privacy.tasks import Gradient, Round, Swap
@@ -396,16 +396,16 @@ def _decay(
     return decay
 
 
-def _local_sums(task: Round, taken: DrawnTurns, clip: float, objective: Objective, data: Split) -> LocalSums:
+def _local_sums(task: Round, taken: DrawnTurns, clip: float, objective: Objective, data: Split) -> LocalSum:
     models, rates = _models(task, objective.dtype), rates_of(task)
     starts = np.searchsorted(taken.slots, _starts(task)).astype(np.int64)
     steps = LocalRound(models, starts, taken.rows, rates[taken.slots], float(rates[0]), clip, task.where)
-    return objective.local_steps([steps], data)
+    return objective.local_steps(steps, data)
 
 
 def _clipped_sum(task: Round, taken: DrawnTurns, objective: Objective, data: Split) -> RoundSum:
     found = _local_sums(task, taken, math.inf, objective, data)
-    total, zeroed = found.sums[0].astype(np.float64), int(found.zeroed[0])
+    total, zeroed = found.total.astype(np.float64), found.zeroed
     norm, most = float(np.linalg.norm(total)), task.query.mechanism.clip / 2
     if not math.isfinite(norm):
         return RoundSum(np.zeros(task.answer_size, objective.dtype), zeroed + 1)
@@ -416,7 +416,7 @@ def _clipped_sum(task: Round, taken: DrawnTurns, objective: Objective, data: Spl
 
 def _sequential(task: Round, taken: DrawnTurns, objective: Objective, data: Split) -> RoundSum:
     found = _local_sums(task, taken, task.query.mechanism.clip, objective, data)
-    return RoundSum(found.sums[0], int(found.zeroed[0]))
+    return RoundSum(found.total, found.zeroed)
 
 
 _SUMS: Mapping[str, Callable[[Round, DrawnTurns, Objective, Split], RoundSum]] = {

@@ -60,7 +60,7 @@ def questions(objective: LinearModel, data: Split, generator: np.random.Generato
     yield lambda: objective.clipped_gradients(models.copy(), data, [each.copy() for each in rows], 0.4).sums
     yield lambda: objective.local_training(models.copy(), data, steps).updates
     one = LocalRound(models[:1].copy(), np.zeros(1, np.int64), rows[0], np.full(4, 0.5), 0.5, 0.4, ALL)
-    yield lambda: objective.local_steps([one], data).sums[0]
+    yield lambda: objective.local_steps(one, data).total
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

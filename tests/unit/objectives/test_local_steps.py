@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from tests.reference.glm_slow import example_gradient
+from tests.reference.local_rounds import of_rounds
 from tests.reference.local_steps_slow import Slow, local_round
 from tests.reference.splits import half_zero
 from torch import nn
@@ -67,9 +69,9 @@ def slow_round(name: str, model: LinearModel, given: LocalRound, data: Split) ->
 
 
 WAYS = {
-    "dense": lambda model, rounds, data: model.local_steps(rounds, data),
-    "sparse": lambda model, rounds, data: model.local_steps(rounds, sparse(data)),
-    "any objective": Objective.local_steps,
+    "dense": lambda model, rounds, data: of_rounds(model.local_steps, rounds, data),
+    "sparse": lambda model, rounds, data: of_rounds(model.local_steps, rounds, sparse(data)),
+    "any objective": lambda model, rounds, data: of_rounds(partial(Objective.local_steps, model), rounds, data),
 }
 
 
@@ -252,17 +254,6 @@ def test_a_gradient_beyond_the_largest_number_is_zeroed(steps_of: Callable[..., 
     assert found.sums[1].tolist() == [0]
 
 
-def test_the_result_of_a_round_does_not_depend_on_the_others(steps_of: Callable[..., Any]) -> None:
-    data = split_for(3)
-    model = LinearModel("softmax", FEATURES, 3, l2=0.1)
-    rounds = [round_for(model, k, steps=20 + k, where=WHERE[k % 4]) for k in range(8)]
-    rounds[3].models[0, 0] = math.nan
-    together = steps_of(model, rounds, data)
-    alone = [steps_of(model, [each], data) for each in rounds]
-    assert [total.tobytes() for total in together.sums] == [one.sums[0].tobytes() for one in alone]
-    assert together.zeroed.tolist() == [one.zeroed[0] for one in alone]
-
-
 def test_no_rounds_and_rounds_without_examples(steps_of: Callable[..., Any]) -> None:
     data = split_for(2)
     model = LinearModel("logistic", FEATURES, 2, l2=0.1)
@@ -277,7 +268,7 @@ def test_arrays_are_left_alone_and_any_layout_is_compiled_once() -> None:
     data = split_for(2)
     model = LinearModel("logistic", FEATURES, 2, l2=0.1, dtype=np.float64)
     given = round_for(model)
-    expected = model.local_steps([given], data)
+    expected = model.local_steps(given, data)
     before = [np.copy(field) for field in given[:4]]
     compiled = len(glm_steps.dense_round.signatures)
     strided = given._replace(
@@ -291,7 +282,7 @@ def test_arrays_are_left_alone_and_any_layout_is_compiled_once() -> None:
     for field in given[:4]:
         field.setflags(write=False)
     for each in (strided, given):
-        assert model.local_steps([each], data).sums[0].tobytes() == expected.sums[0].tobytes()
+        assert model.local_steps(each, data).total.tobytes() == expected.total.tobytes()
     assert len(glm_steps.dense_round.signatures) == compiled
     assert all(np.array_equal(old, new) for old, new in zip(before, given[:4]))
 
@@ -347,8 +338,8 @@ model = LinearModel("logistic", features, 2, l2=1 / rows)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 start, rates = np.zeros((1, model.size), np.float32), np.full(rows, 0.1)
 given = LocalRound(start, np.array([0]), rng.permutation(rows), rates, 0.1, 1.0)
-found = model.local_steps([given], data)
-assert np.isfinite(found.sums[0]).all() and np.count_nonzero(found.sums[0]) > 20_000
+found = model.local_steps(given, data)
+assert np.isfinite(found.total).all() and np.count_nonzero(found.total) > 20_000
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
@@ -364,7 +355,7 @@ def test_many_sparse_features_are_never_made_dense() -> None:
 
 @pytest.mark.parametrize("where", [Coordinates(), Coordinates(2, 3)])
 def test_networks_take_the_steps_of_a_plain_training_loop(where: Coordinates) -> None:
-    """Three rounds of different lengths in one call. In float64, to 1e-10."""
+    """Three rounds of different lengths. In float64, to 1e-10."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3)).double()
     rng = np.random.default_rng(0)
@@ -382,7 +373,7 @@ def test_networks_take_the_steps_of_a_plain_training_loop(where: Coordinates) ->
         nn.functional.cross_entropy(outputs, torch.tensor(data.targets[i : i + 1])).backward()
         return torch.cat([p.grad.reshape(-1) for p in module.parameters()]).numpy()
 
-    found = objective.local_steps(rounds, data)
+    found = of_rounds(objective.local_steps, rounds, data)
     assert found.zeroed.tolist() == [0, 0, 0]
     for given, total in zip(rounds, found.sums):
         expected = local_round(gradient, given, 0.1).total
@@ -402,7 +393,7 @@ def test_a_convolutional_network_moves_as_under_torch_sgd() -> None:
     start = objective.initial(rng)
     examples, rate = np.array([0, 3, 1, 5, 3]), 0.05
     given = LocalRound(start[None], np.array([0]), examples, np.full(5, rate), rate, math.inf)
-    moved = rate * objective.local_steps([given], data).sums[0]
+    moved = rate * objective.local_steps(given, data).total
     nn.utils.vector_to_parameters(torch.tensor(start), module.parameters())
     optimizer = torch.optim.SGD(module.parameters(), lr=rate, weight_decay=objective.l2)
     for i in examples:

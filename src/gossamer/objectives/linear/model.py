@@ -288,8 +288,8 @@ class LinearModel(objective.Objective):
         )
         return objective.Gradients(sums, zeroed, unclipped)
 
-    def local_steps(self, rounds: Sequence[objective.LocalRound], data: Split) -> objective.LocalSums:
-        """See `Objective.local_steps`: one compiled loop a round.
+    def local_steps(self, given: objective.LocalRound, data: Split) -> objective.LocalSum:
+        """See `Objective.local_steps`: one compiled loop.
 
         A sparse example costs time in proportion to its stored features, with an L2 term too; a round and each swap
         of its model cost time in proportion to ``size``.
@@ -301,30 +301,24 @@ class LinearModel(objective.Objective):
         DataError
             If the arrays of a round, or a round and ``data``, do not fit each other or the model.
         """
-        examples = self._examples(data)
-        shape, arrays = (self.outputs, self.features, self.intercept), examples.of_steps
+        examples, where = self._examples(data), given.where
+        models, starts, rows, rates = objective.arrays_of(given, self.size, self.dtype)
+        total = np.empty(where.count(self.size), self.dtype)
         take = steps.csr_round if sp.issparse(examples.matrix) else steps.dense_round
-        sums, zeroed = [], []
-        for given in rounds:
-            models, starts, rows, rates = objective.arrays_of(given, self.size, self.dtype)
-            unit, clip, where = given[4:]
-            total = np.empty(where.count(self.size), self.dtype)
-            found = take(
-                self.loss.code,
-                (writable(models), writable(starts)),
-                (writable(rows), writable(rates)),
-                examples.targets,
-                (float(clip), float(unit), self.l2),
-                shape,
-                (int(where.first), int(where.step)),
-                total,
-                *arrays,
-            )
-            if found == steps.WRONG:
-                objective.checked(given, self.size, len(data))
-            sums.append(total)
-            zeroed.append(found)
-        return objective.LocalSums(sums, np.array(zeroed, np.int64))
+        zeroed = take(
+            self.loss.code,
+            (writable(models), writable(starts)),
+            (writable(rows), writable(rates)),
+            examples.targets,
+            (float(given.clip), float(given.unit), self.l2),
+            (self.outputs, self.features, self.intercept),
+            (int(where.first), int(where.step)),
+            total,
+            *examples.of_steps,
+        )
+        if zeroed == steps.WRONG:
+            objective.checked(given, self.size, len(data))
+        return objective.LocalSum(total, zeroed)
 
     def descended(self, models: FloatArray, data: Split, given: objective.Descent) -> objective.LocalUpdates:
         """See `Objective.local_updates` and `Objective.local_training`: one compiled loop for all agents."""

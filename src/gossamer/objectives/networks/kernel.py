@@ -21,7 +21,7 @@ from gossamer.objectives.chains import layers as kinds
 from gossamer.objectives.chains.compiled import CLIPPED, SCORED, SUMMED
 from gossamer.objectives.linear.updates import descent_step, place, round_step, write_update
 from gossamer.objectives.networks.gradients import Piece, in_order, pieces, without_subnormals
-from gossamer.objectives.objective import Descent, Evaluation, Gradients, LocalRound, LocalSums, LocalUpdates, slices
+from gossamer.objectives.objective import Descent, Evaluation, Gradients, LocalRound, LocalSum, LocalUpdates, slices
 from gossamer.threads import one_blas_thread
 from gossamer.vectors import Part
 
@@ -245,26 +245,21 @@ def descend(kernel: Kernel, models: FloatArray, data: Split, given: Descent, l2:
         return LocalUpdates(updates, np.fromiter(in_order(agent, range(len(models)), threads), np.int64, len(models)))
 
 
-def walk(kernel: Kernel, rounds: Sequence[LocalRound], data: Split, l2: float, threads: int) -> LocalSums:
-    """See `Objective.local_steps`; of rounds on all coordinates, in float32, whose squares float64 holds."""
+def walk(kernel: Kernel, given: LocalRound, data: Split, l2: float) -> LocalSum:
+    """See `Objective.local_steps`; of a round on all coordinates, in float32, whose squares float64 holds."""
     kernel = kernel.of_one() if kernel.of_one else kernel
-
-    def one(given: LocalRound) -> tuple[FloatArray, int]:
-        size = given.models.shape[1]
-        u, w, g, square = np.zeros(size), np.empty(size, kernel.dtype), np.empty(size, kernel.dtype), np.empty(1)
-        x, y, index = kernel.examples(data, given.examples)
-        segments = np.searchsorted(given.starts, np.arange(len(index)), side="right") - 1
-        models, wrong = np.asarray(given.models, kernel.dtype), 0
+    size = given.models.shape[1]
+    u, w, g, square = np.zeros(size), np.empty(size, kernel.dtype), np.empty(size, kernel.dtype), np.empty(1)
+    x, y, index = kernel.examples(data, given.examples)
+    segments = np.searchsorted(given.starts, np.arange(len(index)), side="right") - 1
+    models, wrong = np.asarray(given.models, kernel.dtype), 0
+    with kernel.alone(), np.errstate(over="ignore", invalid="ignore"):
         for step, segment in enumerate(segments):
             place(w, models[segment], u, given.unit)
             kernel.sum(x, y, index[step : step + 1], w, g, given.clip, square)
             wrong += not square[0] < np.inf
             round_step(u, g, w, given.rates[step] / given.unit, l2)
-        return u.astype(kernel.dtype), wrong
-
-    with kernel.alone(), np.errstate(over="ignore", invalid="ignore"):
-        found = list(in_order(one, rounds, threads))
-    return LocalSums([u for u, _ in found], np.array([wrong for _, wrong in found], np.int64))
+    return LocalSum(u.astype(kernel.dtype), wrong)
 
 
 RUN, LONG_RUN, LARGE = 16, 64, 2**17

@@ -442,13 +442,12 @@ class TorchModule(objective.Objective):
                 found[part] = network.loss.scores(outputs).reshape(-1, found.shape[1]).double().numpy()
         return found
 
-    def local_steps(self, rounds: Sequence[objective.LocalRound], data: Split) -> objective.LocalSums:
-        """See `Objective.local_steps`; one round a thread, where there are kernels."""
+    def local_steps(self, given: objective.LocalRound, data: Split) -> objective.LocalSum:
+        """See `Objective.local_steps`."""
         kernel = self.plan(data).kernel
-        if kernel is None or self.dtype != np.float32 or any(each.where.step > 1 for each in rounds):
-            return super().local_steps(rounds, data)
-        given = [objective.checked(each, self.size, len(data)) for each in rounds]
-        return walk(kernel, given, data, self.l2, self.threads)
+        if kernel is None or self.dtype != np.float32 or given.where.step > 1:
+            return super().local_steps(given, data)
+        return walk(kernel, objective.checked(given, self.size, len(data)), data, self.l2)
 
     def descended(self, models: FloatArray, data: Split, given: objective.Descent) -> objective.LocalUpdates:
         """See `Objective.local_updates` and `Objective.local_training`; one agent a thread, where there are kernels."""
