@@ -495,8 +495,13 @@ def clipped_on(
     DataError
         If the arguments do not fit each other.
     """
+    if not len(models) == len(batches) == len(wheres):
+        raise DataError(
+            f"expected a batch and coordinates for each of {len(models)} models, found {len(batches)} and {len(wheres)}"
+        )
     limits = clips_of(clips, len(models))
-    _check_coordinates(objective, models, batches, wheres)
+    if beyond := [where for where in wheres if where.first >= objective.size]:
+        raise DataError(f"coordinates of {objective.size} numbers start below {objective.size}, found {beyond[0]}")
     sums: list[FloatArray] = [np.zeros(where.count(objective.size)) for where in wheres]
     zeroed, unclipped = np.zeros((2, len(wheres)), np.int64)
     if whole := [k for k, where in enumerate(wheres) if where.step == 1]:
@@ -504,48 +509,22 @@ def clipped_on(
         for k, total in zip(whole, found.sums):
             sums[k] = total
         zeroed[whole], unclipped[whole] = found.zeroed, found.unclipped
+    masked = [(k, rows[i : i + 1]) for k, rows in enumerate(batches) if wheres[k].step > 1 for i in range(len(rows))]
     most = float(np.finfo(objective.dtype).max)
-    for k, gradient in _one_by_one(objective, models, data, batches, wheres):
-        with np.errstate(over="ignore"):
-            share = wheres[k].step * gradient[wheres[k].slice].astype(np.float64)
-            norm = math.sqrt(np.square(share).sum())
-        if not norm <= most:
-            zeroed[k] += 1
-            continue
-        unclipped[k] += norm <= limits[k]
-        sums[k] += share * min(1.0, limits[k] / norm) if norm > 0 else 0.0
-    return CoordinateSums([total.astype(objective.dtype, copy=False) for total in sums], zeroed, unclipped)
-
-
-def _one_by_one(
-    objective: Objective,
-    models: FloatArray,
-    data: Split,
-    batches: Sequence[IndexArray],
-    wheres: Sequence[Coordinates],
-) -> Iterator[tuple[int, FloatArray]]:
-    """The row and the gradient [size] of each example of the rows that are masked; NaN for one that is not finite."""
-    masked = [k for k, where in enumerate(wheres) if where.step > 1]
-    rows = np.repeat(masked, [len(batches[k]) for k in masked])
-    examples = [batches[k][i : i + 1] for k in masked for i in range(len(batches[k]))]
-    at_once = max(1, _NUMBERS // objective.size)
-    for start in range(0, len(rows), at_once):
-        some = slice(start, start + at_once)
-        found = objective.clipped_gradients(models[rows[some]], data, examples[some], math.inf)
+    for some in slices(len(masked), max(1, _NUMBERS // objective.size)):
+        rows, examples = zip(*masked[some])
+        found = objective.clipped_gradients(models[list(rows)], data, examples, math.inf)
         found.sums[found.zeroed > 0] = np.nan
-        yield from zip(rows[some].tolist(), found.sums)
-
-
-def _check_coordinates(
-    objective: Objective, models: FloatArray, batches: Sequence[IndexArray], wheres: Sequence[Coordinates]
-) -> None:
-    if not len(models) == len(batches) == len(wheres):
-        raise DataError(
-            f"expected a batch and coordinates for each of {len(models)} models, found {len(batches)} and {len(wheres)}"
-        )
-    beyond = [where for where in wheres if where.first >= objective.size]
-    if beyond:
-        raise DataError(f"coordinates of {objective.size} numbers start below {objective.size}, found {beyond[0]}")
+        for k, gradient in zip(rows, found.sums):
+            with np.errstate(over="ignore"):
+                share = wheres[k].step * gradient[wheres[k].slice].astype(np.float64)
+                norm = math.sqrt(np.square(share).sum())
+            if not norm <= most:
+                zeroed[k] += 1
+                continue
+            unclipped[k] += norm <= limits[k]
+            sums[k] += share * min(1.0, limits[k] / norm) if norm > 0 else 0.0
+    return CoordinateSums([total.astype(objective.dtype, copy=False) for total in sums], zeroed, unclipped)
 
 
 def checked(given: LocalRound, size: int, count: int) -> LocalRound:
