@@ -33,7 +33,7 @@ from gossamer.report.drawing import (
 )
 from gossamer.report.nodes import section_of_nodes
 from gossamer.report.privacy import privacy
-from gossamer.report.records import SUMMARY, RunRecord, read_record
+from gossamer.report.records import SCORES, SUMMARY, RunRecord, read_record
 from gossamer.version import __version__
 
 FILE, FIGURES = "report.html", "report-figures"
@@ -80,15 +80,24 @@ def page_of_runs(records: Sequence[RunRecord], *, public: bool = False, before: 
     With ``public``, it is without what tells of more than was released.
     """
     title = records[0].name if len(records) == 1 else f"{len(records)} runs"
-    rows = [_row(record, public) for record in records]
+    scores = _scores([record.summary for record in records], SCORES, public)
+    rows = [_row(record, public, scored) for record, scored in zip(records, scores, strict=True)]
     sections = sections_of(records, public=public, before=before)
     return Page(title, "Runs", rows, notes(records, public=public), sections, public)
 
 
-def _row(record: RunRecord, public: bool) -> dict[str, str]:
+def _scores(summaries: Sequence[Mapping[str, Any]], words: Mapping[str, str], public: bool) -> list[dict[str, str]]:
+    """Cells of the scores that some of the ``summaries`` hold, by the heading of their column; none in public."""
+    metrics = [{} if public else summary.get("metrics") or {} for summary in summaries]
+    held = {name: said for name, said in words.items() if any(one.get(name) is not None for one in metrics)}
+    form = {name: share if name.endswith(("accuracy", "sensitivity")) else decimal for name in held}
+    return [{said: form[name](one.get(name)) for name, said in held.items()} for one in metrics] or [{}] * len(
+        summaries
+    )
+
+
+def _row(record: RunRecord, public: bool, scores: Mapping[str, str]) -> dict[str, str]:
     summary, guarantee = record.summary, record.guarantee
-    metrics = summary.get("metrics") or {}
-    scores = {} if public else {"accuracy of the mean model": share(metrics.get("mean_model_test_accuracy"))}
     course = {
         "ended": _ENDED.get(str(summary.get("status")), NOTHING),
         "updates": count(summary.get("updates")),
@@ -258,19 +267,20 @@ def page_of_parties(parties: Sequence[PartyRecord], *, public: bool = False) -> 
 
 def party_rows(parties: Sequence[PartyRecord], *, public: bool = False) -> list[dict[str, str]]:
     """Return a row for each party, its cells by the heading of their column."""
-    return [_party_row(party, public) for party in parties]
+    summaries = [{} if party.result is None else party.result.summary for party in parties]
+    scores = _scores(summaries, {"test_accuracy": "accuracy", **SCORES}, public)
+    return [_party_row(party, public, scored) for party, scored in zip(parties, scores, strict=True)]
 
 
-def _party_row(party: PartyRecord, public: bool) -> dict[str, str]:
+def _party_row(party: PartyRecord, public: bool, scores: Mapping[str, str]) -> dict[str, str]:
     status, result = party.status, party.result
     guarantee: Mapping[str, Any] = {} if result is None else result.guarantee
-    metrics = {} if result is None else result.summary.get("metrics") or {}
     known = {name: str(status.get(name) or NOTHING) for name in ("role", "algorithm", "state")}
     own = {
         "why": str(status.get("finished") or status.get("why") or NOTHING),
         "updates": count(status.get("updates")),
         "releases": f"{count(status.get('releases'))} of {count(status.get('planned_releases'))}",
-        "accuracy": share(metrics.get("test_accuracy")),
+        **scores,
         "budget charged": share((status.get("policy") or {}).get("share_charged")),
     }
     proved = {name: decimal(guarantee.get(name)) for name in ("epsilon", "delta", "mu")}

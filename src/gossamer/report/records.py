@@ -159,7 +159,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
             raise TypeError
         _check_numbers(summary, _NUMBERS)
         _check_numbers(summary["privacy"]["guarantee"], _PROVED)
-        _check_numbers(summary.get("metrics") or {}, _SCORES)
+        _check_numbers(summary.get("metrics") or {}, ("test_accuracy", *SCORES))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(
             f"{folder}: expected the results folder of a run, with a {SUMMARY}{elsewhere(folder, SUMMARY)}; give one "
@@ -170,8 +170,18 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 _NUMBERS = ("nodes", "updates", "messages", "bytes", "virtual_seconds")
 _PROVED = ("epsilon", "delta", "mu", "best_guess")
-_SCORES = ("mean_model_test_accuracy",)
-"""Figures of a summary, its guarantee and its metrics that a report writes as numbers."""
+"""Figures of a summary and of its guarantee that a report writes as numbers."""
+SCORES = {
+    "mean_model_test_accuracy": "accuracy of the mean model",
+    "test_constant_accuracy": "accuracy of the commonest class",
+    "test_balanced_accuracy": "balanced accuracy",
+    "test_sensitivity": "sensitivity",
+    "test_auroc": "area under the ROC curve",
+    "test_rmse": "RMSE",
+    "test_r2": "R2",
+    "test_mean_error": "mean error",
+}
+"""Scores among the metrics of a summary, in words."""
 
 
 def _check_numbers(found: Mapping[str, Any], names: Sequence[str]) -> None:

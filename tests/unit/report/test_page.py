@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -101,3 +102,27 @@ def test_a_public_report_hides_the_course_of_secret_cohorts_alone(tmp_path: Path
     assert drawn
     assert not any("secret" in row for row in drawn)
     assert all(cell != "-" for name, cell in compared.overview[1].items() if name in COURSE)
+
+
+def test_every_score_that_results_hold_is_in_the_table_and_none_in_a_public_one(tmp_path: Path) -> None:
+    scores = {"mean_model_test_accuracy": 0.75, "test_auroc": 0.875, "test_sensitivity": 0.5}
+    places = [folder(tmp_path / "classes", ROWS), folder(tmp_path / "numbers", ROWS)]
+    for place, metrics in zip(places, (scores, {"test_rmse": 2.5, "test_r2": None}), strict=True):
+        summary = json.loads((place / "summary.json").read_text())
+        (place / "summary.json").write_text(json.dumps({**summary, "metrics": metrics}))
+    both = read_records(places)
+    first, second = page_of_runs(both).overview
+    shown = ("accuracy of the mean model", "sensitivity", "area under the ROC curve", "RMSE")
+    assert [first[name].replace("\u00a0", " ") for name in shown] == ["75.0 %", "50.0 %", "0.875", "-"]
+    assert [second[name] for name in shown] == ["-", "-", "-", "2.5"]
+    assert first.keys() == second.keys()
+    assert "R2" not in first  # nothing to say of either
+    assert not page_of_runs(both, public=True).overview[0].keys() & set(shown)
+
+
+def test_a_score_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    place = folder(tmp_path / "r", ROWS)
+    summary = json.loads((place / "summary.json").read_text())
+    (place / "summary.json").write_text(json.dumps({**summary, "metrics": {"test_auroc": EVIL}}))
+    with pytest.raises(gs.CallerError, match="expected the results folder of a run"):
+        read_records([place])

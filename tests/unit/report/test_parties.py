@@ -79,6 +79,14 @@ def test_several_parties_stand_beside_each_other(tmp_path: Path) -> None:
     assert [row["of"] for row in peers.rows] == ["a: b<i>", "b: b<i>"]
 
 
+def test_scores_of_parties_stand_beside_their_accuracy(tmp_path: Path) -> None:
+    path = state(tmp_path / "a")
+    (path / "summary.json").write_text(json.dumps({**SUMMARY, "metrics": {"test_accuracy": 0.5, "test_auroc": 0.75}}))
+    (row,) = party_rows([read_party(path, STATUS)])
+    assert (row["accuracy"].replace("\u00a0", " "), row["area under the ROC curve"]) == ("50.0 %", "0.75")
+    assert "accuracy" not in party_rows([read_party(path, STATUS)], public=True)[0]
+
+
 @pytest.mark.parametrize("damaged", ["[]", "{", '{"state": 3}'])
 def test_a_damaged_status_is_refused(damaged: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = state(tmp_path / "a")
