@@ -95,12 +95,13 @@ class Data:
             _who(persons, "persons", features),
             places=_rows("y", features),
         )
-        self.test = _tested(x_test, y_test, features)
-        names = _columns(x) if feature_names is None else feature_names
+        columns = _columns(x)
+        names = columns if feature_names is None else feature_names
         declared = _Said.of(labels=labels, task=task, feature_names=names, target_range=target_range)
+        self.test = _tested(x_test, y_test, features, columns or declared.feature_names)
         self.feature_names, self.labels = declared.feature_names, declared.labels
         self.task, self.target_range = declared.task, declared.target_range
-        _check_names(self.feature_names, features)
+        _check_names(self.feature_names, features, columns)
 
     def __repr__(self) -> str:
         train, test = self.train, self.test
@@ -306,7 +307,8 @@ def _of_length(array: npt.NDArray[Any], name: str, features: Features) -> npt.ND
     return array
 
 
-def _tested(x: Any, y: Any, train: Features) -> Labelled | None:
+def _tested(x: Any, y: Any, train: Features, names: Sequence[str] | None) -> Labelled | None:
+    """Examples to test on; columns of a data frame are those of the training examples that have their ``names``."""
     if x is None and y is None:
         return None
     if x is None or y is None:
@@ -319,6 +321,13 @@ def _tested(x: Any, y: Any, train: Features) -> Labelled | None:
         )
     if sp.issparse(features) != sp.issparse(train):
         raise DataError("x_test: expected a sparse array where x is one, and no other, found one of each")
+    if names is not None and (columns := _columns(x)) is not None:
+        if other := sorted({*columns} ^ {*names}):
+            raise DataError(
+                f"x_test: expected the columns of x, found a difference in {other[0]!r}; name them alike, or give an "
+                "array"
+            )
+        features = features[:, [columns.index(name) for name in names]]
     return Labelled(features, _labels(y, "y_test", features), places=_rows("y_test", features))
 
 
@@ -384,7 +393,7 @@ def _plain(values: Any) -> Any:
     return tuple(int(value) if isinstance(value, bool) else value for value in found)
 
 
-def _check_names(names: Sequence[str] | None, features: Features) -> None:
+def _check_names(names: Sequence[str] | None, features: Features, columns: Sequence[str] | None) -> None:
     if names is None:
         return
     if features.ndim != 2:
@@ -392,4 +401,9 @@ def _check_names(names: Sequence[str] | None, features: Features) -> None:
     if len(names) != features.shape[1]:
         raise DataError(
             f"feature_names: expected {counted(features.shape[1], 'text')}, one for each feature, found {len(names)}"
+        )
+    if columns is not None and tuple(columns) != names and {*columns} == {*names}:
+        raise DataError(
+            "feature_names: expected the columns of x in their order, found them in another; leave feature_names out, "
+            "or order the columns of x so"
         )

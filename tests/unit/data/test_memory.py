@@ -27,6 +27,15 @@ class Frame:
         return X
 
 
+class Turned(Frame):
+    """The same in another order."""
+
+    columns = ("dose", "age")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return X[:, ::-1]
+
+
 def made(data: Data, said: DatasetSettings | None = None) -> Any:
     return data.dataset(data.settings(said))
 
@@ -41,6 +50,24 @@ def test_features_labels_owners_and_names_arrive() -> None:
     np.testing.assert_array_equal(found.train.targets, [0, 1] * 3)
     np.testing.assert_array_equal(found.owners, [3, 1, 2, 3, 1, 2])
     assert len(found.test) == 2
+
+
+def test_columns_of_test_examples_are_those_of_the_same_name() -> None:
+    for data in (
+        Data(Frame(), Y, x_test=Turned(), y_test=Y),
+        Data(X, Y, feature_names=["age", "dose"], x_test=Turned(), y_test=Y),
+    ):
+        found = made(data)
+        np.testing.assert_array_equal(found.test.features, found.train.features)
+    renamed = made(Data(Frame(), Y, feature_names=["a", "b"], x_test=Turned(), y_test=Y))
+    np.testing.assert_array_equal(renamed.test.features, X.astype(np.float32))
+
+
+def test_columns_of_other_names_or_names_in_another_order_are_refused() -> None:
+    with pytest.raises(gs.DataError, match=r"^x_test: expected the columns of x, found a difference in 'a'; name them"):
+        Data(X, Y, feature_names=["a", "dose"], x_test=Frame(), y_test=Y)
+    with pytest.raises(gs.DataError, match=r"^feature_names: expected the columns of x in their order, found them in"):
+        Data(Turned(), Y, feature_names=["age", "dose"])
 
 
 def test_labels_in_their_order_and_a_constant_of_the_spec_apply() -> None:
