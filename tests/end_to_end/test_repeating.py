@@ -221,6 +221,20 @@ def test_a_secret_that_cannot_be_used_gets_one_line(capsys: pytest.CaptureFixtur
     assert f"expected the run's noise secret, {FILE}, found none" in refused(capsys, *repeat)
 
 
+def test_a_secret_of_another_run_of_the_same_spec_is_refused_before_anything_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for out in ("first", "second"):
+        gs.run(spec(), out)
+    (Path("first") / FILE).replace(Path("second") / FILE)
+    line = refused(capsys, "--repeat", "second", "--out", "again")
+    assert f"second: {FILE} is of another run than guarantee.json beside it; bring back" in line
+    assert not Path("again").exists()
+    (Path("second") / "guarantee.json").unlink()
+    with pytest.raises(DataError, match="gave other results than"):  # nothing tells before
+        gs.repeat_run("second")
+
+
 @pytest.mark.parametrize("privacy", ["none", {"noise_multiplier": 1.0, "noise_secret": "reproducible"}], ids=str)
 def test_a_run_without_a_secret_is_repeated_by_its_spec(capsys: pytest.CaptureFixture[str], privacy: Any) -> None:
     gs.run(spec(privacy=privacy), "first")

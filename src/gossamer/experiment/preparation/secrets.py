@@ -68,6 +68,8 @@ class KeptSecret:
         Version.
     tested : str
         Mark of the test examples; empty until it is known.
+    name : str
+        Name of the run, as its guarantee has it, which no other run of the same spec has; empty until it is known.
     """
 
     secret: NoiseSecret
@@ -75,6 +77,7 @@ class KeptSecret:
     made_by: str = "run"
     gossamer: str = __version__
     tested: str = ""
+    name: str = ""
 
     def write(self, folder: Path) -> None:
         """Write it to ``folder``, readable by nobody but this user (mode 0600) from its first moment on.
@@ -90,6 +93,7 @@ class KeptSecret:
             made_by=self.made_by,
             gossamer=self.gossamer,
             tested=self.tested,
+            name=self.name,
         )
         try:
             write_private(folder / FILE, (content.model_dump_json(indent=2) + "\n").encode(), what="noise secret")
@@ -115,7 +119,7 @@ class KeptSecret:
                 f"{path}: expected a noise secret as a run wrote it, found something else; nothing repeats it"
             ) from None
         secret = NoiseSecret(bytes.fromhex(found.noise_secret))
-        return cls(secret, found.run, found.made_by, found.gossamer, found.tested)
+        return cls(secret, found.run, found.made_by, found.gossamer, found.tested, found.name)
 
 
 class _Written(BaseModel, extra="forbid", strict=True):
@@ -126,6 +130,7 @@ class _Written(BaseModel, extra="forbid", strict=True):
     made_by: str
     gossamer: str
     tested: str = Field(pattern="^([0-9a-f]{32})?$")
+    name: str = Field("", pattern="^([0-9a-f]{64})?$")
 
 
 def mark(seed: int) -> str:

@@ -32,7 +32,7 @@ from gossamer.experiment.runs.running import Run, sources_of
 from gossamer.experiment.runs.trackers import RunProgress, listening
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_spec
-from gossamer.files import MOST_RECORDS, read_file, real_path
+from gossamer.files import MOST_RECORDS, read_file, read_text, real_path
 from gossamer.privacy import guarantee_card
 from gossamer.protocol.trace import ReplayDifference, read_steps, replay
 from gossamer.report.records import read_summary
@@ -170,7 +170,21 @@ def _kept_secret(path: Path) -> KeptSecret:
             f"{path}: expected the run's noise secret, {FILE}, found none; without it nobody can repeat the run, or go "
             "on with its noise: run the spec as a new run"
         )
-    return KeptSecret.read(path)
+    kept, named = KeptSecret.read(path), _named_in(path / guarantee_card.FILE)
+    if kept.name and named and kept.name != named:
+        raise SpecError(
+            f"{path}: {FILE} is of another run than {guarantee_card.FILE} beside it; bring back the one that this run "
+            "wrote, without which nobody can repeat it or go on with its noise"
+        )
+    return kept
+
+
+def _named_in(card: Path) -> str:
+    """Name of the run in its guarantee; empty where that is missing or damaged, which a repeat says by itself."""
+    try:
+        return guarantee_card.read_guarantee_card(read_text(card, guarantee_card.LARGEST), card).guarantees[0].run
+    except (OSError, DataError):
+        return ""
 
 
 # Holding a repeat against the results that it repeats: which files say something else, and what that means.

@@ -237,8 +237,8 @@ class Run:
             self.folder.clear()
             self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
             if secret is not None:
-                kept = KeptSecret(secret, self.mark, self.sources.purpose.partition(" ")[0], tested=self.tested)
-                kept.write(self.folder.path)
+                purpose = self.sources.purpose.partition(" ")[0]
+                KeptSecret(secret, self.mark, purpose, tested=self.tested, name=self._name()).write(self.folder.path)
         if self.folder is not None:
             self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe(), self._name())
         self.keeper = self._keeper()
