@@ -195,6 +195,26 @@ def test_a_folder_with_a_key_in_it_is_never_said_to_hold_no_secret(capsys: pytes
     assert "The folders of b hold no secret" in said
 
 
+def test_what_is_next_when_somebody_joins_or_papers_are_renewed(capsys: pytest.CaptureFixture[str]) -> None:
+    """What has changed is handed round, certificates first; nothing is founded anew."""
+    main(new())
+    capsys.readouterr()
+    changed = "acl, broker.crt, ca.crt of f/broker go to the broker's machine, where the broker is restarted"
+    put = "Each party puts the new tls.crt in the place of the old one first, and then the new invitation.yaml"
+    join = "d: `gossamer node --invitation FILE --organiser FINGERPRINT --policy FILE --data FILE`."
+    tell = "Tell it to d by another way"
+    for command, (joins, more) in {
+        "add": (True, ("--node", "d", "--examples", "d=1000")),
+        "renew": (False, ()),
+    }.items():
+        assert main(["federation", command, "f", *more]) == 0
+        said = " ".join(capsys.readouterr().err.split())
+        assert said.index(changed) < said.index(put)
+        assert [join in said, tell in said] == [joins, joins]
+        assert "mosquitto -c" not in said
+        assert "Each party: `gossamer node" not in said
+
+
 def test_an_organisers_own_key(capsys: pytest.CaptureFixture[str]) -> None:
     identity = Identity.create("me.key")
     founded = document(capsys, *new("--organiser", "me.key"))

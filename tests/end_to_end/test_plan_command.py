@@ -188,7 +188,7 @@ def test_people_get_a_table_and_a_line_on_privacy(capsys: pytest.CaptureFixture[
         ),
         ({**GAUSSIAN, "--delta": "1e-5"}, "--delta needs --dataset-size as well"),
         ({**GAUSSIAN, "--dataset-size": "100"}, "--dataset-size needs --delta as well"),
-        ({**BUDGET, "--noise-multiplier": "1"}, "needs either --noise-multiplier, or --budget, --delta and"),
+        ({**BUDGET, "--noise-multiplier": "1"}, "--noise-multiplier and --budget both say how much noise"),
         ({**BUDGET, "--delta": None}, "--budget needs --delta as well"),
         ({**BUDGET, "--delta": None, "--dataset-size": None}, "--budget needs --delta and --dataset-size as well"),
         ({**BUDGET, "--delta": "1"}, "--delta must be a finite number > 0 and < 1, found 1"),

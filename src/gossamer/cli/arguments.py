@@ -7,8 +7,9 @@ column. What is indented further goes on with the line above.
 
 An argument is called and typed as ``--name METAVAR:kind=default``; one without METAVAR is true where it is given. Kinds
 are those of `commands.KINDS`, by default ``text``. After it ``?`` stands for one that may be left out, ``+`` for one or
-more values, ``*`` for any number, ``&`` for one that may be given again, and ``!`` for an option that is needed. Of
-those that begin with ``/`` exactly one is needed. Help of ``-`` hides an argument.
+more values, ``*`` for any number, ``&`` for one that may be given again, ``!`` for an option that is needed, and
+``~`` for one that a usual call needs. Of those that begin with ``/`` exactly one is needed. Help of ``-`` hides an
+argument.
 """
 
 TABLE = """
@@ -33,18 +34,18 @@ TABLE = """
   --engine {processes,ray}:text=processes  where runs are made: processes of this machine, or Ray, which is started here
                                 unless RAY_ADDRESS names a cluster
 @releases
+  --sampling-rate Q:float~      share of the rows in a batch, of poisson sampling
+  --steps T:int~                number of releases
+  --delta D:float!              of all of them together
   --mechanism {gaussian,l2_laplace}:text=gaussian  the noise law
   --size D:int                  of l2_laplace: number of coordinates released
   --sampling {poisson,fixed_size}:text=poisson  how batches are drawn
-  --sampling-rate Q:float       of poisson sampling
-  --dataset-size N:int          of fixed_size sampling
-  --batch-size B:int            of fixed_size sampling
-  --steps T:int                 number of releases
-  --delta D:float!              of all of them together
+  --dataset-size N:int          of fixed_size sampling, in place of a rate
+  --batch-size B:int            of fixed_size sampling, in place of a rate
   --accept-weak                 take a delta above 0.01, which says little
   --group M:int=1               the most rows of one person, who is protected
-  --neighboring-relation {add_or_remove_one,replace_one}  default: add_or_remove_one for poisson, replace_one for
-                                fixed_size
+  --neighboring-relation {add_or_remove_one,replace_one}  of what is proved (default: add_or_remove_one for poisson,
+                                replace_one for fixed_size)
   @json
 @policy
   POLICY:path                   the owner's policy, a YAML file
@@ -57,7 +58,7 @@ TABLE = """
   --expires DAYS:int=90         for how long all is good
   --organiser KEYFILE:path      the organiser's key (default: organiser.key in DIR)
 @issuing
-  --examples A=N,B=N:counts     each one's training examples, which is public
+  --examples A=N,B=N:counts~    each one's training examples, which is public
   --keys FOLDER:path            public keys NAME.pub that parties have sent
   @signing
 
@@ -150,10 +151,11 @@ price  runs.studies  say what privacy and distance cost: runs without noise, alo
   @study
   --out DIR:path                folder for the runs' folders (default: runs/<spec>-price)
 account  audit.accounting  compute the epsilon that is proved for a number of subsampled noisy releases
+  --noise-multiplier Z:float~   of gaussian: sd of the noise on the sum over the clip
   @releases
-  --noise-multiplier Z:float    of gaussian: sd of the noise on the sum over the clip
-  --epsilon E:float             of l2_laplace: pure epsilon of one release on a full batch
-  --rates FILE:path             lines rate,count instead of one rate and steps
+  --epsilon E:float             of l2_laplace, in place of a noise multiplier: pure epsilon of one release on a full
+                                batch
+  --rates FILE:path             lines rate,count in place of one rate and steps
   --composition {simple,advanced,optimal,tight,all}  of l2_laplace: how releases add up (default: tight)
   --profile                     the delta at every epsilon, not at one: some in words, all in --json
 calibrate  audit.accounting  compute the least noise whose proved epsilon is within a budget
@@ -260,7 +262,7 @@ data backup  data.data  copy the ledger of a policy and its key to new files, al
   OUT:path                      the copy; its key goes to OUT.key
 node  federation.node  run a party's node until its part in the run is over
   | Interrupted, or killed, it goes on where it was when it is started again.
-  --invitation FILE:path        the invitation; its folder holds the keys (required)
+  --invitation FILE:path~       the invitation; its folder holds the keys
   --organiser FINGERPRINT       the organiser's fingerprint (default: those in the policy)
   --identity FILE:path          the private key (default: identity.key beside the invitation)
   --data PATH:path              the training examples, a file or folder (default: as in the policy)

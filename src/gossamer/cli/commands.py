@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -135,10 +136,11 @@ def _add(parser: Any, line: str) -> None:
             more |= {"nargs": many, **({"action": "extend", "default": []} if names else {})}
     if default is not None:
         more["default"], said = KINDS[kind](default), f"{said} (default: {default})"
-    parser.add_argument(*(names or [metavar.lower()]), help=said, **more)
+    holder = parser.required() if many in ("!", "~") else parser
+    holder.add_argument(*(names or [metavar.lower()]), help=said, **more)
 
 
-_METAVAR = re.compile(r"(.*?)(?::([a-z]+)([?+*&!]?)(?:=(\S+))?)?")
+_METAVAR = re.compile(r"(.*?)(?::([a-z]+)([?+*&!~]?)(?:=(\S+))?)?")
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -158,9 +160,29 @@ class CommandParser(argparse.ArgumentParser):
                     parser.fill(below=True)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **{"formatter_class": HelpFormatter, **kwargs})
+        self._needed: argparse._ArgumentGroup | None = None
         self.register("type", int, KINDS["int"])
         self.register("type", float, KINDS["float"])
+
+    def required(self) -> argparse._ArgumentGroup:
+        """Group of the options that are needed, or that a usual call needs."""
+        if self._needed is None:
+            self._needed = self.add_argument_group("required")
+            self._action_groups.insert(1, self._action_groups.pop())  # before those that may be left out
+        return self._needed
+
+    def format_help(self) -> str:
+        """Return the help, whose usage has what is needed and `[options]` for all else."""
+        needed = [] if self._needed is None else self._needed._group_actions
+        words = [f"{one.option_strings[0]} {_value_of(one)}" for one in needed]
+        for group in self._mutually_exclusive_groups:
+            each = [f"{one.option_strings[0]} {_value_of(one)}" for one in group._group_actions]
+            words += [f"({' | '.join(each)})"] * group.required
+        places = [_value_of(one) for one in self._actions if not one.option_strings]
+        text = textwrap.fill(" ".join([self.prog, *words, "[options]", *places]), 72, break_on_hyphens=False)
+        self.usage = text.replace("%", "%%").replace("\n", "\n" + " " * 7)
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong with the arguments, in place of printing all that there are."""
@@ -177,6 +199,23 @@ class CommandParser(argparse.ArgumentParser):
             nearest = _nearest(rest[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(rest)}{nearest}")
         return found, rest
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Help in which an option with several names has its value once."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if len(action.option_strings) < 2 or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        return f"{', '.join(action.option_strings)} {_value_of(action)}"
+
+
+def _value_of(action: argparse.Action) -> str:
+    """Words for the value of an argument, or for a command."""
+    word = str(action.metavar or "{" + ",".join(map(str, action.choices or ())) + "}")
+    if isinstance(action, argparse._SubParsersAction):
+        return f"{word} ..." if action.required else f"[{word} ...]"
+    return {"?": f"[{word}]", "+": f"{word} [{word} ...]", "*": f"[{word} ...]"}.get(str(action.nargs), word)
 
 
 def _nearest(found: str, options: Iterable[str]) -> str:

@@ -26,11 +26,10 @@ from gossamer.interrupts import EXIT_CODE, heard, was_heard
 from gossamer.version import __version__
 
 EPILOG = """examples:
-  gossamer run examples/digits-gossip.yaml
-  gossamer run examples/digits-gossip.yaml --set algorithm.nodes=16 --seed 1 --out runs/wide
   gossamer check examples/digits-gossip.yaml
-  gossamer datasets
-  gossamer account --noise-multiplier 1.1 --sampling-rate 0.01 --steps 3000 --delta 1e-5
+  gossamer run examples/digits-gossip.yaml
+  gossamer run examples/digits-gossip.yaml --set algorithm.nodes=16 --seed 1
+  gossamer new patients --data patients.csv
   gossamer calibrate --epsilon 5 --delta 1e-5 --sampling-rate 0.01 --steps 3000
 """
 
@@ -39,7 +38,7 @@ def parser(*, filled: bool = True) -> CommandParser:
     """Return the parser of all commands; unless ``filled``, a command's module is imported once the command is used."""
     root = CommandParser(
         prog="gossamer",
-        description="Train one model across parties that keep their data, wait for nobody, and prove what leaked.",
+        description="Train one model across parties that keep their data, wait for nobody,\nand prove what leaked.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import pickle
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
 
 import gossamer
-from gossamer.cli.commands import COMMANDS
+from gossamer.cli.commands import COMMANDS, CommandParser
 from gossamer.cli.main import parser
 
 HEAVY = (
@@ -173,3 +175,32 @@ def test_the_whole_parser_has_every_command_with_its_options() -> None:
         assert below.description, name
         assert below.late is None, name  # its arguments are there
         assert len(below._actions) > 1, name
+
+
+def parsers(of: CommandParser) -> Iterator[CommandParser]:
+    yield of
+    for action in of._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers(below)
+
+
+def test_help_fits_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for one in parsers(parser()):
+        assert [line for line in one.format_help().splitlines() if len(line) > 80] == [], one.prog
+
+
+def test_help_says_defaults_in_one_way_and_what_is_needed_first() -> None:
+    found = {one.prog.removeprefix("gossamer "): one.format_help() for one in parsers(parser())}
+    for name, text in found.items():
+        assert not re.search(r"\(default(?!:)|; default|^ *default:|[(]required", text, re.MULTILINE), name
+    assert found["account"].startswith(
+        "usage: gossamer account --noise-multiplier Z --sampling-rate Q --steps T\n       --delta D [options]\n"
+    )
+    assert found["node"].startswith("usage: gossamer node --invitation FILE [options] [COMMAND ...]\n")
+    assert found["run"].startswith("usage: gossamer run [options] [SPEC]\n")
+    needed = ("--gradient-sd", "--smoothness", "--loss-gap", "--staleness", "--batch-size", "--size", "--noise")
+    first, rest = found["plan mapa"].split("\noptions:\n")
+    assert all(f"\n  {flag} " in first.split("required:")[1] for flag in needed)
+    assert not any(f"\n  {flag} " in rest for flag in needed)

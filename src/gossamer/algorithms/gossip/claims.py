@@ -408,9 +408,7 @@ class Options(Adp2sgdProblem, Adp2sgdNetwork):
 
     batch_size: Annotated[int, Option("B, examples in a batch", "B", ge=1)]
     iterations: Annotated[int, Option("T, updates of all nodes together", "T", ge=1)]
-    sigma: Annotated[
-        float, Option("sd of the noise on a batch's sum of gradients (default 0)", "S", ge=0, le=10**12)
-    ] = 0.0
+    sigma: Annotated[float, Option("sd of the noise on a batch's sum of gradients", "S", ge=0, le=10**12)] = 0.0
 
 
 def answer(options: Options, doing: Doing) -> Answer:

@@ -50,11 +50,9 @@ class Options:
     graph: Annotated[str, Option(f"{', '.join(GRAPHS)}, or a file with a mixing matrix", "G")]
     units: Annotated[int | None, Option("servers on the graph; not with a file", "P", ge=2, le=2000)] = None
     agents_sampled: Annotated[int | None, Option("agents of a unit in a round; for released", "L", ge=1)] = None
-    gradient_at: Annotated[GradientAt, Option("default released")] = GradientAt.RELEASED
-    contraction: Annotated[float, Option("of models' differences in a gradient step (default 1)", "R", gt=0, le=1)] = (
-        1.0
-    )
-    measure: Annotated[Measure, Option("of rounds (default mean)")] = Measure.MEAN
+    gradient_at: Annotated[GradientAt, Option("models that gradients are taken at")] = GradientAt.RELEASED
+    contraction: Annotated[float, Option("of models' differences in a gradient step", "R", gt=0, le=1)] = 1.0
+    measure: Annotated[Measure, Option("of the disagreement over rounds")] = Measure.MEAN
     strong_convexity: Annotated[float | None, Option("of risks, for what the paper's theorems claim", "NU", gt=0)] = (
         None
     )

@@ -222,26 +222,26 @@ class Options:
     sigma: Annotated[float | None, of.SIGMA] = None
     epsilon: Annotated[float, of.EPSILON]
     power: Annotated[float | None, of.POWER] = None
-    r0: Annotated[str | None, Option("a number up to 1/e, or max; default: r0(sigma) of the main theorem", "R")] = None
+    r0: Annotated[str | None, Option("a number up to 1/e, or max (default: r0(sigma) of the main theorem)", "R")] = None
     case: Annotated[int | None, of.CASE] = None
     over: Annotated[float | None, of.OVER] = None
     delta: Annotated[float | None, Option("with --search: to be proved", "D", ge=1e-200, lt=1)] = None
     accept_weak: AcceptWeak = False
     most_size: Annotated[int | None, Option("with --search: of a round (default: N/10)", "S", ge=1, le=10**12)] = None
-    most_sigma: Annotated[float | None, Option("with --search: largest sigma (default 8)", "Z", ge=0.05, le=1000)] = (
+    most_sigma: Annotated[float | None, Option("with --search: largest sigma (default: 8)", "Z", ge=0.05, le=1000)] = (
         None
     )
     most_noise: Annotated[
         float | None,
         Option(
-            "with --search: largest aggregate noise, times that of rounds of the initial size (default 1.25)",
+            "with --search: largest aggregate noise, times that of rounds of the initial size (default: 1.25)",
             "X",
             gt=0,
         ),
     ] = None
-    neighboring_relation: Annotated[
-        NeighboringRelation, Option("of what is proved (default add_or_remove_one)", also=("--relation",))
-    ] = NeighboringRelation.ADD_OR_REMOVE_ONE
+    neighboring_relation: Annotated[NeighboringRelation, Option("of what is proved", also=("--relation",))] = (
+        NeighboringRelation.ADD_OR_REMOVE_ONE
+    )
 
 
 def needed(given: Mapping[str, Any]) -> tuple[Sequence[str], str]:

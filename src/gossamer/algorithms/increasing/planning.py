@@ -64,9 +64,9 @@ SIGMA = Option(
     "noise multiplier: sd of the sum's noise / clip", "Z", ge=1.137, le=10**6, why=", as the main theorem needs"
 )
 EPSILON = Option("to be claimed; with --search, to be proved", "E", gt=0)
-POWER = Option("p; default 1, with --search all of a grid", "P", ge=0, le=4)
-CASE = Option("of the main theorem: 1 (default), K <= K-; 2, K >= K+", "N", ge=1, le=2)
-OVER = Option("with --case 2: K/K+ (default 1)", "X", ge=1, le=1000)
+POWER = Option("p (default: 1, with --search all of a grid)", "P", ge=0, le=4)
+CASE = Option("of the main theorem: 1, K <= K-; 2, K >= K+ (default: 1)", "N", ge=1, le=2)
+OVER = Option("with --case 2: K/K+ (default: 1)", "X", ge=1, le=1000)
 
 
 @dataclass(frozen=True)

@@ -106,8 +106,8 @@ class Problem(Bounded):
     loss_gap: Annotated[float, Option("upper bound of F(x_0) - F*", "F", gt=0)]
     staleness: Annotated[int, Option("most updates between pull and use of a model", "TAU", ge=0)]
     batch_size: Annotated[int, Option("b, examples in a mini-batch", "B", ge=1)]
-    kappa: Annotated[float, Option("failure probability of the first clip (default 0.1)", None, gt=0, lt=1)] = 0.1
-    reduction: Annotated[float, Option("of the clip, a stage (default 0.5)", "RHO", gt=0, lt=1)] = 0.5
+    kappa: Annotated[float, Option("failure probability of the first clip", None, gt=0, lt=1)] = 0.1
+    reduction: Annotated[float, Option("of the clip, a stage", "RHO", gt=0, lt=1)] = 0.5
 
 
 @dataclass(frozen=True)
@@ -562,8 +562,8 @@ class Options(Problem):
     """Options of the command."""
 
     size: Annotated[int, Option("number of parameters", "D", ge=1)]
-    clip: Annotated[float | None, Option("first clip; default: that of Theorem 3", "G", gt=0)] = None
-    stages: Annotated[int, Option("how many stages (default 5)", "N", ge=1)] = 5
+    clip: Annotated[float | None, Option("first clip (default: that of Theorem 3)", "G", gt=0)] = None
+    stages: Annotated[int, Option("how many stages", "N", ge=1)] = 5
     noise: Annotated[
         Literal["l2_laplace", "gaussian"], Option("the noise law", asked="--noise l2_laplace or --noise gaussian")
     ]
@@ -573,14 +573,15 @@ class Options(Problem):
     ] = None
     budget: Annotated[float | None, Option("epsilon of all releases instead; for gaussian", "E", gt=0)] = None
     delta: Annotated[
-        float | None, Option("of all releases together (of l2_laplace: default 1e-5)", "D", gt=0, lt=1)
+        float | None, Option("of all releases together (default: 1e-5 of l2_laplace)", "D", gt=0, lt=1)
     ] = None
     accept_weak: AcceptWeak = False
     dataset_size: Annotated[int | None, Option("examples at an edge, of which batches are samples", "N", ge=1)] = None
     radius: Annotated[float | None, Option("of the ball that models stay in, for AUDP's bound", "R", gt=0)] = None
-    nodes: Annotated[int | None, Option("edges in turn; default: one edge makes all releases", "K", ge=1)] = None
+    nodes: Annotated[int | None, Option("edges in turn (default: one edge makes all releases)", "K", ge=1)] = None
     neighboring_relation: Annotated[
-        NeighboringRelation | None, Option("default: replace_one for l2_laplace, add_or_remove_one for gaussian")
+        NeighboringRelation | None,
+        Option("of what is proved (default: replace_one for l2_laplace, add_or_remove_one for gaussian)"),
     ] = None
 
 
@@ -637,7 +638,9 @@ def _l2_laplace(options: Options, relation: NeighboringRelation) -> _Private:
 
 
 def _gaussian(options: Options, relation: NeighboringRelation) -> _Private:
-    if (options.noise_multiplier is None) == (options.budget is None):
+    if options.noise_multiplier is not None and options.budget is not None:
+        raise CallerError("--noise-multiplier and --budget both say how much noise there is, found both; leave one out")
+    if options.noise_multiplier is None and options.budget is None:
         raise CallerError("--noise gaussian needs either --noise-multiplier, or --budget, --delta and --dataset-size")
     accounted, noise, epsilon = _accounted(options), options.noise_multiplier, None
     if noise is not None:

@@ -84,7 +84,8 @@ def schedule_of(options: argparse.Namespace) -> dict[BatchSampling, int]:
             raise CallerError(f"--rates holds rates of poisson sampling, and how often; leave out {named}")
         return read_rates(options.rates)
     if options.steps is None or not 0 <= options.steps <= 10**9:
-        raise CallerError(f"--steps must be a number of releases, 0 to 10^9, found {options.steps}")
+        found = "none" if options.steps is None else options.steps
+        raise CallerError(f"--steps must be a number of releases, 0 to 10^9, found {found}; give one")
     return {_sampling(options): options.steps}
 
 

@@ -67,13 +67,13 @@ def add_command(options: argparse.Namespace) -> int:
     before = read_signed(options.dir / papers.RECORD)
     earlier, agreed = (_agreed(invitation, options.dir / papers.START) for invitation in (before, again.invitation))
     check_newer(earlier, agreed, earlier.names)
-    return _write(options, again, agreed)
+    return _write(options, again, agreed, options.nodes)
 
 
 def renew_command(options: argparse.Namespace) -> int:
     """Issue everything again."""
     again = draft_again(options.dir, {}, **_signing(options))
-    return _write(options, again, _agreed(again.invitation, options.dir / papers.START))
+    return _write(options, again, _agreed(again.invitation, options.dir / papers.START), ())
 
 
 def show_command(options: argparse.Namespace) -> int:
@@ -91,7 +91,7 @@ def show_command(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed) -> int:
+def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed, joining: Sequence[str] | None = None) -> int:
     """Write it, if what it says can be run, and say what it says."""
     founded.write(options.dir)
     if options.json:
@@ -99,7 +99,7 @@ def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed) -> int
         print_json(said)
     else:
         print(f"{describe(agreed)}\n")
-    say(next_steps(options.dir, founded, agreed))
+    say(next_steps(options.dir, founded, joining))
     return 0
 
 
@@ -219,30 +219,35 @@ def _entry(member: Member, agreed: Agreed) -> dict[str, Any]:
     return {**entry, "releases": releases, "epsilon": proved if math.isfinite(proved) else None}
 
 
-def next_steps(folder: Path, founded: Founded, agreed: Agreed) -> str:
-    """Next steps of the organiser with the folder."""
-    invitation = founded.invitation
+def next_steps(folder: Path, founded: Founded, joining: Sequence[str] | None = None) -> str:
+    """Next steps of the organiser with the folder; ``joining`` are those who come to a federation that there is."""
+    invitation, tls = founded.invitation, has_tls(founded.invitation.broker)
+    again, new = joining is not None, joining is None or len(joining) > 0
     names = [member.name for member in invitation.members]
     kept = [name for name in names if (folder / name / papers.IDENTITY).exists()]  # not handed over yet
     keys = ", ".join(name for name in (papers.ORGANISER_KEY, papers.AUTHORITY_KEY) if (folder / name).exists())
-    steps = [
-        f"The organiser's fingerprint is {founded.organiser.fingerprint}. Tell it to every party by another way than "
-        "the invitations go, such as the telephone.",
-        f"{folder / papers.BROKER} goes to the broker's machine, and holds its private key: there, in that folder, "
-        "`mosquitto -c mosquitto.conf`."
-        if has_tls(invitation.broker)
-        else f"On the broker's machine: `mosquitto -c mosquitto.conf` in {folder / papers.BROKER}.",
-        *_handing_over(folder, kept, [name for name in names if name not in kept]),
-        *(
-            [f"{papers.START} goes to every party, beside its invitation: all start from it, and refuse another file."]
-            if (folder / papers.START).exists()
-            else []
+    who, broker = " and ".join(joining or ()) or "every party", folder / papers.BROKER
+    changed = ", ".join(sorted(Path(place).name for place in founded.files if place.startswith(f"{papers.BROKER}/")))
+    node = "`gossamer node --invitation FILE --organiser FINGERPRINT --policy FILE --data FILE`"
+    steps = {
+        f"The organiser's fingerprint is {founded.organiser.fingerprint}. Tell it to {who} by another way than "
+        "the invitations go, such as the telephone.": new,
+        f"{broker} goes to the broker's machine, and holds its private key: there, in that folder, "
+        "`mosquitto -c mosquitto.conf`.": not again and tls,
+        f"On the broker's machine: `mosquitto -c mosquitto.conf` in {broker}.": not (again or tls),
+        f"{changed} of {broker} go to the broker's machine, where the broker is restarted: nodes connect again by "
+        "themselves.": again and changed,
+        **dict.fromkeys(_handing_over(folder, kept, [name for name in names if name not in kept]), True),
+        f"{papers.START} goes to {who}, beside the invitation: all start from it, and refuse another file.": (
+            new and (folder / papers.START).exists()
         ),
-        "Each party: `gossamer node --invitation FILE --organiser FINGERPRINT --policy FILE --data FILE` "
-        "(servers: without policy and data).",
-        *([f"Keep {keys} here, where nobody else can read: `add` and `renew` need it."] if keys else []),
-    ]
-    return "Next:\n" + "\n".join(wrapped(f"  - {step}") for step in steps)
+        f"Each party puts {f'the new {papers.CERTIFICATE} in the place of the old one first, and then ' * tls}the new "
+        f"{papers.INVITATION} in the place of the old one: a node that runs sees it, and goes on by it.": again,
+        f"Each party: {node} (servers: without policy and data).": not again,
+        f"{who}: {node}.": again and new,
+        f"Keep {keys} here, where nobody else can read: `add` and `renew` need it.": keys,
+    }
+    return "Next:\n" + "\n".join(wrapped(f"  - {step}") for step, due in steps.items() if due)
 
 
 def _handing_over(folder: Path, made: list[str], others: list[str]) -> list[str]:

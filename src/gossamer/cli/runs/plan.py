@@ -39,8 +39,10 @@ def _fill_registered(name: str, parser: CommandParser) -> None:
 
 def _fill(parser: CommandParser, name: str, own: Command) -> None:
     parser.description = own.description
+    defaults = {field: _default(own, field) for field in _options(own)}
+    needed, _ = _needed(own, defaults)
     for field, (kind, option) in _options(own).items():
-        _add(parser, field, kind, option, _default(own, field))
+        _add(parser.required() if field in needed else parser, field, kind, option, defaults[field])
     parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
     parser.set_defaults(command=partial(plan_command, name, own))
 
@@ -61,16 +63,16 @@ def _default(command: Command, name: str) -> Any:
     return None if field.default is MISSING else field.default
 
 
-def _add(parser: argparse.ArgumentParser, name: str, kind: Any, option: Option, default: Any) -> None:
-    flags = (flag_of(name), *option.also)
+def _add(parser: Any, name: str, kind: Any, option: Option, default: Any) -> None:
+    flags, shown = (flag_of(name), *option.also), default.value if isinstance(default, StrEnum) else default
     if kind is bool:
         parser.add_argument(*flags, action="store_true", help=option.help)
-    elif typing.get_origin(kind) is typing.Literal or issubclass(kind, StrEnum):
-        values = typing.get_args(kind) or [member.value for member in kind]
-        shown = default.value if isinstance(default, StrEnum) else default
-        parser.add_argument(*flags, choices=[*values], default=shown, help=option.help)
-    else:
-        parser.add_argument(*flags, type=kind, default=default, metavar=option.metavar, help=option.help)
+        return
+    more: dict[str, Any] = {"type": kind, "metavar": option.metavar}
+    if typing.get_origin(kind) is typing.Literal or issubclass(kind, StrEnum):
+        more = {"choices": [*(typing.get_args(kind) or [member.value for member in kind])]}
+    said = "" if default is None else f" (default: {shown:g})" if isinstance(shown, float) else f" (default: {shown})"
+    parser.add_argument(*flags, default=shown, help=option.help + said, **more)
 
 
 def plan_command(name: str, command: Command, options: argparse.Namespace) -> int:
@@ -97,12 +99,15 @@ def _read(name: str, command: Command, options: argparse.Namespace) -> Any:
     return command.options(**{field: _value(known[field][0], value) for field, value in given.items()})
 
 
+def _needed(command: Command, given: Mapping[str, Any]) -> tuple[Sequence[str], str]:
+    """The fields that have to be given beside those that are, and a flag that makes them so."""
+    if command.needed is not None:
+        return command.needed(given)
+    return [field.name for field in fields(command.options) if field.default is MISSING], ""
+
+
 def _check_needed(name: str, command: Command, given: Mapping[str, Any]) -> None:
-    needed: Sequence[str]
-    if command.needed is None:
-        needed, flag = [field.name for field in fields(command.options) if field.default is MISSING], ""
-    else:
-        needed, flag = command.needed(given)
+    needed, flag = _needed(command, given)
     asked = {field: option.asked or flag_of(field) for field, (_, option) in _options(command).items()}
     if missing := [asked[field] for field in needed if given[field] is None]:
         raise CallerError(f"plan {name}{flag and ' '}{flag} needs {', '.join(missing)}")
