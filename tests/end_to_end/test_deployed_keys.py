@@ -177,7 +177,7 @@ def test_sums_of_a_run_with_identities_are_made(agents: int, privacy: dict[str, 
     simulator, _ = run(prepared, plan, parties)
     assert parties.steps > 0
     servers = [node for node in simulator.nodes.values() if isinstance(node, MaskingServerNode)]
-    assert [node.sums_refused for node in servers] == [0, 0]
+    assert [node.state.sums_refused for node in servers] == [0, 0]
     assert [node.state.unanswered for node in servers] == [0, 0]
     assert all(node.state.round > 0 for node in servers)
 

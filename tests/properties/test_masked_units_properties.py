@@ -63,7 +63,7 @@ def test_sums_are_exact_while_a_third_vanishes_and_all_crash(
     unit.run(happens)
     check_sums(unit)
     assert all(total is not None for _, total, _ in unit.sums)
-    assert unit.server.sums_refused == 0
+    assert unit.server.state.sums_refused == 0
     assert not unit.records
     kept = set(unit.names) - unit.gone
     assert all(kept <= set(names) for _, _, names in unit.sums)
@@ -81,7 +81,7 @@ def test_sums_are_exact_or_refused_whoever_vanishes_and_however_hasty_the_server
     unit.run(happens, hasty)
     check_sums(unit)
     refused = sum(total is None for _, total, _ in unit.sums)
-    assert unit.server.sums_refused == refused
+    assert unit.server.state.sums_refused == refused
     assert [record.name for record in unit.records] == ["masked_sum_refused"] * refused
     assert all(record.value < unit.unit.group.minimum for record in unit.records)
     assert unit.server.state.unanswered == sum(sampled - len(names) for _, _, names in unit.sums)
@@ -97,5 +97,5 @@ def test_with_too_few_agents_left_the_model_stands_still(agents: int, seed: int)
         unit.vanish(name)
     unit.run()
     assert [total for _, total, _ in unit.sums] == [None, None]
-    assert unit.server.sums_refused == 2
+    assert unit.server.state.sums_refused == 2
     assert unit.server.w.values.tolist() == unit.initial.values.tolist()

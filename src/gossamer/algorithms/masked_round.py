@@ -24,17 +24,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.errors import PeerError, TooFewAgents
-from gossamer.privacy.masking import Group, MaskingServer, Phase
-from gossamer.privacy.masking.messages import (
-    REPLIES,
-    REQUESTS,
-    AgentRoster,
-    DeliveredShares,
-    MaskingMessage,
-    agents_in,
-    packed,
-    unpacked,
-)
+from gossamer.privacy.masking import Group, MaskingServer, Phase, messages
 from gossamer.privacy.masking.sums import reply_bytes
 from gossamer.privacy.tasks import REFUSED, LocalUpdate, MaskingStep, step_of
 from gossamer.protocol.effects import Compute, Record, Send
@@ -75,16 +65,16 @@ class Withdrawn(Message):
     round: int
 
 
-def _check_content(step: int, content: Any, kinds: Mapping[int, type[MaskingMessage]], group: Group) -> None:
+def _check_content(step: int, content: Any, kinds: Mapping[int, type[messages.MaskingMessage]], group: Group) -> None:
     """Refuse content that is no message of its step; a masked vector is for the sum to check."""
     kind = kinds.get(step)
     if kind is None:
-        if kinds is REQUESTS or step != Phase.MASK or type(content) is not Masked:
+        if kinds is messages.REQUESTS or step != Phase.MASK or type(content) is not Masked:
             raise PeerError(f"no message belongs to step {step}, or it is another than the one found")
     elif type(content) is not Public:
         raise PeerError(f"step {step} has {kind.__name__}, found {type(content).__name__}")
     elif isinstance(content.values, np.ndarray):
-        unpacked(content, kind, group)
+        messages.unpacked(content, kind, group)
 
 
 @dataclass(kw_only=True)
@@ -124,7 +114,7 @@ class MaskedRound:
     def replied(self: Any, sender: str, reply: MaskingReply, now: float) -> Effects:
         s = self.state
         self.check_member(sender)
-        _check_content(reply.step, reply.content, REPLIES, self.unit.group)
+        _check_content(reply.step, reply.content, messages.REPLIES, self.unit.group)
         self.hear(sender)
         if not self.summing or (reply.round, reply.step) < (self.round, s.sum.step):
             return  # it came too late, or again
@@ -183,7 +173,7 @@ class MaskedRound:
             yield from self.unmasked(total, len(s.sum.survivors))
             return
         s.sum, members = server, self.members
-        s.asked = {members[number - 1]: packed(content) for number, content in requests.items()}
+        s.asked = {members[number - 1]: messages.packed(content) for number, content in requests.items()}
         s.waiting = s.asked.keys() - self.gone
         yield from self.set_timers()
         yield from self.ask_again()
@@ -238,16 +228,16 @@ class RoundMember:
     def requested(self: Any, sender: str, request: MaskingRequest, now: float) -> Effects:
         s = self.state
         check_sender(sender, self.server)
-        _check_content(request.step, request.content, REQUESTS, self.group)
+        _check_content(request.step, request.content, messages.REQUESTS, self.group)
         if s.finished:
             yield from self.declines()
         elif request.round == self.round and request.step >= s.step:  # others have been given up
             self.reaches(request.step)
             s.step, s.asked, s.busy = request.step, request.content, True
             if request.step == Phase.SHARE:
-                s.speakers = agents_in(AgentRoster, request.content.size, signed=self.group.signed)
+                s.speakers = messages.agents_in(messages.AgentRoster, request.content.size, signed=self.group.signed)
             elif request.step == Phase.MASK:
-                s.speakers = agents_in(DeliveredShares, request.content.size) + 1
+                s.speakers = messages.agents_in(messages.DeliveredShares, request.content.size) + 1
             yield from self.work()
 
     def declines(self) -> Effects:

@@ -98,15 +98,15 @@ class Sharing:
     signed: bool
 
 
-def masked_guarantee(noise: AgentNoise, sums: int, delta: float, sharing: Sharing) -> Guarantee:
+def masked_guarantee(noise: AgentNoise | None, sums: int, delta: float, sharing: Sharing) -> Guarantee:
     """Guarantee proved of so many masked sums with a client's updates, against the server and everybody.
 
     Only noise of honest clients that every sum has for certain is counted (`privacy.streams.graph_bounds`).
 
     Parameters
     ----------
-    noise : AgentNoise
-        Noise of each client.
+    noise : AgentNoise or None
+        Noise of each client; nothing is proved of sums without any.
     sums : int
         Number of sums that the client may be in.
     delta : float
@@ -119,6 +119,8 @@ def masked_guarantee(noise: AgentNoise, sums: int, delta: float, sharing: Sharin
     AccountingError
         If a number is out of its range.
     """
+    if noise is None:
+        return _none(EVERYBODY, NeighboringRelation.REPLACE_ONE, "no noise is added; masks hide no sum")
     found = own_server_guarantee(noise, sums, delta, sharing.honest)
     observer, trusted = EVERYBODY, [_ITS_OWN_SHARE]
     if sharing.honest > 1:
@@ -128,11 +130,6 @@ def masked_guarantee(noise: AgentNoise, sums: int, delta: float, sharing: Sharin
     proof = found.proof.replace("agents", "clients").replace("agent", "client")
     assumptions = (*trusted, *_ITS_PART, *_ASSUMPTIONS)
     return replace(found, unit=CLIENT, observer=observer, assumptions=assumptions, proof=proof, rows_per_person=None)
-
-
-def no_masked_guarantee() -> Guarantee:
-    """The same of sums without noise: nothing."""
-    return _none(EVERYBODY, NeighboringRelation.REPLACE_ONE, "no noise is added; masks hide no sum")
 
 
 def noised_guarantee(plan: ClientUpdate, delta: float, relation: NeighboringRelation) -> Guarantee:

@@ -36,7 +36,7 @@ model, and the others about one at which their updates are known beforehand, sub
 the one update that is left [3]. So an agent
 
 - refuses a model beyond a *radius* that no honest run leaves: far out the regulariser decides every gradient;
-- has a digest of all that its update depends on, and that is public, in its keys (`masking.agent`), computed from
+- has a digest of all that its update depends on, and that is public, in its keys (`privacy.masking`), computed from
   what it was asked itself. Agents with different digests do not mask together.
 
 The examples, and the coins that draw mini-batches of them, are its own secrets. All else is in the digest: the round,

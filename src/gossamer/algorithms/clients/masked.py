@@ -27,7 +27,6 @@ from gossamer.protocol.events import Resumed, Started
 from gossamer.protocol.messages import check_count, check_model, check_sender
 from gossamer.protocol.node import Effects, RoundsMade, on
 from gossamer.sides.secure_unit import SecureUnit
-from gossamer.vectors import Released
 
 
 @dataclass(kw_only=True)
@@ -100,18 +99,11 @@ class MaskedServer(MaskedRound, CohortServer):
     def rounds_made(self) -> RoundsMade:
         return RoundsMade(self.state.taken, self.state.empty + self.state.sums_out_of_range, self.rounds.count)
 
-    @on(Started)
-    def start(self, event: Started, now: float) -> Effects:
-        yield from super().start(event, now)
-        yield from self.draw()
-
-    @on(Resumed)
-    def resume(self, event: Resumed, now: float) -> Effects:
-        """Timers are gone, and what clients were told may be lost."""
-        yield from super().resume(event, now)
+    def begin(self) -> Effects:
+        """Begin the first round; after an absence timers are gone, and what clients were told may be lost."""
         if self.state.finished:
             return
-        if self.state.sum is None:  # it had not begun
+        if self.state.sum is None:
             yield from self.draw()
         else:
             yield from self.set_timers()
@@ -204,28 +196,26 @@ class MaskedServer(MaskedRound, CohortServer):
         yield from ()
 
     def unmasked(self, total: MaskedSum | None, updates: int) -> Effects:
-        """Take a step with the sum, unless somebody's vector in it was none that an honest client sends."""
+        """Take a step with the mean of the sum, or with the sum over the divisor.
+
+        Not if somebody's vector in it was none that an honest client sends.
+        """
         s = self.state
         try:
             released = self.unit.released(total)
         except PeerError:
             s.t, s.sums_out_of_range = s.t + 1, s.sums_out_of_range + 1
             yield Record("masked_sum_out_of_range", float(updates))
-            yield from self.go_on()
         else:
-            yield from self.step(released, updates)
+            s.taken, s.summed = s.taken + 1, s.summed + updates
+            # Everybody sees how many are in it, unless there is a divisor.
+            self.move((released / (self.rounds.divisor or updates)).astype(s.x.values.dtype).within())
+        yield from self.go_on()
 
     def refused_sum(self) -> Effects:
         """Nothing is unmasked: a round without updates."""
         s = self.state
         s.t, s.empty = s.t + 1, s.empty + 1
-        yield from self.go_on()
-
-    def step(self, total: Released, updates: int) -> Effects:
-        """Take a step with the mean of the sum: everybody sees how many are in it. Or with the sum over the divisor."""
-        s = self.state
-        s.taken, s.summed = s.taken + 1, s.summed + updates
-        self.move((total / (self.rounds.divisor or updates)).astype(s.x.values.dtype).within())
         yield from self.go_on()
 
     def go_on(self) -> Effects:

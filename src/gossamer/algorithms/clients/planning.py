@@ -480,8 +480,6 @@ def _sums_so_far(
 
 
 def _proved(problem: Problem[S], unit: SecureUnit, sums: int, sharing: proofs.Sharing) -> Guarantee:
-    if unit.noise is None:
-        return proofs.no_masked_guarantee()
     return in_run(proofs.masked_guarantee(unit.noise, sums, problem.spec.delta, sharing))
 
 

@@ -60,7 +60,7 @@ from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.mechanisms import NeighboringRelation, RadialNoise
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
-from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed, Started
+from gossamer.protocol.events import Elapsed, PeerDown, PeerUp
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.section import Composite, Section
 from gossamer.vectors import Blank, Model, Public, Released
@@ -289,9 +289,10 @@ class ServerNode(ModelServer):
         counted = isinstance(self.clipping.policy, QuantileClip)
         self.expected = Public(Blank(context.initial.size + counted, context.initial.values.dtype))
 
-    def start(self, event: Started, now: float) -> Effects:
-        yield from super().start(event, now)
+    def begin(self) -> Effects:
+        self.state.probing = False  # timers are gone after an absence
         yield from self.enter()
+        yield from self.watch()
 
     def answer(self, edge: str, request: int) -> Effects:
         """Have an edge that comes, or comes back, wait for a model: what it was computing is lost."""
@@ -414,11 +415,6 @@ class ServerNode(ModelServer):
         self.state.probing = False
         for edge in sorted(self.state.working):
             yield Send(edge, Probe())
-        yield from self.watch()
-
-    def resume(self, event: Resumed, now: float) -> Effects:
-        self.state.probing = False
-        yield from super().resume(event, now)
         yield from self.watch()
 
 

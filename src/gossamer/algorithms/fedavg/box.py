@@ -59,7 +59,7 @@ from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import Poisson
 from gossamer.privacy.tasks import Cohort, CuratedSum
 from gossamer.protocol.effects import CancelTimer, Compute, Send
-from gossamer.protocol.events import Answered, Completed, Resumed, Started
+from gossamer.protocol.events import Answered, Completed
 from gossamer.protocol.node import Effects, Node, RoundsMade, on
 from gossamer.randomness import Stream
 from gossamer.sides.plan import WHOLE
@@ -348,18 +348,15 @@ class RoundServer(CohortServer):
     def rounds_made(self) -> RoundsMade:
         return RoundsMade(self.state.t - self.state.empty, self.state.empty, self.settings.rounds)
 
-    def start(self, event: Started, now: float) -> Effects:
-        yield from super().start(event, now)
-        yield from self.draw()
-        yield from self.close_if_whole()
+    def begin(self) -> Effects:
+        """Begin the first round.
 
-    def resume(self, event: Resumed, now: float) -> Effects:
-        """Timers are gone, and so is what the data side was asked for: it is asked again, and charged again."""
-        s = self.state
-        yield from super().resume(event, now)
-        if s.finished:
+        After an absence timers are gone, and so is what the data side was asked for: it is asked again, and charged
+        again.
+        """
+        if self.state.finished:
             return
-        if s.cohort is None or self.settings.secret:  # the data side has forgotten who was drawn
+        if self.state.cohort is None or self.settings.secret:  # the data side has forgotten who was drawn
             yield from self.draw()
         else:
             yield from self.set_timers()

@@ -78,7 +78,7 @@ from gossamer.arrays import IntArray
 from gossamer.errors import SpecError, counted
 from gossamer.privacy.tasks import CuratedSum
 from gossamer.protocol.effects import Compute
-from gossamer.protocol.events import Completed, Resumed
+from gossamer.protocol.events import Completed
 from gossamer.protocol.node import Effects, Node, RoundsMade, on
 from gossamer.randomness import Stream
 from gossamer.vectors import Confined, Model
@@ -337,10 +337,9 @@ class TrustedServer(ClientServer):
         most += [] if self.quotas is None else [sum(self.quotas.values()) // self.buffer]
         return RoundsMade(self.state.taken, 0, min(most)) if most else None
 
-    def resume(self, event: Resumed, now: float) -> Effects:
-        """A sum that was under way is lost: it may be charged, and nobody is to be in a sum with one update twice."""
+    def begin(self) -> Effects:
+        """After an absence a sum that was under way is lost: it may be charged, and no update is to be in two sums."""
         self.state.summing = False
-        yield from super().resume(event, now)
         yield from self.go_on()
 
     def came(self, sender: str, push: Push, stale: int) -> Effects:

@@ -138,7 +138,7 @@ def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     states = [node.state for node in found.values()]
     combined = sum(node.state.round * len(node.neighbours) for node in found.values())
     diverged = {name: node.state.round for name, node in found.items() if node.state.finished == "diverged"}
-    refused = [node.sums_refused for node in found.values() if node.sums_refused is not None]
+    refused = [state.sums_refused for state in states if hasattr(state, "sums_refused")]
     return {
         "rounds": {name: node.state.round for name, node in found.items()},
         "staleness_mean": sum(state.staleness_sum for state in states) / combined if combined else 0.0,

@@ -42,10 +42,6 @@ class MaskingServerNode(MaskedRound, nodes.ServerNode):
         self.unit = unit
 
     @property
-    def sums_refused(self) -> int:
-        return self.state.sums_refused
-
-    @property
     def summing(self) -> bool:
         """Whether a sum is under way."""
         return self.state.phase == "gathering"

@@ -278,13 +278,8 @@ class ServerNode(EndingNode):
         self.records = len(self.neighbours) + settings.noises_own_term if self.random else 1
 
     @property
-    def sums_refused(self) -> int | None:
-        """Rounds without updates because their sum could not be unmasked; None where nothing is masked."""
-        return None
-
-    @property
     def rounds_made(self) -> RoundsMade:
-        empty = self.sums_refused or 0
+        empty = getattr(self.state, "sums_refused", 0)  # where sums are masked
         return RoundsMade(max(self.state.round - empty, 0), empty, self.rounds)
 
     def begin(self) -> Effects:

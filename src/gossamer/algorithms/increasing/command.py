@@ -9,16 +9,6 @@ from typing import Annotated, Any
 
 from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Line, Option, Table, refuse
 from gossamer.algorithms.increasing import planning as of
-from gossamer.algorithms.increasing.planning import (
-    Proved,
-    RoundPlan,
-    RoundProblem,
-    Sizes,
-    maximal_r0,
-    plan_rounds,
-    prove,
-    transition_powers,
-)
 from gossamer.algorithms.increasing.search import POWERS, FoundRounds, Objective, RoundSearch, search_rounds
 from gossamer.errors import CallerError, counted
 from gossamer.privacy.guarantees import remarks, rounded_up
@@ -27,10 +17,10 @@ from gossamer.privacy.mechanisms import NeighboringRelation
 _SHOWN = 6  # sizes on either side of the dots
 
 
-def plan_document(plan: RoundPlan, proved: Proved) -> dict[str, Any]:
+def plan_document(plan: of.RoundPlan, proved: of.Proved) -> dict[str, Any]:
     """A plan as plain data."""
     asked, theorem = plan.problem, plan.theorem
-    low, high = transition_powers(asked, plan.m)
+    low, high = of.transition_powers(asked, plan.m)
     return {
         "q": plan.q,
         "m": plan.m,
@@ -62,12 +52,12 @@ def _formula(start: int, m: float, power: float) -> str:
     return f"{start} + ceil({start / m!r} * i)" if power == 1 else f"ceil({start} * (1 + i / {m!r})^{power:g})"
 
 
-def _title(asked: RoundProblem | RoundSearch, start: int, power: float, q: float, m: float) -> Line:
+def _title(asked: of.RoundProblem | RoundSearch, start: int, power: float, q: float, m: float) -> Line:
     grown = f"ceil({asked.dataset_size} q (i + m)^{power:g}), q = {q:.5g}, m = {m:.5g}"
     return Line(f"Sizes: {grown if power else f'always {start}'}")
 
 
-def _listed(sizes: Sizes) -> str:
+def _listed(sizes: of.Sizes) -> str:
     """The first and the last ones, and how many there are."""
     shown = [str(size) for size in sizes.tolist()]
     if sizes[0] == sizes[-1]:
@@ -77,7 +67,7 @@ def _listed(sizes: Sizes) -> str:
     return f"  {', '.join(shown)} ({counted(sizes.size, 'round')}, {counted(int(sizes.sum()), 'gradient')})"
 
 
-def plan_answer(plan: RoundPlan, proved: Proved, relation: NeighboringRelation) -> Answer:
+def plan_answer(plan: of.RoundPlan, proved: of.Proved, relation: NeighboringRelation) -> Answer:
     """Return a plan: what is claimed beside what is proved."""
     asked, theorem = plan.problem, plan.theorem
     sizes = _title(asked, asked.initial_size, asked.power, plan.q, plan.m)
@@ -106,7 +96,7 @@ def plan_answer(plan: RoundPlan, proved: Proved, relation: NeighboringRelation) 
     return Answer(plan_document(plan, proved), (*text, _by_proof(plan, proved)), weak, flat=True)
 
 
-def _which_counts(plan: RoundPlan) -> str:
+def _which_counts(plan: of.RoundPlan) -> str:
     text = (
         "Claim and proof are different things: the claim is what the paper's formula says of its own algorithm, the "
         "proof is an accountant's figure for these rounds on Poisson samples, with gradients at released models "
@@ -123,7 +113,7 @@ def _which_counts(plan: RoundPlan) -> str:
     return text
 
 
-def _by_proof(plan: RoundPlan, proved: Proved) -> str:
+def _by_proof(plan: of.RoundPlan, proved: of.Proved) -> str:
     done, constant = proved.fair_rounds, proved.constant_noise
     one = done == 1
     first = "the first round makes" if one else f"the first {done} rounds make"
@@ -263,15 +253,15 @@ def _plan(options: Options, doing: Doing) -> Answer:
         raise CallerError("--over is K in units of K+, and only with --case 2; leave it out, or add --case 2")
     given = {name: getattr(options, name) for name in _NEEDED}
     given |= {name: value for name in ("power", "case", "over") if (value := getattr(options, name)) is not None}
-    plan = plan_rounds(RoundProblem(**given, r0=_r0(options.r0, given["sigma"])))
+    plan = of.plan_rounds(of.RoundProblem(**given, r0=_r0(options.r0, given["sigma"])))
     with doing(f"accounting for {counted(plan.rounds, 'round')}"):
-        proved = prove(plan, options.neighboring_relation)
+        proved = of.prove(plan, options.neighboring_relation)
     return plan_answer(plan, proved, options.neighboring_relation)
 
 
 def _r0(text: str | None, sigma: float) -> float | None:
     if text is None or text == "max":
-        return None if text is None else maximal_r0(sigma)
+        return None if text is None else of.maximal_r0(sigma)
     try:
         value = float(text)
     except ValueError:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -42,10 +42,6 @@ from gossamer.sides.pool import Pool, open_pool
 from gossamer.sides.receipts import PURPOSE as RECEIPTS
 from gossamer.sides.samples import ShardRows
 from gossamer.sides.sums import Filled, InPieces, nobody_like
-
-if TYPE_CHECKING:
-    from gossamer.sides.masked_side import Signing
-
 
 # The data side of one deployed party, whatever its algorithm and its part in it, and what is then guaranteed.
 #

@@ -96,7 +96,7 @@ def test_a_sum_at_an_edge_depends_on_no_bit_of_others(edge: str) -> None:
         for name, vector in others.items():
             masks(found, name, vector.astype(dtype))
         found.run()
-        assert found.server.sums_refused == 0
+        assert found.server.state.sums_refused == 0
         states.append(found.server.w.values)
     difference = np.linalg.norm(states[1] - states[0])
     assert difference <= fixed.resolution / 3 * (1 + 1e-9) + 2.0**-50 * np.linalg.norm(states[0])
@@ -246,7 +246,7 @@ def test_below_the_minimum_a_round_has_no_sum_and_says_so() -> None:
     assert [effect for effect in effects if isinstance(effect, Record)] == [Record("masked_sum_refused", 0.0)]
     assert found.sums == [(0, None, ())]
     assert found.server.state.unanswered == 4
-    assert found.server.sums_refused == 1
+    assert found.server.state.sums_refused == 1
 
 
 @pytest.mark.parametrize("liars", [("node-0",), ("node-3",), ("node-0", "node-2")])
