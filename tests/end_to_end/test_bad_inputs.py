@@ -93,10 +93,13 @@ PLAN = shlex.split(
             ["federation", "identity", "a", "--out", "file"],
             "file: cannot make this folder (File",
         ),
-        (["attack", "audit", "spec.yaml", "--canaries", "0", "--guesses", "0"], "expected at least 1 canary, found 0"),
+        (
+            ["attack", "audit", "spec.yaml", "--canaries", "0", "--guesses", "0"],
+            "--canaries: expected a whole number, 1 or more",
+        ),
         (
             ["simulate-faults", "spec.yaml", "--seeds", "0", "--jobs", "2"],
-            "found 0, 2 and 0",
+            "--seeds: expected a whole number, 1 or more",
         ),
         ([*PLAN, "circle", "--units", "4"], "circle: No such file or directory"),
         (

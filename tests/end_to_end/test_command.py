@@ -239,9 +239,12 @@ def test_account_takes_rates_from_a_file(capsys: pytest.CaptureFixture[str]) -> 
     ("arguments", "expected"),
     [
         (["--steps", "5"], "needs --sampling-rate"),
-        (["--sampling-rate", "0.1"], "--steps must be"),
-        (["--sampling-rate", "1.5", "--steps", "5"], "found 1.5"),
-        (["--sampling-rate", "0.1", "--steps", "-5"], "found -5"),
+        (["--sampling-rate", "0.1"], "--steps: expected a number of releases, found none"),
+        (
+            ["--sampling-rate", "1.5", "--steps", "5"],
+            "--sampling-rate: expected a number, above 0 and at most 1, found '1.5'",
+        ),
+        (["--sampling-rate", "0.1", "--steps", "-5"], "--steps: expected a whole number, 0 to 1e9, found '-5'"),
         (["--sampling", "fixed_size", "--steps", "5"], "needs --dataset-size"),
         (
             ["--sampling", "fixed_size", "--steps", "5", "--dataset-size", "10", "--batch-size", "20"],
@@ -258,8 +261,14 @@ def test_account_takes_rates_from_a_file(capsys: pytest.CaptureFixture[str]) -> 
         (["--sampling-rate", "0.1", "--steps", "5", "--batch-size", "5"], "--batch-size is for --sampling fixed_size"),
         (["--rates", "nowhere.csv"], "nowhere.csv: cannot read"),
         (["--sampling-rate", "0.1", "--steps", "5", "--delta", "2"], "delta"),
-        (["--sampling-rate", "0.1", "--steps", "5", "--noise-multiplier", "0"], "--noise-multiplier must lie"),
-        (["--sampling-rate", "0.1", "--steps", "5", "--group", "0"], "1 to 10000, found 0"),
+        (
+            ["--sampling-rate", "0.1", "--steps", "5", "--noise-multiplier", "0"],
+            "--noise-multiplier: expected a number, 0.01 to 1e6",
+        ),
+        (
+            ["--sampling-rate", "0.1", "--steps", "5", "--group", "0"],
+            "--group: expected a whole number, 1 to 10000, found '0'",
+        ),
     ],
 )
 def test_account_refuses(capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str) -> None:
@@ -344,7 +353,7 @@ def test_account_prints_the_whole_profile(capsys: pytest.CaptureFixture[str]) ->
     [
         ([*L2, "--epsilon", "1"], "l2_laplace needs --size"),
         ([*L2, "--size", "5"], "l2_laplace needs --epsilon"),
-        ([*L2, "--size", "0", "--epsilon", "1"], "--size must be a number of coordinates, 1 to 10^12, found 0"),
+        ([*L2, "--size", "0", "--epsilon", "1"], "--size: expected a whole number, 1 to 1e12, found '0'"),
         ([*L2, "--size", "4", "--epsilon", "0"], "--epsilon must lie between 2e-06 and 200 at this --size, found 0.0"),
         ([*L2, "--size", "4", "--epsilon", "-1"], "found -1.0"),
         ([*L2, "--size", "4", "--epsilon", "nan"], "found nan"),

@@ -6,10 +6,10 @@ of arguments that several have, after an ``@``. Below it stand, indented, the re
 column. What is indented further goes on with the line above.
 
 An argument is called and typed as ``--name METAVAR:kind=default``; one without METAVAR is true where it is given. Kinds
-are those of `commands.KINDS`, by default ``text``. After it ``?`` stands for one that may be left out, ``+`` for one or
-more values, ``*`` for any number, ``&`` for one that may be given again, ``!`` for an option that is needed, and
-``~`` for one that a usual call needs. Of those that begin with ``/`` exactly one is needed. Help of ``-`` hides an
-argument.
+are those of `commands.KINDS`, by default ``text``; a number may have bounds, such as ``int[1..)``. After the kind ``?``
+stands for one that may be left out, ``+`` for one or more values, ``*`` for any number, ``&`` for one that may be given
+again, ``!`` for an option that is needed, and ``~`` for one that a usual call needs. Of those that begin with ``/``
+exactly one is needed. Help of ``-`` hides an argument.
 """
 
 TABLE = """
@@ -17,7 +17,7 @@ TABLE = """
   --json                        print one JSON document on stdout
 @settings
   --set KEY=VALUE:text&         override a key, such as algorithm.nodes=16
-  --seed SEED:int               override the seed
+  --seed SEED:int[0..)          override the seed
   @json
 @spec
   SPEC:path                     the experiment, a YAML file
@@ -30,20 +30,20 @@ TABLE = """
   --log-file FILE:path          also write a log to FILE, after what is there: a JSON object a line if it ends in .json
                                 or .jsonl, else lines for people; - is stderr
 @study
-  --jobs J:int                  runs at a time (default: 1; on Ray: all processors)
+  --jobs J:int[1..)             runs at a time (default: 1; on Ray: all processors)
   --engine {processes,ray}:text=processes  where runs are made: processes of this machine, or Ray, which is started here
                                 unless RAY_ADDRESS names a cluster
 @releases
-  --sampling-rate Q:float~      share of the rows in a batch, of poisson sampling
-  --steps T:int~                number of releases
-  --delta D:float!              of all of them together
+  --sampling-rate Q:float(0..1]~  share of the rows in a batch, of poisson sampling
+  --steps T:int[0..1e9]~        number of releases
+  --delta D:float(0..1)!        of all of them together
   --mechanism {gaussian,l2_laplace}:text=gaussian  the noise law
-  --size D:int                  of l2_laplace: number of coordinates released
+  --size D:int[1..1e12]         of l2_laplace: number of coordinates released
   --sampling {poisson,fixed_size}:text=poisson  how batches are drawn
-  --dataset-size N:int          of fixed_size sampling, in place of a rate
-  --batch-size B:int            of fixed_size sampling, in place of a rate
+  --dataset-size N:int[1..)     of fixed_size sampling, in place of a rate
+  --batch-size B:int[1..)       of fixed_size sampling, in place of a rate
   --accept-weak                 take a delta above 0.01, which says little
-  --group M:int=1               the most rows of one person, who is protected
+  --group M:int[1..10000]=1     the most rows of one person, who is protected
   --neighboring-relation {add_or_remove_one,replace_one}  of what is proved (default: add_or_remove_one for poisson,
                                 replace_one for fixed_size)
   @json
@@ -55,7 +55,7 @@ TABLE = """
   --pretrained FILE:path        the model that all start from, if there is one (default: start.safetensors beside the
                                 invitation)
 @signing
-  --expires DAYS:int=90         for how long all is good
+  --expires DAYS:int[1..3650]=90  for how long all is good
   --organiser KEYFILE:path      the organiser's key (default: organiser.key in DIR)
 @issuing
   --examples A=N,B=N:counts~    each one's training examples, which is public
@@ -70,7 +70,7 @@ run  runs.run  run an experiment
   --resume RESULTS:path         go on with the interrupted or killed run of a results folder
   --out OUT:path                folder for the results (default: runs/<spec>-seed<seed>,<what --set says>)
   --overwrite                   replace the results of an earlier run in --out
-  --shards N:int                deal the nodes out to N processes of Ray, which is started here unless RAY_ADDRESS names
+  --shards N:int[1..)           deal the nodes out to N processes of Ray, which is started here unless RAY_ADDRESS names
                                 a cluster
   --trace FILE:path             also write every event and effect to FILE
   --checkpoint EVERY:interval   how often the run is kept in --out, to be resumed: 90s, 5m, 2h, or off (default: 60s)
@@ -89,7 +89,7 @@ new  runs.first_spec  write a first spec for one's own table
   --target COLUMN               what is to be predicted
   --owner COLUMN                whose row it is: each owner becomes a node
   --person COLUMN               which person a row is about, where persons have several
-  --rows-per-person M:int       the most rows that one person has; 1: each row is another one
+  --rows-per-person M:int[1..)  the most rows that one person has; 1: each row is another one
   --out FILE:path               the spec (default: NAME.yaml)
   --labels A,B                  the target's classes, in order
   --regression                  the target is a number, and has a --range in place of classes
@@ -122,7 +122,7 @@ evaluate  runs.models  test a run's model on rows that have their targets
 export  runs.models  write a run's model for PyTorch, ONNX Runtime or scikit-learn
   | All that is done to raw numbers is in it.
   @model
-  --to TARGET:text!             torch, onnx or sklearn
+  --to {torch,onnx,sklearn}:text!  the program
   --out FILE:path               where to (default: beside the model)
   --overwrite                   replace FILE
 report  runs.report  write a page that shows what runs did, or how a party's node is
@@ -138,7 +138,7 @@ sweep  runs.studies  run every combination of settings with several seeds, and c
   @spec
   @reproducible
   --grid KEY=A,B,C:text&        values of a key, such as algorithm.batch_size=8,32; several give every combination
-  --seeds N:int=5               runs of each setting
+  --seeds N:int[1..)=5          runs of each setting
   @study
   --out DIR:path                folder for the runs' folders (default: runs/<spec>-sweep)
 price  runs.studies  say what privacy and distance cost: runs without noise, alone and in one place
@@ -146,12 +146,12 @@ price  runs.studies  say what privacy and distance cost: runs without noise, alo
   | seeds. The same command goes on with one that was interrupted.
   @spec
   @reproducible
-  --seeds N:int=3               runs of each
+  --seeds N:int[1..)=3          runs of each
   --epsilons A,B,C:numbers      further budgets of the federation (default: 0.5,1,2,4)
   @study
   --out DIR:path                folder for the runs' folders (default: runs/<spec>-price)
 account  audit.accounting  compute the epsilon that is proved for a number of subsampled noisy releases
-  --noise-multiplier Z:float~   of gaussian: sd of the noise on the sum over the clip
+  --noise-multiplier Z:float[0.01..1e6]~  of gaussian: sd of the noise on the sum over the clip
   @releases
   --epsilon E:float             of l2_laplace, in place of a noise multiplier: pure epsilon of one release on a full
                                 batch
@@ -168,8 +168,8 @@ audit    check what a guarantee rests on
 audit leak  audit.attacks  run pairs of neighbouring data sets with equal coins, and look for what differs
   | The second run is handed the releases of the first, and each of its own may be at most its sensitivity away.
   @spec
-  --pairs N:int=100             how many pairs
-  --updates U:int=200           most updates of a run
+  --pairs N:int[1..)=100        how many pairs
+  --updates U:int[1..)=200      most updates of a run
 verify  audit.verify  check a guarantee from receipts, by a second implementation
   | It needs no data, and shares no code with the library's own accounting. Exit code 0 if all follows that is promised
   | of the parties whose receipts these are, 1 if something does not, 2 if a file cannot be read. The code is one file,
@@ -180,8 +180,8 @@ verify  audit.verify  check a guarantee from receipts, by a second implementatio
 attack    attack what a run releases, and audit its guarantee from below
 attack inversion  audit.attacks  recover examples from the gradients that a spec's first node would release
   @spec
-  --examples N:int=8            how many batches to attack
-  --batch-size B:int=1          examples in a batch
+  --examples N:int[1..)=8       how many batches to attack
+  --batch-size B:int[1..)=1     examples in a batch
   --epsilon E:float+            also compare noise of the L2 Laplace mechanism with this epsilon for one release
   --method {auto,linear,matching}:text=auto  how; auto: by the first layer
   --out OUT:path                folder for the figure (default: runs/<spec>-inversion)
@@ -193,12 +193,12 @@ attack audit  audit.attacks  run a spec with canaries included by coin flips, an
   | The coins are guessed from what was released; the bound is beside the proved upper one.
   @spec
   @reproducible
-  --canaries M:int              how many coins are flipped (default: one for each example)
-  --guesses R:int               about how many of them to guess (default: what bounds epsilon best)
+  --canaries M:int[1..)         how many coins are flipped (default: one for each example)
+  --guesses R:int[1..)          about how many of them to guess (default: what bounds epsilon best)
   --canary {auto,random,mislabelled}:text=auto  what canaries are; auto: random directions, and mislabelled examples
                                 where features are sparse
   --score {gradient,loss}:text=gradient  guess from all released gradients, or from the run's model alone
-  --confidence P:float          of the bound (default: 0.95)
+  --confidence P:float(0..1)=0.95  of the bound
   --out OUT:path                folder for the results (default: runs/<spec>-audit-seed<seed>,<what --set says>)
   --overwrite                   replace the results of an earlier audit in --out
 algorithms  data.known  list known algorithms, and those of other distributions with the code that a policy has to allow
@@ -274,9 +274,9 @@ node  federation.node  run a party's node until its part in the run is over
   --[no-]resume                 go on from the store if there is one
   --believe-store               go on even if peers know of more messages than the store holds; of receipts it overrules
                                 nobody
-  --connect-timeout S:seconds=60  for the first connection
-  --wait S:seconds=60           for neighbours, before the start
-  --gone-after S:seconds=300    silence that counts as gone
+  --connect-timeout S:float[0..)=60  for the first connection
+  --wait S:float[0..)=60        for neighbours, before the start
+  --gone-after S:float[0..)=300  silence that counts as gone
   --trace FILE:path             also write every event and effect to FILE
   --quiet                       write to node.log, and --log-file, alone
   --live PORT:port?             show the node's report to a browser on this machine while it runs, at a port that is
@@ -284,15 +284,15 @@ node  federation.node  run a party's node until its part in the run is over
   @log
   --log-format {text,json}      lines for people, or a JSON object a line (default: as FILE ends)
   --log-level {debug,info,warning,error}:text=info  the least that the log is told
-  --log-size MB:megabytes=10    begin a new FILE then, and keep 5 older
+  --log-size MB:float(0..1e6]=10  begin a new FILE then, and keep 5 older
 node backup  federation.node  copy the state folder of a node that is stopped; only one of the two may go on
   STATE:path                    the state folder
   OUT:path                      the copy: a folder that does not exist yet
 status  federation.node  say how nodes are, and how they find their peers; exit code 0: well, 1: warning, 2: critical
   STORE:path+                   the state folder of a node
   @json
-  --warn-days N:number=14       warn so many days before papers expire
-  --warn-budget SHARE:number=0.9  warn once so much of the policy's budget is charged; 1 for never
+  --warn-days N:float[0..)=14   warn so many days before papers expire
+  --warn-budget SHARE:float[0..)=0.9  warn once so much of the policy's budget is charged; 1 for never
   --prometheus FILE:path        also write metrics to FILE, which ends with .prom, for the textfile collector of
                                 Prometheus
   --alive                       exit code 0 if each node runs, has the broker and has written its status within two
@@ -300,7 +300,7 @@ status  federation.node  say how nodes are, and how they find their peers; exit 
 stop  federation.node  end a node's process; it can be started again and goes on
   STORE:path                    the state folder of the node
   --leave                       end the node's part in the run for good
-  --timeout S:seconds=30        seconds to wait
+  --timeout S:float[0..)=30     seconds to wait
 up  federation.node  run a whole federation on this machine, a process for each party
   | The data of a spec are dealt out to its nodes, which meet over a broker here. For trying out: parties of real
   | federations hold their own data.
@@ -322,7 +322,7 @@ simulate-faults  runs.simulate_faults  drive small runs of a spec's algorithm th
   | After every event it is checked what must hold. The runs have sessions, stores, ledgers and data sides. Faults are
   | loss, delay, repetition, reordering, partitions and killed processes.
   @spec
-  --seeds N:int=100             how many
-  --first K:int=0               the first of them
-  --jobs J:int=1                processes at work
+  --seeds N:int[1..)=100        how many
+  --first K:int[0..)=0          the first of them
+  --jobs J:int[1..)=1           processes at work
 """

@@ -124,7 +124,8 @@ def _add(parser: Any, line: str) -> None:
         return
     metavar, kind, many, default = _METAVAR.fullmatch(called.split()[-1]).groups()  # type: ignore[union-attr]
     more: dict[str, Any] = {"choices": metavar[1:-1].split(",")} if metavar[0] == "{" else {"metavar": metavar}
-    more |= {"action": FileName} if kind == "path" else {"type": KINDS[kind or "text"]}
+    read = _within(kind) if kind and kind[-1] in "])" else KINDS[kind or "text"]
+    more |= {"action": FileName} if kind == "path" else {"type": read}
     match many:
         case "&":
             more |= {"action": "append", "default": []}
@@ -135,12 +136,12 @@ def _add(parser: Any, line: str) -> None:
         case "?" | "+" | "*":
             more |= {"nargs": many, **({"action": "extend", "default": []} if names else {})}
     if default is not None:
-        more["default"], said = KINDS[kind](default), f"{said} (default: {default})"
+        more["default"], said = read(default), f"{said} (default: {default})"
     holder = parser.required() if many in ("!", "~") else parser
     holder.add_argument(*(names or [metavar.lower()]), help=said, **more)
 
 
-_METAVAR = re.compile(r"(.*?)(?::([a-z]+)([?+*&!~]?)(?:=(\S+))?)?")
+_METAVAR = re.compile(r"(.*?)(?::([a-z]+(?:[\[(][^\])]*[\])])?)([?+*&!~]?)(?:=(\S+))?)?")
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -283,10 +284,7 @@ KINDS: Mapping[str, Any] = {
     "path": Path,
     "int": _kind(int, "a whole number"),
     "float": _kind(float, "a number"),
-    "number": _kind(float, "a number, 0 or more", lambda found: 0 <= found < math.inf),
-    "seconds": _kind(float, "seconds, 0 or more", lambda found: 0 <= found < math.inf),
     "interval": _kind(_seconds, "a time such as 90s, 5m or 2h, or off", lambda found: found >= 0),
-    "megabytes": _kind(float, "megabytes, above 0 and at most a million", lambda found: 0 < found <= 1e6),
     "port": _kind(
         int, "the number of a port, 1 to 65535 (files and folders stand before it)", lambda found: 0 < found < 65536
     ),
@@ -298,6 +296,24 @@ KINDS: Mapping[str, Any] = {
     "names": _kind(lambda text: [name.strip() for name in text.split(",")], "names such as a,b", all),
     "counts": _kind(_counts, "a number for each, once, such as a=341,b=210"),
 }
+
+_BOUNDS = re.compile(r"(int|float)([\[(])(\S+?)\.\.(\S*)([\])])")
+"""A number between two others, which may be one itself beside a square bracket; nothing stands for no upper one."""
+
+
+def _within(kind: str) -> Any:
+    """The kind of a number within bounds, such as ``int[1..3650]`` or ``float(0..1)``."""
+    of, left, low, high, right = _BOUNDS.fullmatch(kind).groups()  # type: ignore[union-attr]
+    least, most = float(low), float(high or math.inf)
+    said = f"{low} or more" if left == "[" else f"above {low}"
+    said += f" and {'at most' if right == ']' else 'below'} {high}" if high else ""
+    said = f"{low} to {high}" if (left, right) == ("[", "]") else said
+
+    def fits(found: float) -> bool:
+        above, below = found > least or left == "[", found < most or right == "]"
+        return least <= found <= most and above and below and found < math.inf
+
+    return _kind(int if of == "int" else float, f"{'a whole number' if of == 'int' else 'a number'}, {said}", fits)
 
 
 # What commands do with options alike.

@@ -27,7 +27,6 @@ from gossamer.privacy.mechanisms import (
 
 # Options that say what is released, and how often, for `gossamer account` and `gossamer calibrate`.
 
-_MOST_COORDINATES = 10**12
 _OF = {
     "size": ("mechanism", "l2_laplace"),
     "epsilon": ("mechanism", "l2_laplace"),
@@ -59,11 +58,7 @@ def whose(options: argparse.Namespace, relation: NeighboringRelation) -> str:
 
 def size_of(options: argparse.Namespace) -> int:
     """Number of released coordinates; what Gaussian noise reveals does not depend on it."""
-    if options.mechanism == "gaussian":
-        return 1
-    if not 1 <= options.size <= _MOST_COORDINATES:
-        raise CallerError(f"--size must be a number of coordinates, 1 to 10^12, found {options.size}")
-    return int(options.size)
+    return 1 if options.mechanism == "gaussian" else int(options.size)
 
 
 def relation_of(options: argparse.Namespace) -> NeighboringRelation:
@@ -83,9 +78,8 @@ def schedule_of(options: argparse.Namespace) -> dict[BatchSampling, int]:
             named = " and ".join(f"--{name.replace('_', '-')}" for name in given)
             raise CallerError(f"--rates holds rates of poisson sampling, and how often; leave out {named}")
         return read_rates(options.rates)
-    if options.steps is None or not 0 <= options.steps <= 10**9:
-        found = "none" if options.steps is None else options.steps
-        raise CallerError(f"--steps must be a number of releases, 0 to 10^9, found {found}; give one")
+    if options.steps is None:
+        raise CallerError("--steps: expected a number of releases, found none; give one")
     return {_sampling(options): options.steps}
 
 
@@ -212,8 +206,6 @@ def _mechanism(options: argparse.Namespace, relation: NeighboringRelation) -> Me
                 f"--epsilon must lie between {least:.4g} and {most:.4g} at this --size, found {options.epsilon}"
             )
         return L2Laplace(1.0, options.epsilon, relation)
-    if not 1e-2 <= options.noise_multiplier <= 1e6:
-        raise CallerError(f"--noise-multiplier must lie between 0.01 and 10^6, found {options.noise_multiplier}")
     return Gaussian(1.0, options.noise_multiplier)
 
 

@@ -140,7 +140,7 @@ def audit_command(options: argparse.Namespace) -> int:
             score=options.score,
             overwrite=options.overwrite,
             progress=shown,
-            **({} if options.confidence is None else {"confidence": options.confidence}),
+            confidence=options.confidence,
         )
     finally:
         shown.close()

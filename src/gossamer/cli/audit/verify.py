@@ -17,13 +17,15 @@ def verify_command(options: argparse.Namespace) -> int:
     """Print what follows."""
     from gossamer.verify.gossamer_verify import Unreadable, verify
 
-    if missing := _missing(options.results, options.guarantee):
-        say(_plain(f"gossamer verify: {missing}"))
-        return 2
+    place: Path = options.results
     try:
-        found = verify(options.results, options.guarantee)
+        if missing := _missing(place, options.guarantee):
+            raise Unreadable(missing)
+        found = verify(place, options.guarantee)
     except Unreadable as why:
-        say(_plain(f"gossamer verify: {why}"))
+        receipts = place / "receipts.jsonl" if place.is_dir() else place
+        said = f"{receipts}: not receipts of a run: {why}" if str(why).startswith("line ") else str(why)
+        say(_plain(f"gossamer verify: {said}"))
         return 2
     if options.json:
         print_json(found)

@@ -15,7 +15,7 @@ from gossamer.errors import CallerError, counted
 from gossamer.files import make_own_folder, to_json, write_own
 from gossamer.trained.averaging import Saved, average
 from gossamer.trained.card import ARRAYS, FILE, saved
-from gossamer.trained.model import TARGETS, Predictions, check_target, export_model, load_model
+from gossamer.trained.model import TARGETS, Predictions, export_model, load_model
 
 
 def predict_command(options: argparse.Namespace) -> int:
@@ -108,7 +108,6 @@ def _figure(value: float | None) -> str:
 def export_command(options: argparse.Namespace) -> int:
     """Write the file, and say where it is."""
 
-    check_target(options.to)
     out = options.out or _beside(options.results) / TARGETS[options.to].file
     check_out(out, options.overwrite, options.results)
     print(export_model(load_model(options.results), options.to, out, overwrite=options.overwrite))

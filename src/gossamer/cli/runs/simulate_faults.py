@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gossamer.cli.commands import read_experiment, same_options
 from gossamer.cli.printing import patience, print_json, say
-from gossamer.errors import SpecError, counted
+from gossamer.errors import counted
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.faults.trials import Failure, Trial, first_failing, small_runs
 from gossamer.studies.runs import results
@@ -41,11 +41,6 @@ def _trial(experiment: Experiment) -> Trial:
 
 def simulate_faults_command(options: argparse.Namespace) -> int:
     """Run the seeds; 1 if one fails."""
-    if options.seeds < 1 or options.jobs < 1 or options.first < 0:
-        raise SpecError(
-            f"expected --seeds and --jobs of at least 1 and --first of at least 0, found {options.seeds}, "
-            f"{options.jobs} and {options.first}"
-        )
     experiment = read_experiment(options)
     for remark in small_runs(experiment)[1]:
         say(remark)

@@ -401,7 +401,7 @@ def override(content: Any, settings: Sequence[str]) -> Any:
         key, equals, value = setting.partition("=")
         keys = key.strip().split(".")
         if not equals or not all(keys) or len(keys) > MOST_DEPTH:
-            raise SpecError(f"expected key=value, such as algorithm.nodes=16, found {shortened(setting)}")
+            raise SpecError(f"--set: expected key=value, such as algorithm.nodes=16, found {shortened(setting)}")
         content = _set(_with_default_name(content, keys), keys, _value(key, value), (), content)
     return content
 
