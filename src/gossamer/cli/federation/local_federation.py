@@ -12,6 +12,7 @@ import json
 import math
 import multiprocessing
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -359,7 +360,10 @@ def _report(document: Mapping[str, Any]) -> str:
     privacy = [summary["privacy"] for summary in document["parties"].values()]
     said = dict.fromkeys(line for found in privacy for line in found.get("said", ()))
     guarantees = "\n".join(wrapped(text) for text in said)
-    return f"\n{table(rows)}\n\nmodel of the run: {metrics}\n\n{guarantees}\n\nFolder: {document['folder']}"
+    return (
+        f"\n{table(rows)}\n\nmodel of the run: {metrics}\n\n{guarantees}\n\nFolder: {document['folder']}\n"
+        f"Next: gossamer report {shlex.quote(document['folder'])}/*/{STATE}"
+    )
 
 
 def _row(summary: Mapping[str, Any]) -> tuple[str, ...]:

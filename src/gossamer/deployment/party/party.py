@@ -398,10 +398,10 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     reporter.write(loop, clock())
     alone = reach.ended(host.session.links, clock()) if host.finished and not over else ""
     transport.close()  # how long this party trains and tests for itself is nobody else's business
-    write_results(folder, held.agreed, host, held, alone)
+    results = write_results(folder, held.agreed, host, held, alone)
     state = "finished" if host.finished else _STOPPED
     why = alone or ((short(host.node) or reporter.short_above()) if host.finished else "")
-    reporter.ended(state, why)
+    reporter.ended(state, why, results["privacy"] if host.finished else {})
     return _SHORT if why else state
 
 

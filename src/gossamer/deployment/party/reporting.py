@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import os
+import shlex
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ from gossamer.experiment.results.results_folder import to_json
 from gossamer.experiment.results.summary import NOTE, algorithm_of, card_of, personal_models
 from gossamer.keys.invitations import Invitation
 from gossamer.privacy import guarantee_card
+from gossamer.privacy.guarantees import rounded_up
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.mqtt.certificates import expiry
 from gossamer.sides.receipts import FILE as RECEIPTS
@@ -236,7 +239,7 @@ class Reporter:
         rest = "and in the others nobody answered, or there was no sum that could be used"
         return f"{above} {lacking}, {rest}" if lacking else ""
 
-    def ended(self, state: str, why: str = "") -> None:
+    def ended(self, state: str, why: str = "", privacy: Mapping[str, Any] = MappingProxyType({})) -> None:
         """The process ends; of a node that has finished it is said who was lost on the way, and what went wrong."""
         peers = self._status.get("peers", {})
         lost = [name for name, peer in peers.items() if peer["state"] in LOST and not peer["finished"]]
@@ -245,7 +248,13 @@ class Reporter:
             self._folder.warn(f"ends without {', '.join(lost)}, lost before they had finished")
         if why:
             self._folder.warn(why)
-        self._folder.say(f"{self._status['node']} {state}")
+        made = ""
+        if privacy:
+            made = f": {counted(privacy['releases'], 'release')}"
+            if (epsilon := privacy.get("epsilon")) is not None:
+                made += f", epsilon planned {rounded_up(epsilon)} at delta {privacy['guarantee']['delta']:g}"
+            made += f"; next: gossamer report {shlex.quote(str(self._folder.path))}"
+        self._folder.say(f"{self._status['node']} {state}{made}")
         self._publish_end(state, why)
 
     def failed(self, why: str) -> None:

@@ -15,6 +15,7 @@ from tests.oracle.deployed import federation
 
 from gossamer.deployment.party.reporting import Reporter
 from gossamer.deployment.peers.peers import PeerState
+from gossamer.privacy.guarantees import rounded_up
 
 BASE = {"dataset": "digits", "privacy": {"clip": 0.5, "noise_multiplier": 4.0}}
 CLIENTS = {"nodes": 2, "local_steps": 4, "updates_per_node": 3, "batch_size": 20}
@@ -125,3 +126,14 @@ def test_a_client_whose_server_made_too_few_rounds_knows_it(said: str, short: st
         peers = {"node-1": "left; of its own", "server": said}
         reporter._status["peers"] = {name: {"finished": why} for name, why in peers.items()}
         assert reporter.short_above() == short
+
+
+def test_its_last_line_says_what_was_released_at_which_epsilon_and_what_is_next(tmp_path: Path) -> None:
+    with federation({**BASE, **GOSSIP}, tmp_path / "f") as found:
+        folder, privacy = found.folders["node-0"], found.held["node-0"].describe()
+        Reporter(found.invited["node-0"], folder).ended("finished", privacy={**privacy, "releases": 3})
+        epsilon = f"epsilon planned {rounded_up(privacy['epsilon'])} at delta {privacy['guarantee']['delta']:g}"
+        last = (folder.path / "node.log").read_text().splitlines()[-1]
+        assert last.endswith(f" node-0 finished: 3 releases, {epsilon}; next: gossamer report {folder.path}")
+        Reporter(found.invited["node-1"], folder).ended("stopped")
+        assert (folder.path / "node.log").read_text().endswith(" stopped\n")
