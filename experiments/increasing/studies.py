@@ -14,7 +14,7 @@ from experiments.stored import Record
 from experiments.sweeps import KEPT, Paper, Variant
 
 import gossamer as gs
-from gossamer.algorithms.increasing.sizes import RoundSizes
+from gossamer.algorithms.increasing.settings import RoundSizes
 from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.examples import Split
 

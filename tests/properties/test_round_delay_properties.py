@@ -10,13 +10,15 @@ from tests.reference.delay_slow import assignment, consistent, rho
 
 from gossamer.algorithms.increasing.settings import (
     PowerDelay,
+    PowerSizes,
+    PublicRounds,
     RoundsAhead,
+    Settings,
     WithinTau,
     first_breach,
     first_stall,
     steps_allowed,
 )
-from gossamer.algorithms.increasing.sizes import PowerSizes, RoundSizes
 
 ROUNDS = 6
 
@@ -26,7 +28,9 @@ def size_tables(draw):
     schedule = PowerSizes(a=draw(st.floats(0, 12)), c=draw(st.sampled_from([0, 0.5, 1, 2])), b=draw(st.floats(0, 20)))
     shards = {f"client-{c}": draw(st.integers(1, 50)) for c in range(draw(st.integers(1, 4)))}
     counts = draw(st.sampled_from(["rounded", "coins"]))
-    return RoundSizes(schedule, draw(st.sampled_from(["equal", "shards"])), counts, shards, draw(st.integers(0, 9)))
+    weights = draw(st.sampled_from(["equal", "shards"]))
+    chosen = Settings().model_copy(update={"sizes": schedule, "weights": weights, "counts": counts})
+    return PublicRounds(chosen, shards, draw(st.integers(0, 9)))
 
 
 powers = st.builds(PowerDelay, constant=st.floats(0, 80), factor=st.floats(0, 1), exponent=st.floats(0, 1))
@@ -101,7 +105,7 @@ def test_clients_that_wait_too_little_are_seen(rule):
     The 19th step of a client has t_delay = 38. It is allowed if tau is taken for 39, and its model is too old if its
     number within the round is above 35, as it is in most orders.
     """
-    sizes = RoundSizes(PowerSizes(a=0, b=40), "equal", "rounded", {"a": 9, "b": 9}, 0)
+    sizes = PublicRounds(Settings(sizes=PowerSizes(a=0, b=40)), {"a": 9, "b": 9}, 0)
     tau = PowerDelay(constant=35, factor=0)
 
     def lax(c, i, k):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.reference.hogwild_masks import masks, step
 
-from gossamer.algorithms.increasing.sizes import TheorySizes
+from gossamer.algorithms.increasing.settings import TheorySizes
 from gossamer.vectors import Coordinates, Public, spread
 
 

@@ -16,7 +16,7 @@ and at any moment, when a (v, k) comes that is newer:
     w^ = v - (own earlier updates that v lacks) - eta_i U
 
 The inner loop is one `Round` at the client's data side; (v, k) is swapped into it by the effect `Update`. The nodes are
-in `increasing.client` and `increasing.server`; s_i in `increasing.sizes`, eta_i and the rule in `increasing.settings`.
+in `increasing.client` and `increasing.server`; s_i, eta_i and the rule in `increasing.settings`.
 
 | symbol | here |
 |---|---|
@@ -55,9 +55,8 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.increasing.claims import increasing_claims
 from gossamer.algorithms.increasing.client import ClientNode
 from gossamer.algorithms.increasing.server import SERVER, AggregatorNode, ServerNode
-from gossamer.algorithms.increasing.settings import PublicRounds, RoundsAhead, first_breach
+from gossamer.algorithms.increasing.settings import PrivacySizes, PublicRounds, RoundsAhead, check_sizes, first_breach
 from gossamer.algorithms.increasing.settings import Settings as Settings
-from gossamer.algorithms.increasing.sizes import PrivacySizes, check_sizes
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, imported_when_used
 from gossamer.algorithms.plan import Plan, Problem, least_noise, smallest_node
 from gossamer.errors import SpecError

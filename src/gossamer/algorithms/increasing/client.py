@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.increasing.server import MOST_AHEAD, GlobalModel, Halt, Join, Leave, Probe, RoundUpdate, holds
-from gossamer.algorithms.increasing.settings import PublicRounds
-from gossamer.algorithms.increasing.sizes import MOST_ROUNDS
+from gossamer.algorithms.increasing.settings import MOST_ROUNDS, PublicRounds
 from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
 from gossamer.privacy.tasks import Query, Round, Swap

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.increasing.settings import PublicRounds
-from gossamer.algorithms.increasing.sizes import MOST_ROUNDS
+from gossamer.algorithms.increasing.settings import MOST_ROUNDS, PublicRounds
 from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Finish, Send

@@ -11,16 +11,20 @@ from pydantic import TypeAdapter, ValidationError
 from tests.reference.delay_slow import assignment, consistent, rho, steps_before_waiting
 
 from gossamer.algorithms.increasing.settings import (
+    ConstantSizes,
     Delay,
     PowerDelay,
+    PowerSizes,
+    PublicRounds,
     RoundsAhead,
+    Settings,
     TheoryDelay,
+    TheorySizes,
     WithinTau,
     first_breach,
     first_stall,
     steps_allowed,
 )
-from gossamer.algorithms.increasing.sizes import ConstantSizes, PowerSizes, RoundSizes, TheorySizes
 
 ADAPTER: TypeAdapter[Delay] = TypeAdapter(Delay)
 
@@ -37,7 +41,8 @@ class LeastTheoryDelay:
 
 
 def rounds_of(schedule, *examples, counts="rounded", weights="equal", seed=0):
-    return RoundSizes(schedule, weights, counts, {f"client-{c}": n for c, n in enumerate(examples or (10**9,))}, seed)
+    chosen = Settings().model_copy(update={"sizes": schedule, "weights": weights, "counts": counts})
+    return PublicRounds(chosen, {f"client-{c}": n for c, n in enumerate(examples or (10**9,))}, seed)
 
 
 def table(sizes, rounds):

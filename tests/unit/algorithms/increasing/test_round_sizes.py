@@ -11,14 +11,15 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
-from gossamer.algorithms.increasing.sizes import (
+from gossamer.algorithms.increasing.settings import (
     MOST_ROUNDS,
     MOST_STEPS,
     ConstantSizes,
     LogSizes,
     PowerSizes,
     PrivacySizes,
-    RoundSizes,
+    PublicRounds,
+    Settings,
     Sizes,
     TheorySizes,
     check_sizes,
@@ -33,7 +34,8 @@ def shards(*examples):
 
 
 def rounds_of(schedule, *examples, weights="equal", counts="rounded", seed=0):
-    return RoundSizes(schedule, weights, counts, shards(*(examples or (10**9,))), seed)
+    chosen = Settings().model_copy(update={"sizes": schedule, "weights": weights, "counts": counts})
+    return PublicRounds(chosen, shards(*(examples or (10**9,))), seed)
 
 
 def totals(schedule, rounds, *examples):

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from gossamer.algorithms.increasing.settings import RoundRate
-from gossamer.algorithms.increasing.sizes import PowerSizes, RoundSizes, TheorySizes
+from gossamer.algorithms.increasing.settings import PowerSizes, PublicRounds, RoundRate, Settings, TheorySizes
 
 ADAPTER: TypeAdapter[RoundRate] = TypeAdapter(RoundRate)
 
@@ -17,7 +16,8 @@ LINEAR = PowerSizes(a=12, b=12)  # 12, 24, 36, ... in all
 
 
 def rounds_of(schedule, *examples, weights="equal"):
-    return RoundSizes(schedule, weights, "rounded", {f"client-{c}": n for c, n in enumerate(examples)}, seed=0)
+    chosen = Settings().model_copy(update={"sizes": schedule, "weights": weights})
+    return PublicRounds(chosen, {f"client-{c}": n for c, n in enumerate(examples)}, seed=0)
 
 
 def step_sizes(settings, sizes, i, name="client-0"):
