@@ -88,8 +88,8 @@ class PlainProgress:
         for remark in plan.guarantee.remarks:
             _LOG.warning("%s", remark)
         if plan.words.estimates:
-            say(plan.words.estimates)
-        say(f"plan: {plan}")
+            say(wrapped(plan.words.estimates))
+        say(wrapped(f"plan: {plan}"))
         warn(plan.guarantee.remarks)
 
     def began(self, run: Watched) -> None:

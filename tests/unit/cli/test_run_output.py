@@ -294,3 +294,21 @@ def test_figures_that_are_the_same_for_all_clients_say_so(
     for text in (out, capsys.readouterr().out):
         said = "the same for all clients: the server's noise covers each for as many sums as the client that may be"
         assert (said in " ".join(text.split())) == name.endswith("trusted")
+
+
+def test_a_linear_model_is_said_to_be_computed_on_the_processor_whatever_the_device(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = "the processor: linear models are computed there on any machine"
+    _, err = printed(capsys, tmp_path, "central", compute={"device": "cuda"})
+    assert f"\ndevice: {said}\n" in err
+    assert main(["check", str(tmp_path / "spec.yaml")]) == 0
+    assert f"\n  - device: {said}\n" in capsys.readouterr().out
+    _, err = printed(capsys, tmp_path / "out", "central")
+    assert "device" not in err
+
+
+def test_a_plan_is_broken_at_the_width_of_lines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    printed(capsys, tmp_path, "fedavg-masked")
+    assert main(["check", str(tmp_path / "spec.yaml")]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100

@@ -52,7 +52,7 @@ def check_command(options: argparse.Namespace) -> int:
         prepared = prepare(experiment)
         plan = plan_run(prepared)
     if plan.words.estimates:
-        say(plan.words.estimates)
+        say(wrapped(plan.words.estimates))
     found = forecast(prepared, plan)
     if options.json:
         print_json(_check_document(prepared, plan, found))
@@ -88,9 +88,10 @@ def _check_report(prepared: Prepared, plan: Plan, found: Forecast) -> str:
         (name, str(entry["examples"]), str(entry["releases"]), epsilon(plan.epsilons[name]))
         for name, entry in document["plan"].items()
     ]
+    size = counted(document["parameters"], "parameter")
+    what = f"{document['algorithm']} on {document['dataset']} ({prepared.dataset.source}), {size}\nplan: {plan}"
     return (
-        f"{document['algorithm']} on {document['dataset']} ({prepared.dataset.source}), "
-        f"{counted(document['parameters'], 'parameter')}\nplan: {plan}\n\n"
+        f"{wrapped(what)}\n\n"
         f"{node_table((plan.words.party, 'examples', 'releases', 'epsilon planned'), rows)}{below(plan.words)}\n\n"
         f"{guarantees(plan.guarantee, plan.guarantees)}\n\n"
         f"In plain words:\n{_listed(document['in_plain_words'])}\n\n"

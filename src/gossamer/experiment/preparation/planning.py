@@ -74,7 +74,15 @@ def explain(prepared: Prepared, plan: Plan, forecast: Forecast) -> Words:
         "public": _public(prepared),
         "how long": _how_long(prepared, plan, forecast),
         "memory": _memory(forecast),
+        **({} if (device := device_in_words(prepared)) is None else {"device": device}),
     }
+
+
+def device_in_words(prepared: Prepared) -> str | None:
+    """Say where sums are computed, if the spec asks for a device: of linear models on the processor all the same."""
+    if prepared.experiment.compute.device is None:
+        return None
+    return prepared.objective.computing().device or "the processor: linear models are computed there on any machine"
 
 
 def _who(prepared: Prepared, plan: Plan) -> str:

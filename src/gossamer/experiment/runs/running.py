@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from gossamer.algorithms.plan import Plan
 from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
-from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.planning import device_in_words, plan_run
 from gossamer.experiment.preparation.prepare import RUN, FromMemory, Prepared, Sources, nodes_of, prepare, sides_of
 from gossamer.experiment.preparation.private_scale import Scaled, rescaled, scaled
 from gossamer.experiment.preparation.secrets import (
@@ -229,6 +229,8 @@ class Run:
         progress.planned(self.plan)
         if (remark := self.prepared.objective.computing().remark) is not None:
             progress.remarked(remark)
+        if (device := device_in_words(self.prepared)) is not None:
+            progress.remarked(f"device: {device}")
         self.evaluator.rehearse()
         began = None if self.resumed is None else go_on(self.resumed, self.parts)
         if self.resumed is not None and not self.resumed.begun and self.folder is not None:
