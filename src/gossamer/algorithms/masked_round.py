@@ -229,23 +229,13 @@ class RoundMember:
         s = self.state
         check_sender(sender, self.server)
         _check_content(request.step, request.content, messages.REQUESTS, self.group)
-        if s.finished:
-            yield from self.declines()
-        elif request.round == self.round and request.step >= s.step:  # others have been given up
-            self.reaches(request.step)
+        if not s.finished and request.round == self.round and request.step >= s.step:  # others have been given up
             s.step, s.asked, s.busy = request.step, request.content, True
             if request.step == Phase.SHARE:
                 s.speakers = messages.agents_in(messages.AgentRoster, request.content.size, signed=self.group.signed)
             elif request.step == Phase.MASK:
                 s.speakers = messages.agents_in(messages.DeliveredShares, request.content.size) + 1
             yield from self.work()
-
-    def declines(self) -> Effects:
-        """Answer a request after the end."""
-        yield from ()
-
-    def reaches(self, step: int) -> None:
-        """Note that the server has come to ``step``."""
 
     def said(self) -> Effects:
         """Go on after a reply."""

@@ -155,7 +155,7 @@ def test_a_server_goes_by_all_edges_anyway() -> None:
     """8 and 40 examples in batches of 4 are 12 updates, whether that is said or not."""
     for clock in ({}, {"clock": "global"}):
         settings = edge_cloud.Settings(nodes=2, batch_size=4, learning_rate={**RATE, **clock})
-        course = edge_cloud.server_of(edge_cloud.build(settings, context(8, 40))).course
+        course = edge_cloud.build(settings, context(8, 40))[edge_cloud.SERVER].course
         assert [course(t).learning_rate for t in (11, 12)] == [0.5, pytest.approx(0.05)]
     with pytest.raises(SpecError, match=r"counts the updates of all edges, which is global, found own; leave it out"):
         spec("audp", clock="own")

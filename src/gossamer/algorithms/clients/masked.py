@@ -17,7 +17,7 @@ from gossamer.algorithms.clients.nodes import SERVER, CohortServer, CohortState,
 from gossamer.algorithms.clients.planning import MaskedRounds
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMember, SumState
+from gossamer.algorithms.masked_round import MaskedRound, MaskingRequest, MemberState, RoundMember, SumState
 from gossamer.algorithms.nodes import WorkerState
 from gossamer.errors import PeerError
 from gossamer.privacy.masking import Group, MaskedSum, Phase
@@ -277,8 +277,10 @@ class MaskedClientNode(RoundMember, TrainingNode):
         """The newest round that it is in."""
         return self.state.version
 
-    def reaches(self, step: int) -> None:
-        self.state.updates += step == Phase.REVEAL > self.state.step  # its update is in the sum
+    def requested(self, sender: str, request: MaskingRequest, now: float) -> Effects:
+        s, before = self.state, self.state.step
+        yield from super().requested(sender, request, now)
+        s.updates += s.step == Phase.REVEAL > before  # its update is in the sum
 
     def said(self) -> Effects:
         s = self.state

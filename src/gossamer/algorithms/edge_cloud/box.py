@@ -466,13 +466,6 @@ def _asks(context: Context, name: str) -> Asks:
     return lambda task, x, log_clip: Gradient(task, x, clipping.query(query, log_clip))
 
 
-def server_of(nodes: Mapping[str, Node]) -> ServerNode:
-    """The server."""
-    server = nodes[SERVER]
-    assert isinstance(server, ServerNode)
-    return server
-
-
 def count(nodes: Mapping[str, Node]) -> int:
     """Number of updates that the server has applied."""
     return int(nodes[SERVER].state.t)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gossamer.algorithms.graph_federated import nodes
-from gossamer.algorithms.masked_round import MaskedRound, MemberState, RoundMember, SumState
+from gossamer.algorithms.masked_round import MaskedRound, MaskingRequest, MemberState, RoundMember, SumState
 from gossamer.errors import PeerError
 from gossamer.privacy.masking import MaskedSum, Phase
 from gossamer.protocol.effects import Send
@@ -106,5 +106,7 @@ class MaskingAgentNode(RoundMember, nodes.AgentNode):
             self.enter()
         yield from super().assigned(sender, assignment, now)
 
-    def declines(self) -> Effects:
-        yield Send(self.server, nodes.Declined())
+    def requested(self, sender: str, request: MaskingRequest, now: float) -> Effects:
+        yield from super().requested(sender, request, now)
+        if self.state.finished:
+            yield Send(self.server, nodes.Declined())

@@ -321,10 +321,10 @@ class ServerNode(EndingNode):
     def gather(self, agents: tuple[str, ...]) -> Effects:
         """Line 2: ask ``agents`` for their updates."""
         s = self.state
-        s.waiting = {agent for agent in agents if agent not in s.away and agent not in s.left}
-        for agent in agents:
-            if agent in s.waiting:
-                yield from self.ask_for_update(agent)
+        there = [agent for agent in agents if agent not in s.away and agent not in s.left]
+        s.waiting = set(there)
+        for agent in there:
+            yield from self.ask_for_update(agent)
         if not s.waiting and not self.holds():
             yield from self.heard()
 
@@ -457,17 +457,14 @@ class ServerNode(EndingNode):
 
     # Lines 9 and 10: combination
 
-    @on(Combine)
-    def combine_with(self, sender: str, message: Combine, now: float) -> Effects:
-        yield from self.take(self.state.newest, sender, message)
-        yield from self.go_on()
-
-    def take(self, newest: dict[str, Newest], sender: str, message: Combine | Average) -> Effects:
+    @on(Combine, Average)
+    def take(self, sender: str, message: Combine | Average, now: float) -> Effects:
         """Keep a neighbour's model, if it is newer than what there is.
 
         If it cannot be used, the one before is that of this round too: whoever waited for it would stand still.
         """
         self.only_from_neighbours(sender)
+        newest = self.state.newest if isinstance(message, Combine) else self.state.averages
         known = newest[sender]
         try:
             check_model(message.model, self.initial)
@@ -477,6 +474,7 @@ class ServerNode(EndingNode):
             yield Reject(sender, str(error))
             model = known.model
         newest[sender] = known.taking(sender, message.round, model)
+        yield from self.go_on()
 
     def go_on(self) -> Effects:
         """Combine, or average, if what is needed is there."""
@@ -527,11 +525,6 @@ class ServerNode(EndingNode):
         s = self.state
         for neighbour in self.neighbours:
             yield Send(neighbour, Average(s.averaged, self.sendable(s.v)))
-        yield from self.go_on()
-
-    @on(Average)
-    def averaged_with(self, sender: str, message: Average, now: float) -> Effects:
-        yield from self.take(self.state.averages, sender, message)
         yield from self.go_on()
 
     def average(self) -> Effects:

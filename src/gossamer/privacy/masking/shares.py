@@ -11,11 +11,10 @@ import secrets
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from hmac import compare_digest
-from typing import NamedTuple
 
 from gossamer.errors import PeerError
 from gossamer.privacy.masking.keys import SHARE_BYTES, Keys, agree, commitment, derive, keystream, public_key, seal
-from gossamer.privacy.masking.messages import DIGEST_BYTES, AgentRoster, Announcement
+from gossamer.privacy.masking.messages import DIGEST_BYTES, AgentRoster, Announcement, EncryptedShares
 
 # Shamir's secret sharing of 32-byte secrets: any ``threshold`` shares give the secret, fewer say nothing of it.
 #
@@ -125,26 +124,16 @@ SECRETS = ("mask", "seed")
 """In this order: the mask key, which is found if the agent vanishes, and its self-mask's seed, if it survives."""
 
 
-class Dealt(NamedTuple):
-    """Shares of an agent's secrets, sealed for the others.
+def deal(keys: Keys, roster: AgentRoster, digest: bytes, agent: int, threshold: int) -> tuple[EncryptedShares, bytes]:
+    """Shares of the secrets of ``agent`` for all on the ``roster`` of the sum that ``digest`` names.
 
-    Attributes
-    ----------
-    sealed : dict of int to bytes
-        Shares of both for each other agent.
-    commitments : dict of int to bytes
-        Commitments to the shares of each agent, this one too.
-    own : bytes
+    Returns
+    -------
+    EncryptedShares
+        Shares of both for each other agent, and commitments to the shares of each, this one too.
+    bytes
         Share of both that is its own.
     """
-
-    sealed: dict[int, bytes]
-    commitments: dict[int, bytes]
-    own: bytes
-
-
-def deal(keys: Keys, roster: AgentRoster, digest: bytes, agent: int, threshold: int) -> Dealt:
-    """Shares of the secrets of ``agent`` for all on the ``roster`` of the sum that ``digest`` names."""
     of_key, of_seed = (
         split(secret, threshold, roster.agents, partial(keystream, derive(keys.polynomials, digest, which)))
         for which, secret in zip(SECRETS, (keys.mask, keys.seed), strict=True)
@@ -160,7 +149,7 @@ def deal(keys: Keys, roster: AgentRoster, digest: bytes, agent: int, threshold: 
         + _commitment(of_seed[other], digest, "seed", agent, other)
         for other in roster.agents
     }
-    return Dealt(sealed, commitments, both[agent])
+    return EncryptedShares(roster.round, agent, sealed, commitments), both[agent]
 
 
 def share_of(both: bytes, which: str) -> bytes:

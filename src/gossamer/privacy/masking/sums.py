@@ -155,9 +155,9 @@ class MaskingAgent:
         self._expect(Phase.SHARE, roster)
         assert self.announcement is not None
         messages.check_roster(roster, self.announcement, self.group, self.identities)
-        dealt = deal(self._keys(), roster, roster.digest(self.group), self.agent, self.group.threshold)
-        self.step, self.roster, self.held = Phase.MASK.value, roster, {self.agent: dealt.own}
-        return messages.EncryptedShares(self.round, self.agent, dealt.sealed, dealt.commitments)
+        sent, own = deal(self._keys(), roster, roster.digest(self.group), self.agent, self.group.threshold)
+        self.step, self.roster, self.held = Phase.MASK.value, roster, {self.agent: own}
+        return sent
 
     def mask(self, delivered: messages.DeliveredShares, values: UintArray) -> messages.MaskedVector:
         """Step 3: ``values`` [group.length], integers of the group's dtype, under all masks.
