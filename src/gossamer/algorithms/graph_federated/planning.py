@@ -213,7 +213,7 @@ def planned_noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -
     if deviation is not None:
         if settings.random:
             return RandomNoise(settings.rounds, deviation, noises.links_of(matrix), law)
-        return CorrelatedNoise(_factorisation(settings, Temporal.INDEPENDENT), deviation, law)
+        return CorrelatedNoise(_factorisation(settings), deviation, law)
     assert spec.budget is not None  # the spec checks it
     assert isinstance(spec.budget.epsilon, float)
     wanted = noises.NoiseProblem(
@@ -228,13 +228,12 @@ def planned_noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -
     )
     if settings.random:
         return noises.least_noise(RandomNoise(settings.rounds, 1.0, noises.links_of(matrix), law), wanted)
-    among = None if settings.temporal is None else (_factorisation(settings, Temporal(settings.temporal)),)
+    among = None if settings.temporal is None else (_factorisation(settings),)
     return noises.plan_noise(wanted, among)[0].noise
 
 
-def _factorisation(settings: Settings, default: Temporal) -> Factorisation:
-    temporal = default if settings.temporal is None else Temporal(settings.temporal)
-    return Factorisation(temporal, settings.rounds, settings.bands)
+def _factorisation(settings: Settings) -> Factorisation:
+    return Factorisation(Temporal(settings.temporal or "independent"), settings.rounds, settings.bands)
 
 
 def _bound(settings: Settings, clip: float, sampled: int) -> UpdateBound:
@@ -269,11 +268,10 @@ def _guarantees(problem: Problem[Settings], noise: Noise | None, clip: float) ->
     """Guarantees by observer, of the unit where one change moves most."""
     settings = problem.settings
     masks: Masks = "none" if settings.masking.name == "none" else "signed" if problem.run else "trusted"
-    if noise is None:
-        reason = "privacy: none (nothing is noised, so messages may reveal updates)"
-        return no_guarantees(_where(settings), reason, masks)
-    if not math.isfinite(clip):
+    if noise is None or not math.isfinite(clip):
         reason = "privacy.clip: none (nothing bounds an update, so noise proves nothing)"
+        if noise is None:
+            reason = "privacy: none (nothing is noised, so messages may reveal updates)"
         return no_guarantees(_where(settings), reason, masks)
     bound = _bound(settings, clip, min(settings.sampled))
     found = graph_guarantees(noise, bound, problem.size, problem.spec.delta, masks)
