@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 import gossamer as gs
-from gossamer.experiment.runs.trackers import NullProgress
+from gossamer.experiment.runs.trackers import RunProgress
 from gossamer.experiment.specs.spec_file import read_spec
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -29,7 +29,7 @@ REQUIRED = 1.05
 WIDTHS = {"batched": 1024, "plain": 1}
 
 
-class Clock(NullProgress):
+class Clock(RunProgress):
     """Processor time of a run's updates, from its plan to the last one."""
 
     def __init__(self) -> None:

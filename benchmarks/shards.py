@@ -24,7 +24,7 @@ import yaml
 from simulator import _spec
 
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.runs.trackers import NullProgress
+from gossamer.experiment.runs.trackers import RunProgress
 from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.runtimes.ray_shards import RayShards
 from gossamer.runtimes.shards import Shards
@@ -34,7 +34,7 @@ SHARDS = (None, 1, 2)
 """None is one process without Ray."""
 
 
-class Clock(NullProgress):
+class Clock(RunProgress):
     """Wall time and processor time from when the tenth part of all updates is made to the last one.
 
     Attributes

@@ -34,7 +34,7 @@ import yaml
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.gossip import box as gossip
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.runs.trackers import NullProgress
+from gossamer.experiment.runs.trackers import RunProgress
 from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Query
@@ -82,7 +82,7 @@ def bare_events(nodes: int = 100, updates: int = 500) -> dict[str, Any]:
     }
 
 
-class Clock(NullProgress):
+class Clock(RunProgress):
     """Processor seconds and updates when the tenth part of all updates is made, and at the last one."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from tests.oracle import machine
 
-from gossamer.experiment.runs.trackers import NullProgress, Watched
+from gossamer.experiment.runs.trackers import RunProgress, Watched
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("src", "tests/oracle/machine.py", "experiments/*.py", "experiments/**/*.py", "experiments/**/sweep.yaml")
@@ -89,7 +89,7 @@ class EnoughError(Exception):
     """Ends a run of which the first updates alone are wanted."""
 
 
-class FirstUpdates(NullProgress):
+class FirstUpdates(RunProgress):
     """Keeps a run's `First`.
 
     Parameters

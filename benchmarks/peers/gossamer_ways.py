@@ -18,7 +18,7 @@ import gossamer as gs
 from gossamer.data.datasets import load_dataset
 from gossamer.data.examples import Split
 from gossamer.data.settings import DatasetSettings
-from gossamer.experiment.runs.trackers import NullProgress
+from gossamer.experiment.runs.trackers import RunProgress
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.objective import LocalRound, Minibatches, Objective, Training
@@ -182,7 +182,7 @@ def workers(asked: Asked) -> Measured:
 # Whole runs
 
 
-class Clock(NullProgress):
+class Clock(RunProgress):
     """When a run began and when each update was counted, in seconds."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from gossamer.errors import BudgetSpent, DataError, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, Sources, prepare, sides_of
 from gossamer.experiment.preparation.secrets import secret_seed
-from gossamer.experiment.preparation.simulation import NullObserver, drive
+from gossamer.experiment.preparation.simulation import Observer, drive
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.keys.identity import Identity
 from gossamer.privacy.mechanisms import OPEN_TIMES, PUBLIC_TIMES, Gaussian
@@ -178,7 +178,7 @@ def run(prepared: Prepared, plan: Any, computer: Any | None = None) -> tuple[Sim
     if computer is None:
         computer = Parties(prepared, plan, list(nodes))
     simulator = Simulator(nodes, computer, prepared.world, count=prepared.count)
-    drive(simulator, plan.stop, NullObserver())
+    drive(simulator, plan.stop, Observer())
     return simulator, computer
 
 

@@ -20,7 +20,7 @@ from gossamer.experiment.preparation.secrets import KeptSecret, NoiseSecret
 from gossamer.experiment.results.results_folder import CHECKPOINT
 from gossamer.experiment.runs.checkpoints import read_checkpoint
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.runs.trackers import NullProgress
+from gossamer.experiment.runs.trackers import RunProgress
 from gossamer.runtimes import shards as crew_module
 from gossamer.runtimes.ray_shards import RayCrew, RayShards
 
@@ -42,7 +42,7 @@ def test_the_demo_has_the_bytes_of_one_process(shards: int, tmp_path: Path) -> N
     assert files(tmp_path / "ray") == files(tmp_path / "plain")
 
 
-class Killer(NullProgress):
+class Killer(RunProgress):
     """Kills the process of a shard in the middle of a run."""
 
     def __init__(self, crews: list[RayCrew]) -> None:

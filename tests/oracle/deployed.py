@@ -31,7 +31,7 @@ from gossamer.deployment.party.reporting import write_results
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import RunWarning
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.simulation import NullObserver, drive
+from gossamer.experiment.preparation.simulation import Observer, drive
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.faults.hosts import LinkedHosts
 from gossamer.keys.identity import Identity
@@ -219,6 +219,6 @@ def _side(name: str) -> Hashes:
         parties = sides.Parties(prepared, plan, list(nodes))
         computer = Parties(known, parties.sides)
         simulator = Simulator(nodes, computer, prepared.world, watch=watch, count=prepared.count)
-        drive(simulator, plan.stop, NullObserver())
+        drive(simulator, plan.stop, Observer())
     lines = [line for ledger in parties.ledgers.values() if ledger is not None for line in ledger.lines()]
     return {"steps": digest.hexdigest(), "ledgers": sha256(repr(lines).encode())}

@@ -19,7 +19,7 @@ from gossamer.algorithms.graph_federated.settings import Settings, combination, 
 from gossamer.algorithms.plan import StopSettings
 from gossamer.data.examples import Split
 from gossamer.errors import TopologyError
-from gossamer.experiment.preparation.simulation import NullObserver, drive
+from gossamer.experiment.preparation.simulation import Observer, drive
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseState, NoiseStream
@@ -296,7 +296,7 @@ def test_a_server_that_is_gone_is_not_waited_for() -> None:
     faults = FaultSettings.model_validate({"absences": [{"node": setup.settings.nodes + 1, "start": 1.5}]})
     links = LinkSettings(latency=0.1, retry_after=1.0, silence=4.0)
     simulator = setup.simulator(World(links=links, faults=faults))
-    assert drive(simulator, StopSettings(), NullObserver()) == "stalled"
+    assert drive(simulator, StopSettings(), Observer()) == "stalled"
     outer = ("server-0", "server-2", "node-0", "node-1", "node-4", "node-5")
     assert {name: simulator.finished[name] for name in outer} == dict.fromkeys(outer, "quota")
     assert [simulator.nodes[name].state.round for name in ("server-0", "server-2")] == [4, 4]

@@ -43,6 +43,9 @@ from gossamer.section import Section
 Classes = tuple[tuple[str, ...], ...]
 """The labels of each class number."""
 
+_AS_SAID = ("name", "task", "scale", "normalise", "csv", "owner", "person", "missing_marks", "first_index")
+"""Keys of a declaration that are those of the section ``dataset``."""
+
 # Below this share of non-zero entries a CSR row is cheaper to use than a dense one.
 _SPARSE_BELOW = 0.1
 
@@ -271,25 +274,17 @@ class Declaration(Section):
         known = KNOWN.get(settings.name)
         divisor = settings.divide_by or (known and known.divisor) or (255.0 if form in PICTURES else 1.0)
         return cls(
-            name=settings.name,
-            task=settings.task,
+            **{key: getattr(settings, key) for key in _AS_SAID},
             format=form,
             shape=(math.prod(shape),) if layout == "sparse" else shape,
             layout=layout,
             features=feature_names(made or {}),
             columns=made,
             declared=columns is not None,
-            scale=settings.scale,
             divisor=1.0 if isinstance(settings.scale, ConstantScale) else divisor,
-            normalise=settings.normalise,
-            csv=settings.csv,
             target=settings.target if train is None or train.target is None else train.target,
-            owner=settings.owner,
-            person=settings.person,
             classes=classes,
             target_range=settings.target_scale,
-            missing_marks=settings.missing_marks,
-            first_index=settings.first_index,
         )
 
     @property

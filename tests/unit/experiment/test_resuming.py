@@ -24,7 +24,7 @@ from gossamer.experiment.preparation.simulation import Patience
 from gossamer.experiment.results.results_folder import CHECKPOINT, ResultsFolder
 from gossamer.experiment.runs import checkpoints, running
 from gossamer.experiment.runs.checkpoints import Checkpoints
-from gossamer.experiment.runs.trackers import NullProgress
+from gossamer.experiment.runs.trackers import RunProgress
 from gossamer.protocol.snapshots import Reference, encode_snapshot
 
 SECRET = gs.NoiseSecret(bytes(range(16)))
@@ -212,7 +212,7 @@ def test_a_run_on_shards_that_is_interrupted_is_kept_at_the_end_of_its_window(
 ) -> None:
     spec, interrupted = SHARDED["gossip"], []
 
-    class Interrupting(NullProgress):
+    class Interrupting(RunProgress):
         def updated(self, updates: int) -> None:
             if updates >= 25 and not interrupted:
                 interrupted.append(updates)
@@ -521,7 +521,7 @@ def test_the_first_interrupt_waits_for_the_checkpoint_and_the_second_for_nothing
     """The first comes in an event, which is then completed: the checkpoint is of the moment right after it."""
     spec, interrupted = RUNS["none"], []
 
-    class Interrupting(NullProgress):
+    class Interrupting(RunProgress):
         def updated(self, updates: int) -> None:
             if updates == 7 and not interrupted:
                 interrupted.append(updates)
@@ -537,7 +537,7 @@ def test_the_first_interrupt_waits_for_the_checkpoint_and_the_second_for_nothing
     resume(tmp_path / "out")
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
-    class Twice(NullProgress):
+    class Twice(RunProgress):
         def updated(self, updates: int) -> None:
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)

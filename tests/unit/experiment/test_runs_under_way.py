@@ -13,7 +13,7 @@ from gossamer.cli.main import main
 from gossamer.errors import CallerError
 from gossamer.experiment.audits.canary_audit import audit_membership, audit_run
 from gossamer.experiment.results.results_folder import CHECKPOINT, unpack
-from gossamer.experiment.runs.trackers import NullProgress
+from gossamer.experiment.runs.trackers import RunProgress
 from gossamer.files import UnderWay
 from gossamer.studies.runs import each_seed
 from gossamer.studies.sweep import sweep
@@ -27,7 +27,7 @@ SPEC: dict[str, Any] = {
 SECRET = gs.NoiseSecret(bytes(range(16)))
 
 
-class Meanwhile(NullProgress):
+class Meanwhile(RunProgress):
     """Has something tried once, when so many updates were made."""
 
     def __init__(self, tried: Callable[[], None]) -> None:

@@ -15,7 +15,7 @@ from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Sources, nodes_of, prepare, sides_of
 from gossamer.experiment.preparation.private_scale import scaled
-from gossamer.experiment.preparation.simulation import Keeper, NullObserver, Patience, drive
+from gossamer.experiment.preparation.simulation import Keeper, Observer, Patience, drive
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot, restore
@@ -136,21 +136,21 @@ def test_a_restored_simulator_goes_on_with_the_same_bytes(name: str) -> None:
     made = _Made(ALL[name])
     simulator, trace = made()
     counted = _Cutting({}, lambda patience: None)
-    ended = drive(simulator, made.plan.stop, NullObserver(), counted)
+    ended = drive(simulator, made.plan.stop, Observer(), counted)
     whole, end = trace.getvalue(), state(simulator)
 
     drawn = stream(3, name).integers(0, counted.events, 3)
     places = {int(place): None for place in (*drawn, counted.events - 2)}  # the end is awaited in a way of its own
     simulator, trace = made()
     cutting = _Cutting({0: None, **places}, lambda patience: (kept(simulator), patience, trace.tell()))
-    drive(simulator, made.plan.stop, NullObserver(), cutting)
+    drive(simulator, made.plan.stop, Observer(), cutting)
     assert trace.getvalue() == whole, "a snapshot changes nothing"
 
     for snapshot, patience, length in cutting.cuts.values():
         back, rest = made()
         restore(back, decode_snapshot(snapshot, back))
         assert kept(back) == snapshot
-        assert drive(back, made.plan.stop, NullObserver(), begun=patience) == ended
+        assert drive(back, made.plan.stop, Observer(), begun=patience) == ended
         assert rest.getvalue() == whole[length:]
         assert state(back) == end
 

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from gossamer.attacks.leak import NoiseScale, repeated, rounding, silent, to_units
 from gossamer.experiment.results.records import Result
-from gossamer.experiment.runs.trackers import NullProgress, Watched
+from gossamer.experiment.runs.trackers import RunProgress, Watched
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation
 from gossamer.protocol.effects import Record
 from gossamer.protocol.encoding import encode
@@ -58,7 +58,7 @@ class SeenStep(NamedTuple):
 
 
 @dataclass
-class HeldView(NullProgress):
+class HeldView(RunProgress):
     """Outside view of a run; held against that of the ``first``, if there is one."""
 
     recording: Recording

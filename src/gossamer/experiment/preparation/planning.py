@@ -26,7 +26,6 @@ from gossamer.experiment.preparation.private_scale import beforehand
 from gossamer.experiment.preparation.simulation import (
     INCOMPLETE,
     STALLED,
-    NullObserver,
     Observer,
     drive,
     ending,
@@ -494,7 +493,7 @@ def asked_in(prepared: Prepared, plan: Plan) -> dict[str, int]:
     """Count tasks for each node's data side in the whole run, found likewise; messages about masks left out."""
     sides = BlankSides()
     with few_collections(), closing(_without_data(prepared, sides, plan)) as simulator:
-        drive(simulator, plan.stop, NullObserver())
+        drive(simulator, plan.stop, Observer())
     return sides.asked
 
 

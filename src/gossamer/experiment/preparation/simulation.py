@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from gossamer.algorithms.plan import Plan, StopSettings
 from gossamer.errors import CallerError, SpecError, counted
@@ -108,8 +108,8 @@ def named(names: Collection[str], most: int = 5) -> str:
     return ", ".join(shown[:most]) + (f" and {len(shown) - most} more" if len(shown) > most else "")
 
 
-class Observer(Protocol):
-    """Looks at a run from outside; nodes cannot tell whether it is there."""
+class Observer:
+    """Looks at a run from outside; nodes cannot tell whether it is there. This one does not look."""
 
     @property
     def timed(self) -> bool:
@@ -138,10 +138,6 @@ class Observer(Protocol):
     def satisfied(self) -> bool:
         """Whether the run may end because of what was seen."""
         return False
-
-
-class NullObserver(Observer):
-    """An observer that does not look."""
 
 
 class Patience(NamedTuple):

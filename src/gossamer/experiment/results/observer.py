@@ -17,6 +17,7 @@ from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.errors import CallerError, ModelError
 from gossamer.experiment.preparation.prepare import Prepared
+from gossamer.experiment.preparation.simulation import Observer
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.objectives import fit
 from gossamer.objectives.linear.model import LinearModel
@@ -210,7 +211,7 @@ Measure = Callable[[Prepared, npt.NDArray[np.floating]], Mapping[str, float]]
 """(what is run, the run's model [size]) -> figures by name."""
 
 
-class Evaluator(Kept):
+class Evaluator(Kept, Observer):
     """Evaluates at fixed numbers of updates or virtual seconds.
 
     Parameters

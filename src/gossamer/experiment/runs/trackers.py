@@ -21,7 +21,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from gossamer.algorithms.plan import Plan
 from gossamer.errors import CallerError, DataError, RunWarning, SpecError, shortened
@@ -106,8 +106,8 @@ class Watched:
         return None if found is None else float(found)
 
 
-class RunProgress(Protocol):
-    """Is told how a run goes."""
+class RunProgress:
+    """Is told how a run goes; this one hears nothing."""
 
     def planned(self, plan: Plan) -> None:
         """The run is planned."""
@@ -128,10 +128,6 @@ class RunProgress(Protocol):
     def looked(self, row: Row) -> None:
         """The run was evaluated."""
         return None
-
-
-class NullProgress(RunProgress):
-    """Progress that nobody hears."""
 
 
 # Writing down every event and effect of a run.
@@ -404,7 +400,7 @@ class Listeners:
         Measure of further figures at each evaluation.
     """
 
-    progress: RunProgress = field(default_factory=NullProgress)
+    progress: RunProgress = field(default_factory=RunProgress)
     tracking: Tracking = field(default_factory=Tracking)
     watch: Callable[[TraceStep], None] | None = None
     measure: Measure | None = None
@@ -457,7 +453,7 @@ def listening(
         try:
             for name, everything in trackers.items():
                 tracking.add(name, _begun(name, plan, folder), None if everything else known)
-            yield Listeners(progress or NullProgress(), tracking, watch, measure)
+            yield Listeners(progress or RunProgress(), tracking, watch, measure)
             whole = True
         finally:
             tracking.end(whole)
