@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from gossamer.errors import CallerError, DataError, GossamerError, RunWarning, counted, shortened
 from gossamer.experiment.preparation.prepare import prepare
@@ -232,21 +232,6 @@ Tell = Callable[[str], None]
 """Is called with a line about how it goes."""
 
 
-class Workers(Protocol):
-    """Whoever makes runs."""
-
-    @property
-    def at_once(self) -> int:
-        """About how many runs are made at a time: the first of those that are not done."""
-
-    @property
-    def remarks(self) -> Sequence[str]:
-        """Lines that people should know before the first run."""
-
-    def outcomes(self, runs: Sequence[StudyRun], tell: Tell) -> Iterator[RunOutcome]:
-        """Make the runs, begun in their order, and yield the outcome of each as it is done."""
-
-
 @dataclass(frozen=True)
 class Processes:
     """Processes of this machine; with one run at a time, this process.
@@ -265,6 +250,10 @@ class Processes:
     def outcomes(self, runs: Sequence[StudyRun], tell: Tell) -> Iterator[RunOutcome]:
         """Make the runs."""
         return results(runs, self.at_once, in_order=False)
+
+
+Workers = Processes | RayTasks
+"""Whoever makes runs: about how many at a time, what people should know before the first, and the outcomes."""
 
 
 @contextmanager
