@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, field_validator
 from gossamer.data.column_hints import Codes, doubts
 from gossamer.data.columns import Column, NoTargetRange, TargetRange, TargetSettings
 from gossamer.data.datasets import Dataset, dataset_of
-from gossamer.data.examples import Features, Labelled, Labels, Owners, Places, as_float32, with_entries
+from gossamer.data.examples import Features, Labelled, Labels, Owners, Places, as_float32, require_finite, with_entries
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.errors import DataError, RunWarning, SpecError, counted
 from gossamer.section import Section, place, said
@@ -173,7 +173,7 @@ def _features(values: Any, name: str) -> Features:
         raise DataError(
             f"{name}: expected at least one example a row and one feature, [n, ...], found {list(converted.shape)}"
         )
-    _check_finite(converted, name)
+    require_finite(converted, lambda row, column: f"{name}, row {row}, column {column}")
     return converted
 
 
@@ -207,22 +207,6 @@ def _check_columns(names: Sequence[str], features: npt.NDArray[np.float32]) -> N
                 RunWarning,
                 stacklevel=4,
             )
-
-
-def _check_finite(features: Features, name: str) -> None:
-    """Refuse NaN and infinite numbers, by their number and the first place, counted from 0 as arrays are."""
-    values = features.data if isinstance(features, sp.csr_array) else features
-    wrong = ~np.isfinite(values)
-    if not wrong.any():
-        return
-    if isinstance(features, sp.csr_array):
-        row = int(np.searchsorted(features.indptr, int(np.argmax(wrong)), side="right")) - 1
-    else:
-        row = int(np.argwhere(wrong)[0][0])
-    raise DataError(
-        f"{name}: expected finite numbers that fit float32, found {counted(int(wrong.sum()), 'other')}, the first in "
-        f"row {row}; fill in what is missing, or leave the example out"
-    )
 
 
 def _array(values: Any, name: str) -> npt.NDArray[Any]:

@@ -8,7 +8,7 @@ import pytest
 
 import gossamer as gs
 from gossamer.algorithms.table import OWN
-from gossamer.experiment.specs.spec_file import SYNONYMS, key_of, nearest_key
+from gossamer.experiment.specs.spec_file import key_of, nearest_key, synonyms
 
 ALGORITHMS: dict[str, Any] = {name: algorithm.Settings for name, algorithm in OWN.items()}
 
@@ -59,7 +59,7 @@ def test_keys_of_the_same_section_and_slips_come_as_before() -> None:
             gs.parse_spec(content)
 
 
-@pytest.mark.parametrize("written", sorted({one for many in SYNONYMS.values() for one in many}))
+@pytest.mark.parametrize("written", sorted({one for many in synonyms().values() for one in many}))
 def test_what_is_named_is_in_specs(written: str) -> None:
     """The key is one of its section, and where a value stands beside it, some algorithm takes it."""
     section = written.partition(":")[0].partition(".")[0]
@@ -88,7 +88,7 @@ def _takes(name: str, setting: str) -> bool:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_an_algorithm_is_told_only_of_keys_that_it_has(name: str) -> None:
     options = set(ALGORITHMS[name].model_fields)
-    for word in SYNONYMS.keys() - options:
+    for word in synonyms().keys() - options:
         said = nearest_key(word, "algorithm", sorted(options))
         found = said.removeprefix("; here it is ")
         assert not found.startswith("algorithm.") or key_of(found) in options

@@ -20,6 +20,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any
 
 import yaml
@@ -128,7 +129,10 @@ def delta_of(rows: int) -> float:
 
 def draft(given: Draft) -> str:
     """Write the spec of a table, as YAML with comments."""
-    return _HEAD.format(name=_line(given.name), path=_line(given.path)) + _dataset(given) + _rest(given)
+    text = resources.files(__package__).joinpath("first_spec.txt").read_text("utf-8").removesuffix("\n")
+    head, of_owners, alone, common = text.split("---\n")
+    rest = (alone if given.owner is None else of_owners) + common
+    return head.format(name=_line(given.name), path=_line(given.path)) + _dataset(given) + rest.format(**_rest(given))
 
 
 def _dataset(given: Draft) -> str:
@@ -191,9 +195,10 @@ def _remark(column: Any) -> str:
     return f"mapped to -1 .. 1; beyond, the nearer end{gaps}"
 
 
-def _rest(given: Draft) -> str:
+def _rest(given: Draft) -> dict[str, Any]:
+    """Values that the sections after the data set are filled in with."""
     half = max(1, int(given.fewest * (1 - _TESTED)) // 2)
-    return (_OWNERS if given.owner is not None else _ALONE).format(
+    return dict(
         objective=_objective(len(given.labels)),
         owners=given.owners,
         topology="complete" if given.owners <= _FEW else "exponential",
@@ -227,48 +232,7 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-_HEAD = """\
-# {name}: a first private run on {path}, by gossamer new. This file is public: its constants were declared, and nothing
-# in it was learnt from the rows, but how many there are and how many owners have them.
-# Next: gossamer check, gossamer run, gossamer predict. Every key: docs/spec.md
-"""
-
-_COMMON = """\
-privacy:
-  clip: {clip} # the most that one row may move a step, before noise
-budget:
-  epsilon: {epsilon} # what all that leaves a node may tell of {whom}, in the end; smaller is more private
-  delta: {delta} # {which}
-{persons}"""
-
 _PERSONS = "  rows_per_person: {rows} # the most that one person has\n"
-
-_OWNERS = (
-    """\
-partition: natural # a node for each owner
-objective: {objective}
-algorithm:
-  name: gossip # nodes average their models in pairs, without a server
-  nodes: {owners}
-  topology: {topology} # who may talk to whom
-  batch_size: {batch} of the rows that the smallest owner trains on
-  learning_rate: 0.5
-  updates_per_node: 100
-"""
-    + _COMMON
-)
-
-_ALONE = (
-    """\
-objective: {objective}
-algorithm:
-  name: central # all rows are in one place; with dataset.owner and gossip each owner keeps its own
-  batch_size: {batch} of the rows to train on
-  learning_rate: 0.5
-  updates_per_node: 100
-"""
-    + _COMMON
-)
 
 
 def with_settings(text: str, settings: Sequence[str]) -> str:
