@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from gossamer.faults.schedules import Faults
+from gossamer.faults.schedules import DELAY, NetworkPartition
 from gossamer.protocol.effects import CancelTimer, Effect, Send, SetTimer
 from gossamer.protocol.events import Elapsed, Event, Started
 from gossamer.protocol.messages import Frame, Message, decode_frame, encode_frame
@@ -23,6 +23,33 @@ from gossamer.protocol.node import Node
 from gossamer.protocol.session import Output, Session, SessionSettings, Transmit
 from gossamer.protocol.trace import TraceStep
 from gossamer.randomness import stream
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Fates of the frames of a run, in the order in which they are transmitted.
+
+    Attributes
+    ----------
+    fates : tuple of tuples of float
+        Entry i lists the delays, in seconds, after which the copies of frame i arrive: none for a loss, two for
+        a duplicate. Different delays reorder frames.
+    partitions : tuple of NetworkPartition
+        Partitions that say who cannot reach whom, and when.
+    delay : float
+        Seconds that every frame after the last of ``fates`` takes.
+    """
+
+    fates: tuple[tuple[float, ...], ...] = ()
+    partitions: tuple[NetworkPartition, ...] = ()
+    delay: float = DELAY
+
+    def delays(self, index: int, sender: str, to: str, now: float) -> tuple[float, ...]:
+        """Seconds from ``now``, when frame ``index`` is put on the link, until each of its copies arrives."""
+        if any(partition.cuts(sender, to, now) for partition in self.partitions):
+            return ()
+        return self.fates[index] if index < len(self.fates) else (self.delay,)
+
 
 NO_FAULTS = Faults()
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from gossamer.faults.schedules import SETTINGS, Crash, FaultSchedule, OldCopy, Sieve
+from gossamer.faults.schedules import DELAY, SETTINGS, Crash, FaultSchedule, OldCopy, Sieve
 from gossamer.protocol.effects import Finish, Record, Reject, Request
 from gossamer.protocol.encoding import Buffer, decode, encode
 from gossamer.protocol.events import Event
@@ -165,7 +165,7 @@ class LinkedHosts(VirtualLoop):
         self.units, self.watch, self.kind, self.tell = units or {}, watch, kind, tell
         self.reaper = reaper or Reaper()
         self.contacts, self.alone_after = contacts or {}, alone_after
-        self.faults, self.crashes = schedule.links, {crash.event: crash for crash in schedule.of(Crash)}
+        self.crashes = {crash.event: crash for crash in schedule.of(Crash)}
         self.journals = {name: MemoryJournal(reaper=self.reaper) for name in nodes}
         self.hosts = {name: self._host(name, self.journals[name]) for name in nodes}
         numbers = {name: number for number, name in enumerate(nodes)}
@@ -398,11 +398,11 @@ class LinkedHosts(VirtualLoop):
     def _transmit(self, name: str, to: str, arrived: Arrived) -> None:
         index, now = self.frames, self.now
         self.frames += 1
-        delays = self.faults.delays(index, name, to, now)
+        delays = self.schedule.delays(index, name, to, now)
         copied = any(now < self._copied.get(end, -math.inf) for end in (name, to))  # of either end
         if copied or any(sieve.stops(name, arrived.frame, now) for sieve in self.schedule.of(Sieve)):
             delays = ()
-        if delays != (self.faults.delay,):
+        if delays != (DELAY,):
             self.last_fault = max(self.last_fault, now, *(now + delay for delay in delays))
             content = arrived.frame.message if isinstance(arrived.frame, MessageFrame) else arrived.frame
             fate = "arrives " + " and ".join(f"after {delay:g} s" for delay in delays) if delays else "lost"

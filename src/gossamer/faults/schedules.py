@@ -15,10 +15,8 @@ from gossamer.protocol.messages import ChunkFrame, Frame, MessageFrame, frame_si
 from gossamer.protocol.session import SessionSettings
 from gossamer.randomness import stream
 
-# Faulty links: what becomes of each frame.
-#
-# A `Faults` is a schedule written out frame by frame, so a property test can generate it and shrink a failure to the
-# shortest schedule that shows it.
+DELAY = 0.1
+"""Seconds that every frame takes to which nothing happens."""
 
 
 @dataclass(frozen=True)
@@ -67,32 +65,6 @@ class Sieve:
         if isinstance(self.loses, int):
             return frame_size(frame) > self.loses
         return isinstance(frame, MessageFrame | ChunkFrame) == (self.loses == "messages")
-
-
-@dataclass(frozen=True)
-class Faults:
-    """Fates of the frames of a run, in the order in which they are transmitted.
-
-    Attributes
-    ----------
-    fates : tuple of tuples of float
-        Entry i lists the delays, in seconds, after which the copies of frame i arrive: none for a loss, two for
-        a duplicate. Different delays reorder frames.
-    partitions : tuple of NetworkPartition
-        Partitions that say who cannot reach whom, and when.
-    delay : float
-        Seconds that every frame after the last of ``fates`` takes.
-    """
-
-    fates: tuple[tuple[float, ...], ...] = ()
-    partitions: tuple[NetworkPartition, ...] = ()
-    delay: float = 0.1
-
-    def delays(self, index: int, sender: str, to: str, now: float) -> tuple[float, ...]:
-        """Seconds from ``now``, when frame ``index`` is put on the link, until each of its copies arrives."""
-        if any(partition.cuts(sender, to, now) for partition in self.partitions):
-            return ()
-        return self.fates[index] if index < len(self.fates) else (self.delay,)
 
 
 SETTINGS = SessionSettings(retry_after=1.0, longest_retry=2.0, silence=5.0)
@@ -195,11 +167,18 @@ class FaultSchedule:
     skew: float = 0.0
 
     @cached_property
-    def links(self) -> Faults:
-        """Fates of frames."""
-        known = {fault.frame: fault.delays for fault in self.of(Fate)}
-        fates = (known.get(number, (Faults.delay,)) for number in range(max(known, default=-1) + 1))
-        return Faults(tuple(fates), self.of(NetworkPartition))
+    def _delays(self) -> dict[int, tuple[float, ...]]:
+        return {fault.frame: fault.delays for fault in self.of(Fate)}
+
+    @cached_property
+    def _cuts(self) -> tuple[NetworkPartition, ...]:
+        return self.of(NetworkPartition)
+
+    def delays(self, index: int, sender: str, to: str, now: float) -> tuple[float, ...]:
+        """Seconds from ``now``, when frame ``index`` is put on the link, until each of its copies arrives."""
+        if any(partition.cuts(sender, to, now) for partition in self._cuts):
+            return ()
+        return self._delays.get(index, (DELAY,))
 
     def of(self, kind: type[_Fault]) -> tuple[_Fault, ...]:
         """Faults of one kind."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.linked_nodes import LinkedNodes, Network, seeded_faults
+from tests.reference.linked_nodes import Faults, LinkedNodes, Network, seeded_faults
 
-from gossamer.faults.schedules import Faults, NetworkPartition
+from gossamer.faults.schedules import NetworkPartition
 from gossamer.protocol.effects import CancelTimer, Compute, Effect, Finish, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, Event, PeerDown, PeerUp, Received, Started
 from gossamer.protocol.messages import Message, message
