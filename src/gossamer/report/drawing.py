@@ -1,4 +1,4 @@
-"""What the figures of a report share: chart, words for those who do not see it, and data; looks, and numbers in words.
+"""Figures of a report and what they share: chart, words for those who do not see it, data; looks, and numbers in words.
 
 The libraries that draw are an extra. Pictures of attacks, which stand alone, are here, too.
 """
