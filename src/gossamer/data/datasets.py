@@ -30,15 +30,7 @@ from gossamer.data.examples import (
 from gossamer.data.files import KNOWN, infer_format
 from gossamer.data.files import search_path as search_path
 from gossamer.data.picture_files import read_cifar10, read_images
-from gossamer.data.settings import (
-    GENERATED,
-    IN_MEMORY,
-    TABLES,
-    ConstantScale,
-    Format,
-    NoScale,
-    SyntheticSettings,
-)
+from gossamer.data.settings import GENERATED, IN_MEMORY, TABLES, ConstantScale, Format, NoScale, SyntheticSettings
 from gossamer.data.settings import DatasetSettings as DatasetSettings
 from gossamer.data.table import Wanted, read_rows
 from gossamer.data.table_files import table_file

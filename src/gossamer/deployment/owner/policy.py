@@ -20,15 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PrivateAttr,
-    StrictBool,
-    StrictInt,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, PrivateAttr, StrictBool, StrictInt, ValidationError, model_validator
 
 from gossamer.algorithms.plan import EXAMPLE as EXAMPLE
 from gossamer.algorithms.table import ALGORITHMS, KIND

@@ -35,14 +35,7 @@ from typing import Any
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation import secrets
-from gossamer.files import (
-    FolderLock,
-    append,
-    held,
-    make_own_folder,
-    synced,
-    write_own,
-)
+from gossamer.files import FolderLock, append, held, make_own_folder, synced, write_own
 from gossamer.files import to_json as to_json
 from gossamer.privacy import guarantee_card
 from gossamer.privacy.guarantees import Guarantee

@@ -57,14 +57,7 @@ from gossamer.experiment.runs.checkpoints import (
     go_on,
     spec_digest,
 )
-from gossamer.experiment.runs.trackers import (
-    Listeners,
-    RunProgress,
-    TraceFile,
-    Watched,
-    listening,
-    trackers_of,
-)
+from gossamer.experiment.runs.trackers import Listeners, RunProgress, TraceFile, Watched, listening, trackers_of
 from gossamer.experiment.specs.spec import Experiment, placeless
 from gossamer.experiment.specs.spec_file import spec_of, write_spec
 from gossamer.protocol.node import Node
