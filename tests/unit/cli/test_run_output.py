@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -308,7 +309,17 @@ def test_a_linear_model_is_said_to_be_computed_on_the_processor_whatever_the_dev
     assert "device" not in err
 
 
-def test_a_plan_is_broken_at_the_width_of_lines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    printed(capsys, tmp_path, "fedavg-masked")
-    assert main(["check", str(tmp_path / "spec.yaml")]) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
+class LongPlan:
+    """As much of a plan as is said when a run begins."""
+
+    updates, words, guarantee = 1, Words(estimates=30 * "estimated "), SimpleNamespace(remarks=())
+
+    def __str__(self) -> str:
+        return 30 * "planned "
+
+
+def test_a_plan_is_broken_at_the_width_of_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    PlainProgress().planned(LongPlan())  # type: ignore[arg-type]
+    said = capsys.readouterr().err
+    assert said.split() == [*30 * ["estimated"], "plan:", *30 * ["planned"]]
+    assert max(map(len, said.splitlines())) <= 100
