@@ -128,7 +128,7 @@ def test_examples_that_are_no_pictures_have_no_figure(tmp_path: Path, capsys: py
 
 def test_mistakes_of_an_inversion(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "node-0 holds" in mistake(capsys, "inversion", spec, "--examples", 5000)
-    assert "at least 1 example" in mistake(capsys, "inversion", spec, "--examples", 0)
+    assert "--examples: expected a whole number, 1 or more" in mistake(capsys, "inversion", spec, "--examples", 0)
     assert "is for networks" in mistake(capsys, "inversion", spec, "--method", "matching")
     assert "epsilon" in mistake(capsys, "inversion", spec, "--epsilon", -1)
     assert "cannot read the spec" in mistake(capsys, "inversion", "absent.yaml")

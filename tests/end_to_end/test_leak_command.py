@@ -106,5 +106,5 @@ def test_what_is_no_number_of_pairs_is_refused(
 ) -> None:
     assert main(["audit", "leak", spec, *options]) == 2
     said = capsys.readouterr().err.strip()
-    assert "expected 1 pair or more" in said
+    assert f"{options[0]}: expected a whole number, 1 or more" in said
     assert len(said.splitlines()) == 1

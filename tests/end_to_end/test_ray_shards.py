@@ -115,7 +115,7 @@ def test_without_ray_its_extra_is_named(
     ("options", "said"),
     [
         (["--shards", "9"], "expected from 1 to 8 shards for 8 nodes, found 9; correct --shards"),
-        (["--shards", "0"], "expected from 1 to 8 shards for 8 nodes, found 0"),
+        (["--shards", "0"], "--shards: expected a whole number, 1 or more"),
         (["--shards", "9", "--set", "links.latency=0"], "expected from 1 to 8 shards for 8 nodes, found 9"),
     ],
 )

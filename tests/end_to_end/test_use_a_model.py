@@ -184,7 +184,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "bytes": (lambda: ("predict", "out", text("b.parquet", "no")), "expected a Parquet file"),
     "another program": (
         lambda: ("export", "out", "--to", "tensorflow"),
-        "found 'tensorflow'; expected one of onnx, sklearn",
+        "--to: invalid choice: 'tensorflow' (choose from 'torch', 'onnx', 'sklearn')",
     ),
     "no folder": (lambda: ("export", "out", "--to", "torch", "--out", "a/b"), "there is no folder a"),
     "no out": (lambda: ("predict", "out", "new.csv", "--out", "a/b"), "there is no folder a"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import math
 import os
@@ -53,6 +54,15 @@ def print_json(value: Any) -> None:
     from gossamer.files import to_json
 
     print(to_json(value, indent=2))
+
+
+def answered(options: argparse.Namespace, document: Any, text: str, code: int = 0) -> int:
+    """Print a command's answer, as a JSON document or in words, and return its exit code."""
+    if options.json:
+        print_json(document)
+    else:
+        print(text)
+    return code
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

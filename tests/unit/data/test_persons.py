@@ -456,4 +456,4 @@ def test_the_command_accounts_for_groups(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["account", "--noise-multiplier", "4", *releases, "--group", "3"]) == 0
     assert "add_or_remove_one, 3 rows of one person" in capsys.readouterr().out
     assert main(["account", "--noise-multiplier", "4", *releases, "--group", "0"]) == 2
-    assert "whole number of rows, 1 to 10000, found 0" in capsys.readouterr().err
+    assert "--group: expected a whole number, 1 to 10000, found '0'" in capsys.readouterr().err

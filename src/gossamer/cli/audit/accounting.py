@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.cli.commands import check_delta
-from gossamer.cli.printing import print_json, warn
+from gossamer.cli.printing import answered, warn
 from gossamer.errors import CallerError, DataError, counted
 from gossamer.files import read_text
 from gossamer.privacy.accounting.accountants import COMPOSITIONS, compositions, epsilon, profile
@@ -148,31 +148,22 @@ def account_command(options: argparse.Namespace) -> int:
     warn(remarks(document["epsilon"], options.delta, options.dataset_size, "the data set", options.group))
     if options.profile:
         document["profile"] = {"epsilon": found.losses, "delta": found.deltas}
-    if options.json:
-        print_json(document)
-        return 0
-    lines = document.get("compositions", {document["accountant"]: document["epsilon"]})
-    for name, value in lines.items():
-        how = f"{name} composition" if name in COMPOSITIONS else name
-        print(
-            f"({value:.6g}, {options.delta:g})-differential privacy ({whose(options, relation)}) for "
-            f"{counted(document['releases'], 'release')} ({how})"
-        )
-    print(guess(found))
-    if options.profile:
-        _print_profile(found)
-    return 0
+    each = document.get("compositions", {document["accountant"]: document["epsilon"]})
+    lines = [
+        f"({value:.6g}, {options.delta:g})-differential privacy ({whose(options, relation)}) for "
+        f"{counted(document['releases'], 'release')} ({name}{' composition' * (name in COMPOSITIONS)})"
+        for name, value in each.items()
+    ]
+    return answered(options, document, "\n".join([*lines, guess(found), *(_profile(found) * options.profile)]))
 
 
-def _print_profile(found: PrivacyProfile) -> None:
-    """Some points of the whole: what leaked is (epsilon, delta)-differentially private at each."""
+def _profile(found: PrivacyProfile) -> list[str]:
+    """Lines on some points of the whole: what leaked is (epsilon, delta)-differentially private at each."""
     end = next(
         (loss for loss, delta in zip(found.losses, found.deltas, strict=True) if delta < _SHOWN), found.losses[-1]
     )
-    print(f"\n{'epsilon':<11} delta")
-    for step in range(_LINES + 1):
-        at = end * step / _LINES
-        print(f"{at:<11.6g} {found.delta(at):.3g}")
+    points = [end * step / _LINES for step in range(_LINES + 1)]
+    return [f"\n{'epsilon':<11} delta", *(f"{at:<11.6g} {found.delta(at):.3g}" for at in points)]
 
 
 def _accounted(
@@ -226,16 +217,13 @@ def calibrate_command(options: argparse.Namespace) -> int:
         "releases": sum(schedule.values()),
     }
     warn(remarks(found.epsilon, options.delta, options.dataset_size, "the data set", options.group))
-    if options.json:
-        print_json(document)
-        return 0
     name, amount = next(iter(_noise(found.mechanism).items()))
     words = "epsilon per full-batch release" if name == "release_epsilon" else "noise multiplier"
-    print(
+    text = (
         f"{words} {amount:.6g}, for ({rounded_up(found.epsilon, 6)}, {options.delta:g})-differential "
         f"privacy ({whose(options, relation)}) in {counted(document['releases'], 'release')}"
     )
-    return 0
+    return answered(options, document, text)
 
 
 def _noise(mechanism: Mechanism) -> dict[str, float]:

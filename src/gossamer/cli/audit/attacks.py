@@ -14,7 +14,7 @@ from gossamer.cli.commands import (
     settings_of,
 )
 from gossamer.cli.logs import progress
-from gossamer.cli.printing import epsilon, patience, print_json, say, table, wrapped
+from gossamer.cli.printing import answered, epsilon, patience, say, table, wrapped
 from gossamer.errors import CallerError, DataError, counted
 from gossamer.experiment.audits.canary_audit import MembershipAudit, audit_membership, audit_run
 from gossamer.experiment.audits.inversion_audit import Inversion, invert
@@ -60,19 +60,16 @@ def inversion_command(options: argparse.Namespace) -> int:
     figure = _draw(found, out / "inversion.png")
     document = {**found.as_dict(), "figure": None if figure is None else str(figure)}
     write_own(out / "inversion.json", to_json(document, indent=2) + "\n")
-    if options.json:
-        print_json(document)
-        return 0
     rows = [
         (level["level"], "-" if level["ssim"] is None else f"{level['ssim']:.3f}", f"{level['cosine']:.3f}")
         for level in document["levels"]
     ]
-    print(
+    text = (
         f"{found.method} inversion of {counted(len(found.originals), 'batch', 'batches')} of {found.batch_size} at "
-        f"{found.node}, initial model\n\n{table([('noise', 'mean SSIM', 'mean cosine'), *rows])}\n"
+        f"{found.node}, initial model\n\n{table([('noise', 'mean SSIM', 'mean cosine'), *rows])}\n\n"
     )
-    print(f"Figure: {figure}" if figure else "Examples are no pictures, so there is no SSIM and no figure.")
-    return 0
+    text += f"Figure: {figure}" if figure else "Examples are no pictures, so there is no SSIM and no figure."
+    return answered(options, document, text)
 
 
 def _draw(found: Inversion, path: Path) -> Path | None:
@@ -91,9 +88,6 @@ def membership_command(options: argparse.Namespace) -> int:
 
     found = audit_membership(options.results)
     figure = _draw_losses(found, made_folder(options.out or options.results) / "membership.png")
-    if options.json:
-        print_json({**found.audit, "figure": None if figure is None else str(figure)})
-        return 0
     audit = found.audit
     rows = [
         ("AUC (chance: 0.5)", _figure(audit["auc"])),
@@ -102,13 +96,10 @@ def membership_command(options: argparse.Namespace) -> int:
         ("true positive rate at 0.1 % false positives", _figure(audit["tpr_at_fpr_0.001"])),
         ("lower bound of epsilon", _figure(audit["epsilon_lower_bound"])),
     ]
-    print(
-        f"{counted(audit['members'], 'member')} and {counted(audit['non_members'], 'other')} at the run's "
-        f"model\n\n{table(rows)}\n"
-    )
-    print(wrapped(f"On the bound: {audit['how']}"))
-    print(f"Figure: {figure}" if figure else "")
-    return 0
+    who = f"{counted(audit['members'], 'member')} and {counted(audit['non_members'], 'other')} at the run's model"
+    how, where = wrapped(f"On the bound: {audit['how']}"), f"Figure: {figure}" if figure else ""
+    text = f"{who}\n\n{table(rows)}\n\n{how}\n{where}"
+    return answered(options, {**audit, "figure": None if figure is None else str(figure)}, text)
 
 
 def _figure(value: float | None) -> str:
@@ -145,15 +136,10 @@ def audit_command(options: argparse.Namespace) -> int:
     finally:
         shown.close()
     audit = result.summary["privacy"]["audits"]["one_run"]
-    if options.json:
-        print_json(result.summary)
-    else:
-        print(_audit_report(audit))
-        print(f"Results: {result.folder}")
+    answered(options, result.summary, f"{_audit_report(audit)}\nResults: {result.folder}")
     if audit["refuted"]:
         say("gossamer: so many right guesses contradict what is proved: the guarantee of such a run does not hold")
-        return 1
-    return 0
+    return int(audit["refuted"])
 
 
 def _audit_report(audit: dict[str, Any]) -> str:
@@ -183,13 +169,9 @@ def leak_command(options: argparse.Namespace) -> int:
             progress=lambda done: now(f"running pairs, {done} of {options.pairs} are done"),
         )
     again = None if found.leak is None else _again(options, found)
-    if options.json:
-        print_json(found.as_dict() | {"again": again})
-    else:
-        print(_report(found, noisy=experiment.privacy.mechanism != "none"))
-        if again is not None:
-            print(f"again: {again}")
-    return 0 if found.leak is None else 1
+    text = _report(found, noisy=experiment.privacy.mechanism != "none")
+    text += "" if again is None else f"\nagain: {again}"
+    return answered(options, found.as_dict() | {"again": again}, text, 0 if found.leak is None else 1)
 
 
 def _report(found: LeakAudit, *, noisy: bool) -> str:

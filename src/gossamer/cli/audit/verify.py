@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.printing import print_json, say
+from gossamer.cli.printing import answered, say
 
 _MOST = 5
 """Names of parties in a line."""
@@ -27,11 +27,7 @@ def verify_command(options: argparse.Namespace) -> int:
         said = f"{receipts}: not receipts of a run: {why}" if str(why).startswith("line ") else str(why)
         say(_plain(f"gossamer verify: {said}"))
         return 2
-    if options.json:
-        print_json(found)
-    else:
-        print("\n".join(map(_plain, _lines(found))))
-    return int(found["follows"] is False)
+    return answered(options, found, "\n".join(map(_plain, _lines(found))), int(found["follows"] is False))
 
 
 def _missing(place: Path, guarantee: Path | None) -> str | None:

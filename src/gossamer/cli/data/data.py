@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from contextlib import closing
 
-from gossamer.cli.printing import print_json, say, table
+from gossamer.cli.printing import answered, say, table
 from gossamer.deployment.owner.owned_data import OwnedData, Spending, back_up, key_path, spendings
 from gossamer.deployment.owner.policy import read_policy
 from gossamer.errors import counted
@@ -19,13 +19,10 @@ def show_command(options: argparse.Namespace) -> int:
 
     policy = read_policy(options.policy)
     found = spendings(policy)
-    if options.json:
-        print_json({"ledger": str(policy.ledger_path), "data_sets": [one.describe() for one in found]})
-        return 0
-    if not policy.ledger_path.exists():
+    if not (options.json or policy.ledger_path.exists()):
         say(f"no ledger at {policy.ledger_path} yet: nothing was spent")
-    print("\n\n".join("\n".join(_lines(one)) for one in found))
-    return 0
+    document = {"ledger": str(policy.ledger_path), "data_sets": [one.describe() for one in found]}
+    return answered(options, document, "\n\n".join("\n".join(_lines(one)) for one in found))
 
 
 def update_command(options: argparse.Namespace) -> int:
@@ -42,17 +39,12 @@ def update_command(options: argparse.Namespace) -> int:
         accepted = data.file.contents.history(data.name)[-1]
     for warning in warnings:
         say(warning)
-    if options.json:
-        changed = None if difference is None else difference._asdict()
-        print_json({"name": data.name, "examples": accepted.examples, "difference": changed})
-        return 0
+    changed = None if difference is None else difference._asdict()
     how = f" ({difference})" if difference is not None else ""
     renamed = "" if options.renamed_from is None else f", renamed from {options.renamed_from}"
-    print(
-        f"{data.name}: {counted(accepted.examples, 'example', form=',')} accepted{how}{renamed}; what was spent "
-        "stays spent"
-    )
-    return 0
+    text = f"{data.name}: {counted(accepted.examples, 'example', form=',')} accepted{how}{renamed}"
+    document = {"name": data.name, "examples": accepted.examples, "difference": changed}
+    return answered(options, document, f"{text}; what was spent stays spent")
 
 
 def backup_command(options: argparse.Namespace) -> int:
@@ -60,11 +52,8 @@ def backup_command(options: argparse.Namespace) -> int:
 
     ledger, copy = read_policy(options.policy).ledger_path, options.out
     back_up(ledger, copy)
-    if options.json:
-        print_json({"ledger": str(ledger), "copy": str(copy), "key": str(key_path(copy))})
-    else:
-        print(f"{copy} and {key_path(copy)}: all that {ledger} has, by now; whatever is charged later is not in it")
-    return 0
+    text = f"{copy} and {key_path(copy)}: all that {ledger} has, by now; whatever is charged later is not in it"
+    return answered(options, {"ledger": str(ledger), "copy": str(copy), "key": str(key_path(copy))}, text)
 
 
 def _lines(spending: Spending) -> Iterator[str]:

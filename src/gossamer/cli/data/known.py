@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from gossamer.cli.printing import print_json, table
+from gossamer.cli.printing import answered, table
 from gossamer.errors import SpecError
 
 if TYPE_CHECKING:
@@ -21,29 +21,16 @@ def algorithms_command(options: argparse.Namespace) -> int:
     found = [
         (kind, one, kind.clash(one, every)) for kind in (KIND, *KINDS) for every in [kind.registered()] for one in every
     ]
-    if options.json:
-        document: dict[str, Any] = {kind.plural: [] for kind in (KIND, *KINDS)}
-        document[KIND.plural] = [{"name": name, "code": None, "problem": None} for name in ALGORITHMS]
-        for kind, one, problem in found:
-            document[kind.plural].append(_document(one, problem))
-        print_json(document)
-        return 0
+    document: dict[str, Any] = {kind.plural: [] for kind in (KIND, *KINDS)}
+    document[KIND.plural] = [{"name": name, "code": None, "problem": None} for name in ALGORITHMS]
     rows = [("name", "of")] + [(name, "gossamer") for name in ALGORITHMS]
     for kind, one, problem in found:
-        rows.append((one.name if kind is KIND else f"{one.name} ({kind.noun})", _described(one, problem)))
-    print(table(rows))
-    return 0
-
-
-def _document(one: Registered, problem: str | None) -> dict[str, str | None]:
-    code, unread = _code(one)
-    return {"name": one.name, "code": code, "problem": problem or unread}
-
-
-def _described(one: Registered, problem: str | None) -> str:
-    code, unread = _code(one)
-    refused = problem or unread
-    return f"{code or one}{'' if refused is None else f'  (refused: {refused})'}"
+        code, unread = _code(one)
+        refused = problem or unread
+        document[kind.plural].append({"name": one.name, "code": code, "problem": refused})
+        named = one.name if kind is KIND else f"{one.name} ({kind.noun})"
+        rows.append((named, f"{code or one}{'' if refused is None else f'  (refused: {refused})'}"))
+    return answered(options, document, table(rows))
 
 
 def _code(one: Registered) -> tuple[str | None, str | None]:
@@ -60,20 +47,14 @@ def datasets_command(options: argparse.Namespace) -> int:
     from gossamer.data.files import search_path
 
     records = known_datasets()
-    if options.json:
-        print_json(
-            {
-                "datasets": [one._asdict() | {"path": one.path and str(one.path)} for one in records],
-                "search_path": [str(folder) for folder in search_path()],
-            }
-        )
-        return 0
-    rows = [("name", "what", "where")]
-    rows += [(record.name, record.description, _place(record)) for record in records]
-    print(table(rows))
-    print("\nLooked for in these folders and their subfolders (GOSSAMER_DATA adds more):")
-    print("\n".join(f"  {folder}{'' if folder.is_dir() else '  (does not exist)'}" for folder in search_path()))
-    return 0
+    document = {
+        "datasets": [one._asdict() | {"path": one.path and str(one.path)} for one in records],
+        "search_path": [str(folder) for folder in search_path()],
+    }
+    rows = [("name", "what", "where"), *((one.name, one.description, _place(one)) for one in records)]
+    looked = [f"  {folder}{'' if folder.is_dir() else '  (does not exist)'}" for folder in search_path()]
+    where = "Looked for in these folders and their subfolders (GOSSAMER_DATA adds more):"
+    return answered(options, document, "\n".join([table(rows), "", where, *looked]))
 
 
 def _place(record: DatasetRecord) -> str:

@@ -10,7 +10,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.printing import below, epsilon, guarantees, node_table, print_json, say, table, warn, wrapped
+from gossamer.cli.printing import (
+    answered,
+    below,
+    epsilon,
+    guarantees,
+    node_table,
+    print_json,
+    say,
+    table,
+    warn,
+    wrapped,
+)
 from gossamer.data.datasets import declared, unscaled
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.federation_spec import left_out, make_identity, own_code, read_keys, start_of
@@ -93,11 +104,8 @@ def show_command(options: argparse.Namespace) -> int:
 def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed, joining: Sequence[str] | None = None) -> int:
     """Write it, if what it says can be run, and say what it says."""
     founded.write(options.dir)
-    if options.json:
-        said = {"folder": str(options.dir), **document(agreed), "private_keys_made_for": list(founded.made)}
-        print_json(said)
-    else:
-        print(f"{describe(agreed)}\n")
+    said = {"folder": str(options.dir), **document(agreed), "private_keys_made_for": list(founded.made)}
+    answered(options, said, f"{describe(agreed)}\n")
     say(next_steps(options.dir, founded, joining))
     return 0
 
@@ -274,11 +282,10 @@ def broker_command(options: argparse.Namespace) -> int:
     folder: Path = options.out or options.join
     made = share(options.dir, folder, options.place) if options.join is None else join(options.dir, folder)
     made.write(folder)
-    if options.json:
-        print_json({"folder": str(folder), "federations": _document(folder, made)})
-    else:
-        rows = [(one["run"], str(len(one["parties"])), one["papers"] or "as before") for one in _document(folder, made)]
-        print(table([("run", "parties", "certificates"), *rows]))
+    served = _document(folder, made)
+    rows = [(one["run"], str(len(one["parties"])), one["papers"] or "as before") for one in served]
+    text = table([("run", "parties", "certificates"), *rows])
+    answered(options, {"folder": str(folder), "federations": served}, text)
     say(_next_steps(options, folder, made))
     return 0
 

@@ -28,7 +28,7 @@ from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
 from gossamer.arrays import FloatArray
 from gossamer.cli.logs import LOG, live
-from gossamer.cli.printing import epsilon, print_json, say, table, warn, wrapped
+from gossamer.cli.printing import answered, epsilon, say, table, warn, wrapped
 from gossamer.data.examples import Split
 from gossamer.deployment.founding.federation_spec import check_deployed, left_out, own_code
 from gossamer.deployment.founding.founding import found
@@ -335,10 +335,7 @@ def up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Doo
     write_own(out / "summary.json", to_json(all_finite(document), indent=2) + "\n")
     report = _report(document)
     write_own(out / "summary.txt", report.lstrip("\n") + "\n")
-    if options.json:
-        print_json(document)
-    else:
-        print(report)
+    answered(options, document, report)
     for name, why in found.failed.items():
         say(f"gossamer: {name} {why}")
         LOG.error("%s failed", name)

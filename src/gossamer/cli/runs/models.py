@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gossamer.cli.printing import print_json, say, table
+from gossamer.cli.printing import answered, say, table
 from gossamer.errors import CallerError, counted
 from gossamer.files import make_own_folder, to_json, write_own
 from gossamer.trained.averaging import Saved, average
@@ -89,16 +89,11 @@ def evaluate_command(options: argparse.Namespace) -> int:
     """Print the figures."""
 
     found = load_model(options.results).evaluate(options.data)
-    if options.json:
-        print_json(found)
-    else:
-        print(
-            ", ".join(
-                f"{name} {value:,}" if name == "rows" else f"{name.replace('_', ' ')} {_figure(value)}"
-                for name, value in found.items()
-            )
-        )
-    return 0
+    figures = [
+        f"{name} {value:,}" if name == "rows" else f"{name.replace('_', ' ')} {_figure(value)}"
+        for name, value in found.items()
+    ]
+    return answered(options, found, ", ".join(figures))
 
 
 def _figure(value: float | None) -> str:
@@ -142,14 +137,10 @@ def average_command(options: argparse.Namespace) -> int:
     write_own(out / ARRAYS, content)
     write_own(out / FILE, card.to_json(indent=2) + "\n")
     write_own(out / "average.json", to_json(document, indent=2) + "\n")
-    if options.json:
-        print_json(document)
-        return 0
     rows: list[tuple[str, ...]] = [("model", "party", "weight", "distance from the mean")]
     rows += [
         (str(found["place"]), str(found["node"] or "-"), f"{found['weight']:g}", f"{found['distance']:.4g}")
         for found in documents
     ]
     said = f"SHA-256 of the mean, the same for all who average these: {document['sha256']}"
-    print(f"{table(rows)}\n\n{said}\nModel: {out}")
-    return 0
+    return answered(options, document, f"{table(rows)}\n\n{said}\nModel: {out}")

@@ -20,6 +20,7 @@ from gossamer.cli.logs import STDERR, door_for, live, logged, progress
 from gossamer.cli.printing import (
     PlainProgress,
     advise,
+    answered,
     below,
     describe_row,
     epsilon,
@@ -128,10 +129,7 @@ def run_command(options: argparse.Namespace) -> int:
         raise
     finally:
         shown.close()
-    if options.json:
-        print_json(result.summary)
-    else:
-        print(_report(result, shown.words, options.repeat))
+    answered(options, result.summary, _report(result, shown.words, options.repeat))
     noise = result.summary["privacy"]["mechanism"]
     warn(troubles(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
     warn(fit_warnings(result.summary["metrics"]))

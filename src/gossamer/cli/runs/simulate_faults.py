@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 from gossamer.cli.commands import read_experiment, same_options
-from gossamer.cli.printing import patience, print_json, say
+from gossamer.cli.printing import answered, patience, say
 from gossamer.errors import counted
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.faults.trials import Failure, Trial, first_failing, small_runs
@@ -60,16 +60,10 @@ def simulate_faults_command(options: argparse.Namespace) -> int:
     else:
         failure = None
     again = None if failure is None else _command(options, failure.seed)
-    if options.json:
-        document = {"algorithm": experiment.algorithm.name, "first": options.first, "seeds": options.seeds}
-        print_json(document | {"failure": None if failure is None else failure.as_dict() | {"again": again}})
-    elif failure is not None:
-        print(f"{failure}\nagain: {again}")
-    else:
-        print(
-            f"{experiment.algorithm.name}: {counted(options.seeds, 'seed')} from {options.first} on, and everything "
-            "held"
-        )
+    document = {"algorithm": experiment.algorithm.name, "first": options.first, "seeds": options.seeds}
+    document["failure"] = None if failure is None else failure.as_dict() | {"again": again}
+    held = f"{experiment.algorithm.name}: {counted(options.seeds, 'seed')} from {options.first} on, and everything held"
+    answered(options, document, held if failure is None else f"{failure}\nagain: {again}")
     say(f"{done / seconds:.1f} seeds a second")
     return 0 if failure is None else 1
 

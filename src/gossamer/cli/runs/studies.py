@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gossamer.cli.commands import naming, overrides_of, settings_of
-from gossamer.cli.printing import print_json, say, table, warn, wrapped
+from gossamer.cli.printing import answered, say, table, warn, wrapped
 from gossamer.errors import DataError, counted
 from gossamer.experiment.specs.folder_names import default_folder
 
@@ -24,11 +24,8 @@ def sweep_command(options: argparse.Namespace) -> int:
     with naming(options.spec, out):
         found = plan_sweep(options.spec, grid, out, options.seeds, options.jobs, overrides_of(options), say)
     make(found, options)
-    if options.json:
-        print_json(found.as_dict())
-    else:
-        best = "" if found.best is None else f"\n\n* the best mean {found.scores[found.best].kind} on test examples"
-        print(f"{table(marked(found))}{best}")
+    best = "" if found.best is None else f"\n\n* the best mean {found.scores[found.best].kind} on test examples"
+    answered(options, found.as_dict(), f"{table(marked(found))}{best}")
     warn([found.warning])
     return ended(found)
 
@@ -74,10 +71,8 @@ def price_command(options: argparse.Namespace) -> int:
     with naming(options.spec, out):
         found = plan_price(options.spec, out, options.seeds, epsilons, options.jobs, overrides_of(options), say)
     make(found, options)
-    if options.json:
-        print_json(found.as_dict())
-    else:
-        print(f"{table(rows(found))}\n\n" + "\n".join(wrapped(f"  - {line}") for line in in_words(found)))
+    words = "\n".join(wrapped(f"  - {line}") for line in in_words(found))
+    answered(options, found.as_dict(), f"{table(rows(found))}\n\n{words}")
     warn([PRIVATE, found.added_up()])
     try:
         figure = found.figure()
