@@ -117,7 +117,7 @@ class TestMaskedFedAvg(_MaskedClients):
 
     def rounds(self) -> MaskedRounds:
         context = self.context()
-        return fedavg.masked_rounds(self.settings, context.seed, context.names)
+        return fedavg.masked_rounds(self.settings, context)
 
 
 class TestMaskedFedBuff(_MaskedClients):
@@ -125,4 +125,4 @@ class TestMaskedFedBuff(_MaskedClients):
 
     def rounds(self) -> MaskedRounds:
         context = self.context()
-        return fedbuff.masked_rounds(self.settings, context.seed, context.names, context.quotas, context.updates)
+        return fedbuff.masked_rounds(self.settings, context, context.quotas, context.updates)

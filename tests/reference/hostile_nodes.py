@@ -167,7 +167,7 @@ class HostileMembers:
         contract = self.contract
         if isinstance(contract.settings, fedavg.Settings):
             context = contract.context()
-            rounds = fedavg.masked_rounds(contract.settings, context.seed, context.names)
+            rounds = fedavg.masked_rounds(contract.settings, context)
             sides = client_sides(contract.settings, context, rounds, 1.0)
         else:
             sides = masked_sides(contract.settings, contract.names, 5, self.junk.size, 1.0)

@@ -344,6 +344,10 @@ class Holdings:
         return self.most_nodes <= 1
 
 
+DEFAULT_EPOCHS = 20.0
+"""After which a run ends where nothing else is said."""
+
+
 class Spec:
     """Part of a spec that plans depend on, whatever its algorithm."""
 
@@ -394,6 +398,11 @@ class Spec:
         stop = self.stop
         own = (self.algorithm.updates_per_node, self.terms.limit)
         return any((stop.updates, stop.epochs, stop.virtual_seconds, *own))
+
+    @property
+    def ending(self) -> StopSettings:
+        """Conditions that end the run: where nothing is said, as many epochs as usual."""
+        return self.stop if self.bounded else self.stop.model_copy(update={"epochs": DEFAULT_EPOCHS})
 
     @property
     def rows_per_person(self) -> int:

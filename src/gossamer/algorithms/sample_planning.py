@@ -26,7 +26,7 @@ from gossamer.algorithms.persons import (
     rows_at,
     spread,
 )
-from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, StopSettings, Words, in_words, noise_of
+from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, Words, in_words, noise_of
 from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountants import compositions, epsilon, worst_profile
@@ -324,14 +324,6 @@ def check_samples(settings: Any, spec: Spec) -> Iterator[str]:
         yield f"privacy.agent_noise is of agents in federated units; {settings.name} has none"
 
 
-DEFAULT_EPOCHS = 20.0
-
-
-def stop_of(spec: Spec) -> StopSettings:
-    """The end of a run, where nothing is said after as many epochs as usual."""
-    return spec.stop if spec.bounded else spec.stop.model_copy(update={"epochs": DEFAULT_EPOCHS})
-
-
 def plan_samples(problem: Problem[Any], observer: str = OTHER_NODES) -> Plan:
     """The plan of nodes that release noisy sums over samples of their own examples.
 
@@ -349,14 +341,11 @@ def plan_samples(problem: Problem[Any], observer: str = OTHER_NODES) -> Plan:
     BudgetUnreachable
         If no noise meets the budget, or the noise asked for does not.
     """
-    stop = stop_of(problem.spec)
-    quotas = quotas_of(problem, stop)
-    return plan_schedules(problem, stop, _schedules(problem, stop, quotas), observer=observer)
+    return plan_schedules(problem, _schedules(problem, quotas_of(problem)), observer=observer)
 
 
 def plan_schedules(
     problem: Problem[Any],
-    stop: StopSettings,
     schedules: Mapping[str, Schedule],
     steps: Mapping[str, int] | None = None,
     words: Words | None = None,
@@ -368,8 +357,6 @@ def plan_schedules(
     ----------
     problem : Problem
         Problem that is planned for.
-    stop : StopSettings
-        Conditions that end the run.
     schedules : mapping of str to Schedule
         The most releases of each node.
     steps : mapping of str to int, optional
@@ -405,7 +392,6 @@ def plan_schedules(
     advice = (*advice_on_noise(problem, laws), *advice_on_persons(problem))
     return plan_of(
         problem,
-        stop,
         laws,
         replace(words, plan=line, advice=advice),
         epsilons=epsilons,
@@ -418,17 +404,17 @@ def plan_schedules(
     )
 
 
-def plan_of(problem: Problem[Any], stop: StopSettings, laws: Mapping[str, Mechanism], words: Words, **own: Any) -> Plan:
+def plan_of(problem: Problem[Any], laws: Mapping[str, Mechanism], words: Words, **own: Any) -> Plan:
     """The plan of nodes that add noise of these ``laws``; the rest is their ``own``."""
     noise = own.pop("noise", [law.describe() for law in laws.values()])
     figures = {"mechanism": noise_of(laws, words.party), **own.pop("figures", {})}
-    quotas = quotas_of(problem, stop)
+    stop, quotas = problem.spec.ending, quotas_of(problem)
     return Plan(stop=stop, quotas=quotas, mechanisms=laws, noise=noise, figures=figures, words=words, **own)
 
 
-def quotas_of(problem: Problem[Any], stop: StopSettings) -> dict[str, int] | None:
+def quotas_of(problem: Problem[Any]) -> dict[str, int] | None:
     """Return how many updates each node makes at most; None where only something else ends the run."""
-    workload = problem.workload
+    workload, stop = problem.workload, problem.spec.ending
     limits: list[Mapping[str, int]] = []
     if workload.quota is not None:
         limits.append(dict.fromkeys(problem.names, workload.quota))
@@ -441,7 +427,8 @@ def quotas_of(problem: Problem[Any], stop: StopSettings) -> dict[str, int] | Non
     return quotas
 
 
-def _schedules(problem: Problem[Any], stop: StopSettings, quotas: dict[str, int] | None) -> dict[str, Schedule]:
+def _schedules(problem: Problem[Any], quotas: dict[str, int] | None) -> dict[str, Schedule]:
+    stop = problem.spec.ending
     cut_short = stop.updates is not None or stop.virtual_seconds is not None
     if quotas is not None and not cut_short and not problem.spec.away:
         taken = {name: problem.workload.counts(name, quotas[name]).items() for name in problem.names}

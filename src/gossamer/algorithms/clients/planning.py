@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gossamer.algorithms.clients.nodes import SERVER, Waiting
 from gossamer.algorithms.clients.settings import ClientSettings, Masking
 from gossamer.algorithms.persons import asked
-from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, StopSettings, Words, in_words
+from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, Words, in_words
 from gossamer.algorithms.sample_planning import (
     Schedule,
     check_budget,
@@ -24,7 +24,6 @@ from gossamer.algorithms.sample_planning import (
     plan_schedules,
     quotas_of,
 )
-from gossamer.algorithms.sample_planning import stop_of as stop_of
 from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy.accounting.accountants import epsilon, worst_profile
 from gossamer.privacy.clipping import QuantileClip
@@ -120,7 +119,7 @@ def participation_in_updates(
     return Participation(most, sums, cohort=cohort)
 
 
-def participation_by_quota(problem: Problem[S], stop: StopSettings) -> Participation:
+def participation_by_quota(problem: Problem[S]) -> Participation:
     """Return the updates of clients that go on until their quota, or the end of the run.
 
     Raises
@@ -128,7 +127,7 @@ def participation_by_quota(problem: Problem[S], stop: StopSettings) -> Participa
     SpecError
         If there are none.
     """
-    quotas = quotas_of(problem, stop)
+    stop, quotas = problem.spec.ending, quotas_of(problem)
     cut_short = stop.updates is not None or stop.virtual_seconds is not None
     if quotas is not None and not cut_short and not problem.spec.away:
         return participation_in_updates(problem, quotas)
@@ -138,7 +137,7 @@ def participation_by_quota(problem: Problem[S], stop: StopSettings) -> Participa
     return Participation({name: found.get(name, 0) for name in problem.names})
 
 
-def participation_in_sums(problem: Problem[S], stop: StopSettings, buffer: int) -> Participation:
+def participation_in_sums(problem: Problem[S], buffer: int) -> Participation:
     """Return the sums of a trusted server, of ``buffer`` clients each, of whom everybody sees who they are.
 
     Raises
@@ -146,8 +145,8 @@ def participation_in_sums(problem: Problem[S], stop: StopSettings, buffer: int) 
     SpecError
         If there are none.
     """
-    made = participation_by_quota(problem, stop).most
-    if (quotas := quotas_of(problem, stop)) is not None:  # what a client loses in an absence is in no sum
+    stop, made = problem.spec.ending, participation_by_quota(problem).most
+    if (quotas := quotas_of(problem)) is not None:  # what a client loses in an absence is in no sum
         made = {name: min(updates, quotas[name]) for name, updates in made.items()}
     sums = most_sums(made.values(), buffer)
     if sums == 0:
@@ -166,7 +165,7 @@ def most_sums(updates: Collection[int], buffer: int) -> int:
     return bisect_left(rising, True, key=lambda sums: sum(min(made, sums) for made in updates) < buffer * sums)
 
 
-def plan_clients(problem: Problem[S], participation: Participation, stop: StopSettings) -> Plan:
+def plan_clients(problem: Problem[S], participation: Participation) -> Plan:
     """The plan of clients in so many releases.
 
     Raises
@@ -177,9 +176,9 @@ def plan_clients(problem: Problem[S], participation: Participation, stop: StopSe
         If no noise meets the budget, or the noise asked for does not.
     """
     if problem.settings.stepwise:
-        return _stepping(problem, participation, stop)
+        return _stepping(problem, participation)
     check_persons(problem)
-    return (_curated if problem.settings.curated else _noised)(problem, participation, stop)
+    return (_curated if problem.settings.curated else _noised)(problem, participation)
 
 
 def check_persons(problem: Problem[S]) -> None:
@@ -197,7 +196,7 @@ def check_persons(problem: Problem[S]) -> None:
         )
 
 
-def _stepping(problem: Problem[S], participation: Participation, stop: StopSettings) -> Plan:
+def _stepping(problem: Problem[S], participation: Participation) -> Plan:
     """The plan of clients whose local steps are noisy, and in which the privacy unit is one example, or a person's.
 
     Every step is an ordinary release of a sample of the client's own examples, and is planned like those of other
@@ -207,10 +206,10 @@ def _stepping(problem: Problem[S], participation: Participation, stop: StopSetti
     batch, asks = problem.settings.batch_size, problem.settings.asks
     schedules = {name: {problem.sampling(name, batch): steps} for name, steps in participation.most.items()}
     steps = {name: asks(size) for name, size in problem.shard_sizes.items()}
-    return plan_schedules(problem, stop, schedules, steps, Words("client"))
+    return plan_schedules(problem, schedules, steps, Words("client"))
 
 
-def _noised(problem: Problem[S], participation: Participation, stop: StopSettings) -> Plan:
+def _noised(problem: Problem[S], participation: Participation) -> Plan:
     """The plan of clients that add the noise themselves."""
     settings, spec = problem.settings, problem.spec
     # All data of a client are in each of its updates; `ClientUpdate` says why.
@@ -230,7 +229,6 @@ def _noised(problem: Problem[S], participation: Participation, stop: StopSetting
     updates = sum(participation.most.values())
     return plan_of(
         problem,
-        stop,
         laws,
         _words(laws, counted(updates, "update")),
         epsilons=epsilons,
@@ -246,7 +244,7 @@ def _words(laws: Mapping[str, Mechanism], made: str) -> Words:
     return Words("client", plan=f"{made} of {counted(len(laws), 'client')}, {in_words(laws)}")
 
 
-def _curated(problem: Problem[S], participation: Participation, stop: StopSettings) -> Plan:
+def _curated(problem: Problem[S], participation: Participation) -> Plan:
     """The plan of clients whose server adds the noise: one law, and for each client as many releases as for any."""
     settings, spec, names = problem.settings, problem.spec, problem.names
     most = max(participation.most.values())
@@ -279,7 +277,6 @@ def _curated(problem: Problem[S], participation: Participation, stop: StopSettin
     words = _words(laws, f"{counted(participation.sums, 'sum')} of updates")
     return plan_of(
         problem,
-        stop,
         laws,
         replace(words, made="sum", figures=_ALIKE),
         epsilons=epsilons,
@@ -407,7 +404,7 @@ def masked_unit(masking: Masking, clients: int, law: Mechanism, size: int, run: 
     return masking.unit(SERVER, law.clip, clients, size, agent_noise=noise, run=run)
 
 
-def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -> Plan:
+def plan_masked(problem: Problem[S], rounds: MaskedRounds) -> Plan:
     """The plan of clients whose updates are masked in the rounds that public coins draw them for: never amplified.
 
     Raises
@@ -450,12 +447,12 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds, stop: StopSettings) -
         alone = remarked(_proved(problem, unit, most, replace(sharing, honest=1)), len(names))
         # Another client knows its own noise, so what counts others' does not hold against everybody.
         guarantees = {proofs.SERVER: guarantee, ALONE: alone}
-    updates = rounds.count if stop.updates is None else min(rounds.count, stop.updates)
+    limit = problem.spec.ending.updates
+    updates = rounds.count if limit is None else min(rounds.count, limit)
     shared = f" by {counted(honest, 'honest client')}" if unit.noise is not None else ""
     line = f"{counted(updates, 'masked sum')} of {counted(rounds.clients, 'client')}, {law.words}{shared}"
     return plan_of(
         problem,
-        stop,
         dict.fromkeys(names, law),
         Words("client", "masked sum", plan=line),
         epsilons=epsilons,

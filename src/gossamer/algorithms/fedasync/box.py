@@ -43,7 +43,7 @@ from pydantic import Field
 
 from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.nodes import SERVER, AtOnceServer, ServerState
-from gossamer.algorithms.clients.planning import participation_by_quota, plan_clients, stop_of
+from gossamer.algorithms.clients.planning import participation_by_quota, plan_clients
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Figures, SmallRuns
@@ -180,8 +180,7 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
 
 def plan(problem: Problem[Settings]) -> Plan:
     """The plan of clients that go on until their quota, or the end of the run."""
-    stop = stop_of(problem.spec)
-    return plan_clients(problem, participation_by_quota(problem, stop), stop)
+    return plan_clients(problem, participation_by_quota(problem))
 
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:

@@ -520,7 +520,7 @@ class RoundServer(CohortServer):
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, and the server."""
     if settings.masking is not None:
-        return parts.masked_nodes(settings, context, masked_rounds(settings, context.seed, context.names))
+        return parts.masked_nodes(settings, context, masked_rounds(settings, context))
     return {**parts.clients(settings, context), SERVER: RoundServer(context, settings)}
 
 
@@ -545,19 +545,17 @@ def participation_in_rounds(problem: Problem[Settings]) -> planning.Participatio
     return planning.participation_in_updates(problem, most, settings.rounds, settings.drawn)
 
 
-def masked_rounds(settings: Settings, seed: int, names: tuple[str, ...]) -> planning.MaskedRounds:
+def masked_rounds(settings: Settings, of: Context | Problem[Settings]) -> planning.MaskedRounds:
     """The rounds of clients that mask."""
-    return planning.MaskedRounds(
-        public_cohorts(settings, seed, names), settings.drawn, settings.rounds, settings.waiting
-    )
+    cohorts = public_cohorts(settings, of.seed, of.names)
+    return planning.MaskedRounds(cohorts, settings.drawn, settings.rounds, settings.waiting)
 
 
 def plan(problem: Problem[Settings]) -> Plan:
     """The plan of clients in the rounds that they are asked in."""
-    stop = planning.stop_of(problem.spec)
     if problem.settings.masking is not None:
-        return planning.plan_masked(problem, masked_rounds(problem.settings, problem.seed, problem.names), stop)
-    return planning.plan_clients(problem, participation_in_rounds(problem), stop)
+        return planning.plan_masked(problem, masked_rounds(problem.settings, problem))
+    return planning.plan_clients(problem, participation_in_rounds(problem))
 
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:

@@ -438,20 +438,19 @@ def left_over(server: Node) -> list[str]:
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The clients by name, and the server."""
     if settings.masking is not None:
-        return parts.masked_nodes(
-            settings, context, masked_rounds(settings, context.seed, context.names, context.quotas, context.updates)
-        )
+        rounds = masked_rounds(settings, context, context.quotas, context.updates)
+        return parts.masked_nodes(settings, context, rounds)
     server = TrustedServer if settings.curated else BufferServer
     return {**parts.clients(settings, context), SERVER: server(context, settings)}
 
 
 def masked_rounds(
-    settings: Settings, seed: int, names: tuple[str, ...], quotas: Mapping[str, int] | None, updates: int | None
+    settings: Settings, of: Context | Problem[Settings], quotas: Mapping[str, int] | None, updates: int | None
 ) -> planning.MaskedRounds:
     """The buffers of clients that mask: ``updates`` of them, or as many as the clients' ``quotas`` allow."""
     if quotas is None:  # a client may be in each; there is neither where nodes are built to be looked at alone
-        quotas = dict.fromkeys(names, updates or 1)
-    turns = draw_turns(Stream(seed, settings.name, "cohorts"), quotas, settings.buffer, updates)
+        quotas = dict.fromkeys(of.names, updates or 1)
+    turns = draw_turns(Stream(of.seed, settings.name, "cohorts"), quotas, settings.buffer, updates)
     waiting = Waiting(settings.timeout, settings.patience, skips=False, asks=settings.timeout is None)
     return planning.MaskedRounds(turns, settings.buffer, len(turns.drawn), waiting, settings.buffer)
 
@@ -459,7 +458,7 @@ def masked_rounds(
 def check(settings: Settings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
     yield from planning.check(settings, spec)
-    stop = planning.stop_of(spec)
+    stop = spec.ending
     if settings.masking is not None and not (settings.updates_per_node or stop.epochs or stop.updates):
         yield (
             "algorithm.masking: who masks with whom is drawn before the run, which needs a number of sums; give "
@@ -469,15 +468,13 @@ def check(settings: Settings, spec: Spec) -> Iterator[str]:
 
 def plan(problem: Problem[Settings]) -> Plan:
     """The plan of clients that go on until their quota, or the end of the run."""
-    settings, stop = problem.settings, planning.stop_of(problem.spec)
+    settings = problem.settings
     if settings.masking is not None:
-        quotas = quotas_of(problem, stop)
-        return planning.plan_masked(
-            problem, masked_rounds(settings, problem.seed, problem.names, quotas, stop.updates), stop
-        )
+        rounds = masked_rounds(settings, problem, quotas_of(problem), problem.spec.ending.updates)
+        return planning.plan_masked(problem, rounds)
     if settings.curated:
-        return planning.plan_clients(problem, planning.participation_in_sums(problem, stop, settings.buffer), stop)
-    return planning.plan_clients(problem, planning.participation_by_quota(problem, stop), stop)
+        return planning.plan_clients(problem, planning.participation_in_sums(problem, settings.buffer))
+    return planning.plan_clients(problem, planning.participation_by_quota(problem))
 
 
 def advice(settings: Settings, context: Context, updates: int) -> list[str]:

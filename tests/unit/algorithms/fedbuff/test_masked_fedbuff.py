@@ -106,7 +106,7 @@ def test_steps_are_sums_of_those_whose_turn_it_is() -> None:
         shard_sizes=dict.fromkeys(names, 8),
         quotas=dict.fromkeys(names, 5),
     )
-    rounds = fedbuff.masked_rounds(settings, known.seed, names, known.quotas, known.updates)
+    rounds = fedbuff.masked_rounds(settings, known, known.quotas, known.updates)
     answers = MaskedAnswers(FixedAnswers(), client_sides(settings, known, rounds, 100.0))
     world = World(SpeedSettings(name="lognormal"), servers=(SERVER,))
     simulator = Simulator(fedbuff.build(settings, known), answers, world)
