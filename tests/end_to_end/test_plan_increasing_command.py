@@ -168,12 +168,6 @@ def test_case_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert 1.5 * found["k_plus"] == pytest.approx(5_000_000, rel=1e-5)
 
 
-def test_json_has_a_line_for_each_key(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*arguments(EXAMPLE_3, {}), "--json"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(KEYS) + 2
-
-
 def test_one_is_singular(capsys: pytest.CaptureFixture[str]) -> None:
     changed: Options = {"--initial-size": "1", "--dataset-size": "1000", "--gradients": "1", "--epsilon": "4"}
     assert main(arguments(EXAMPLE_3, changed)) == 0

@@ -128,14 +128,11 @@ class Answer:
         The answer for people; a text is broken at the terminal's width, and an empty one is an empty line.
     remarks : sequence of str
         Warnings, a line each.
-    flat : bool
-        Whether the JSON has a line for each key, as where there are long lists.
     """
 
     document: Mapping[str, Any]
     text: Sequence[str | Table | Line]
     remarks: Sequence[str] = ()
-    flat: bool = False
 
 
 Doing = Callable[[str], AbstractContextManager[Callable[[str], None]]]

@@ -283,8 +283,8 @@ node  federation.node  run a party's node until its part in the run is over
                                 free or at PORT
   @log
   --log-format {text,json}      lines for people, or a JSON object a line (default: as FILE ends)
-  --log-level {debug,info,warning,error}:text=info  the least that the log is told
-  --log-size MB:float(0..1e6]=10  begin a new FILE then, and keep 5 older
+  --log-level {debug,info,warning,error}  the least that the log is told (default: info)
+  --log-size MB:float(0..1e6]   begin a new FILE then, and keep 5 older (default: 10)
 node backup  federation.node  copy the state folder of a node that is stopped; only one of the two may go on
   STATE:path                    the state folder
   OUT:path                      the copy: a folder that does not exist yet

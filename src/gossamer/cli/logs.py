@@ -36,6 +36,7 @@ KEPT = 5
 """How many older files there are, FILE.1 the newest."""
 STDERR = Path("-")
 _AS_JSON = (".json", ".jsonl")
+_HOW = ("log_level", "log_format", "log_size")  # options of a node
 
 
 @contextmanager
@@ -52,20 +53,24 @@ def logged(options: argparse.Namespace, run: str | None = None) -> Iterator[None
     Raises
     ------
     CallerError
-        If the log cannot be written.
+        If the log cannot be written, or options say how but not where.
     """
+    level, form, size = (getattr(options, name, None) for name in _HOW)
     if options.log_file is None:
+        for name, given in zip(_HOW, (level, form, size), strict=True):
+            if given is not None:
+                option = f"--{name.replace('_', '-')}"
+                raise CallerError(f"{option} is about the log, and there is none; give --log-file FILE as well")
         yield
         return
     if isinstance(trace := getattr(options, "trace", None), Path):
         _check_apart(options.log_file, trace)
-    given = vars(options)  # a node has more options than others
-    handler = _handler(options.log_file, int(given.get("log_size", 10.0) * 1_000_000))
-    form = given.get("log_format") or ("json" if options.log_file.suffix in _AS_JSON else "text")
-    handler.setFormatter(_Lines(run, form == "json"))
+    handler = _handler(options.log_file, int((size or 10.0) * 1_000_000))
+    as_json = options.log_file.suffix in _AS_JSON if form is None else form == "json"
+    handler.setFormatter(_Lines(run, as_json))
     LOG.addHandler(handler)
     before = LOG.level
-    LOG.setLevel(given.get("log_level", "info").upper())
+    LOG.setLevel((level or "info").upper())
     try:
         yield
     except GossamerError as error:

@@ -131,6 +131,13 @@ def test_a_log_that_cannot_be_is_refused(
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize("how", [["--log-level", "debug"], ["--log-format", "json"], ["--log-size", "1"]])
+def test_options_of_a_log_that_there_is_not_are_refused(how: list[str]) -> None:
+    said = f"^{how[0]} is about the log, and there is none; give --log-file FILE as well"
+    with pytest.raises(CallerError, match=said), logged(options(*how)):
+        pass
+
+
 @pytest.mark.parametrize("of", ["table.csv", "table.csv.1", "table.csv.5"])
 @pytest.mark.parametrize("content", ["age,ill\n40,no\n", "\n", '{"time": 3}\n', "2026-01-01,3\n"])
 def test_a_file_that_is_no_log_stays_as_it_is(tmp_path: Path, of: str, content: str) -> None:

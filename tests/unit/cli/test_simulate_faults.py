@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ GOSSIP = str(EXAMPLES / "digits-gossip.yaml")
 
 
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """All trials send before they store."""
     instead, _ = BUGS["send before store"]
-    monkeypatch.setattr(command, "_TRIALS", {})
+    command._trial.cache_clear()
     monkeypatch.setattr(Trial, "of", classmethod(lambda cls, spec: Trial(small_runs(spec)[0], **instead)))
+    yield
+    command._trial.cache_clear()
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

@@ -93,7 +93,7 @@ def plan_answer(plan: of.RoundPlan, proved: of.Proved, relation: NeighboringRela
     ]
     text = (sizes, _listed(plan.sizes), line, "", Table(both), "", _which_counts(plan), "", Table(claimed))
     weak = remarks(proved.epsilon, plan.delta)  # of this delta, which is the claim's, the plan says it itself
-    return Answer(plan_document(plan, proved), (*text, _by_proof(plan, proved)), weak, flat=True)
+    return Answer(plan_document(plan, proved), (*text, _by_proof(plan, proved)), weak)
 
 
 def _which_counts(plan: of.RoundPlan) -> str:
@@ -182,7 +182,7 @@ def found_answer(found: FoundRounds) -> Answer:
         tried += "\nSizes that do not grow win where the first round may be large; --initial-size makes it start small."
     text = (sizes, _listed(found.sizes), "", Table(rows), tried)
     weak = remarks(found.epsilon, asked.delta, asked.dataset_size, "the client")
-    return Answer(found_document(found), text, weak, flat=True)
+    return Answer(found_document(found), text, weak)
 
 
 _DESCRIPTION = """Compute rounds of growing size, s_i = ceil(N q (i + m)^p), from public constants. No data is read.

@@ -10,12 +10,11 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from gossamer.algorithms.command import Answer, Command, Line, Option, Table, flag_of, numbers
+from gossamer.algorithms.command import Command, Line, Option, Table, flag_of, numbers
 from gossamer.algorithms.table import ALGORITHMS, KIND
 from gossamer.cli.commands import CommandParser, check_delta
 from gossamer.cli.printing import patience, print_json, table, warn, wrapped
 from gossamer.errors import CallerError, SpecError
-from gossamer.experiment.results.results_folder import to_json
 
 
 def add_arguments(command: CommandParser) -> None:
@@ -80,9 +79,12 @@ def plan_command(name: str, command: Command, options: argparse.Namespace) -> in
     answer = command.answer(_read(name, command, options), patience)
     warn(answer.remarks)
     if options.json:
-        _print_document(answer)
-    else:
-        _print_text(answer)
+        print_json(answer.document)
+    for piece in () if options.json else answer.text:
+        if isinstance(piece, Table):
+            print(table(piece.rows))
+        else:
+            print(piece.text if isinstance(piece, Line) else wrapped(piece))
     return 0
 
 
@@ -115,19 +117,3 @@ def _check_needed(name: str, command: Command, given: Mapping[str, Any]) -> None
 
 def _value(kind: Any, value: Any) -> Any:
     return kind(value) if isinstance(kind, type) and issubclass(kind, StrEnum) and value is not None else value
-
-
-def _print_document(answer: Answer) -> None:
-    if not answer.flat:
-        print_json(answer.document)
-        return
-    lines = ",\n".join(f"  {to_json(key)}: {to_json(value)}" for key, value in answer.document.items())
-    print(f"{{\n{lines}\n}}")
-
-
-def _print_text(answer: Answer) -> None:
-    for piece in answer.text:
-        if isinstance(piece, Table):
-            print(table(piece.rows))
-        else:
-            print(piece.text if isinstance(piece, Line) else wrapped(piece))

@@ -5,50 +5,39 @@ from __future__ import annotations
 import argparse
 import shlex
 import time
-from dataclasses import dataclass
+from functools import cache, partial
 
 from gossamer.cli.commands import read_experiment, same_options
 from gossamer.cli.printing import answered, patience, say
 from gossamer.errors import counted
-from gossamer.experiment.specs.spec import Experiment
+from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.faults.trials import Failure, Trial, first_failing, small_runs
 from gossamer.studies.runs import results
 
 _CHUNK = 50  # seeds that a process takes at a time
 
 
-@dataclass(frozen=True)
-class _SeedRange:
-    """Seeds of a spec, as another process can take them."""
-
-    experiment: Experiment
-    seeds: range
-
-    def __call__(self) -> int | None:
-        return first_failing(_trial(self.experiment), self.seeds)
+@cache
+def _trial(spec: str) -> Trial:
+    """Trial of a spec, made once in a process."""
+    return Trial.of(read_text(spec))
 
 
-_TRIALS: dict[str, Trial] = {}  # of this process
-
-
-def _trial(experiment: Experiment) -> Trial:
-    """Trial of a spec, made once."""
-    key = experiment.model_dump_json()
-    if key not in _TRIALS:
-        _TRIALS[key] = Trial.of(experiment)
-    return _TRIALS[key]
+def _failing(spec: str, seeds: range) -> int | None:
+    return first_failing(_trial(spec), seeds)
 
 
 def simulate_faults_command(options: argparse.Namespace) -> int:
     """Run the seeds; 1 if one fails."""
     experiment = read_experiment(options)
+    spec = write_spec(experiment)
     for remark in small_runs(experiment)[1]:
         say(remark)
     last = options.first + options.seeds
     chunks = [range(start, min(start + _CHUNK, last)) for start in range(options.first, last, _CHUNK)]
     began, done, failing = time.perf_counter(), 0, None
     with patience("running seeds") as now:
-        for chunk, failing in zip(chunks, results([_SeedRange(experiment, chunk) for chunk in chunks], options.jobs)):
+        for chunk, failing in zip(chunks, results([partial(_failing, spec, chunk) for chunk in chunks], options.jobs)):
             done += len(chunk)
             now(f"running seeds, {done} of {options.seeds} are done")
             if failing is not None:
@@ -56,7 +45,7 @@ def simulate_faults_command(options: argparse.Namespace) -> int:
     seconds = time.perf_counter() - began
     if failing is not None:
         with patience(f"looking for the shortest schedule with which seed {failing} fails"):
-            failure = Failure.of(_trial(experiment), failing)
+            failure = Failure.of(_trial(spec), failing)
     else:
         failure = None
     again = None if failure is None else _command(options, failure.seed)
