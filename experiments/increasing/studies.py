@@ -14,7 +14,7 @@ from experiments.stored import Record
 from experiments.sweeps import KEPT, Paper, Variant
 
 import gossamer as gs
-from gossamer.algorithms.increasing.settings import RoundSizes
+from gossamer.algorithms.increasing.settings import PublicRounds
 from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.examples import Split
 
@@ -81,12 +81,12 @@ def balanced_accuracy(prepared: Any, model: Any) -> dict[str, float]:
     return {"balanced_accuracy": float(np.mean(shares))}
 
 
-def sizes_of(experiment: Any) -> RoundSizes:
+def sizes_of(experiment: Any) -> PublicRounds:
     """The sizes of a run's rounds; shards matter to those that are given a size."""
     settings = experiment.algorithm
     shards = getattr(experiment.partition, "sizes", [1] * settings.nodes)
     names = {f"client {number}": examples for number, examples in enumerate(shards)}
-    return RoundSizes(settings.sizes, settings.weights, settings.counts, names, experiment.seed)
+    return PublicRounds(settings, names, experiment.seed)
 
 
 def with_own_data(experiment: Any, folder: Path) -> Any:

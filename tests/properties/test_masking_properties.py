@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.reference.masking_conversation import Conversation, one_of_each, plain_sum, through_bytes
+from tests.reference.masking_conversation import Conversation, one_of_each, plain_sum, stored, through_bytes
 from tests.reference.masking_slow import nearest_step
 from tests.sampling import examples
 
 from gossamer.errors import MalformedMessage, PeerError, SpecError, TooFewAgents
-from gossamer.privacy.masking import FixedPoint, Group, Phase
+from gossamer.privacy.masking import FixedPoint, Group, MaskingAgent, Phase
 from gossamer.privacy.masking.messages import AgentMessage, MaskedVector, MaskingMessage, packed, unpacked
 from gossamer.privacy.masking.shares import combine, split
 from gossamer.protocol.encoding import decode, encode
@@ -151,5 +151,7 @@ def test_changed_messages_end_in_a_refusal_or_in_the_right_sum(
 @pytest.mark.parametrize("step", SPOKEN)
 def test_states_survive_bytes(step: Phase) -> None:
     conversation = Conversation(GROUP).until(step)
-    for state in (conversation.server.state, conversation.agents[1].state):
-        assert encode(through_bytes(state)) == encode(state)
+    server, agent = conversation.server, conversation.agents[1]
+    assert encode(through_bytes(server)) == encode(server)
+    restored = MaskingAgent(*decode(stored(agent))[:3], agent.identities, *decode(stored(agent))[3:])
+    assert (stored(restored), restored) == (stored(agent), agent)
