@@ -248,7 +248,7 @@ def test_account_takes_rates_from_a_file(capsys: pytest.CaptureFixture[str]) -> 
         (["--sampling", "fixed_size", "--steps", "5"], "needs --dataset-size"),
         (
             ["--sampling", "fixed_size", "--steps", "5", "--dataset-size", "10", "--batch-size", "20"],
-            "at most 10 distinct examples, found 20",
+            "--batch-size must be at most --dataset-size 10, found 20",
         ),
         (["--rates", "rates.csv"], "rates.csv, line 2: expected rate,count"),
         (["--rates", "rates.csv", "--steps", "5"], "leave out --steps"),
@@ -384,7 +384,7 @@ def test_only_tight_composition_is_for_many_rates(capsys: pytest.CaptureFixture[
     [
         ([*L2, "--epsilon", "2"], "l2_laplace needs --size"),
         (["--size", "5", "--epsilon", "2"], "--size is for --mechanism l2_laplace"),
-        ([*L2, "--size", "5", "--epsilon", "0"], "epsilon must be a finite number above 0"),
+        ([*L2, "--size", "5", "--epsilon", "0"], "--epsilon: expected a number, above 0"),
         (
             [*L2, "--size", "5", "--epsilon", "1e-9"],
             "needs sqrt(size) / (epsilon of one full-batch release) above 1000",

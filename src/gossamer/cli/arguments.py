@@ -101,8 +101,8 @@ new  runs.first_spec  write a first spec for one's own table
   --missing COLUMN=VALUE:text+  what an empty cell is read as
   --missing-marks COLUMN=A,B:text+  what else says nothing, such as hb=-9; of all columns: --missing-marks=-9,999
   --drop COLUMN:text+           no feature, such as a number that only names a row
-  --epsilon E:float=1           of the budget
-  --delta D:float               of the budget (default: below 1/(10 rows))
+  --epsilon E:float(0..)=1      of the budget
+  --delta D:float(0..1)         of the budget (default: below 1/(10 rows))
   --csv KEY=VALUE:text+         how the file is written, such as header=false
   --set KEY=VALUE:text+         any other key, as of gossamer run
 check  runs.run  say what a run would do and guarantee, without running it
@@ -159,7 +159,7 @@ account  audit.accounting  compute the epsilon that is proved for a number of su
   --composition {simple,advanced,optimal,tight,all}  of l2_laplace: how releases add up (default: tight)
   --profile                     the delta at every epsilon, not at one: some in words, all in --json
 calibrate  audit.accounting  compute the least noise whose proved epsilon is within a budget
-  --epsilon E:float!            the budget
+  --epsilon E:float(0..)!       the budget
   @releases
 plan  runs.plan  compute what a run would be made of, such as MAPA's stages, from public constants; no data is read
   ...

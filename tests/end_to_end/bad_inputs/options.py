@@ -115,7 +115,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("account: an unknown law", "account --mechanism laplace", "invalid choice: 'laplace'"),
     ("calibrate: nothing", "calibrate", "required: --epsilon, --delta"),
     ("calibrate: epsilon 0", "calibrate --epsilon 0 --sampling-rate 0.1 --steps 3 --delta 1e-5", "epsilon"),
-    ("calibrate: epsilon abc", "calibrate --epsilon abc", "--epsilon: expected a number, found 'abc'"),
+    ("calibrate: epsilon abc", "calibrate --epsilon abc", "--epsilon: expected a number, above 0, found 'abc'"),
     ("calibrate: epsilon inf", "calibrate --epsilon inf --sampling-rate 0.1 --steps 3 --delta 1e-5", "epsilon"),
     (
         "calibrate: a batch larger than the data",

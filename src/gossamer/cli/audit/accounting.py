@@ -91,6 +91,10 @@ def _sampling(options: argparse.Namespace) -> BatchSampling:
             f"--group must be at most --dataset-size {options.dataset_size}, found {options.group}; take the most rows "
             "that one person has"
         )
+    if options.batch_size > options.dataset_size:
+        raise CallerError(
+            f"--batch-size must be at most --dataset-size {options.dataset_size}, found {options.batch_size}"
+        )
     return FixedSize(options.dataset_size, options.batch_size)
 
 
