@@ -84,6 +84,7 @@ class AtModel:
     """Common to tasks at a model; see `protocol.effects.Task`."""
 
     model: Any
+    query: Any
 
     base = 0
     amendable = kept = False
@@ -93,6 +94,11 @@ class AtModel:
         """The type of the answer's numbers."""
         found: np.dtype[np.generic] = self.model.values.dtype
         return found
+
+    @property
+    def answer_size(self) -> int:
+        """The count of numbers in the answer: those of the model, and a count of gradients if that is asked for."""
+        return int(self.model.size) + (1 if getattr(self.query, "count_share", 0) else 0)
 
 
 @register("task.gradient")
@@ -115,11 +121,6 @@ class Gradient(AtModel):
 
     def __post_init__(self) -> None:
         _check_terms(self.query)
-
-    @property
-    def answer_size(self) -> int:
-        """The count of numbers in the answer."""
-        return self.model.size + (1 if self.query.count_share else 0)
 
     @property
     def release(self) -> ReleaseKind:
@@ -460,11 +461,6 @@ class CuratedSum(AtModel):
             require_whole(cohort=self.cohort)
 
     @property
-    def answer_size(self) -> int:
-        """The count of numbers in the answer."""
-        return self.model.size + (1 if self.query.count_share else 0)
-
-    @property
     def owners(self) -> tuple[str, ...]:
         """The clients whose updates are in it."""
         return tuple(name for name, _ in self.updates)
@@ -607,11 +603,6 @@ class LocalUpdate(AtModel):
     def steps(self) -> int:
         """The time that the task takes, as a multiple of a node's seconds."""
         return self.query.steps
-
-    @property
-    def answer_size(self) -> int:
-        """The count of numbers in the answer."""
-        return self.model.size
 
 
 @register("task.clipped_update")

@@ -30,7 +30,6 @@ from gossamer.files import cache_home
 from gossamer.objectives.chains import exponentials, kernels
 from gossamer.objectives.chains.layers import (
     MARGIN,
-    WRITERS,
     Activation,
     Convolution,
     Layer,
@@ -187,12 +186,8 @@ def write(chain: Sequence[Layer], loss: str) -> str:
         if not isinstance(layer, Activation):
             text.array(at.d, layer.after.size + 2 * MARGIN)
         steps, text.backward = text.backward, []
-        WRITERS[type(layer)](layer, at, text)
+        layer.write(at, text)
         text.backward += steps
-    return _module(text, chain, loss)
-
-
-def _module(text: Text, chain: Sequence[Layer], loss: str) -> str:
     features, outputs = chain[0].before.size, chain[-1].after.size
     residual, value = LOSSES[loss]
     a, d = f"a{len(chain) - 1}", f"d{len(chain) - 1}"

@@ -17,140 +17,8 @@ Layers that there are kernels for, with the layouts of the numbers between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-
-@dataclass(frozen=True)
-class Image:
-    """Layout of the numbers between two layers: channels one behind the other, each in rows.
-
-    Attributes
-    ----------
-    channels, height, width : int
-        Numbers of channels, rows and columns that are read.
-    stride : int
-        Distance from one row to the next, at least the width.
-    plane : int
-        Distance from one channel to the next.
-    """
-
-    channels: int
-    height: int
-    width: int
-    stride: int
-    plane: int
-
-    @classmethod
-    def dense(cls, channels: int, height: int, width: int) -> Image:
-        """Nothing between rows and channels."""
-        return cls(channels, height, width, width, height * width)
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether nothing is between rows and channels."""
-        return self == Image.dense(self.channels, self.height, self.width)
-
-    @property
-    def size(self) -> int:
-        """Numbers that it takes."""
-        return self.channels * self.plane
-
-
-@dataclass(frozen=True)
-class WeightPlaces:
-    """Places in the flat vector where the parameters of a layer begin."""
-
-    weight: int = -1
-    bias: int = -1
-
-    @property
-    def biased(self) -> bool:
-        return self.bias >= 0
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A layer with a kernel; ``before`` and ``after`` are the layouts around it."""
-
-    before: Image
-    after: Image
-
-
-@dataclass(frozen=True)
-class Arranged(Layer):
-    """A copy in another layout, with ``border`` zeros around each channel."""
-
-    border: int
-
-
-@dataclass(frozen=True)
-class Convolution(Layer):
-    """A convolution of stride 1; columns of ``after`` behind its width are of no use."""
-
-    weights: WeightPlaces
-    height: int
-    width: int
-
-    @property
-    def parameters(self) -> int:
-        """Numbers in its kernels."""
-        return self.after.channels * self.before.channels * self.height * self.width
-
-    @property
-    def length(self) -> int:
-        """Numbers of one output channel, in one row."""
-        return (self.after.height - 1) * self.after.stride + self.after.width
-
-
-@dataclass(frozen=True)
-class PooledConvolution(Layer):
-    """A convolution whose outputs only a maximum over windows reads."""
-
-    convolution: Convolution
-    size: int
-    stride: int
-
-
-@dataclass(frozen=True)
-class Maximum(Layer):
-    """Maxima over windows."""
-
-    size: int
-    stride: int
-
-
-@dataclass(frozen=True)
-class AveragePool(Layer):
-    """Means over windows."""
-
-    size: int
-    stride: int
-
-
-@dataclass(frozen=True)
-class LinearLayer(Layer):
-    """W x + b."""
-
-    weights: WeightPlaces
-
-
-@dataclass(frozen=True)
-class Activation(Layer):
-    """A function of each number, in its place."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Normalisation(Layer):
-    """`torch.nn.GroupNorm`."""
-
-    weights: WeightPlaces
-    groups: int
-    eps: float
-
 
 # Text of kernels while it is put together.
 
@@ -311,167 +179,281 @@ class Place:
     dx: str
 
 
-def _strides(image: Image) -> tuple[int, int]:
-    return image.plane, image.stride
+@dataclass(frozen=True)
+class Image:
+    """Layout of the numbers between two layers: channels one behind the other, each in rows.
+
+    Attributes
+    ----------
+    channels, height, width : int
+        Numbers of channels, rows and columns that are read.
+    stride : int
+        Distance from one row to the next, at least the width.
+    plane : int
+        Distance from one channel to the next.
+    """
+
+    channels: int
+    height: int
+    width: int
+    stride: int
+    plane: int
+
+    @classmethod
+    def dense(cls, channels: int, height: int, width: int) -> Image:
+        """Nothing between rows and channels."""
+        return cls(channels, height, width, width, height * width)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether nothing is between rows and channels."""
+        return self == Image.dense(self.channels, self.height, self.width)
+
+    @property
+    def size(self) -> int:
+        """Numbers that it takes."""
+        return self.channels * self.plane
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Distances between channels, and between rows."""
+        return self.plane, self.stride
 
 
-def _arranged(layer: Arranged, at: Place, text: Text) -> None:
-    before, after = layer.before, layer.after
-    inside = layer.border * (after.stride + 1)
-    size = (before.channels, before.height, before.width)
-    text.array(at.a, after.size)
-    text.forward.append(call("copy_rows", at.a, inside, *_strides(after), at.x, at.xo, *_strides(before), *size))
-    if at.dx:
-        source = (at.d, MARGIN + inside, *_strides(after))
-        text.backward.append(call("copy_rows", at.dx, MARGIN, *_strides(before), *source, *size))
+@dataclass(frozen=True)
+class WeightPlaces:
+    """Places in the flat vector where the parameters of a layer begin."""
+
+    weight: int = -1
+    bias: int = -1
+
+    @property
+    def biased(self) -> bool:
+        return self.bias >= 0
 
 
-def _linear(layer: LinearLayer, at: Place, text: Text) -> None:
-    outputs, inputs, own = layer.after.size, layer.before.size, layer.weights
-    where = (own.weight, max(own.bias, 0), own.biased)
-    text.array(at.a, outputs)
-    text.forward.append(call("linear", at.a, 0, at.x, at.xo, "P", *where, outputs, inputs))
-    if at.dx:
-        text.backward.append(call("linear_back", at.dx, MARGIN, at.d, MARGIN, "P", own.weight, outputs, inputs))
-    one = " + 1.0" if own.biased else ""
-    text.squares.append(f"{call('square', at.d, MARGIN, outputs)} * ({call('square', at.x, at.xo, inputs)}{one})")
-    text.add.append(call("linear_add", "T", *where, "factor", at.d, MARGIN, at.x, at.xo, outputs, inputs))
+@dataclass(frozen=True)
+class Layer:
+    """A layer with a kernel; ``before`` and ``after`` are the layouts around it."""
+
+    before: Image
+    after: Image
+
+    def write(self, at: Place, text: Text) -> None:
+        """Add what the layer does to the text."""
+        raise NotImplementedError
 
 
-def _convolution(layer: Convolution, at: Place, text: Text) -> None:
-    before, after, own = layer.before, layer.after, layer.weights
-    sizes = (after.channels, before.channels, layer.height, layer.width, layer.length)
-    image = (at.x, at.xo, *_strides(before))
-    where = (own.weight, max(own.bias, 0), own.biased)
-    text.array(at.a, after.size)
-    text.forward.append(
-        call("convolution", text.loop("row", layer.width), at.a, after.plane, *image, "P", *where, *sizes)
-    )
-    go = text.written(layer.parameters + own.biased * after.channels)
-    derivatives = (at.d, MARGIN, after.plane)
-    target = ("G", go, go + layer.parameters, own.biased)
-    dots = text.loop("dots", layer.width)
-    text.backward.append(call("convolution_gradient", dots, *target, *derivatives, *image, *sizes))
-    if at.dx:
-        back = text.loop("back", layer.width)
-        text.backward.append(call("fill", at.dx, MARGIN, "zero", before.size))
-        text.backward.append(
-            call("convolution_back", back, at.dx, MARGIN, *_strides(before), *derivatives, "P", own.weight, *sizes)
+@dataclass(frozen=True)
+class Arranged(Layer):
+    """A copy in another layout, with ``border`` zeros around each channel."""
+
+    border: int
+
+    def write(self, at: Place, text: Text) -> None:
+        before, after = self.before, self.after
+        inside = self.border * (after.stride + 1)
+        size = (before.channels, before.height, before.width)
+        text.array(at.a, after.size)
+        text.forward.append(call("copy_rows", at.a, inside, *after.strides, at.x, at.xo, *before.strides, *size))
+        if at.dx:
+            source = (at.d, MARGIN + inside, *after.strides)
+            text.backward.append(call("copy_rows", at.dx, MARGIN, *before.strides, *source, *size))
+
+
+@dataclass(frozen=True)
+class Convolution(Layer):
+    """A convolution of stride 1; columns of ``after`` behind its width are of no use."""
+
+    weights: WeightPlaces
+    height: int
+    width: int
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in its kernels."""
+        return self.after.channels * self.before.channels * self.height * self.width
+
+    @property
+    def length(self) -> int:
+        """Numbers of one output channel, in one row."""
+        return (self.after.height - 1) * self.after.stride + self.after.width
+
+    def write(self, at: Place, text: Text) -> None:
+        before, after, own = self.before, self.after, self.weights
+        sizes = (after.channels, before.channels, self.height, self.width, self.length)
+        image = (at.x, at.xo, *before.strides)
+        where = (own.weight, max(own.bias, 0), own.biased)
+        text.array(at.a, after.size)
+        text.forward.append(
+            call("convolution", text.loop("row", self.width), at.a, after.plane, *image, "P", *where, *sizes)
         )
-    text.finish.append(call("axpy", "S", own.weight, "one", "E", go, layer.parameters))
-    if own.biased:
-        text.finish.append(call("axpy", "S", own.bias, "one", "E", go + layer.parameters, after.channels))
+        go = text.written(self.parameters + own.biased * after.channels)
+        derivatives = (at.d, MARGIN, after.plane)
+        target = ("G", go, go + self.parameters, own.biased)
+        dots = text.loop("dots", self.width)
+        text.backward.append(call("convolution_gradient", dots, *target, *derivatives, *image, *sizes))
+        if at.dx:
+            back = text.loop("back", self.width)
+            text.backward.append(call("fill", at.dx, MARGIN, "zero", before.size))
+            text.backward.append(
+                call("convolution_back", back, at.dx, MARGIN, *before.strides, *derivatives, "P", own.weight, *sizes)
+            )
+        text.finish.append(call("axpy", "S", own.weight, "one", "E", go, self.parameters))
+        if own.biased:
+            text.finish.append(call("axpy", "S", own.bias, "one", "E", go + self.parameters, after.channels))
 
 
-def _pooled_convolution(layer: PooledConvolution, at: Place, text: Text) -> None:
-    inner, after, n = layer.convolution, layer.after, at.number
-    own, before, outputs, channels = inner.weights, inner.before, after.channels, inner.before.channels
-    kernel, each = inner.height * inner.width, inner.height * inner.width * channels
-    row, window = text.loop("row", inner.width), text.loop("window", layer.size)
-    z, winners = text.array(f"z{n}", inner.after.plane), text.array(f"k{n}", after.size, "index")
-    text.array(at.a, after.size)
-    image, sizes = (at.x, at.xo, *_strides(before)), (channels, inner.height, inner.width, inner.length)
-    place, weight = f"o * U({after.plane})", f"U({own.weight}) + o * U({each})"
-    windows = (inner.after.stride, after.height, after.width, layer.stride)
-    text.forward += [
-        f"for o in range(U({outputs})):",
-        "    " + call("fill", z, 0, f"P[U({own.bias}) + o]" if own.biased else "zero", inner.length),
-        "    " + call("convolve", row, z, 0, *image, "P", weight, *sizes),
-        "    " + call(window, at.a, place, winners, place, z, 0, 0, *windows),
-    ]
-    last, lo = at.x, at.xo
-    if channels > 1:
-        last, lo = text.array(f"t{n}", before.size), "U(0)"
-        text.forward.append(call("transpose", last, 0, at.x, at.xo, channels, before.plane))
-    w, e = "P", "G"  # of which nothing is read or written
-    if at.dx:
-        w, e = text.array(f"w{n}", outputs * each), text.array(f"e{n}", before.size)
-        text.prepare += [
+@dataclass(frozen=True)
+class Pool(Layer):
+    """A layer that ends with windows of ``size`` by ``size``."""
+
+    size: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class PooledConvolution(Pool):
+    """A convolution whose outputs only a maximum over windows reads."""
+
+    convolution: Convolution
+
+    def write(self, at: Place, text: Text) -> None:
+        inner, after, n = self.convolution, self.after, at.number
+        own, before, outputs, channels = inner.weights, inner.before, after.channels, inner.before.channels
+        kernel, each = inner.height * inner.width, inner.height * inner.width * channels
+        row, window = text.loop("row", inner.width), text.loop("window", self.size)
+        z, winners = text.array(f"z{n}", inner.after.plane), text.array(f"k{n}", after.size, "index")
+        text.array(at.a, after.size)
+        image, sizes = (at.x, at.xo, *before.strides), (channels, inner.height, inner.width, inner.length)
+        place, weight = f"o * U({after.plane})", f"U({own.weight}) + o * U({each})"
+        windows = (inner.after.stride, after.height, after.width, self.stride)
+        text.forward += [
             f"for o in range(U({outputs})):",
-            "    " + call("transpose", w, f"o * U({each})", "P", weight, channels, kernel),
+            "    " + call("fill", z, 0, f"P[U({own.bias}) + o]" if own.biased else "zero", inner.length),
+            "    " + call("convolve", row, z, 0, *image, "P", weight, *sizes),
+            "    " + call(window, at.a, place, winners, place, z, 0, 0, *windows),
         ]
-        text.backward.append(call("fill", e, 0, "zero", before.size))
-    go = text.written(inner.parameters + own.biased * outputs)
-    target = ("G", go, go + inner.parameters, own.biased)
-    chosen = (at.d, MARGIN, after.plane, winners, 0)
-    inputs = (channels, last, lo, before.stride * channels)
-    text.backward.append(
-        call(
-            "sparse_gradient",
-            *(*target, *chosen, *inputs, w, 0, e, bool(at.dx), outputs, inner.height, inner.width * channels),
+        last, lo = at.x, at.xo
+        if channels > 1:
+            last, lo = text.array(f"t{n}", before.size), "U(0)"
+            text.forward.append(call("transpose", last, 0, at.x, at.xo, channels, before.plane))
+        w, e = "P", "G"  # of which nothing is read or written
+        if at.dx:
+            w, e = text.array(f"w{n}", outputs * each), text.array(f"e{n}", before.size)
+            text.prepare += [
+                f"for o in range(U({outputs})):",
+                "    " + call("transpose", w, f"o * U({each})", "P", weight, channels, kernel),
+            ]
+            text.backward.append(call("fill", e, 0, "zero", before.size))
+        go = text.written(inner.parameters + own.biased * outputs)
+        target = ("G", go, go + inner.parameters, own.biased)
+        chosen = (at.d, MARGIN, after.plane, winners, 0)
+        inputs = (channels, last, lo, before.stride * channels)
+        text.backward.append(
+            call(
+                "sparse_gradient",
+                *(*target, *chosen, *inputs, w, 0, e, bool(at.dx), outputs, inner.height, inner.width * channels),
+            )
         )
-    )
-    if at.dx:
-        text.backward.append(call("transpose", at.dx, MARGIN, e, 0, before.plane, channels))
-    text.finish += [
-        f"for o in range(U({outputs})):",
-        "    " + call("transpose_add", "S", weight, "E", f"U({go}) + o * U({each})", kernel, channels),
-    ]
-    if own.biased:
-        text.finish.append(call("axpy", "S", own.bias, "one", "E", go + inner.parameters, outputs))
-
-
-def _maximum(layer: Maximum, at: Place, text: Text) -> None:
-    before, after = layer.before, layer.after
-    winners = text.array(f"k{at.number}", after.size, "index")
-    text.array(at.a, after.size)
-    place, first = f"c * U({after.plane})", f"c * U({before.plane})"
-    sizes = (before.stride, after.height, after.width, layer.stride)
-    text.forward += [
-        f"for c in range(U({after.channels})):",
-        "    "
-        + call(text.loop("window", layer.size), at.a, place, winners, place, at.x, f"{at.xo} + {first}", first, *sizes),
-    ]
-    if at.dx:
-        derivatives = (at.d, MARGIN, *_strides(after))
-        text.backward += [
-            call("fill", at.dx, MARGIN, "zero", before.size),
-            call("winners_back", at.dx, MARGIN, *derivatives, winners, after.channels, after.height, after.width),
+        if at.dx:
+            text.backward.append(call("transpose", at.dx, MARGIN, e, 0, before.plane, channels))
+        text.finish += [
+            f"for o in range(U({outputs})):",
+            "    " + call("transpose_add", "S", weight, "E", f"U({go}) + o * U({each})", kernel, channels),
         ]
+        if own.biased:
+            text.finish.append(call("axpy", "S", own.bias, "one", "E", go + inner.parameters, outputs))
 
 
-def _average(layer: AveragePool, at: Place, text: Text) -> None:
-    before, after = layer.before, layer.after
-    sizes = (after.channels, after.height, after.width, layer.size, layer.stride)
-    text.array(at.a, after.size)
-    text.forward.append(call("average", at.a, 0, *_strides(after), at.x, at.xo, *_strides(before), *sizes))
-    if at.dx:
-        text.backward += [
-            call("fill", at.dx, MARGIN, "zero", before.size),
-            call("average_back", at.dx, MARGIN, *_strides(before), at.d, MARGIN, *_strides(after), *sizes),
+@dataclass(frozen=True)
+class Maximum(Pool):
+    """Maxima over windows."""
+
+    def write(self, at: Place, text: Text) -> None:
+        before, after = self.before, self.after
+        winners = text.array(f"k{at.number}", after.size, "index")
+        text.array(at.a, after.size)
+        place, first, window = f"c * U({after.plane})", f"c * U({before.plane})", text.loop("window", self.size)
+        sizes = (before.stride, after.height, after.width, self.stride)
+        text.forward += [
+            f"for c in range(U({after.channels})):",
+            "    " + call(window, at.a, place, winners, place, at.x, f"{at.xo} + {first}", first, *sizes),
         ]
+        if at.dx:
+            derivatives = (at.d, MARGIN, *after.strides)
+            text.backward += [
+                call("fill", at.dx, MARGIN, "zero", before.size),
+                call("winners_back", at.dx, MARGIN, *derivatives, winners, after.channels, after.height, after.width),
+            ]
 
 
-def _activation(layer: Activation, at: Place, text: Text) -> None:
-    text.forward.append(call(layer.name, at.a, 0, layer.after.size))
-    text.backward.append(call(f"{layer.name}_back", at.d, MARGIN, at.a, 0, layer.after.size))
+@dataclass(frozen=True)
+class AveragePool(Pool):
+    """Means over windows."""
+
+    def write(self, at: Place, text: Text) -> None:
+        before, after = self.before, self.after
+        sizes = (after.channels, after.height, after.width, self.size, self.stride)
+        text.array(at.a, after.size)
+        text.forward.append(call("average", at.a, 0, *after.strides, at.x, at.xo, *before.strides, *sizes))
+        if at.dx:
+            text.backward += [
+                call("fill", at.dx, MARGIN, "zero", before.size),
+                call("average_back", at.dx, MARGIN, *before.strides, at.d, MARGIN, *after.strides, *sizes),
+            ]
 
 
-def _normalisation(layer: Normalisation, at: Place, text: Text) -> None:
-    image, own, n = layer.before, layer.weights, at.number
-    hat, spread = text.array(f"h{n}", image.size), text.array(f"v{n}", layer.groups, "double")
-    sizes = (own.biased, layer.groups, image.channels // layer.groups, image.plane)
-    weight, bias = max(own.weight, 0), max(own.bias, 0)
-    text.array(at.a, image.size)
-    text.forward.append(call("normalise", at.a, hat, spread, at.x, "P", weight, bias, *sizes, repr(layer.eps)))
-    go = text.written(2 * image.channels * own.biased)
-    target = at.dx or text.array(f"e{n}", image.size + MARGIN)
-    gradients = ("G", go, go + image.channels)
-    text.backward.append(
-        call("normalise_back", target, MARGIN, at.d, MARGIN, hat, spread, *gradients, "P", weight, *sizes)
-    )
-    if own.biased:
-        text.finish.append(call("axpy", "S", weight, "one", "E", go, image.channels))
-        text.finish.append(call("axpy", "S", bias, "one", "E", go + image.channels, image.channels))
+@dataclass(frozen=True)
+class LinearLayer(Layer):
+    """W x + b."""
+
+    weights: WeightPlaces
+
+    def write(self, at: Place, text: Text) -> None:
+        outputs, inputs, own = self.after.size, self.before.size, self.weights
+        where = (own.weight, max(own.bias, 0), own.biased)
+        text.array(at.a, outputs)
+        text.forward.append(call("linear", at.a, 0, at.x, at.xo, "P", *where, outputs, inputs))
+        if at.dx:
+            text.backward.append(call("linear_back", at.dx, MARGIN, at.d, MARGIN, "P", own.weight, outputs, inputs))
+        one = " + 1.0" if own.biased else ""
+        text.squares.append(f"{call('square', at.d, MARGIN, outputs)} * ({call('square', at.x, at.xo, inputs)}{one})")
+        text.add.append(call("linear_add", "T", *where, "factor", at.d, MARGIN, at.x, at.xo, outputs, inputs))
 
 
-WRITERS: Mapping[type[Layer], Callable[[Any, Place, Text], None]] = {
-    Arranged: _arranged,
-    LinearLayer: _linear,
-    Convolution: _convolution,
-    PooledConvolution: _pooled_convolution,
-    Maximum: _maximum,
-    AveragePool: _average,
-    Activation: _activation,
-    Normalisation: _normalisation,
-}
+@dataclass(frozen=True)
+class Activation(Layer):
+    """A function of each number, in its place."""
+
+    name: str
+
+    def write(self, at: Place, text: Text) -> None:
+        text.forward.append(call(self.name, at.a, 0, self.after.size))
+        text.backward.append(call(f"{self.name}_back", at.d, MARGIN, at.a, 0, self.after.size))
+
+
+@dataclass(frozen=True)
+class Normalisation(Layer):
+    """`torch.nn.GroupNorm`."""
+
+    weights: WeightPlaces
+    groups: int
+    eps: float
+
+    def write(self, at: Place, text: Text) -> None:
+        image, own, n = self.before, self.weights, at.number
+        hat, spread = text.array(f"h{n}", image.size), text.array(f"v{n}", self.groups, "double")
+        sizes = (own.biased, self.groups, image.channels // self.groups, image.plane)
+        weight, bias = max(own.weight, 0), max(own.bias, 0)
+        text.array(at.a, image.size)
+        text.forward.append(call("normalise", at.a, hat, spread, at.x, "P", weight, bias, *sizes, repr(self.eps)))
+        go = text.written(2 * image.channels * own.biased)
+        target = at.dx or text.array(f"e{n}", image.size + MARGIN)
+        gradients = ("G", go, go + image.channels)
+        text.backward.append(
+            call("normalise_back", target, MARGIN, at.d, MARGIN, hat, spread, *gradients, "P", weight, *sizes)
+        )
+        if own.biased:
+            text.finish.append(call("axpy", "S", weight, "one", "E", go, image.channels))
+            text.finish.append(call("axpy", "S", bias, "one", "E", go + image.channels, image.channels))

@@ -160,7 +160,7 @@ class _Builder:
         swapped = self._popped(kinds.Activation)
         after = self._pooled(size, stride)
         if (convolution := self._popped(kinds.Convolution)) is not None:
-            self.append(kinds.PooledConvolution(convolution.before, after, convolution, size, stride))
+            self.append(kinds.PooledConvolution(convolution.before, after, size, stride, convolution))
         else:
             self.append(kinds.Maximum(self.image, after, size, stride))
         if swapped is not None:
