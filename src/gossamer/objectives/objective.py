@@ -252,6 +252,16 @@ def check_indices(indices: IndexArray, count: int) -> None:
         raise DataError(f"batch indices must be in 0..{count - 1}, found {indices.min()}..{indices.max()}")
 
 
+def check_classes(targets: npt.NDArray[Any], classes: int, otherwise: str) -> None:
+    """Raise DataError unless ``targets`` [n] are numbers of classes; ``otherwise`` is what may help but other ones."""
+    known = (targets >= 0) & (targets < classes) & (targets == np.floor(targets))
+    if not known.all():
+        raise DataError(
+            f"targets must be classes 0..{classes - 1}, found {targets[~known][0]:g}; relabel the targets "
+            f"or {otherwise}"
+        )
+
+
 def clips_of(clip: Clip, width: int) -> npt.NDArray[np.float64]:
     """The clip of each of ``width`` models, [width], from one for all or one for each.
 

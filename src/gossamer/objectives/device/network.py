@@ -341,7 +341,7 @@ class DeviceNetwork(TorchModule):
         def moved(network: Network) -> Network:
             return replace(network, module=copy.deepcopy(network.module).to(self.device.place))
 
-        plan, whole = self.plan(data), slice(0, len(data))
+        plan = self.plan(data)
         if plan.strategy == "loop":
             raise ModelError(f"compute.device: {plan.unchained}, which a device needs; leave compute.device out")
         stacked = plan.strategy == "layers" and is_of_torch(plan.network.module)
@@ -352,8 +352,7 @@ class DeviceNetwork(TorchModule):
             module = moved(plan.network)
             passing = self.device.passing
             found = _NetworkWay(
-                self._tensors.features(data, whole).to(self.device.place),
-                self._tensors.targets(data, whole).to(self.device.place),
+                *(each.to(self.device.place) for each in self._examples(data, slice(0, len(data)))),
                 StackedGradients(module, passing) if stacked else ExampleGradients(module, True, passing),
                 moved(self._network),
                 DeviceLimits(most, max(1, _ENOUGH // max(1, plan.put_out))),

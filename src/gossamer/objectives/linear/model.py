@@ -99,12 +99,7 @@ def _targets(split: Split, classes: int | None) -> TargetArray:
         raise DataError(f"expected one target an example, found targets {list(targets.shape)}")
     if classes is None:
         return targets
-    known = (targets >= 0) & (targets < classes) & (targets == np.floor(targets))
-    if not known.all():
-        raise DataError(
-            f"targets must be classes 0..{classes - 1}, found {targets[~known][0]:g}; "
-            "relabel the targets or change the number of classes"
-        )
+    objective.check_classes(targets, classes, "change the number of classes")
     return targets
 
 

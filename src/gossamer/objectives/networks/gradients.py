@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
@@ -36,6 +35,7 @@ from gossamer.errors import DataError
 from gossamer.objectives.networks.graphs import ExampleWise, example_wise
 from gossamer.objectives.networks.layers import RULES, LayerCall, PerExample
 from gossamer.objectives.networks.network import Network
+from gossamer.objectives.objective import check_classes
 from gossamer.threads import Item, Result
 
 Passing = Callable[[], AbstractContextManager[None]]
@@ -437,43 +437,6 @@ def batch_of(features: Tensor, targets: Tensor) -> PaddedBatch:
 # added in order. So results depend neither on cores, nor on load, nor on OMP_NUM_THREADS.
 
 
-class Tensors(NamedTuple):
-    """Makes tensors of examples.
-
-    Attributes
-    ----------
-    dtype : torch.dtype
-        Type of features, and of targets that are no classes.
-    classifies : bool
-        Whether targets are classes.
-    """
-
-    dtype: torch.dtype
-    classifies: bool
-
-    def batch(self, data: Split, piece: Piece) -> PaddedBatch:
-        """Examples of a piece, padded with its first."""
-        index, present = padded(piece.indices)
-        features = self.features(data, index.ravel())
-        return PaddedBatch(
-            torch.unflatten(features, 0, index.shape),
-            torch.unflatten(self.targets(data, index.ravel()), 0, index.shape),
-            torch.from_numpy(present),
-        )
-
-    def features(self, data: Split, index: IndexArray | slice) -> Tensor:
-        """Features of some examples, [examples, ...]; dense."""
-        features: Any = data.features[index]
-        if sp.issparse(features):
-            features = features.toarray()
-        # torch.tensor copies to memory aligned in one way, so that sums are rounded in one way.
-        return torch.tensor(features, dtype=self.dtype)
-
-    def targets(self, data: Split, index: IndexArray | slice) -> Tensor:
-        """Targets of some examples, [examples]."""
-        return torch.tensor(data.targets[index], dtype=torch.int64 if self.classifies else self.dtype)
-
-
 def check_split(data: Split, classes: int | None) -> None:
     """Raise DataError unless there is one target an example, and it is one of the ``classes``, if there are any."""
     if data.features.shape[0] != len(data) or data.targets.ndim != 1:
@@ -481,14 +444,8 @@ def check_split(data: Split, classes: int | None) -> None:
             f"expected one target [n] an example [n, ...], found targets {list(data.targets.shape)} and features "
             f"{list(data.features.shape)}"
         )
-    if classes is None or len(data) == 0:
-        return
-    known = (data.targets >= 0) & (data.targets < classes) & (data.targets == np.floor(data.targets))
-    if not known.all():
-        raise DataError(
-            f"targets must be classes 0..{classes - 1}, found {data.targets[~known][0]:g}; relabel the targets or give "
-            "the module more outputs"
-        )
+    if classes is not None:
+        check_classes(data.targets, classes, "give the module more outputs")
 
 
 class Piece(NamedTuple):

@@ -40,6 +40,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
@@ -170,16 +171,6 @@ class NetworkPlan:
     choosy: bool
 
 
-def _computed(
-    network: Network, model: FloatArray, data: Split, part: slice, tensors: gradients.Tensors
-) -> tuple[Tensor, Tensor]:
-    """Outputs for some examples, and their targets."""
-    parameters = network.parameters(torch.tensor(model))
-    with torch.no_grad():
-        outputs = network.outputs(*network.arrange(parameters, tensors.features(data, part)))
-    return outputs, tensors.targets(data, part)
-
-
 def _different(models: FloatArray) -> tuple[FloatArray, IndexArray]:
     """The models of a stack that differ in a bit, and the place among them of each; all nodes begin with one model."""
     places: dict[bytes, int] = {}
@@ -285,7 +276,6 @@ class TorchModule(objective.Objective):
         self.pretrained = pretrained
         self.exact = exact
         self._network = Network(own, self.parts, known, given)
-        self._tensors = gradients.Tensors(torch.from_numpy(self._given).dtype, known.classifies)
         self._steady, self._kernels = False, True
         self._plans: dict[tuple[int, ...], NetworkPlan] = {}
         self._checked = objective.KnownSplits[NetworkPlan]()
@@ -342,7 +332,9 @@ class TorchModule(objective.Objective):
             some, limits = torch.tensor(models[piece.nodes]), torch.tensor(clips[piece.nodes])
             with plan.methods.lend() as method, gradients.without_subnormals(flushed):
                 try:
-                    found = method(some, self._tensors.batch(data, piece), limits)
+                    index, present = gradients.padded(piece.indices)
+                    examples = (torch.unflatten(each, 0, index.shape) for each in self._examples(data, index.ravel()))
+                    found = method(some, gradients.PaddedBatch(*examples, torch.from_numpy(present)), limits)
                 except (RuntimeError, IndexError) as problem:  # of code of others, on examples unlike the made-up ones
                     where = checks.reason(problem, told=False)
                     raise ModelError(f"the module fails on some examples ({where}); let forward take them") from problem
@@ -390,7 +382,7 @@ class TorchModule(objective.Objective):
 
         def score(item: tuple[int, slice]) -> npt.NDArray[np.float64]:
             with plan.networks.lend() as network:
-                outputs, targets = _computed(network, models[item[0]], split, item[1], self._tensors)
+                outputs, targets = self._computed(network, models[item[0]], split, item[1])
                 losses = network.loss.values(outputs, targets).double().sum()
                 correct = (network.loss.scores(outputs).argmax(1) == targets).sum() if plan.classes else losses * np.nan
             return np.array([losses, correct], np.float64)
@@ -419,7 +411,7 @@ class TorchModule(objective.Objective):
         with plan.networks.lend() as network:
             for row, model in enumerate(models):
                 for part in objective.slices(len(split), plan.rows):
-                    computed = _computed(network, model, split, part, self._tensors)
+                    computed = self._computed(network, model, split, part)
                     found[row, part] = network.loss.values(*computed).double().numpy()
         return found
 
@@ -438,9 +430,24 @@ class TorchModule(objective.Objective):
         found = np.empty((len(data), plan.classes or 1))
         with plan.networks.lend() as network:
             for part in objective.slices(len(data), plan.rows):
-                outputs, _ = _computed(network, model, data, part, self._tensors)
+                outputs, _ = self._computed(network, model, data, part)
                 found[part] = network.loss.scores(outputs).reshape(-1, found.shape[1]).double().numpy()
         return found
+
+    def _computed(self, network: Network, model: FloatArray, data: Split, part: slice) -> tuple[Tensor, Tensor]:
+        """Outputs for some examples, and their targets."""
+        features, targets = self._examples(data, part)
+        with torch.no_grad():
+            outputs = network.outputs(*network.arrange(network.parameters(torch.tensor(model)), features))
+        return outputs, targets
+
+    def _examples(self, data: Split, index: IndexArray | slice) -> tuple[Tensor, Tensor]:
+        """Features [examples, ...], dense, and targets [examples] of some examples."""
+        dtype, given = torch.from_numpy(self._given).dtype, data.features[index]
+        # torch.tensor copies to memory aligned in one way, so that sums are rounded in one way.
+        features = torch.tensor(given.toarray() if sp.issparse(given) else given, dtype=dtype)
+        kind = torch.int64 if self._network.loss.classifies else dtype
+        return features, torch.tensor(data.targets[index], dtype=kind)
 
     def local_steps(self, given: objective.LocalRound, data: Split) -> objective.LocalSum:
         """See `Objective.local_steps`."""
@@ -578,7 +585,7 @@ class TorchModule(objective.Objective):
         network = self._network.twin()
         parameters = network.parameters(torch.from_numpy(self._given))
         parts = objective.slices(len(data), plan.rows)
-        outputs = (network.outputs(parameters, self._tensors.features(data, part)) for part in parts)
+        outputs = (network.outputs(parameters, self._examples(data, part)[0]) for part in parts)
         try:
             with torch.no_grad():
                 check_embedded(network.module, outputs)
