@@ -349,10 +349,12 @@ class DeviceNetwork(TorchModule):
         each = (_COPIES * plan.put_out + formed) * self.dtype.itemsize
         most = max(1, int(self.device.memory / each))
         with self.device.computing():
+            features, targets = (each.to(self.device.place) for each in self._examples(data, slice(0, len(data))))
             module = moved(plan.network)
             passing = self.device.passing
             found = _NetworkWay(
-                *(each.to(self.device.place) for each in self._examples(data, slice(0, len(data)))),
+                features,
+                targets,
                 StackedGradients(module, passing) if stacked else ExampleGradients(module, True, passing),
                 moved(self._network),
                 DeviceLimits(most, max(1, _ENOUGH // max(1, plan.put_out))),

@@ -333,8 +333,8 @@ class TorchModule(objective.Objective):
             with plan.methods.lend() as method, gradients.without_subnormals(flushed):
                 try:
                     index, present = gradients.padded(piece.indices)
-                    examples = (torch.unflatten(each, 0, index.shape) for each in self._examples(data, index.ravel()))
-                    found = method(some, gradients.PaddedBatch(*examples, torch.from_numpy(present)), limits)
+                    x, y = (torch.unflatten(each, 0, index.shape) for each in self._examples(data, index.ravel()))
+                    found = method(some, gradients.PaddedBatch(x, y, torch.from_numpy(present)), limits)
                 except (RuntimeError, IndexError) as problem:  # of code of others, on examples unlike the made-up ones
                     where = checks.reason(problem, told=False)
                     raise ModelError(f"the module fails on some examples ({where}); let forward take them") from problem
@@ -443,7 +443,8 @@ class TorchModule(objective.Objective):
 
     def _examples(self, data: Split, index: IndexArray | slice) -> tuple[Tensor, Tensor]:
         """Features [examples, ...], dense, and targets [examples] of some examples."""
-        dtype, given = torch.from_numpy(self._given).dtype, data.features[index]
+        given: Any = data.features[index]
+        dtype = torch.from_numpy(self._given).dtype
         # torch.tensor copies to memory aligned in one way, so that sums are rounded in one way.
         features = torch.tensor(given.toarray() if sp.issparse(given) else given, dtype=dtype)
         kind = torch.int64 if self._network.loss.classifies else dtype
