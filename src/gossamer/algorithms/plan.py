@@ -197,9 +197,9 @@ class SecureSums(Section):
         # Masks need cryptography, which is optional, so it is imported only where they are wanted.
         from gossamer.sides.secure_unit import secure_unit
 
-        terms = {"bits": self.bits, "threshold": self.threshold or 0, "minimum": self.minimum or 0}
+        own |= {"bits": self.bits, "threshold": self.threshold or 0, "minimum": self.minimum or 0}
         try:
-            return secure_unit(name, reach, members, size, **terms, fraction_bits=self.fraction_bits, **own)
+            return secure_unit(name, reach, members, size, fraction_bits=self.fraction_bits, **own)
         except SpecError as error:
             raise SpecError(f"algorithm.masking of {name}: {error}") from None
 
