@@ -27,8 +27,8 @@ a coupling that swaps the replaced example for another one give, for e >= 0,
 ``H(e) <= q H_full(log(1 + (exp(e)-1)/q))`` [2, theorem 9]. For e < 0 the data sets change places,
 ``H(e) = 1 - exp(e) + exp(e) H(-e)``. The two branches meet in a convex function of exp(e): at e = 0 the left slope less
 the right one is ``(q-1) H_full(0)``, not positive. A function that is convex and decreasing in exp(e), between
-max(0, 1 - exp(e)) and 1, is the profile of a pair [1, section 3]. (`rows` has two cases in which it is also that of a
-Poisson sample.)
+max(0, 1 - exp(e)) and 1, is the profile of a pair [1, section 3]. (`accountants` has two cases in which it is also that
+of a Poisson sample.)
 
 `PoissonReplaced`: given who else is sampled, the outputs follow ``(1-q) N(s) + q N(s+v)`` for one data set and
 ``(1-q) N(s) + q N(s+v')`` for the other, |v|, |v'| <= C, in units of the noise's standard deviation. Their divergence
