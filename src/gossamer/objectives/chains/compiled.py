@@ -100,10 +100,7 @@ def write_flat(chain: Sequence[Layer], loss: str, products: bool = True) -> str:
         target = ("S", "room", "first == U(0)") if layer in wide else ("S",)
         add.append(call(f"linear_add_{way}", *target, *where, "factors", d, x, *shape))
         sizes.append(outputs)
-    names = [f"{kind}{n}" for n in range(len(sizes)) for kind in "ad"]
-    arrays = [
-        f"{name} = np.empty(most * {size}, P.dtype)" for name, size in zip(names, np.repeat(sizes, 2), strict=True)
-    ]
+    arrays = [f"{kind}{n} = np.empty(most * {size}, P.dtype)" for n, size in enumerate(sizes) for kind in "ad"]
     residual, value = LOSSES[loss]
     last, outputs = len(sizes) - 1, sizes[-1]
     z = f"a{last}[e * U({outputs}) : e * U({outputs}) + U({outputs})]"
