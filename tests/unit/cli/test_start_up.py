@@ -204,3 +204,8 @@ def test_help_says_defaults_in_one_way_and_what_is_needed_first() -> None:
     first, rest = found["plan mapa"].split("\noptions:\n")
     assert all(f"\n  {flag} " in first.split("required:")[1] for flag in needed)
     assert not any(f"\n  {flag} " in rest for flag in needed)
+
+
+def test_a_run_has_sixteen_options_at_most() -> None:
+    (run,) = (one for one in parsers(parser()) if one.prog == "gossamer run")
+    assert len(run._actions) <= 16  # -h and SPEC are among them
