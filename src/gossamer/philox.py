@@ -54,7 +54,7 @@ def _block(key, number, block, words):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _sample(key, at, count, rate, drawn):  # type: ignore[no-untyped-def]
+def sample(key, at, count, rate, drawn):  # type: ignore[no-untyped-def]
     """Write the places below ``count`` of a Poisson sample to ``drawn`` [count], ascending; how many.
 
     The gap before each place is geometric, and follows from one word: P(gap >= k) is (1 - rate)^k.
@@ -109,7 +109,7 @@ def poisson_samples(keys, numbers, rates, places, starts, rows):  # type: ignore
     for k in range(places.size):
         start, at = starts[places[k]], begins[k]
         count = starts[places[k] + 1] - start
-        size = _sample((keys[places[k], 0], keys[places[k], 1]), numbers[k], count, rates[k], drawn)
+        size = sample((keys[places[k], 0], keys[places[k], 1]), numbers[k], count, rates[k], drawn)
         if at + size > found.size:
             larger = np.empty(2 * (at + size), np.int64)
             larger[:at] = found[:at]
@@ -121,14 +121,12 @@ def poisson_samples(keys, numbers, rates, places, starts, rows):  # type: ignore
 
 
 @_compiled
-def add_normals(keys, numbers, deviations, places, sums):  # type: ignore[no-untyped-def]
-    """Add normal noise to ``sums`` [width, size] of float32: to row k that of ``numbers[k]`` by ``keys[places[k]]``."""
-    noise = np.empty(sums.shape[1], np.float32)
-    for k in range(places.size):
-        normals((keys[places[k], 0], keys[places[k], 1]), numbers[k], noise)
-        deviation = np.float32(deviations[k])
-        for j in range(noise.size):
-            sums[k, j] = noise[j] * deviation + sums[k, j]
+def add_normals(key, number, deviation, noise, values):  # type: ignore[no-untyped-def]
+    """Add normal numbers of ``number`` to ``values`` [size] of float32; ``noise`` [size] is overwritten."""
+    normals(key, number, noise)
+    factor = np.float32(deviation)
+    for j in range(noise.size):
+        values[j] = noise[j] * factor + values[j]
 
 
 _PLACE, _COUNT, _KEPT = 4, 5, 6  # of a state: of the next of its four words, of blocks so far, and of half a word
@@ -187,36 +185,48 @@ def _normal(key, number, state):  # type: ignore[no-untyped-def]
 
 
 @_compiled
+def lognormal(key, number, location, spread, state):  # type: ignore[no-untyped-def]
+    """Return the first number of ``Generator.lognormal``; ``state`` [7] is overwritten."""
+    state[:] = 0
+    state[_PLACE] = 4
+    return math.exp(location + spread * _normal(key, np.uint64(number), state))
+
+
+@_compiled
 def lognormals(key, first, count, location, spread):  # type: ignore[no-untyped-def]
-    """Return the first number of ``Generator.lognormal`` for each of ``count`` numbers from ``first`` on."""
+    """Return `lognormal` for each of ``count`` numbers from ``first`` on."""
     found, state = np.empty(count), np.empty(7, np.uint64)
     for i in range(count):
-        state[:] = 0
-        state[_PLACE] = 4
-        found[i] = math.exp(location + spread * _normal(key, np.uint64(first + i), state))
+        found[i] = lognormal(key, first + i, location, spread, state)
     return found
 
 
 @_compiled
-def integers(key, first, count, bound):  # type: ignore[no-untyped-def]
-    """Return the first of ``Generator.integers`` below ``bound`` (at most 2^32) for each of ``count`` numbers."""
-    found, state, below = np.zeros(count, np.int64), np.empty(7, np.uint64), np.uint64(bound)
+def integer(key, number, bound, state):  # type: ignore[no-untyped-def]
+    """Return the first of ``Generator.integers`` below ``bound`` (at most 2^32); ``state`` [7] is overwritten."""
     if bound == 1:
-        return found  # nothing is drawn
+        return np.int64(0)  # nothing is drawn
+    number, below = np.uint64(number), np.uint64(bound)
+    state[:] = 0
+    state[_PLACE] = 4
+    product = _half_word(key, number, state) * below
+    if (product & _LOW) < below:
+        least = (_LOW - (below - _ONE)) % below
+        while (product & _LOW) < least:
+            product = _half_word(key, number, state) * below
+    return np.int64(product >> _HALF)
+
+
+@_compiled
+def integers(key, first, count, bound):  # type: ignore[no-untyped-def]
+    """Return `integer` for each of ``count`` numbers from ``first`` on."""
+    found, state = np.zeros(count, np.int64), np.empty(7, np.uint64)
     for i in range(count):
-        number = np.uint64(first + i)
-        state[:] = 0
-        state[_PLACE] = 4
-        product = _half_word(key, number, state) * below
-        if (product & _LOW) < below:
-            least = (_LOW - (below - _ONE)) % below
-            while (product & _LOW) < least:
-                product = _half_word(key, number, state) * below
-        found[i] = np.int64(product >> _HALF)
+        found[i] = integer(key, first + i, bound, state)
     return found
 
 
 def poisson_sample(key: tuple[np.uint64, np.uint64], number: int, count: int, probability: float) -> IndexArray:
     """Places of a Poisson sample of ``count`` examples, ascending: the law of `privacy.mechanisms.Poisson`."""
     drawn = np.empty(count, np.int64)
-    return drawn[: _sample(key, number, count, probability, drawn)].copy()
+    return drawn[: sample(key, number, count, probability, drawn)].copy()

@@ -114,24 +114,20 @@ class GradientWindow:
 
     def answers(self, asked: Sequence[WindowTicket]) -> list[SideAnswer]:
         """Draw, sum and release them: the answers, in order."""
-        from gossamer.philox import add_normals, poisson_samples  # a compiler's import takes as long as most commands
+        from gossamer.philox import poisson_samples  # a compiler's import takes as long as most commands
+        from gossamer.sides.answers import noisy_rows
 
         parties, objective = self._all(), self._sums.objective
         places = np.array([item.place for item in asked])
         numbers = np.array([item.ticket.number for item in asked])
         table = np.array([item.terms for item in asked])
-        rates, clips, deviations, normalisers, units = np.ascontiguousarray(table.T)
+        rates, clips = np.ascontiguousarray(table[:, :2].T)
         drawn, begins = poisson_samples(parties.sampling, numbers, rates, places, parties.starts, parties.rows)
         bounds = begins.tolist()
         batches = [drawn[start:end] for start, end in pairwise(bounds)]
         models = self._sums.models([item.ticket for item in asked])
         sums, zeroed, _ = self._sums.clipped(models, batches, clips)
-        add_normals(parties.noise, numbers, deviations, places, sums)
-        for divisors in (normalisers, units):
-            if (divisors != 1).any():
-                sums /= divisors.astype(np.float32)[:, None]
-        if objective.l2:
-            sums += objective.l2 * models
+        noisy_rows(parties.noise, numbers, table, places, models, objective.l2, sums)
         # Each has an array of its own: a node may keep one for long, and all together are large.
         rows = zip(sums, zeroed.tolist(), strict=True)
         return [SideAnswer(labelled(Released, row.copy()), zeroed) for row, zeroed in rows]
