@@ -18,9 +18,11 @@ import hashlib
 import sys
 from array import array
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gossamer.threads import available_cores, in_order
 
@@ -117,6 +119,12 @@ class Stream:
         if self._hand is None:
             self._hand = Hand()
         return self._hand.at(self.key, number)
+
+
+def stream_keys(seed: int, owners: Iterable[str | int], purpose: str) -> npt.NDArray[np.uint64]:
+    """Keys [owners, 2] of the streams of many owners for one purpose."""
+    found = b"".join([_digest(16, seed, owner, purpose) for owner in owners])
+    return np.frombuffer(found, "<u8").reshape(-1, 2).copy()
 
 
 class Ahead:

@@ -12,6 +12,7 @@ from numba import float32, float64, njit, types
 _VECTORS = [(types.Array(kind, 1, "C", readonly=True), kind) for kind in (float32, float64)]
 """Types of a vector that nobody may write to, and of its entries."""
 _OF_TWO = [float64(vector, vector, float64, kind[::1]) for vector, kind in _VECTORS]
+_OF_PARTS = [float64(vector, vector, float64, float64, kind[::1]) for vector, kind in _VECTORS]
 _OF_THREE = [float64(vector, vector, vector, float64, kind[::1]) for vector, kind in _VECTORS]
 
 
@@ -43,4 +44,15 @@ def stepped(model, move, rate, found):  # type: ignore[no-untyped-def]
     factor = found.dtype.type(rate)
     for j in range(found.size):
         found[j] = model[j] + move[j] * factor
+    return _square(found)
+
+
+@njit(_OF_PARTS, cache=True, nogil=True, error_model="numpy")
+def parted(model, part, kept, given, found):  # type: ignore[no-untyped-def]
+    """Write ``model`` * ``kept`` - ``part`` * ``given``."""
+    if model.size != part.size:
+        return -1.0
+    more, less = found.dtype.type(kept), found.dtype.type(given)
+    for j in range(found.size):
+        found[j] = model[j] * more - part[j] * less
     return _square(found)

@@ -289,19 +289,33 @@ def square(vector: V) -> V:
 def shifted(model: Model, start: Model, end: Model, share: float) -> Model:
     """``model`` + (``end`` - ``start``) * ``share``; `Released` if any of the three is, all [size]."""
     label = _LABELS.get((_join(model, start), type(end)))  # type: ignore[arg-type]
-    found: Model | None = _looped("shifted", label, share, model.values, start.values, end.values)
+    found: Model | None = _looped("shifted", label, (share,), model.values, start.values, end.values)
     if found is None:
         _check_model(model, start, end)
         found = model + (end - start) * share
     return found
 
 
+def moved(model: Model, start: Model, end: Model, share: float) -> Model:
+    """What is `shifted`, within bounds."""
+    return shifted(model, start, end, share).within()
+
+
 def stepped(model: Model, move: Model, rate: float) -> Model:
     """``model`` + ``move`` * ``rate`` within bounds; `Released` if one of the two is, both [size]."""
-    found: Model | None = _looped("stepped", _join(model, move), rate, model.values, move.values)
+    found: Model | None = _looped("stepped", _join(model, move), (rate,), model.values, move.values)
     if found is None:
         _check_model(model, move)
         found = model + move * rate
+    return found.within()
+
+
+def parted(model: Model, part: Model, kept: float, given: float) -> Model:
+    """``model`` * ``kept`` - ``part`` * ``given`` within bounds; `Released` if one of the two is, both [size]."""
+    found: Model | None = _looped("parted", _join(model, part), (kept, given), model.values, part.values)
+    if found is None:
+        _check_model(model, part)
+        found = model * kept - part * given
     return found.within()
 
 
@@ -309,7 +323,7 @@ _LOOPS: dict[str, Any] = {}
 """Those of `vector_loops`, once a compiler is there."""
 
 
-def _looped(name: str, label: type[Vector] | None, factor: float, *values: Values) -> Any:
+def _looped(name: str, label: type[Vector] | None, factors: tuple[float, ...], *values: Values) -> Any:
     """Return what a compiled loop makes of arrays, or comes of blanks, labelled; None where others have to find out."""
     first = values[0]
     if type(first) is Blank and label is not None:
@@ -318,15 +332,15 @@ def _looped(name: str, label: type[Vector] | None, factor: float, *values: Value
     if (loop := _LOOPS.get(name)) is None:
         if "numba" not in sys.modules:  # to load it takes longer than all that it saves
             return None
-        from gossamer.vector_loops import shifted, stepped
+        from gossamer.vector_loops import parted, shifted, stepped
 
-        _LOOPS.update(shifted=shifted, stepped=stepped)
+        _LOOPS.update(shifted=shifted, stepped=stepped, parted=parted)
         loop = _LOOPS[name]
-    if label not in _MODELS or type(first) is not np.ndarray or type(factor) is not float:
+    if label not in _MODELS or type(first) is not np.ndarray or type(factors[0]) is not float:
         return None
     found = np.empty_like(first)
     try:
-        square = loop(*values, factor, found)
+        square = loop(*values, *factors, found)
     except TypeError:  # arrays that are none, or of several types, or no row in memory
         return None
     if not square >= 0:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Generic, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
 
 from gossamer.algorithms.command import Command
 from gossamer.algorithms.context import Batches, Context, InFlight, Staleness, Workload
@@ -27,6 +27,9 @@ from gossamer.protocol.node import Node
 from gossamer.topology.graphs import Graph, Ring, Topology
 from gossamer.topology.mixing import Matrix
 from gossamer.vectors import Confined, Model
+
+if TYPE_CHECKING:
+    from gossamer.algorithms.population import PopulationRules
 
 S = TypeVar("S")
 
@@ -260,6 +263,8 @@ class Algorithm(Generic[S]):
         settings -> runs for simulated faults; by default of a few nodes.
     command : callable, optional
         Function that returns what ``gossamer plan NAME`` does; called, and so imported, when the command is used.
+    population : callable, optional
+        Function that returns rules for nodes that are numbers in arrays; called, and so imported, for populations.
     """
 
     Settings: type[S]
@@ -280,6 +285,7 @@ class Algorithm(Generic[S]):
     claims: Callable[[Problem[S], Plan], list[Claim]] = _no_lines
     small_runs: Callable[[S], SmallRuns] = _few
     command: Callable[[], Command] | None = None
+    population: Callable[[], PopulationRules] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -288,11 +294,6 @@ class Algorithm(Generic[S]):
         return get_args(settings.model_fields["name"].annotation)
 
 
-def imported_when_used(module: str) -> Callable[[], Command]:
-    """Return a function that imports an algorithm's ``module`` and returns its ``COMMAND``."""
-
-    def command() -> Command:
-        found: Command = import_module(module).COMMAND
-        return found
-
-    return command
+def imported_when_used(module: str, name: str = "COMMAND") -> Callable[[], Any]:
+    """Return a function that imports an algorithm's ``module`` and returns what has the ``name`` there."""
+    return lambda: getattr(import_module(module), name)

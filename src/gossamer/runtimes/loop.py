@@ -143,6 +143,8 @@ class VirtualLoop(Kept):
     """
 
     changing: ClassVar[tuple[str, ...]] = ("now", "_scheduled", "_heap")
+    engine = "sim"
+    """Name of the engine in a summary."""
 
     def __init__(self, start: float) -> None:
         self.start = self.now = start

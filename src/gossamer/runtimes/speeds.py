@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, mod
 
 from gossamer.errors import DataError, SpecError
 from gossamer.files import read_text
-from gossamer.randomness import Ahead, Hand, Stream, stream
+from gossamer.randomness import Ahead, Hand, Stream, stream, stream_keys
 from gossamer.section import Composite, Section, bare
 
 Seconds = Callable[[int, int], float]
@@ -162,6 +162,7 @@ class Speeds:
     """
 
     def __init__(self, settings: SpeedSettings, nodes: int, seed: int) -> None:
+        self._settings, self._seed = settings, seed
         self._slowdown = settings.scenario.factors(nodes, seed)
         self._ahead: dict[tuple[int, int], float] = {}
         self._base = _BASES[settings.name](settings, nodes, seed)
@@ -177,6 +178,40 @@ class Speeds:
         found = self._ahead[node, number] = self.seconds(node, number)
         return found
 
+    def table(self) -> SpeedTable | None:
+        """The same as numbers; None where they are read from a file, or a scenario draws by the update."""
+        settings, nodes = self._settings, len(self.starts)
+        if settings.name == "file" or isinstance(settings.scenario, RandomSlow):
+            return None
+        factors = np.array([self._slowdown(node, 1) for node in range(nodes)], np.float64)
+        if settings.name != "lognormal":
+            return SpeedTable(np.zeros((0, 2), np.uint64), factors, settings.seconds, -1.0)
+        keys = stream_keys(self._seed, range(nodes), "speeds.lognormal")
+        return SpeedTable(keys, factors, _location(settings), float(settings.spread))
+
+
+class SpeedTable(NamedTuple):
+    """Update times as numbers: of ``location`` seconds, or lognormal if ``spread`` is at least 0, times a factor.
+
+    Attributes
+    ----------
+    keys : ndarray [nodes, 2] of uint64
+        Keys of the draws of each node, if any.
+    factors : ndarray [nodes]
+        Factor of each node.
+    location, spread : float
+        Of the logarithm of the seconds.
+    """
+
+    keys: npt.NDArray[np.uint64]
+    factors: npt.NDArray[np.float64]
+    location: float
+    spread: float
+
+
+def _location(settings: SpeedSettings) -> float:
+    return float(np.log(settings.seconds) - settings.spread**2 / 2)  # so that the mean is settings.seconds
+
 
 def _starts(settings: SpeedSettings, nodes: int, seed: int) -> npt.NDArray[np.float64]:
     if settings.name == "cyclic":
@@ -191,8 +226,7 @@ def _constant(settings: SpeedSettings, nodes: int, seed: int) -> Seconds:
 def _lognormal(settings: SpeedSettings, nodes: int, seed: int) -> Seconds:
     hand = Hand()
     draws = [Ahead(Stream(seed, node, "speeds.lognormal", hand=hand)) for node in range(nodes)]
-    location = float(np.log(settings.seconds) - settings.spread**2 / 2)  # so that the mean is settings.seconds
-    spread = float(settings.spread)
+    location, spread = _location(settings), float(settings.spread)
     return lambda node, number: draws[node].lognormal(number, location, spread)
 
 

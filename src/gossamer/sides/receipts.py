@@ -25,7 +25,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from gossamer.protocol.snapshots import Kept
@@ -140,6 +141,13 @@ class Book(Noting, Kept):
         """Note what another process has charged; its laws are copies, of which one is kept."""
         kind = self._kinds.setdefault(receipt.kind, receipt.kind)
         self._new += (name, query, receipt._replace(kind=kind), seconds)
+
+    def told_all(
+        self, names: Sequence[str], parties: Sequence[int], times: Sequence[float], query: type, receipts: Any
+    ) -> None:
+        """Note charges of many ``parties``, by number, in order."""
+        found = [(names[party], query, receipts[party], time) for party, time in zip(parties, times, strict=True)]
+        self._new += chain.from_iterable(found)
 
     def go_on(self, head: bytes, laws: list[str], numbers: Mapping[str, int]) -> None:
         """Go on after lines that are written: their end, their laws in order, and how many receipts each party has."""

@@ -43,7 +43,7 @@ from pydantic import Field
 from gossamer.algorithms.context import Context, InFlight
 from gossamer.algorithms.gossip.claims import COMMAND, Adp2sgdSetting, adp2sgd_theorem2
 from gossamer.algorithms.gossip.exchange import Answer, Offer, State
-from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, Terms, few
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, Terms, few, imported_when_used
 from gossamer.algorithms.nodes import LearningNode, goes_by_all
 from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
 from gossamer.algorithms.plan import Plan, Problem, least_noise, smallest_node
@@ -143,7 +143,7 @@ class GossipNode(LearningNode):
         s, move = self.state, self.move(done)
         if move is None:
             return
-        s.update(move, -self.rate)
+        s.update(move, self.rate)
         if self.quota is not None and s.updates >= self.quota:
             yield from self.finish("quota")
         else:
@@ -240,5 +240,6 @@ ALGORITHM = Algorithm(
     claims=claims,
     small_runs=lambda settings: few((3, 6), (4, 4), (6, 3), batch_size=4),
     command=lambda: COMMAND,
+    population=imported_when_used("gossamer.algorithms.gossip.population", "RULES"),
     terms=lambda settings: Terms(told=goes_by_all(settings)),
 )

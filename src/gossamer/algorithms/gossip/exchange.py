@@ -23,7 +23,7 @@ from gossamer.algorithms.nodes import LearnerState
 from gossamer.errors import PeerError
 from gossamer.protocol.encoding import register
 from gossamer.protocol.messages import Message, check_model, message
-from gossamer.vectors import Model, Public, Released, shifted, stepped
+from gossamer.vectors import Model, Public, Released, moved, parted, stepped
 
 WHOLE = 1 << 30
 """Weight of a node. Shares are integers, so that they add up exactly and travel in messages."""
@@ -91,8 +91,9 @@ def share_to_promise(free: int, asked: int) -> int:
     """The share of ``free`` that a node promises if it was asked ``asked`` times during its last exchange.
 
     Half of it, if nobody asked. A node that is asked often, such as the centre of a star, keeps more for those who do.
+    Nothing, if too little is free.
     """
-    return free // (2 + asked)
+    return free // (2 + asked) if free >= LEAST_FREE else 0
 
 
 def share_to_move(promised: int, free: int) -> int:
@@ -104,6 +105,33 @@ def share_to_move(promised: int, free: int) -> int:
     return min(promised, free, (WHOLE + free) // 4)
 
 
+# Rules of a node's model. They are compiled as they stand (by numba's njit, in `population`), for arrays in the place
+# of vectors.
+
+
+def free_of_one(model: Model, offered: Model, share: int, free: int, weight: int) -> Model:
+    """What is ``free`` of a model of some ``weight``: without the ``share`` of it that is promised as ``offered``."""
+    return parted(model, offered, weight / free, share / free)
+
+
+def moved_by_offer(
+    model: Model, told: Model, offered: Model, promised: int, free: int, weight: int
+) -> tuple[int, Model]:
+    """The share that an asked node moves, which has answered with its free model ``told``, and its model since."""
+    share = share_to_move(promised, free)
+    return share, moved(model, told, offered, share / weight)
+
+
+def moved_by_answer(model: Model, offered: Model, answer: Model, share: int, weight: int) -> Model:
+    """The model of a node that is answered: a share of what it ``offered`` is the ``answer``."""
+    return moved(model, offered, answer, share / weight)
+
+
+def moved_by_update(model: Model, move: Model, rate: float) -> Model:
+    """The model after an update of a node's own."""
+    return stepped(model, move, -rate)
+
+
 def free_model(model: Model, promises: Collection[Promise]) -> Model:
     """The model [size] of the part that is promised to nobody."""
     if not promises:
@@ -112,8 +140,8 @@ def free_model(model: Model, promises: Collection[Promise]) -> Model:
     if not there:
         return model
     free = free_share(promises)
-    found: Model = model * (model_share(promises) / free)
-    for promise in there:
+    found = free_of_one(model, there[0].offered, there[0].share, free, model_share(promises))
+    for promise in there[1:]:
         found = found - promise.offered * (promise.share / free)
     return found.within()
 
@@ -125,7 +153,7 @@ def answered(model: Model, promises: Sequence[Promise], promise: Promise, answer
         total = weight + promise.share
         model = model * (weight / total) + promise.kept * (promise.share / total)
         weight = total
-    return shifted(model, promise.offered, answer, share / weight).within()
+    return moved_by_answer(model, promise.offered, answer, share, weight)
 
 
 def without(model: Model, promises: Sequence[Promise], promise: Promise) -> Model:
@@ -179,8 +207,7 @@ class State(LearnerState):
     @property
     def to_promise(self) -> int:
         """The share of what is free that can be promised; 0 if too little is."""
-        free = free_share(self.open.values())
-        return share_to_promise(free, self.asked) if free >= LEAST_FREE else 0
+        return share_to_promise(free_share(self.open.values()), self.asked)
 
     def offer(self, peer: str, share: int) -> Offer:
         """Promise ``peer`` the share `to_promise`."""
@@ -206,9 +233,9 @@ class State(LearnerState):
             self.asked, self.busy = self.asked + 1, self.busy + 1
             self.set_apart()
         promises = self.promises
-        model, share = free_model(self.w, promises), share_to_move(offer.share, free_share(promises))
-        self.w = shifted(self.w, model, offer.model, share / model_share(promises)).within()
-        return Answer(offer.exchange, model, share)
+        told, free = free_model(self.w, promises), free_share(promises)
+        share, self.w = moved_by_offer(self.w, told, offer.model, offer.share, free, model_share(promises))
+        return Answer(offer.exchange, told, share)
 
     def settle(self, sender: str, answer: Answer) -> None:
         """Move the share of a promise that ``sender`` has moved.
@@ -236,10 +263,10 @@ class State(LearnerState):
                 self.open[peer] = replace(promise, apart=True)
 
     def update(self, move: Model, rate: float) -> None:
-        """Apply an update of the node's own, ``rate`` times ``move``, which promises outlive."""
-        self.w = stepped(self.w, move, rate)
+        """Apply an update of the node's own, ``rate`` times ``move`` off the model, which promises outlive."""
+        self.w = moved_by_update(self.w, move, rate)
         if self.open:
-            self.open = {peer: promise.updated(move, rate) for peer, promise in self.open.items()}
+            self.open = {peer: promise.updated(move, -rate) for peer, promise in self.open.items()}
         self.updates += 1
 
     def held(self) -> Any:

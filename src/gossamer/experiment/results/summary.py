@@ -269,7 +269,7 @@ def outcome(prepared: Prepared, simulator: Observed, status: str, last: Mapping[
     spec = prepared.experiment
     return {
         **algorithm_of(prepared),
-        "engine": "sim",
+        "engine": simulator.engine,
         "dataset": prepared.dataset.name,
         "seed": spec.seed,
         "status": status,

@@ -17,6 +17,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
 from gossamer.experiment.preparation.planning import device_in_words, plan_run
+from gossamer.experiment.preparation.population import chosen, population_of
 from gossamer.experiment.preparation.prepare import RUN, FromMemory, Prepared, Sources, nodes_of, prepare, sides_of
 from gossamer.experiment.preparation.private_scale import Scaled, rescaled, scaled
 from gossamer.experiment.preparation.secrets import (
@@ -71,6 +72,7 @@ from gossamer.version import __version__
 
 if TYPE_CHECKING:
     from gossamer.objectives.models import Given
+    from gossamer.runtimes.shards import Observed
 
 
 def sources_of(prepared: Prepared, plan: Plan, secret: NoiseSecret | None = None, purpose: str = RUN) -> Sources:
@@ -112,7 +114,6 @@ class Run:
     engine: Engine | None = None
 
     def __post_init__(self) -> None:
-        nodes = nodes_of(self.prepared, self.plan)
         sources, listeners = self.sources, self.listeners
         self.mark = mark(sources.noise)
         # Of the examples as they were read, which is what a repeat compares: a private scale is found anew by it.
@@ -126,8 +127,7 @@ class Run:
         self.ranges, self.prepared = found.ranges, found.prepared
         self.private = PrivateRecords(self.folder)
         sources = replace(sources, ledgers=found.ledgers)
-        self.sides = sides_of(self.prepared, self.plan, sources)
-        self.simulator = self._simulator(nodes, self.sides, sources)
+        self._make(sources)
         if self.book is not None:
             self.book.clock = lambda: self.simulator.elapsed
         self._observe()
@@ -165,6 +165,21 @@ class Run:
             "simulator": simulator,
             **({"trace": listeners.watch} if isinstance(listeners.watch, TraceFile) else {}),
         }
+
+    def _make(self, sources: Sources) -> None:
+        """Make the simulation and the data sides."""
+        compiled, self.engine_line = False, ""
+        if self.engine is None:
+            compiled, self.engine_line = chosen(self.prepared, self.plan, sources, self.listeners.watch is not None)
+        self.simulator: Observed
+        self.sides: Any
+        if compiled:
+            self.simulator = population_of(self.prepared, self.plan, sources, self.private.add)
+            self.sides = self.simulator.computer
+        else:
+            nodes = nodes_of(self.prepared, self.plan)
+            self.sides = sides_of(self.prepared, self.plan, sources)
+            self.simulator = self._simulator(nodes, self.sides, sources)
 
     def _simulator(self, nodes: dict[str, Node], sides: Pool, sources: Sources) -> Simulator | Shards:
         prepared, record, watch = self.prepared, self.private.add, self.listeners.watch
@@ -206,7 +221,7 @@ class Run:
     def _drive(self, began: Patience | None) -> str:
         stop = self.plan.stop
         with few_collections(), self.keeper.heard():
-            if isinstance(self.simulator, Shards):
+            if not isinstance(self.simulator, Simulator):
                 return drive_shards(self.simulator, stop, self.evaluator, self.keeper)
             return drive(self.simulator, stop, self.evaluator, self.keeper, began or Patience())
 
@@ -224,6 +239,8 @@ class Run:
             progress.remarked(remark)
         if (device := device_in_words(self.prepared)) is not None:
             progress.remarked(f"device: {device}")
+        if self.engine_line:
+            progress.remarked(self.engine_line)
         self.evaluator.rehearse()
         began = None if self.resumed is None else go_on(self.resumed, self.parts)
         if self.resumed is not None and not self.resumed.begun and self.folder is not None:

@@ -283,6 +283,19 @@ class LinearModel(objective.Objective):
         )
         return objective.Gradients(sums, zeroed, unclipped)
 
+    def compiled_data(self, data: Split) -> tuple[Any, tuple[Any], tuple[Any, Any, Any]]:
+        """The objective and ``data`` as `sides.answers` takes them: dense examples and sparse ones, one empty."""
+        found, empty = self._examples(data), np.empty(0, np.float32)
+        shape = self.outputs, self.features, self.intercept
+        dense: Any = (frozen(np.empty((0, self.features), np.float32)),)
+        sparse: Any = frozen(empty), frozen(np.empty(0, np.int32)), frozen(np.zeros(1, np.int64))
+        if sp.issparse(found.matrix):
+            kinds = np.float32, np.int32, np.int64
+            sparse = tuple(frozen(one.astype(kind, copy=False)) for one, kind in zip(found.arrays, kinds, strict=True))
+        else:
+            dense = found.arrays
+        return (self.loss.code, shape, found.targets, self.l2), dense, sparse
+
     def local_steps(self, given: objective.LocalRound, data: Split) -> objective.LocalSum:
         """See `Objective.local_steps`: one compiled loop.
 

@@ -1,0 +1,195 @@
+"""Gossip nodes as numbers in arrays: what each does when an event comes, for the compiled loop of a population.
+
+It is `box.GossipNode` among peers that are all there, so that a node has at most one exchange open, and nothing is ever
+apart. What an exchange does to shares and models are the rules of `exchange`, compiled, and the loops of vectors that
+`exchange` calls; here stands only which of them comes when.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from gossamer.algorithms.context import Context, updates_per_epoch
+from gossamer.algorithms.gossip.box import Settings, asking
+from gossamer.algorithms.gossip.exchange import (
+    HALF,
+    WHOLE,
+    Answer,
+    Offer,
+    Promise,
+    State,
+    free_of_one,
+    moved_by_answer,
+    moved_by_offer,
+    moved_by_update,
+    share_to_move,
+    share_to_promise,
+)
+from gossamer.algorithms.population import (
+    ANSWER,
+    COMPLETED,
+    COMPUTE,
+    ELAPSED,
+    FINISH,
+    HANDLER,
+    MESSAGE,
+    MODEL,
+    MOST_RATES,
+    RECEIVED,
+    REFUSED,
+    SEND,
+    STARTED,
+    PopulationRules,
+    PopulationStart,
+    as_it_stands,
+    is_steady,
+    rates_of,
+)
+from gossamer.arrays import IndexArray
+from gossamer.philox import integer
+from gossamer.protocol.messages import measured
+from gossamer.randomness import stream_keys
+from gossamer.topology.graphs import DroppedEdges
+from gossamer.vectors import Public, Released
+
+OFFERED, ANSWERED = 2, 3
+"""Places of a node's other vectors: the model that it offered last, and the one that it was answered."""
+TASK, MADE, QUOTA, RATE, EXCHANGES, OPEN, PROMISED, MOVED, WANTED, BUSY, ENDED = range(11)
+"""Places of a node's numbers: computations, updates, the most of them, the row of its rates, exchanges, whether one is
+open, the share that it promised, the one that was moved, and `State.asked`, `State.busy` and why it ended."""
+OFFER, ANSWER_MESSAGE = 0, 1
+REASONS = ("", "quota", "budget", "deadline")
+_QUOTA, _BUDGET, _DEADLINE = 1, 2, 3
+
+_rule = njit(cache=True, nogil=True, error_model="numpy")
+as_it_stands(share_to_promise, share_to_move, free_of_one, moved_by_offer, moved_by_answer, moved_by_update)
+
+
+@_rule
+def _begin(vectors, own, facts, node, asks):  # type: ignore[no-untyped-def]
+    """`GossipNode.begin`."""
+    starts, peers, keys, _ = facts
+    own[TASK] += 1
+    asks[COMPUTE] = 1
+    count, share = starts[node + 1] - starts[node], share_to_promise(WHOLE, own[WANTED])
+    if own[OPEN] or count == 0 or share == 0:
+        return
+    own[EXCHANGES] += 1
+    key, state = (keys[node, 0], keys[node, 1]), np.empty(7, np.uint64)
+    own[OPEN], own[PROMISED], own[WANTED] = 1, share, 0
+    vectors[node, OFFERED] = vectors[node, MODEL]
+    asks[SEND] = peers[starts[node] + integer(key, own[EXCHANGES], count, state)]
+    asks[MESSAGE] = OFFER
+
+
+@_rule
+def _update(vectors, own, facts, node, asks):  # type: ignore[no-untyped-def]
+    """`GossipNode.update`."""
+    if own[ENDED]:
+        return
+    rates, model = facts[3], vectors[node, MODEL]
+    rate = rates[own[RATE], min(own[MADE], rates.shape[1] - 1)]
+    model[:] = moved_by_update(model, vectors[node, ANSWER], rate)
+    own[MADE] += 1
+    if own[MADE] >= own[QUOTA]:
+        own[ENDED] = asks[FINISH] = _QUOTA
+    else:
+        _begin(vectors, own, facts, node, asks)
+
+
+@_rule
+def _answer(vectors, numbers, node, sender, asks):  # type: ignore[no-untyped-def]
+    """`State.answer`."""
+    own, theirs, model = numbers[node], numbers[sender], vectors[node, MODEL]
+    free, told = WHOLE, model.copy()
+    if own[OPEN]:
+        own[WANTED] += 1
+        own[BUSY] += 1
+        free = WHOLE - own[PROMISED]
+        told = free_of_one(model, vectors[node, OFFERED], own[PROMISED], free, WHOLE)
+    theirs[MOVED], model[:] = moved_by_offer(model, told, vectors[sender, OFFERED], theirs[PROMISED], free, WHOLE)
+    vectors[sender, ANSWERED] = told
+    asks[SEND], asks[MESSAGE] = sender, ANSWER_MESSAGE
+
+
+@_rule
+def _settle(vectors, own, node):  # type: ignore[no-untyped-def]
+    """`State.settle`."""
+    model = vectors[node, MODEL]
+    model[:] = moved_by_answer(model, vectors[node, OFFERED], vectors[node, ANSWERED], own[MOVED], WHOLE)
+    own[OPEN] = 0
+
+
+@njit(HANDLER.signature, cache=True, nogil=True, error_model="numpy")
+def handle(vectors, numbers, facts, event, node, sender, message, asks):  # type: ignore[no-untyped-def]
+    """What a node does when an event comes; see `population_loop.HANDLER`."""
+    own = numbers[node]
+    if event == STARTED:
+        _begin(vectors, own, facts, node, asks)
+    elif event == COMPLETED:
+        _update(vectors, own, facts, node, asks)
+    elif event == RECEIVED and message == OFFER:
+        _answer(vectors, numbers, node, sender, asks)
+    elif event == RECEIVED:
+        _settle(vectors, own, node)
+    elif not own[ENDED]:
+        own[ENDED] = asks[FINISH] = _BUDGET if event == REFUSED else _DEADLINE if event == ELAPSED else 0
+
+
+def start(settings: Settings, context: Context, most: int) -> PopulationStart:
+    """The nodes of a run before it, as `box.build` makes them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DroppedEdges)  # as was said when the run was planned
+        graph, askers = asking(settings, context.graph, context.names)
+    nodes, joined = graph.nodes, graph.adjacency
+    counts = np.where([node in askers for node in range(nodes)], graph.degrees, 0)
+    asks = np.repeat(counts > 0, graph.degrees)
+    starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    numbers = np.zeros((nodes, ENDED + 1), np.int64)
+    numbers[:, QUOTA] = [np.iinfo(np.int64).max if (q := context.quota(name)) is None else q for name in context.names]
+    epochs = np.array([updates_per_epoch(context, name) for name in context.names])
+    numbers[:, RATE], rates = rates_of(settings.learning_rate, epochs, min(most, int(numbers[:, QUOTA].max())))
+    keys = stream_keys(context.seed, context.names, "gossip.peer")
+    blank, share = context.initial, HALF
+    lengths = tuple(measured(message).size for message in (Offer(1, blank, share), Answer(1, blank, share)))
+    return PopulationStart(4, numbers, (starts, joined.indices[asks].astype(np.int64), keys, rates), lengths)
+
+
+def state(names: tuple[str, ...], vectors: Any, numbers: IndexArray, node: int) -> State:
+    """The state of a node, but for whom it asked: its promise stands under the name ``""``."""
+    own = numbers[node].tolist()
+    label = Released if own[MADE] or own[EXCHANGES] else Public
+    model, offered = (label(vectors[node, place].copy()) for place in (MODEL, OFFERED))
+    promises = {"": Promise(own[EXCHANGES], own[PROMISED], offered, offered)} if own[OPEN] else {}
+    return State(
+        model,
+        model[:0],
+        task=own[TASK],
+        finished=REASONS[own[ENDED]],
+        updates=own[MADE],
+        exchanges=own[EXCHANGES],
+        open=promises,
+        asked=own[WANTED],
+        busy=own[BUSY],
+    )
+
+
+def report(numbers: IndexArray) -> Mapping[str, Any]:
+    """The figures of `box.report`."""
+    exchanges, still = int(numbers[:, EXCHANGES].sum()), int(numbers[:, OPEN].sum())
+    return {"exchanges": exchanges - still, "busy_answers": int(numbers[:, BUSY].sum()), "open_exchanges": still}
+
+
+def against(settings: Settings, rates: int) -> str | None:
+    """The key of a setting that is not covered, if there is one; as many ``rates`` as that would be computed."""
+    if settings.optimizer is not None:
+        return "algorithm.optimizer"
+    return "algorithm.learning_rate" if rates > MOST_RATES and not is_steady(settings.learning_rate) else None
+
+
+RULES = PopulationRules(handle, REASONS, start, state, report, against)

@@ -1,0 +1,351 @@
+"""A simulation of a population: nodes that are numbers in arrays, and one compiled loop, as observers see it.
+
+It is the `simulator.Simulator` of the same nodes, and has the same events at the same times; `population_loop` lets
+them happen, some `AT_ONCE` in a call, so that an interrupt is heard. What observers ask of one node is made when they
+ask. All that changes is arrays, which a checkpoint keeps as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gossamer.algorithms.population import COMPLETED, KINDS, STARTED, PopulationRules, PopulationStart
+from gossamer.arrays import FloatArray, IndexArray
+from gossamer.protocol.snapshots import Kept
+from gossamer.runtimes import population_loop as loop
+from gossamer.runtimes.activity import COMPUTING, SENDING, Done, Histogram, Timeline
+from gossamer.runtimes.computations import Counters
+from gossamer.runtimes.speeds import Speeds
+from gossamer.runtimes.world import World, clock_start
+from gossamer.sides.ledger import Charges, MemoryLedger
+
+AT_ONCE = 100_000
+"""Events of one call of the loop."""
+_NOTED = 1 << 16
+
+
+class PopulationSides(NamedTuple):
+    """What the data sides of a population answer by.
+
+    Attributes
+    ----------
+    sampling, noise : ndarray [nodes, 2] of uint64
+        Keys of samples and of noise.
+    terms : ndarray [queries, 5]
+        Numbers of each query that some nodes ask, as `window.GradientTerms`.
+    asked : ndarray [nodes] of int64
+        The query that each node asks.
+    starts, rows : ndarray of int64
+        Where the rows of each node begin, and they.
+    data : tuple
+        Objective and examples, as `population_loop` takes them.
+    charges : sequence of Charges
+        What each node is charged to: one law.
+    """
+
+    sampling: npt.NDArray[np.uint64]
+    noise: npt.NDArray[np.uint64]
+    terms: npt.NDArray[np.float64]
+    asked: IndexArray
+    starts: IndexArray
+    rows: IndexArray
+    data: Any
+    charges: Sequence[Charges]
+
+
+class _Nodes(Mapping[str, Any]):
+    """Nodes of a population by name, each made when it is asked for: nothing but its name and its state."""
+
+    def __init__(self, population: Population) -> None:
+        self._population = population
+        self._places = {name: place for place, name in enumerate(population.names)}
+
+    def __getitem__(self, name: str) -> Any:
+        found, place = self._population, self._places[name]
+        state = found.rules.state(found.names, found.vectors, found.numbers, place)
+        return SimpleNamespace(name=name, state=state, rounds_made=None, awaited=())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    @property
+    def models(self) -> FloatArray:
+        """Models of all nodes, [nodes, size]."""
+        return self._population.vectors[:, 0]
+
+    def place(self, name: str) -> int:
+        """Number of a node."""
+        return self._places[name]
+
+    def report(self) -> Mapping[str, Any]:
+        """The algorithm's figures of the nodes."""
+        return self._population.rules.report(self._population.numbers)
+
+
+@dataclass
+class PopulationActivity(Kept):
+    """Activity of the nodes of a population, as `activity.Activity` of others."""
+
+    population: Population
+    changing = ("ages", "timeline")
+
+    def __post_init__(self) -> None:
+        self.ages, self.timeline = Histogram(), Timeline(self.population.names)
+        self.by_message = False
+
+    def close(self, now: float) -> None:
+        """Count what goes on at the end of the run, up to ``now``."""
+        times, start = self.population.times, self.population.start
+        going = np.flatnonzero(times[:, loop.SINCE] >= 0)
+        seconds = np.minimum(now - times[going, loop.SINCE], times[going, loop.TOOK])
+        times[going, loop.COMPUTING] += seconds
+        for name, place in self.timeline.places.items():
+            since = float(times[node := self.population.nodes.place(name), loop.SINCE])
+            if since >= 0:
+                self.timeline.add(place, COMPUTING, since - start, min(now - since, float(times[node, loop.TOOK])))
+        times[going, loop.SINCE] = -1.0
+
+    def of(self, name: str, elapsed: float) -> Done:
+        """Return the counts of a node, ``elapsed`` virtual seconds after the start."""
+        found, place = self.population, self.population.nodes.place(name)
+        own, computing = found.own[place].tolist(), float(found.times[place, loop.COMPUTING])
+        return Done(
+            own[loop.AGED],
+            own[loop.SENT],
+            own[loop.SENT_BYTES],
+            round(computing, 9),
+            0.0,
+            round(max(elapsed - computing, 0.0), 9),
+            round(own[loop.AGE] / own[loop.AGED], 9) if own[loop.AGED] else None,
+        )
+
+    def computed_stale(self) -> tuple[float, int] | None:
+        """Return the mean and the largest staleness; None before the first update."""
+        made, old = (int(self.population.own[:, field].sum()) for field in (loop.AGED, loop.AGE))
+        return (round(old / made, 9), self.ages.most) if made else None
+
+    def staleness(self) -> dict[str, Any]:
+        """Return how often updates were how stale, as plain data."""
+        if not self.ages.counts:
+            return {}
+        return {"measured": "computing", "width": self.ages.width, "counts": self.ages.counts}
+
+
+class Population(Kept):
+    """A simulation of many nodes in one compiled loop; see `simulator.Simulator` for what observers may ask.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The nodes.
+    rules, begun : PopulationRules, PopulationStart
+        Rules of the algorithm, and its nodes before the run.
+    initial : ndarray [size] of float32
+        The common starting model.
+    sides : PopulationSides
+        What data sides answer by.
+    world : World
+        Speeds and links.
+    deadline : float, optional
+        Seconds from a node's start to its end.
+    record : callable
+        The same as for a `simulator.Simulator`.
+    charged : callable
+        Called with nodes [charges] and virtual seconds [charges], in order, of what was charged in a call.
+    traced : callable, optional
+        Called with notes [events, 6] and moments [events, 3] on all that happened in a call, as `population_loop` has
+        them.
+    """
+
+    changing = (
+        *("counters", "finished", "activity", "clock", "tally"),
+        *("heap", "own", "times", "vectors", "numbers"),
+    )
+    engine = "compiled"
+    idle = 0
+    """No event but an update leads to others, so that none can happen for ever without one."""
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        rules: PopulationRules,
+        begun: PopulationStart,
+        initial: FloatArray,
+        sides: PopulationSides,
+        world: World,
+        deadline: float | None,
+        record: Callable[[float, str, str, float], None],
+        charged: Callable[[IndexArray, list[float]], None],
+        traced: Callable[[IndexArray, FloatArray], None] | None = None,
+    ) -> None:
+        self.names, self.rules, self._sides, self._world = names, rules, sides, world
+        self._record, self._charged, self._traced = record, charged, traced
+        self.start = clock_start(world.seed)
+        self.counters, self.finished, self.gone = Counters(), dict[str, str](), set[str]()
+        count = len(names)
+        self.clock, self.tally = np.array([self.start, -1.0]), np.zeros(11, np.int64)
+        self.own, self.times = np.zeros((count, 12), np.int64), np.zeros((count, 3))
+        self.vectors = np.empty((count, begun.vectors, len(initial)), np.float32)
+        self.vectors[:] = initial
+        self.numbers, self._facts = begun.numbers, begun.facts
+        self.nodes = _Nodes(self)
+        self.activity, self.computer = PopulationActivity(self), _Ledgers(self)
+        self.own[:, loop.MOST] = [np.iinfo(np.int64).max if (m := one.most) is None else m for one in sides.charges]
+        self.own[:, loop.TERMS], self.times[:, loop.SINCE] = sides.asked, -1.0
+        self.own[[self.nodes.place(name) for name in self.activity.timeline.places], loop.WATCHED] = 1
+        self.own[:, loop.WATCHED] |= traced is not None
+        speeds = Speeds(world.speeds, count, world.seed)
+        table = speeds.table()
+        assert table is not None, "the times of a population are constant or lognormal"
+        self._speeds, self._lengths = table, np.array(begun.lengths, np.int64)
+        self.heap = np.zeros((4 * count + 64, 4), np.int64)
+        for node, time in enumerate(speeds.starts.tolist()):
+            loop.push(self.heap, self.tally, self.start + time, node * KINDS + STARTED, 0)
+        self.tally[loop.WORKING] = count
+        self._grace, self._deadline = 2 * world.links.silence, -1.0 if deadline is None else deadline
+        self._buffers = (
+            *(np.empty(AT_ONCE, np.int64), np.empty(AT_ONCE), np.empty(AT_ONCE, np.int64)),
+            (np.empty((_NOTED, 6), np.int64), np.empty((_NOTED, 3))),
+        )
+
+    @property
+    def now(self) -> float:
+        """Seconds on the clock."""
+        return float(self.clock[loop.NOW])
+
+    @property
+    def elapsed(self) -> float:
+        """Virtual seconds since the start."""
+        return round(self.now - self.start, 9)
+
+    @property
+    def present(self) -> _Nodes:
+        """All nodes."""
+        return self.nodes
+
+    @property
+    def messages(self) -> int:
+        """Messages transmitted so far."""
+        return int(self.tally[loop.MESSAGES])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes transmitted so far."""
+        return int(self.tally[loop.BYTES])
+
+    @property
+    def next_time(self) -> float | None:
+        """Virtual seconds since the start at which the next event happens; None if nothing is left to happen."""
+        if not self.tally[loop.SIZE]:
+            return None
+        return round(float(self.heap[0, loop.TIME : loop.TIME + 1].view(np.float64)[0]) - self.start, 9)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether anything is left to happen that somebody waits for."""
+        if self.tally[loop.WORKING]:
+            return bool(self.tally[loop.SIZE])
+        if self.clock[loop.SETTLING] < 0:
+            self.clock[loop.SETTLING] = self.now
+        waits = self.now - self.clock[loop.SETTLING] <= self._grace
+        return bool(self.tally[loop.SIZE] and self.tally[loop.UNDER_WAY] and waits)
+
+    def advance(self, *, updates: int | None = None, seconds: float | None = None, one: bool = False) -> None:
+        """Let things happen, and not beyond the first place at which the caller looks; see `shards.Shards.advance`."""
+        while len(self.heap) < self.tally[loop.SIZE] + 3:
+            self.heap = np.concatenate([self.heap, np.zeros_like(self.heap)])
+        counts, sides = self.tally, self._sides
+        counts[[loop.CHARGES, loop.AGES, loop.NOTES]] = 0
+        until = np.inf if seconds is None else self.start + seconds - 1e-9  # observers round to so much
+        loop.proceed(
+            *(self.clock, counts, self.heap, self.own, self.times, self.vectors, self.numbers, self._facts),
+            tuple(self._speeds),
+            (sides.sampling, sides.noise, sides.terms, sides.starts, sides.rows),
+            sides.data,
+            (self._world.links.latency, self._lengths),
+            self.rules.handle,
+            (1 if one else AT_ONCE, -1 if updates is None else updates, until, self._grace, self._deadline),
+            self._buffers,
+        )
+        self._told()
+
+    def _told(self) -> None:
+        """Tell others what happened in a call."""
+        counts, (charged, times, ages, (notes, moments)) = self.tally, self._buffers
+        many = int(counts[loop.CHARGES])
+        self._charged(charged[:many], [round(time - self.start, 9) for time in times[:many].tolist()])
+        self.activity.ages.add_all(ages[: int(counts[loop.AGES])])
+        self.counters.computed += many
+        self.counters.updates, self.counters.events = int(counts[loop.UPDATES]), int(counts[loop.EVENTS])
+        self.counters.calls += 1
+        noted = int(counts[loop.NOTES])
+        if self._traced is not None:
+            self._traced(notes[:noted].copy(), moments[:noted].copy())
+        self._draw(notes[:noted], moments[:noted])
+        if int(counts[loop.WORKING]) + len(self.finished) < len(self.names):
+            self._end()
+
+    def _draw(self, notes: IndexArray, moments: FloatArray) -> None:
+        """Enter what watched nodes did into the timeline, and what went wrong into private logs."""
+        places, draw = self.activity.timeline.places, self.activity.timeline.add
+        for (node, event, _, _, to, wrong), (now, since, took) in zip(notes.tolist(), moments.tolist(), strict=True):
+            name = self.names[node]
+            if wrong:
+                self._record(round(now - self.start, 9), name, "gradients_not_finite", float(wrong))
+            if (place := places.get(name)) is None:
+                continue
+            if event == COMPLETED:
+                draw(place, COMPUTING, since - self.start, took)
+            if to >= 0:
+                draw(place, SENDING, now - self.start)
+
+    def _end(self) -> None:
+        ended = np.flatnonzero(self.own[:, loop.FINISHED])
+        for node, reason in zip(ended.tolist(), self.own[ended, loop.FINISHED].tolist(), strict=True):
+            self.finished.setdefault(self.names[node], self.rules.reasons[reason])
+
+    def gather(self) -> None:
+        """Nothing is elsewhere."""
+
+    def stop(self, reason: str) -> None:
+        """Tell every node that the run ends here."""
+        for name in self.names:
+            self.finished.setdefault(name, reason)
+        self.counters.events += len(self.names)
+        self.tally[loop.WORKING] = 0
+
+    def close(self) -> None:
+        """Let nothing happen any more."""
+        self.tally[loop.SIZE] = 0
+
+
+class _Ledgers:
+    """Ledgers of a population, each made when it is asked for: a law and a count."""
+
+    def __init__(self, population: Population) -> None:
+        self._population = population
+
+    def releases(self, node: str) -> int:
+        """Number of charged releases with the data of ``node``."""
+        return int(self._population.own[self._population.nodes.place(node), loop.CHARGED])
+
+    @property
+    def ledgers(self) -> Iterator[MemoryLedger]:
+        """Ledgers of what was charged, in the order of the parties."""
+        found = self._population
+        counts = found.own[:, loop.CHARGED].tolist()
+        for name, charges, count in zip(found.names, found._sides.charges, counts, strict=True):
+            (kind,) = charges.kinds
+            yield MemoryLedger(name, charges, {kind: count} if count else {})
