@@ -133,6 +133,7 @@ LABELLERS = {
     "privacy/masking/sums.py",  # after the masks were added
     "vectors.py",
     "protocol/encoding.py",  # what a peer labelled
+    "runtimes/population.py",  # what its loop has released, after the charge and the noise
     "runtimes/shard.py",  # what another shard of the simulation labelled
     "testing/contracts.py",  # stands in for a data side while it tests algorithms
 }

@@ -7,7 +7,7 @@ the data side is in `ANSWER` when the event `COMPLETED` comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from gossamer import vector_loops, vectors
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.optimizer import ConstantRate, EpochRate
 from gossamer.arrays import IndexArray
+from gossamer.vectors import Released
 
 STARTED, COMPLETED, RECEIVED, REFUSED, ELAPSED = range(5)
 """Events of a node."""
@@ -75,7 +76,7 @@ class PopulationRules:
     start : callable
         (settings, context, most updates of a node) -> the nodes before the run.
     state : callable
-        (names, vectors, numbers, node) -> the state of a node, as its Python node has it.
+        (vectors of a node, its numbers) -> its state, as its Python node has it.
     report : callable
         numbers -> figures of its own for the summary, as plain data.
     against : callable
@@ -85,7 +86,7 @@ class PopulationRules:
     handle: Any
     reasons: tuple[str, ...]
     start: Callable[[Any, Context, int], PopulationStart]
-    state: Callable[[tuple[str, ...], Any, IndexArray, int], Any]
+    state: Callable[[Sequence[Released], IndexArray], Any]
     report: Callable[[IndexArray], Mapping[str, Any]]
     against: Callable[[Any, int], str | None]
 

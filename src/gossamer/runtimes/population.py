@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,7 @@ from gossamer.runtimes.computations import Counters
 from gossamer.runtimes.speeds import Speeds
 from gossamer.runtimes.world import World, clock_start
 from gossamer.sides.ledger import Charges, MemoryLedger
+from gossamer.vectors import Released
 
 AT_ONCE = 100_000
 """Events of one call of the loop."""
@@ -59,6 +59,22 @@ class PopulationSides(NamedTuple):
     charges: Sequence[Charges]
 
 
+class _Seen(NamedTuple):
+    """A node of a population as observers see it."""
+
+    population: Population
+    name: str
+    place: int
+    rounds_made = None
+    awaited: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def state(self) -> Any:
+        """What the Python node's state would be."""
+        vectors = [Released(vector.copy()) for vector in self.population.vectors[self.place]]
+        return self.population.rules.state(vectors, self.population.numbers[self.place])
+
+
 class _Nodes(Mapping[str, Any]):
     """Nodes of a population by name, each made when it is asked for: nothing but its name and its state."""
 
@@ -67,9 +83,7 @@ class _Nodes(Mapping[str, Any]):
         self._places = {name: place for place, name in enumerate(population.names)}
 
     def __getitem__(self, name: str) -> Any:
-        found, place = self._population, self._places[name]
-        state = found.rules.state(found.names, found.vectors, found.numbers, place)
-        return SimpleNamespace(name=name, state=state, rounds_made=None, awaited=())
+        return _Seen(self._population, name, self._places[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
@@ -85,13 +99,18 @@ class _Nodes(Mapping[str, Any]):
         """Models of all nodes, [nodes, size]."""
         return self._population.vectors[:, 0]
 
+    @property
+    def mean_model(self) -> Released:
+        """Mean of all models, in double precision until it is made."""
+        return Released(self.models.mean(axis=0, dtype=np.float64).astype(np.float32))
+
     def place(self, name: str) -> int:
         """Number of a node."""
         return self._places[name]
 
-    def report(self) -> Mapping[str, Any]:
+    def report(self) -> dict[str, Any]:
         """The algorithm's figures of the nodes."""
-        return self._population.rules.report(self._population.numbers)
+        return dict(self._population.rules.report(self._population.numbers))
 
 
 @dataclass
@@ -213,7 +232,7 @@ class Population(Kept):
         self.heap = np.zeros((4 * count + 64, 4), np.int64)
         for node, time in enumerate(speeds.starts.tolist()):
             loop.push(self.heap, self.tally, self.start + time, node * KINDS + STARTED, 0)
-        self.tally[loop.WORKING] = count
+        self.tally[loop.WORKING], self._known = count, np.zeros(count, np.bool_)
         self._grace, self._deadline = 2 * world.links.silence, -1.0 if deadline is None else deadline
         self._buffers = (
             *(np.empty(AT_ONCE, np.int64), np.empty(AT_ONCE), np.empty(AT_ONCE, np.int64)),
@@ -312,7 +331,8 @@ class Population(Kept):
                 draw(place, SENDING, now - self.start)
 
     def _end(self) -> None:
-        ended = np.flatnonzero(self.own[:, loop.FINISHED])
+        ended = np.flatnonzero((self.own[:, loop.FINISHED] > 0) & ~self._known)
+        self._known[ended] = True
         for node, reason in zip(ended.tolist(), self.own[ended, loop.FINISHED].tolist(), strict=True):
             self.finished.setdefault(self.names[node], self.rules.reasons[reason])
 

@@ -225,9 +225,15 @@ def _constant(settings: SpeedSettings, nodes: int, seed: int) -> Seconds:
 
 def _lognormal(settings: SpeedSettings, nodes: int, seed: int) -> Seconds:
     hand = Hand()
-    draws = [Ahead(Stream(seed, node, "speeds.lognormal", hand=hand)) for node in range(nodes)]
+    draws: dict[int, Ahead] = {}
     location, spread = _location(settings), float(settings.spread)
-    return lambda node, number: draws[node].lognormal(number, location, spread)
+
+    def seconds(node: int, number: int) -> float:
+        if (draw := draws.get(node)) is None:  # many nodes are never asked of here, but of a table
+            draw = draws[node] = Ahead(Stream(seed, node, "speeds.lognormal", hand=hand))
+        return draw.lognormal(number, location, spread)
+
+    return seconds
 
 
 def _from_file(settings: SpeedSettings, nodes: int, seed: int) -> Seconds:

@@ -8,7 +8,7 @@ apart. What an exchange does to shares and models are the rules of `exchange`, c
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ from gossamer.philox import integer
 from gossamer.protocol.messages import measured
 from gossamer.randomness import stream_keys
 from gossamer.topology.graphs import DroppedEdges
-from gossamer.vectors import Public, Released
+from gossamer.vectors import Released
 
 OFFERED, ANSWERED = 2, 3
 """Places of a node's other vectors: the model that it offered last, and the one that it was answered."""
@@ -160,11 +160,10 @@ def start(settings: Settings, context: Context, most: int) -> PopulationStart:
     return PopulationStart(4, numbers, (starts, joined.indices[asks].astype(np.int64), keys, rates), lengths)
 
 
-def state(names: tuple[str, ...], vectors: Any, numbers: IndexArray, node: int) -> State:
+def state(vectors: Sequence[Released], numbers: IndexArray) -> State:
     """The state of a node, but for whom it asked: its promise stands under the name ``""``."""
-    own = numbers[node].tolist()
-    label = Released if own[MADE] or own[EXCHANGES] else Public
-    model, offered = (label(vectors[node, place].copy()) for place in (MODEL, OFFERED))
+    own = numbers.tolist()
+    model, offered = vectors[MODEL], vectors[OFFERED]
     promises = {"": Promise(own[EXCHANGES], own[PROMISED], offered, offered)} if own[OPEN] else {}
     return State(
         model,

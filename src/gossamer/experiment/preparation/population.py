@@ -93,7 +93,14 @@ def _said(experiment: Experiment, key: str) -> Any:
 Record = Callable[[float, str, str, float], None]
 
 
-def population_of(prepared: Prepared, plan: Plan, sources: Sources, record: Record, traced: Any = None) -> Any:
+def population_of(
+    prepared: Prepared,
+    plan: Plan,
+    sources: Sources,
+    record: Record,
+    traced: Any = None,
+    write: Callable[[], None] | None = None,
+) -> Any:
     """Make the population of a run that `chosen` allows.
 
     Parameters
@@ -104,6 +111,8 @@ def population_of(prepared: Prepared, plan: Plan, sources: Sources, record: Reco
         The same as for a `simulator.Simulator`.
     traced : callable, optional
         The same as for a `population.Population`.
+    write : callable, optional
+        Writes receipts that were noted: those of a large run are too many to keep until somebody looks at it.
     """
     from gossamer.privacy.tasks import Gradient
     from gossamer.randomness import stream_keys
@@ -140,6 +149,8 @@ def population_of(prepared: Prepared, plan: Plan, sources: Sources, record: Reco
     def charged(nodes: Any, times: list[float]) -> None:
         if book is not None:
             book.told_all(names, nodes.tolist(), times, Gradient, receipts)
+            if write is not None:
+                write()
 
     # As `samples.SampleRule` charges a gradient.
     tasks = {number: Gradient(1, context.initial, query) for number, query in queries.items()}

@@ -343,8 +343,15 @@ class Prepared:
     def _queries(self, batches: Mapping[str, int], mechanisms: Mapping[str, Mechanism]) -> dict[str, Query]:
         """A query of each node; those that are equal are one object, of which what follows is computed once."""
         found: dict[Query, Query] = {}
-        queries = {n: Query(self.sampling(n, batch), mechanisms[n], float(batch)) for n, batch in batches.items()}
-        return {name: found.setdefault(query, query) for name, query in queries.items()}
+        known: dict[tuple[int, int, int], Query] = {}  # by what nearly all of many nodes have in common
+        queries = {}
+        for name, batch in batches.items():
+            key = self.shard_sizes[name], batch, id(mechanisms[name])
+            if (query := known.get(key)) is None:
+                query = Query(self.sampling(name, batch), mechanisms[name], float(batch))
+                query = known[key] = found.setdefault(query, query)
+            queries[name] = query
+        return queries
 
     @property
     def count(self) -> Callable[[Mapping[str, Node]], int] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -352,7 +352,9 @@ class Evaluator(Kept, Observer):
             "worst_node_test_accuracy": float(accuracies.min()),
             "test_loss": float(losses.mean()),
             "mean_model_test_loss": float(scores.loss[-1]),
-            "consensus_distance": _distance((model_of(nodes[name]).values for name in holders), mean),
+            "consensus_distance": _distance(
+                getattr(nodes, "models", (model_of(nodes[name]).values for name in holders)), mean
+            ),
             **self._public(mean),
             **self._of_units(nodes),
             **self._further(mean),
@@ -432,7 +434,7 @@ def _by_node(
     return found
 
 
-def _distance(models: Iterator[npt.NDArray[np.floating]], mean: npt.NDArray[np.floating]) -> float:
+def _distance(models: Iterable[npt.NDArray[np.floating]], mean: npt.NDArray[np.floating]) -> float:
     """Root of the mean squared distance of the models from their mean."""
     center = mean.astype(np.float64)
     squares = [float(np.square(model - center).sum()) for model in models]

@@ -312,7 +312,9 @@ def algorithm_of(prepared: Prepared) -> dict[str, Any]:
 def own_figures(prepared: Prepared, simulator: Observed) -> dict[str, Any]:
     """The algorithm's own figures, if it has any, and how well each unit's model does, if there are units."""
     models = prepared.algorithm.figures.unit_models(simulator.nodes)
-    found = prepared.algorithm.figures.report(simulator.nodes) | _network(prepared, simulator)
+    told = getattr(simulator.nodes, "report", None)  # of a population, of all nodes at once
+    found = prepared.algorithm.figures.report(simulator.nodes) if told is None else told()
+    found |= _network(prepared, simulator)
     found |= _tested(prepared, models) | _deviating(prepared, models) if models else {}
     return {prepared.experiment.algorithm.name: found} if found else {}
 

@@ -174,7 +174,9 @@ class Run:
         self.simulator: Observed
         self.sides: Any
         if compiled:
-            self.simulator = population_of(self.prepared, self.plan, sources, self.private.add)
+            folder, book = self.folder, self.book
+            write = None if folder is None or book is None else lambda: folder.add_receipts(book)
+            self.simulator = population_of(self.prepared, self.plan, sources, self.private.add, write=write)
             self.sides = self.simulator.computer
         else:
             nodes = nodes_of(self.prepared, self.plan)

@@ -1,0 +1,95 @@
+"""Populations: private asynchronous gossip of 1,000 to 1,000,000 nodes, in the compiled loop and in the simulator.
+
+    python benchmarks/population.py [--most N] [--simulated N] [--json] [--out FILE.png]
+
+Each run is that of ``benchmarks/simulator.py``: logistic models on 123 features and a bias, 10 rows a node, Poisson
+batches of 4, noise, a random regular graph of degree 4, lognormal times; from reading the spec to the written results,
+in a process of its own. The time of an update is processor time between the tenth part of all updates and the last; the
+first run compiles what is not kept. ``--most`` is the largest population, and ``--simulated`` the largest that the
+simulator runs, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import simulator
+import yaml
+
+SIZES = ((1_000, 100), (10_000, 100), (100_000, 20), (1_000_000, 20))
+"""Nodes, and updates of each."""
+
+
+def run_of(nodes: int, updates: int, engine: str, folder: Path) -> dict[str, Any]:
+    """Seconds, microseconds of an update and peak memory of one run."""
+    spec = folder / f"{nodes}.yaml"
+    settings = (
+        simulator._spec(folder, nodes, updates, "logistic") if not spec.exists() else yaml.safe_load(spec.read_text())
+    )
+    spec.write_text(yaml.safe_dump({**settings, "compute": {"engine": engine}}))
+    start = time.perf_counter()
+    command = [sys.executable, simulator.__file__, "--run", spec]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    seconds = round(time.perf_counter() - start, 1)
+    return {"engine": engine, "nodes": nodes, "updates": updates, "seconds": seconds, **json.loads(done.stdout)}
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draw the processor time of an update, and peak memory, over the number of nodes."""
+    import matplotlib  # in the extra "figures"
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (time_axes, memory_axes) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    for engine, colour in (("simulator", "#888888"), ("compiled", "#1f77b4")):
+        own = [row for row in rows if row["engine"] == engine]
+        nodes = [row["nodes"] for row in own]
+        time_axes.plot(nodes, [row["us_per_update"] for row in own], "o-", color=colour, label=engine)
+        memory_axes.plot(nodes, [row["peak_gib"] for row in own], "o-", color=colour, label=engine)
+    time_axes.set_ylabel("processor time of an update, us")
+    memory_axes.set_ylabel("peak memory, GiB")
+    for axes in (time_axes, memory_axes):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("nodes in the process")
+        axes.grid(axis="y", color="#eeeeee", zorder=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    time_axes.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--most", type=int, default=100_000, help="nodes of the largest population")
+    parser.add_argument("--simulated", type=int, default=1_000, help="nodes of the largest that the simulator runs too")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--out", type=Path, help="a file for the plot")
+    arguments = parser.parse_args()
+    rows = []
+    for nodes, updates in SIZES:
+        if nodes > arguments.most:
+            break
+        with tempfile.TemporaryDirectory() as folder:
+            for engine in ("compiled", *["simulator"] * (nodes <= arguments.simulated)):
+                rows.append(run_of(nodes, updates, engine, Path(folder)))
+                if not arguments.json:
+                    print("   ".join(f"{name}: {value}" for name, value in rows[-1].items()), flush=True)
+    if arguments.json:
+        print(json.dumps({"benchmark": "population", "rows": rows}))
+    if arguments.out is not None:
+        draw(rows, arguments.out)
+
+
+if __name__ == "__main__":
+    main()
