@@ -1,0 +1,111 @@
+"""Runs by the compiled loop: who takes it, what it says, and that their results are those of any run."""
+
+from __future__ import annotations
+
+import signal
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gossamer as gs
+from gossamer.errors import RunWarning
+from gossamer.experiment.preparation import population
+from gossamer.experiment.runs.trackers import RunProgress
+from gossamer.verify.gossamer_verify import verify
+
+SECRET = gs.NoiseSecret(b"population tests")
+SPEC: dict[str, Any] = {
+    "objective": "logistic",
+    "algorithm": {"name": "gossip", "nodes": 8, "batch_size": 2, "updates_per_node": 6},
+    "privacy": {"noise_multiplier": 1.0},
+    "speeds": "lognormal",
+    "evaluation": {"every_updates": 7},
+}
+X = np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32)
+DATA = gs.Data(X, np.arange(120) % 2, labels=[0, 1])
+
+
+class Lines(RunProgress):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def remarked(self, line: str) -> None:
+        self.said.append(line)
+
+
+def run(out: Path | None = None, progress: RunProgress | None = None, **changes: Any) -> gs.Result:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunWarning)
+        return gs.run(SPEC | changes, out, data=DATA, secret=SECRET, progress=progress or Lines(), checkpoint=0)
+
+
+def test_results_are_those_of_the_simulator_and_receipts_follow(tmp_path: Path) -> None:
+    found = {name: run(tmp_path / name, compute={"engine": name}) for name in ("simulator", "compiled")}
+    simulated, compiled = (found[name].summary for name in ("simulator", "compiled"))
+    assert [compiled.pop("engine"), simulated.pop("engine")] == ["compiled", "sim"]
+    for key in simulated.keys() - {"metrics", "gossip"}:
+        assert compiled[key] == simulated[key]
+    assert compiled["gossip"] == pytest.approx(simulated["gossip"])
+    for one, other in zip(found["simulator"].metrics, found["compiled"].metrics, strict=True):
+        assert one == pytest.approx(other, rel=1e-5)
+    for file in ("ledger.jsonl", "nodes.json"):
+        assert (tmp_path / "simulator" / file).read_text() == (tmp_path / "compiled" / file).read_text()
+    checked = verify(tmp_path / "compiled")
+    assert checked["follows"]
+    assert checked["releases"] == 48
+
+
+def test_many_nodes_take_it_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = Lines()
+    assert run(progress=progress).summary["engine"] == "sim"
+    assert progress.said == []
+    monkeypatch.setattr(population, "LEAST", 8)
+    assert run(progress=progress).summary["engine"] == "compiled"
+    assert progress.said[0].startswith("engine: compiled")
+    assert run(compute={"engine": "simulator"}).summary["engine"] == "sim"
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"links": {"loss": 0.1}}, "links.loss: 0.1"),
+        ({"links": {"bandwidth": 1e6}}, "links.bandwidth: 1000000.0"),
+        ({"faults": {"absences": [{"node": 1, "start": 1, "end": 2}]}}, "faults"),
+        ({"objective": {"name": "logistic", "dtype": "float64"}}, "objective.dtype: float64"),
+        ({"privacy": {"noise_multiplier": 1.0, "sampling": "fixed_size"}}, "privacy.sampling: fixed_size"),
+        ({"privacy": {"noise_multiplier": 1.0, "clip": {"policy": "quantile"}}}, "privacy.clip: quantile"),
+        ({"speeds": {"scenario": "random_slow"}}, "speeds.scenario: random_slow"),
+        ({"algorithm": SPEC["algorithm"] | {"optimizer": "momentum"}}, "algorithm.optimizer: momentum"),
+        ({"algorithm": SPEC["algorithm"] | {"name": "allreduce"}}, "algorithm.name: allreduce"),
+    ],
+)
+def test_what_it_does_not_take_the_simulator_makes_and_a_line_names_the_key(changes: Any, key: str) -> None:
+    progress = Lines()
+    assert run(progress=progress, compute={"engine": "compiled"}, **changes).summary["engine"] == "sim"
+    assert any(line.startswith(f"engine: simulator, because of {key}") for line in progress.said)
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    class Interrupting(Lines):
+        def updated(self, updates: int) -> None:
+            if updates >= 20:
+                signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        run(tmp_path / "whole", compute={"engine": "compiled"})
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "out", Interrupting(), compute={"engine": "compiled"})
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunWarning)
+        gs.resume_run(tmp_path / "out", data=DATA)
+    found, whole = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir() if path.name != "timing.json"}
+        for name in ("out", "whole")
+    )
+    assert found == whole
