@@ -80,11 +80,18 @@ class Vector:
 
     ``Released`` and ``Masked`` are made by a data side (or decoded from a peer); an algorithm only combines
     what it was given.
+
+    Attributes
+    ----------
+    values : ndarray or Blank
+        Its numbers, [size].
+    bounded : bool
+        Whether it is known that no entry is above `LARGEST_VALUE` in absolute value, or NaN.
     """
 
     __array_ufunc__ = None  # ndarray + Vector must come to us, not be taken apart element by element
     __hash__ = None  # type: ignore[assignment]
-    __slots__ = ("_bounded", "values")
+    __slots__ = ("bounded", "values")
 
     def __init__(self, values: Values) -> None:
         if isinstance(values, np.ndarray):
@@ -96,7 +103,7 @@ class Vector:
         elif not isinstance(values, Blank):
             raise TypeError(f"{type(self).__name__} holds a flat vector, found {type(values).__name__}")
         self.values = values
-        self._bounded = False  # whether `is_within` has found that no entry is above `LARGEST_VALUE`
+        self.bounded = False
 
     @property
     def size(self) -> int:
@@ -155,7 +162,7 @@ class Vector:
 
     def is_within(self, most: float = LARGEST_VALUE) -> bool:
         """Whether no entry is above ``most`` in absolute value, or NaN."""
-        if self._bounded and most >= LARGEST_VALUE:
+        if self.bounded and most >= LARGEST_VALUE:
             return True
         values = self.values
         if type(values) is Blank or values.size == 0:
@@ -163,12 +170,12 @@ class Vector:
         # The sum of squares in a single pass, nearly always; `vdot` does not warn where it overflows.
         found = values.dtype.kind == "f" and float(np.vdot(values, values)) <= most * most
         found = found or (-most <= float(values.min()) and float(values.max()) <= most)
-        self._bounded = found and most <= LARGEST_VALUE  # values never change
+        self.bounded = found and most <= LARGEST_VALUE  # values never change
         return found
 
     def within(self, most: float = LARGEST_VALUE) -> Self:
         """The same vector, with entries beyond ``most`` taken for it, and NaN for 0."""
-        if self.is_within(most):
+        if (self.bounded and most >= LARGEST_VALUE) or self.is_within(most):
             return self
         return type(self)(np.clip(np.nan_to_num(self.values, nan=0.0), -most, most))
 
@@ -239,12 +246,14 @@ def labelled(label: type[Vector] | None, values: Values) -> Any:
     """Fresh ``values`` [size], which nobody else can change, under their label; without one they are raw."""
     if label is None:
         return values
-    if type(values) is not np.ndarray:
-        return label(values)
+    blank = type(values) is Blank
+    if not blank:
+        if type(values) is not np.ndarray:
+            return label(values)
+        values.setflags(write=False)
     # What the constructor would find out is known here, and a small vector's sum costs less than asking.
     vector: Vector = object.__new__(label)
-    values.flags.writeable = False
-    vector.values, vector._bounded = values, False
+    vector.values, vector.bounded = values, blank
     return vector
 
 
@@ -288,7 +297,7 @@ def square(vector: V) -> V:
 
 def shifted(model: Model, start: Model, end: Model, share: float) -> Model:
     """``model`` + (``end`` - ``start``) * ``share``; `Released` if any of the three is, all [size]."""
-    label = _LABELS.get((_join(model, start), type(end)))  # type: ignore[arg-type]
+    label = _LABELS.get((_LABELS.get((type(model), type(start))), type(end)))  # type: ignore[arg-type]
     found: Model | None = _looped("shifted", label, (share,), model.values, start.values, end.values)
     if found is None:
         _check_model(model, start, end)
@@ -303,11 +312,11 @@ def moved(model: Model, start: Model, end: Model, share: float) -> Model:
 
 def stepped(model: Model, move: Model, rate: float) -> Model:
     """``model`` + ``move`` * ``rate`` within bounds; `Released` if one of the two is, both [size]."""
-    found: Model | None = _looped("stepped", _join(model, move), (rate,), model.values, move.values)
+    found: Model | None = _looped("stepped", _LABELS.get((type(model), type(move))), (rate,), model.values, move.values)
     if found is None:
         _check_model(model, move)
         found = model + move * rate
-    return found.within()
+    return found if found.bounded else found.within()
 
 
 def parted(model: Model, part: Model, kept: float, given: float) -> Model:
@@ -326,9 +335,9 @@ _LOOPS: dict[str, Any] = {}
 def _looped(name: str, label: type[Vector] | None, factors: tuple[float, ...], *values: Values) -> Any:
     """Return what a compiled loop makes of arrays, or comes of blanks, labelled; None where others have to find out."""
     first = values[0]
-    if type(first) is Blank and label is not None:
-        alike = values.count(first) == len(values)  # as nearly always: what comes of a blank is the same one
-        return label(first) if alike and label in _MODELS else None
+    if type(first) is not np.ndarray:
+        alike = type(first) is Blank and values.count(first) == len(values)  # what comes of a blank is the same one
+        return labelled(label, first) if alike and label in _MODELS else None
     if (loop := _LOOPS.get(name)) is None:
         if "numba" not in sys.modules:  # to load it takes longer than all that it saves
             return None
@@ -336,17 +345,18 @@ def _looped(name: str, label: type[Vector] | None, factors: tuple[float, ...], *
 
         _LOOPS.update(shifted=shifted, stepped=stepped, parted=parted)
         loop = _LOOPS[name]
-    if label not in _MODELS or type(first) is not np.ndarray or type(factors[0]) is not float:
+    if label not in _MODELS or type(factors[0]) is not float:
         return None
-    found = np.empty_like(first)
+    found = np.empty(first.size, first.dtype)
     try:
         square = loop(*values, *factors, found)
     except TypeError:  # arrays that are none, or of several types, or no row in memory
         return None
     if not square >= 0:
         return None
-    made = labelled(label, found)
-    made._bounded = square <= LARGEST_VALUE * LARGEST_VALUE
+    found.setflags(write=False)
+    made: Any = object.__new__(label)
+    made.values, made.bounded = found, square <= LARGEST_VALUE * LARGEST_VALUE
     return made
 
 

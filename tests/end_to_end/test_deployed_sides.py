@@ -31,7 +31,6 @@ from gossamer.privacy.tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.storage.file import IN_MEMORY
-from gossamer.sides.client import steps_of
 from gossamer.sides.ledger import MemoryLedger, Receipt
 from gossamer.sides.machine import Computer
 from gossamer.sides.masked_side import Signing
@@ -281,7 +280,8 @@ def test_agents_draw_what_nobody_can_repeat(name: str) -> None:
         side = computer.sides["node-0"]
         masked = name == "units masked"
         of = (side.rule._shard, side.rule._sampling) if masked else (side.rule.shard, side.rule._sampling)
-        drawn = [steps_of(side.admit(task), *of).drawn for _ in range(2)]
+        updates = side.rule._updates if masked else side.rule.updates
+        drawn = [updates.inputs(side.admit(task), *of).drawn for _ in range(2)]
         batches |= {rows.tobytes() for rows in drawn}
         secrets |= {side.rule._secret(0) for _ in range(2)} if masked else set(range(4))
     assert len(batches) == len(secrets) == 4

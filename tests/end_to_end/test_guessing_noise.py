@@ -21,7 +21,7 @@ from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.sides.machine import Side
 from gossamer.sides.pool import Pool
 from gossamer.sides.sums import DrawnTurns
-from gossamer.sides.window import WindowTicket
+from gossamer.sides.window import GradientTerms
 from gossamer.vectors import Masked, Released
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -153,7 +153,7 @@ class Seen:
     def _watched(self, draw: Callable[..., Any]) -> Callable[..., Any]:
         def drawn(side: Any, task: Any) -> Any:
             found = draw(side, task)
-            if found is not None and not isinstance(found, WindowTicket):  # a record of a stream is of no sample
+            if found is not None and not isinstance(found.drawn, GradientTerms):  # a record of a stream is of no sample
                 rows = found.drawn.rows if isinstance(found.drawn, DrawnTurns) else found.drawn
                 self.samples.append(np.ascontiguousarray(rows).tobytes())
             return found

@@ -150,7 +150,7 @@ def floor_of_rows(patch: pytest.MonkeyPatch) -> None:
     def draw(self: SampleRule, ticket: Any) -> Any:
         held = np.setdiff1d(self.shard.rows, self.shard.blank)
         count = math.floor(ticket.task.query.sampling.rate * len(held))
-        return sums.Inputs(ticket, self._sampling.at(ticket.number).permutation(held)[:count])
+        return sums.Inputs(ticket, self._sampling.at(ticket.number).permutation(held)[:count], self.sums.gradients)
 
     patch.setattr(SampleRule, "draw", draw)
 
@@ -162,7 +162,7 @@ def rows_that_are_left(patch: pytest.MonkeyPatch) -> None:
     def draw(self: SampleRule, ticket: Any) -> Any:
         held = np.setdiff1d(self.shard.rows, self.shard.blank)
         places = ticket.task.query.sampling.draw(self._sampling.at(ticket.number), len(held))
-        return sums.Inputs(ticket, held[places])
+        return sums.Inputs(ticket, held[places], self.sums.gradients)
 
     patch.setattr(SampleRule, "draw", draw)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,12 +58,13 @@ def test_other_laws_and_sources_are_drawn_as_before() -> None:
     assert sampled(numbers, 5, law, 10).tolist() == law.draw(numbers.at(5), 10).tolist()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [1, 124, 256, 257, 5000])
-def test_normals_are_those_of_the_generator(size: int) -> None:
+def test_normals_are_those_of_the_generator(size: int, dtype: Any) -> None:
     numbers = Stream(3, "node", "noise")
     for number in (0, 1, 2**63 - 1):
-        expected = numbers.at(number).standard_normal(size, dtype=np.float32)
-        found = generator_of(numbers, number).standard_normal(size, dtype=np.float32)
+        expected = numbers.at(number).standard_normal(size, dtype=dtype)
+        found = generator_of(numbers, number).standard_normal(size, dtype=dtype)
         assert found.tobytes() == expected.tobytes()
 
 

@@ -35,14 +35,16 @@ class EndingNode(Node):
 
     def set_deadline(self, now: float) -> Effects:
         """Have the timer ``deadline`` ring, from the start on."""
-        if self.deadline is not None:
-            self.state.ends = now + self.deadline
-            yield SetTimer(self.deadline, "deadline")
+        if self.deadline is None:
+            return []
+        self.state.ends = now + self.deadline
+        return [SetTimer(self.deadline, "deadline")]
 
     def reset_deadline(self, now: float) -> Effects:
         """Set the timer again after an absence, when all timers are gone."""
-        if self.deadline is not None and not self.state.finished:
-            yield SetTimer(max(self.state.ends - now, 0.0), "deadline")
+        if self.deadline is None or self.state.finished:
+            return []
+        return [SetTimer(max(self.state.ends - now, 0.0), "deadline")]
 
     def wait_for(self, timer: str) -> SetTimer:
         """Timer for those who are waited for, until it is time to see who is there: each time twice as long."""
@@ -61,30 +63,31 @@ class EndingNode(Node):
 
     def begin(self) -> Effects:
         """Begin, or go on, with what this node does by itself: nothing, or the next update or round."""
-        yield from ()
+        return []
 
     @on(Stop)
     def stop(self, event: Stop, now: float) -> Effects:
-        yield from self.end(event.reason)
+        return self.end(event.reason)
 
     @on(Refused)
     def refused(self, event: Refused, now: float) -> Effects:
         """The plan, or the budget, covers no more."""
-        yield from self.end("budget")
+        return self.end("budget")
 
     @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:
-        yield from self.end("deadline")
+        return self.end("deadline")
 
     def end(self, reason: str) -> Effects:
         """Make no more updates, and tell those who would wait for them."""
-        yield from self.finish(reason)
+        return self.finish(reason)
 
     def finish(self, reason: str) -> Effects:
         """No more updates."""
-        if not self.state.finished:
-            self.state.finished = reason
-            yield Finish(reason)
+        if self.state.finished:
+            return []
+        self.state.finished = reason
+        return [Finish(reason)]
 
 
 @dataclass
@@ -113,8 +116,9 @@ class LearningNode(EndingNode):
         self.clipping, self.query = context.clipping, context.queries[name]
         super().__init__(name, state(context.initial, self.clipping.initial(context.initial)))
         self.schedule: EpochRate = settings.learning_rate
+        self.by_all = self.schedule.by_all
         self.optimizer: Optimizer = settings.optimizer
-        self.epoch = updates_per_epoch(context, name, by_all=self.schedule.by_all)
+        self.epoch = updates_per_epoch(context, name, by_all=self.by_all)
         self.quota = context.quota(name)
         self.deadline = context.deadline
 
@@ -122,7 +126,7 @@ class LearningNode(EndingNode):
     def updates_made(self) -> int:
         """Number of updates that the learning rate goes by."""
         s = self.state
-        return (s.counted or 0) if self.schedule.by_all else s.updates
+        return (s.counted or 0) if self.by_all else s.updates
 
     @property
     def rate(self) -> float:
@@ -149,7 +153,7 @@ class LearningNode(EndingNode):
     def count(self, event: Counted, now: float) -> Effects:
         """Remember how many updates came before the one that is about to be made."""
         self.state.counted = event.updates
-        yield from ()
+        return []
 
 
 class RoundNode(LearningNode):
@@ -157,7 +161,7 @@ class RoundNode(LearningNode):
 
     def __init__(self, name: str, context: Context, settings: Any, state: type[LearnerState]) -> None:
         super().__init__(name, context, settings, state)
-        if self.schedule.by_all:
+        if self.by_all:
             self.epoch /= len(context.names)
 
     @property
@@ -225,9 +229,10 @@ class WorkerNode(EndingNode):
     @on(Started, Resumed)
     def pull(self, event: Started | Resumed, now: float) -> Effects:
         """After an absence what was being computed is lost, and it stays charged."""
-        if not self.state.finished:
-            self.state.request += 1
-            yield Send(self.server, self.words.pull(self.state.request))
+        if self.state.finished:
+            return []
+        self.state.request += 1
+        return [Send(self.server, self.words.pull(self.state.request))]
 
     def takes(self, request: int, newest: Any) -> bool:
         """Take a ``model`` of a ``version``, unless it was asked for before a crash; whether to compute at it."""
@@ -242,18 +247,18 @@ class WorkerNode(EndingNode):
 
     @on(Completed)
     def push(self, done: Completed, now: float) -> Effects:
-        yield from self.pushed(done.id, done.released)
+        return self.pushed(done.id, done.released)
 
     def pushed(self, task: int, answer: Released | Confined) -> Effects:
         """Hand in the answer to the newest task."""
         s = self.state
         if task != s.task or s.finished:
-            return
+            return []
         s.updates += 1
         s.request += 1
-        yield Send(self.server, self.words.push(s.request, s.version, answer.within()))
-        if self.quota is not None and s.updates >= self.quota:
-            yield from self.end("quota")
+        handed = Send(self.server, self.words.push(s.request, s.version, answer.within()))
+        over = self.quota is not None and s.updates >= self.quota
+        return [handed, *self.end("quota")] if over else [handed]
 
     def halted(self, sender: str, last: Any) -> Effects:
         """The server says that the run is over."""
@@ -262,22 +267,20 @@ class WorkerNode(EndingNode):
         check_model(last.model, s.w)
         if last.version >= s.version:
             s.w, s.version = last.model, last.version
-        yield from self.finish("halt")
+        return self.finish("halt")
 
     @on(Probe)
     def probed(self, sender: str, probe: Probe, now: float) -> Effects:
         check_sender(sender, self.server)
-        yield from ()
+        return []
 
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:
         """Nothing to be done but say so: what was sent to the server is sent again once it is back."""
-        yield Record("server_lost", 1.0)
+        return [Record("server_lost", 1.0)]
 
     def end(self, reason: str) -> Effects:
-        if not self.state.finished:
-            yield Send(self.server, self.words.leave())
-            yield from self.finish(reason)
+        return [] if self.state.finished else [Send(self.server, self.words.leave()), *self.finish(reason)]
 
 
 def model_of(node: Node) -> Model:

@@ -105,6 +105,9 @@ class ConstantRate(WarmedRate):
 
     schedule: Literal["constant"] = "constant"
 
+    def at(self, epoch: float) -> float:
+        return self.initial if self.warmup is None else super().at(epoch)
+
     def warm(self, epoch: float) -> float:
         return self.top
 

@@ -250,7 +250,7 @@ class LinkedHosts(VirtualLoop):
             If it is not over after ``most`` events, or nothing is left to happen.
         """
         while not self.over:
-            assert self._heap, f"nothing is left to happen at {self.now}, finished: {self.finished}"
+            assert self.next_time is not None, f"nothing is left to happen at {self.now}, finished: {self.finished}"
             assert self.events < most, f"not over after {most} events, finished: {self.finished}"
             self.step()
             if look is not None:

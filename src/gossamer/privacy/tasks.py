@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -75,9 +76,15 @@ class Query:
         """The kind of release that a gradient of ``size`` numbers is, with its count if there is one."""
         known: ReleaseKind | None = self.__dict__.get("_kind")
         if known is None or known.size != size:
-            known = ReleaseKind(self.mechanism.unit(), self.sampling, size)
+            known = _kind(self.mechanism.unit(), self.sampling, size)
             object.__setattr__(self, "_kind", known)  # asked for at every update, and always for one size
         return known
+
+
+@lru_cache(maxsize=1024)
+def _kind(law: Mechanism, sampling: BatchSampling, size: int) -> ReleaseKind:
+    """One object for all queries of a kind, so that who looks it up need not compare field by field."""
+    return ReleaseKind(law, sampling, size)
 
 
 class AtModel:
@@ -120,7 +127,8 @@ class Gradient(AtModel):
     """The time that the task takes, as a multiple of a node's seconds."""
 
     def __post_init__(self) -> None:
-        _check_terms(self.query)
+        if self.query.mechanism.whole:
+            _check_terms(self.query)
 
     @property
     def release(self) -> ReleaseKind:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from gossamer.protocol.encoding import register
+from gossamer.protocol.encoding import register, value
 from gossamer.protocol.messages import Message
 from gossamer.vectors import Confined, Model, Released, Values
 
@@ -26,13 +25,14 @@ class Task(Protocol):
     def id(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
 class Effect:
     """Base of all effects."""
 
+    __slots__ = ()
+
 
 @register("effect.send")
-@dataclass(frozen=True, slots=True)
+@value
 class Send(Effect):
     """Send ``message`` to the node named ``to``."""
 
@@ -41,7 +41,7 @@ class Send(Effect):
 
 
 @register("effect.compute")
-@dataclass(frozen=True, slots=True)
+@value
 class Compute(Effect):
     """Give ``task`` to the data side, which answers with `Completed` or `Refused`."""
 
@@ -49,7 +49,7 @@ class Compute(Effect):
 
 
 @register("effect.update")
-@dataclass(frozen=True, slots=True)
+@value
 class Update(Effect):
     """Swap ``model`` into the running round ``task``, which may now take ``until`` steps in all.
 
@@ -63,7 +63,7 @@ class Update(Effect):
 
 
 @register("effect.interrupt")
-@dataclass(frozen=True, slots=True)
+@value
 class Interrupt(Effect):
     """Have the running round ``task`` answer now, with the steps done so far; nothing happens if it is not running."""
 
@@ -71,7 +71,7 @@ class Interrupt(Effect):
 
 
 @register("effect.release")
-@dataclass(frozen=True, slots=True)
+@value
 class Release(Effect):
     """Have the data side add the next noise of the node's stream to ``vector``, a state that the node keeps raw.
 
@@ -109,7 +109,7 @@ Request = Compute | Update | Interrupt | Release
 
 
 @register("effect.set_timer")
-@dataclass(frozen=True, slots=True)
+@value
 class SetTimer(Effect):
     """Deliver ``Elapsed(name)`` in ``after`` seconds; replaces a timer of the same name."""
 
@@ -118,7 +118,7 @@ class SetTimer(Effect):
 
 
 @register("effect.cancel_timer")
-@dataclass(frozen=True, slots=True)
+@value
 class CancelTimer(Effect):
     """Forget the timer ``name``, if it is set."""
 
@@ -126,7 +126,7 @@ class CancelTimer(Effect):
 
 
 @register("effect.record")
-@dataclass(frozen=True, slots=True)
+@value
 class Record(Effect):
     """Write a number to the node's own private log."""
 
@@ -135,7 +135,7 @@ class Record(Effect):
 
 
 @register("effect.reject")
-@dataclass(frozen=True, slots=True)
+@value
 class Reject(Effect):
     """Count what ``sender`` sent as refused, for ``reason``, though this node goes on from it.
 
@@ -147,7 +147,7 @@ class Reject(Effect):
 
 
 @register("effect.finish")
-@dataclass(frozen=True, slots=True)
+@value
 class Finish(Effect):
     """The node makes no more updates of its own. It goes on answering others."""
 

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from gossamer.protocol.encoding import register
+from gossamer.protocol.encoding import register, value
 from gossamer.protocol.messages import Message
 from gossamer.vectors import Confined, Masked, Public, Released
 
 
-@dataclass(frozen=True, slots=True)
 class Event:
     """Base of all events."""
 
+    __slots__ = ()
+
 
 @register("event.started")
-@dataclass(frozen=True, slots=True)
+@value
 class Started(Event):
     """The run begins. Always a node's first event."""
 
 
 @register("event.resumed")
-@dataclass(frozen=True, slots=True)
+@value
 class Resumed(Event):
     """The node is back with the state it had; its open computations and timers are gone.
 
@@ -32,7 +31,7 @@ class Resumed(Event):
 
 
 @register("event.received")
-@dataclass(frozen=True, slots=True)
+@value
 class Received(Event):
     """A message arrived, exactly once."""
 
@@ -41,7 +40,7 @@ class Received(Event):
 
 
 @register("event.counted")
-@dataclass(frozen=True, slots=True)
+@value
 class Counted(Event):
     """All nodes together have made ``updates`` updates.
 
@@ -52,7 +51,7 @@ class Counted(Event):
 
 
 @register("event.completed")
-@dataclass(frozen=True, slots=True)
+@value
 class Completed(Event):
     """The data side answers task ``id`` with a vector that has a receipt; ``steps`` local steps were done."""
 
@@ -62,7 +61,7 @@ class Completed(Event):
 
 
 @register("event.answered")
-@dataclass(frozen=True, slots=True)
+@value
 class Answered(Event):
     """The data side answers task ``id`` with a vector that has no receipt and is for the node's unit alone.
 
@@ -74,7 +73,7 @@ class Answered(Event):
 
 
 @register("event.refused")
-@dataclass(frozen=True, slots=True)
+@value
 class Refused(Event):
     """The ledger does not cover task ``id``; nothing was computed. ``spent`` releases were charged before."""
 
@@ -83,7 +82,7 @@ class Refused(Event):
 
 
 @register("event.elapsed")
-@dataclass(frozen=True, slots=True)
+@value
 class Elapsed(Event):
     """A timer that the node set ran out."""
 
@@ -91,7 +90,7 @@ class Elapsed(Event):
 
 
 @register("event.peer_up")
-@dataclass(frozen=True, slots=True)
+@value
 class PeerUp(Event):
     """A peer that was down can be reached again."""
 
@@ -99,7 +98,7 @@ class PeerUp(Event):
 
 
 @register("event.peer_down")
-@dataclass(frozen=True, slots=True)
+@value
 class PeerDown(Event):
     """A peer has been silent for too long, or is known to be gone; what was sent to it may arrive late or never."""
 
@@ -108,7 +107,7 @@ class PeerDown(Event):
 
 
 @register("event.stop")
-@dataclass(frozen=True, slots=True)
+@value
 class Stop(Event):
     """Someone outside ends the run."""
 

@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,9 +34,10 @@ _INT_SIZE = 9  # tag, eight bytes
 _VECTOR_OVERHEAD = 11  # tag, dtype, dimensions, one length
 
 
-@dataclass(frozen=True)
 class Message:
     """Base of all messages; subclasses are made with `message`."""
+
+    __slots__ = ()
 
 
 M = TypeVar("M", bound=type[Message])
@@ -57,7 +58,7 @@ def message(name: str) -> Callable[[M], M]:
 
     def add(cls: M) -> M:
         hints = typing.get_type_hints(cls)
-        schema = tuple((field.name, _members(hints[field.name])) for field in fields(cls))
+        schema = tuple((field.name, _members(hints[field.name])) for field in fields(cls))  # type: ignore[arg-type]
         for field, members in schema:
             if not members <= _ALLOWED:
                 raise TypeError(
@@ -78,15 +79,8 @@ def _members(hint: Any) -> frozenset[type]:
     return frozenset(typing.get_args(hint)) if origin in (typing.Union, types.UnionType) else frozenset({hint})
 
 
-class MessageMeasure(NamedTuple):
-    """Length of a message in bytes when it is encoded, and whether it carries raw data of a unit."""
-
-    size: int
-    confined: bool
-
-
-def measured(candidate: Any) -> MessageMeasure:
-    """The measure of a message, without encoding it.
+def measured(candidate: Any) -> tuple[int, bool]:
+    """Length of a message in bytes when it is encoded, and whether it carries raw data of a unit.
 
     Raises
     ------
@@ -110,7 +104,7 @@ def measured(candidate: Any) -> MessageMeasure:
         else:
             size += _VECTOR_OVERHEAD + value.values.nbytes
             confined = confined or kind is Confined
-    return MessageMeasure(size, confined)
+    return size, confined
 
 
 def check(candidate: Any) -> None:
@@ -120,12 +114,12 @@ def check(candidate: Any) -> None:
 
 def is_confined(outgoing: Message) -> bool:
     """Whether a message carries raw data of a unit, which the runtime must not let out."""
-    return measured(outgoing).confined
+    return measured(outgoing)[1]
 
 
 def encoded_size(outgoing: Message) -> int:
     """Length in bytes of ``encode_message(outgoing)``, without encoding it."""
-    return measured(outgoing).size
+    return measured(outgoing)[0]
 
 
 def encode_message(outgoing: Message) -> bytes:
@@ -204,7 +198,7 @@ def check_model(incoming: Vector, like: Vector, most: float = LARGEST_VALUE) -> 
     ours, theirs = like.values, incoming.values
     if theirs.size != ours.size or theirs.dtype != ours.dtype:
         raise PeerError(f"expected {ours.size} values of {ours.dtype}, found {theirs.size} of {theirs.dtype}")
-    if not incoming.is_within(most):
+    if not (incoming.bounded and most >= LARGEST_VALUE) and not incoming.is_within(most):
         found = theirs[~(np.abs(theirs.astype(np.float64)) <= most)][0]  # float32 would round the bound
         raise PeerError(f"expected finite values of at most {most:g}, found {found:g}")
 

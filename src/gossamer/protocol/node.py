@@ -1,8 +1,8 @@
 """A node: a state machine with no I/O, no clock, no thread and no noise of its own.
 
 A subclass keeps all that changes in ``self.state``, a dataclass of scalars, labelled vectors, and dicts, lists or
-sets of these, and says with `on` which handler answers which event or message. A handler is a generator: it
-yields its effects in order. If it raises, the state is what it was before and none of its effects exist.
+sets of these, and says with `on` which handler answers which event or message. A handler returns its effects in
+order, in a list or as a generator. If it raises, the state is what it was before and none of its effects exist.
 
     @on(Offer)
     def answer(self, sender: str, offer: Offer, now: float) -> Effects:
@@ -15,7 +15,7 @@ or gets another entry, but an entry is never altered. That is what makes keeping
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import fields, is_dataclass
 from types import UnionType
 from typing import Any, ClassVar, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -27,7 +27,7 @@ from gossamer.protocol.messages import Message
 from gossamer.protocol.snapshots import Kept
 from gossamer.vectors import Vector
 
-Effects = Iterator[Effect]
+Effects = Iterable[Effect]
 Handler = TypeVar("Handler", bound=Callable[..., Effects])
 _CONTAINERS = (dict, list, set)
 _SCALARS = frozenset({int, float, str, bool, type(None)})
@@ -77,7 +77,7 @@ class Node(Kept):
     """
 
     changing = ("_kept_state",)
-    _handlers: ClassVar[dict[type, str]] = {}
+    _handlers: ClassVar[dict[type, Callable[..., Effects]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -90,7 +90,7 @@ class Node(Kept):
         # A node may be made of several parts.
         parts = (vars(part).items() for part in reversed(cls.__mro__))
         found = {what: name for part in parts for name, value in part for what in getattr(value, "_handles", ())}
-        cls._handlers = found
+        cls._handlers = {what: getattr(cls, name) for what, name in found.items()}
 
     def __init__(self, name: str, state: Any) -> None:
         self.name = name
@@ -129,20 +129,18 @@ class Node(Kept):
         PeerError
             If a peer broke the protocol. The state has not changed.
         """
-        arguments: tuple[Any, ...]
-        if isinstance(event, Received):
-            what: type = type(event.message)
-            arguments = event.sender, event.message, now
-        else:
-            what, arguments = type(event), (event, now)
+        what: type = type(event)
+        arguments: tuple[Any, ...] = (self, event, now)
+        if type(event) is Received:
+            what, arguments = type(event.message), (self, event.sender, event.message, now)
         handler = self._handlers.get(what)
         if handler is None:
-            if isinstance(event, Received):
+            if what is not type(event):
                 raise PeerError(f"{self.name} expects no {what.__name__}")
             return []
         before = self._keep()
         try:
-            return list(getattr(self, handler)(*arguments))
+            return list(handler(*arguments))
         except BaseException:
             for name, value in before.items():
                 setattr(self.state, name, value)
@@ -151,37 +149,26 @@ class Node(Kept):
     def _keep(self) -> dict[str, Any]:
         """The fields of the state, with containers copied one level deep."""
         state = self.state
-        kept: dict[str, Any] = vars(state).copy()
-        if (fields_ := _HOLDING.get(type(state))) is None:
-            fields_ = _HOLDING[type(state)] = _holding(type(state))
-        for name in fields_.containers:
-            kept[name] = kept[name].copy()
-        for name in fields_.others:
+        kept: dict[str, Any] = state.__dict__.copy()
+        if (names := _HOLDING.get(type(state))) is None:
+            names = _HOLDING[type(state)] = _holding(type(state))
+        for name in names:
             if isinstance(value := kept[name], _CONTAINERS):
                 kept[name] = value.copy()
         return kept
 
 
-class _Holding(NamedTuple):
-    """Fields of a state whose type says that they are a dict or a set, and others that may hold a container."""
-
-    containers: tuple[str, ...]
-    others: tuple[str, ...]
-
-
-_HOLDING: dict[type, _Holding] = {}
+_HOLDING: dict[type, tuple[str, ...]] = {}
 """Of the kinds of states seen so far."""
 
 
-def _holding(kind: type) -> _Holding:
-    """Fields of a state of this ``kind`` that hold containers, or whose type does not say that they hold none."""
+def _holding(kind: type) -> tuple[str, ...]:
+    """Fields of a state of this ``kind`` whose type does not say that they hold no container."""
     try:
         hints = get_type_hints(kind)
     except (NameError, TypeError):  # types that are imported for checking alone
         hints = {}
-    names = [item.name for item in fields(kind) if not _holds_none(hints.get(item.name))]
-    sure = [name for name in names if get_origin(hints.get(name)) in (dict, set)]  # a list may come back as a tuple
-    return _Holding(tuple(sure), tuple(name for name in names if name not in sure))
+    return tuple(item.name for item in fields(kind) if not _holds_none(hints.get(item.name)))
 
 
 def _holds_none(hint: Any) -> bool:

@@ -94,6 +94,8 @@ class Computations(LoopPart):
         Activity in which what nodes compute is counted.
     told : bool
         Whether nodes are told, before each answer, how many updates all of them have made.
+    counts : bool
+        Whether each answer is an update.
     """
 
     changing = ("_counters", "_asked", "_begun", "_tickets", "_results", "_rounds")
@@ -111,10 +113,11 @@ class Computations(LoopPart):
         log: CarryOut,
         activity: Activity,
         told: bool = False,
+        counts: bool = True,
     ) -> None:
         self._computer, self._speeds, self._numbers, self._width = computer, speeds, numbers, width
         super().__init__(schedule, happen)
-        self._counters, self._log, self._activity, self._told = counters, log, activity, told
+        self._counters, self._log, self._activity, self._told, self._counts = counters, log, activity, told, counts
         self._asked = dict.fromkeys(numbers, 0)
         self._tickets: dict[tuple[str, int], Any] = {}
         self._results: dict[tuple[str, int], SideAnswer] = {}
@@ -248,7 +251,8 @@ class Computations(LoopPart):
             self._activity.ended(name, now, self._counters.updates, took)
         if self._told:
             self._happen(name, Counted(self._counters.updates))
-        self._counters.updates += 1
+        if self._counts:
+            self._counters.updates += 1
         if answer.not_finite or answer.too_long:
             for note in answer.notes:
                 self._log(name, note, now)

@@ -142,6 +142,8 @@ class Post(LoopPart):
         self._counts, self._ages = activity.counts, activity.by_message
         self.messages, self.bytes, self.under_way = 0, 0, 0
         self._links = Links(links, names, seed, start)
+        plain = links.reliable and links.bandwidth is None and links.exceptions is None
+        self._latency = links.latency if plain else None  # where it is all that there is to a link
         settings = SessionSettings(links.retry_after, longest_retry=8 * links.retry_after, silence=links.silence)
         self._sessions = {name: Session(name, settings) for name in names} if sessions else {}
         self._wakes = Timers(schedule, self._wake)
@@ -180,9 +182,8 @@ class Post(LoopPart):
         if self._sessions:
             self._flying.setdefault((sender, to), []).append(message)
             self._converse(sender, self._sessions[sender].send(to, message, now), now)
-        else:
-            for arrival in self._transmit(sender, to, size, now):
-                self._schedule(arrival, self._arrive, to, (sender, message))
+        else:  # nothing is lost
+            self._schedule(self._transmit(sender, to, size, now)[0], self._arrive, to, (sender, message))
 
     def handed_on(self) -> None:
         """Forget the message that was sent last: others deliver it."""
@@ -215,7 +216,7 @@ class Post(LoopPart):
         counts.bytes += size
         if counts.place is not None:
             self._activity.draw_sent(counts.place, now)
-        return self._links.transmit(sender, to, size, now)
+        return self._links.transmit(sender, to, size, now) if self._latency is None else (now + self._latency,)
 
     def _arrive(self, name: str, what: tuple[str, Message], now: float) -> None:
         sender, message = what

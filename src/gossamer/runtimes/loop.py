@@ -15,6 +15,7 @@ Events happen in order of virtual time, ties in order of scheduling, so a run de
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from types import MethodType
@@ -149,6 +150,7 @@ class VirtualLoop(Kept):
     def __init__(self, start: float) -> None:
         self.start = self.now = start
         self._heap: list[tuple[Any, ...]] = []  # (time, order of scheduling, action, node, what)
+        self._at_once: deque[tuple[Any, ...]] = deque()  # of these those that are due now: they need no sorting
         self._scheduled = 0
 
     @property
@@ -159,11 +161,18 @@ class VirtualLoop(Kept):
     @property
     def next_time(self) -> float | None:
         """Virtual seconds since the start at which the next event happens; None if nothing is left to happen."""
+        if self._at_once:
+            return self.elapsed
         return round(self._heap[0][0] - self.start, 9) if self._heap else None
+
+    def before_snapshot(self) -> None:
+        while self._at_once:
+            heappush(self._heap, self._at_once.popleft())
 
     def after_restore(self) -> None:
         heap: Any = self._heap
         self._heap = []  # of what is refused nothing stays
+        self._at_once.clear()
         if type(heap) is not list:
             raise TypeError(f"expected a list of what is to happen, found {type(heap).__name__}")
         for _, _, action, _, _ in heap:
@@ -173,12 +182,17 @@ class VirtualLoop(Kept):
 
     def step(self) -> None:
         """Let the next event happen."""
-        self.now, _, action, name, what = heappop(self._heap)
+        heap, at_once = self._heap, self._at_once
+        first = at_once and (not heap or at_once[0] < heap[0])
+        self.now, _, action, name, what = at_once.popleft() if first else heappop(heap)
         action(name, what, self.now)
 
     def _schedule(self, time: float, action: Action, name: str, what: Any) -> None:
-        self._scheduled += 1
-        heappush(self._heap, (time, self._scheduled, action, name, what))
+        self._scheduled = order = self._scheduled + 1
+        if time == self.now:
+            self._at_once.append((time, order, action, name, what))
+        else:
+            heappush(self._heap, (time, order, action, name, what))
 
 
 class LoopPart(Kept):

@@ -49,7 +49,7 @@ class Simulator(VirtualLoop):
 
     changing = (
         *VirtualLoop.changing,
-        *("finished", "gone", "activity", "_working", "_begun", "_down", "_settling", "_counted"),
+        *("finished", "gone", "activity", "_working", "_begun", "_down", "_settling"),
         *("_timers", "_absences", "_computations", "_post", "nodes", "computer"),
     )
     acts = ("_begin", "_leave", "_come_back")
@@ -79,11 +79,12 @@ class Simulator(VirtualLoop):
         self._working = set(self.workers)  # who may compute again
         speeds = Speeds(world.speeds, len(self.workers), world.seed)
         does = self._schedule, self._happen
+        told, counts = world.told, count is None
         self._computations = Computations(
-            computer, speeds, self._numbers, world.width, self.counters, *does, self.record, self.activity, world.told
+            computer, speeds, self._numbers, world.width, self.counters, *does, self.record, self.activity, told, counts
         )
         self._watch, self._record, self._count = watch, record, count
-        self._servers, self._counted = {name: self.nodes[name] for name in world.servers}, 0
+        self._servers = {name: self.nodes[name] for name in world.servers}
         self._timers = Timers(self._schedule, self._ring)
         self._begun: set[str] = set()
         self._down: dict[str, float] = {}
@@ -108,7 +109,7 @@ class Simulator(VirtualLoop):
     @property
     def goes_on(self) -> bool:
         """Whether anything is left to happen that somebody waits for."""
-        return bool(self._heap) and (bool(self._working) or not self.settled)
+        return bool(self._heap or self._at_once) and (bool(self._working) or not self.settled)
 
     @property
     def present(self) -> dict[str, Node]:
@@ -128,7 +129,7 @@ class Simulator(VirtualLoop):
     @property
     def in_flight(self) -> list[InFlight]:
         """Messages that were sent and have not been received."""
-        return self._post.in_flight(self._heap)
+        return self._post.in_flight([*self._heap, *self._at_once])
 
     @property
     def settled(self) -> bool:
@@ -146,21 +147,15 @@ class Simulator(VirtualLoop):
         may have to pass."""
         return 2 * self.world.links.silence * max(1, len(self.world.servers))
 
-    def step(self) -> None:
-        # Not by way of the base class: nothing else happens as often.
-        self.now, _, action, name, what = heappop(self._heap)
-        action(name, what, self.now)
-        if self._count is not None:
-            if name in self._servers:
-                self._counted = self._count(self._servers)
-            self.counters.updates = self._counted
-
     def proceed(self, most: int) -> int:
         """Let the next events happen, up to ``most`` of them and to the next update; how many did."""
-        heap, working, counters, happened = self._heap, self._working, self.counters, 0
+        heap, at_once, working, counters, happened = self._heap, self._at_once, self._working, self.counters, 0
         before = counters.updates
-        while happened < most and counters.updates == before and heap and (working or not self.settled):
-            self.step()
+        while happened < most and counters.updates == before and (heap or at_once) and (working or not self.settled):
+            # Not by way of `step`: nothing else happens as often.
+            first = at_once and (not heap or at_once[0] < heap[0])
+            self.now, _, action, name, what = at_once.popleft() if first else heappop(heap)
+            action(name, what, self.now)
             happened += 1
         return happened
 
@@ -177,6 +172,7 @@ class Simulator(VirtualLoop):
         looks for such.
         """
         self._heap.clear()
+        self._at_once.clear()
         self._does.clear()
         for part in (self._timers, self._post, self._computations):
             part.close()
@@ -184,6 +180,7 @@ class Simulator(VirtualLoop):
     def before_snapshot(self) -> None:
         if not isinstance(self.computer, Kept):
             raise SpecError(f"the state of {type(self.computer).__name__} cannot be kept; run without checkpoints")
+        super().before_snapshot()
 
     # Events
 
@@ -205,6 +202,8 @@ class Simulator(VirtualLoop):
             self._watch(TraceStep(now, name, event, effects))
         for effect in effects:
             does[type(effect)](name, effect, now)
+        if self._count is not None and name in self._servers:
+            self.counters.updates = self._count(self._servers)
 
     def _ring(self, name: str, timer: str, now: float) -> None:
         self._happen(name, Elapsed(timer))

@@ -44,7 +44,7 @@ def answer(keys, number, terms, rows, objective, examples, model, drawn, noises,
         Keys of samples and of noise.
     number : int
         Number of the charge.
-    terms : ndarray [5]
+    terms : ndarray [6]
         Numbers of the query.
     rows : ndarray of int64
         Rows of the party's examples.

@@ -6,7 +6,9 @@ A kind of question has a line in `WORK`: how its rows are drawn, from coins of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +20,7 @@ from gossamer.objectives.objective import LocalUpdates, Minibatches, Objective, 
 from gossamer.privacy.tasks import ClippedUpdate, LocalQuery, LocalUpdate, Query, TrainingQuery
 from gossamer.sides.home import Home, Numbers, numbers_in
 from gossamer.sides.ledger import Receipt
-from gossamer.sides.machine import Due, Rule, SideAnswer, Together
+from gossamer.sides.machine import Due, Rule, SideAnswer
 from gossamer.sides.plan import WHOLE, ClientUpdate
 from gossamer.sides.samples import ShardRows
 from gossamer.sides.sums import NOTHING_PROVIDED, Inputs, Provided, Rounding, Ticket
@@ -39,11 +41,17 @@ def drawn_anew(query: LocalQuery, rows: IndexArray, generator: np.random.Generat
 
 def shuffled(query: TrainingQuery, rows: IndexArray, generator: np.random.Generator) -> Minibatches:
     """Rows in shuffled passes, cut into mini-batches; of the last pass as many as the steps take."""
-    starts = np.arange(0, len(rows), query.batch)
-    lengths = np.resize(np.minimum(len(rows) - starts, query.batch), query.steps)
-    passes = -(-query.steps // len(starts))
-    order = np.concatenate([generator.permutation(len(rows)) for _ in range(passes)])
-    return Minibatches(rows[order[: lengths.sum()]], lengths)
+    count, lengths, drawn = len(rows), *_lengths(len(rows), query.batch, query.steps)
+    order = np.concatenate([generator.permutation(count) for _ in range(-(-drawn // count))])
+    return Minibatches(rows[order[:drawn]], lengths)
+
+
+@lru_cache(maxsize=256)
+def _lengths(count: int, batch: int, steps: int) -> tuple[IndexArray, int]:
+    """Examples in each of so many ``steps`` through ``count``, in passes, and in all of them."""
+    found = np.resize(np.minimum(count - np.arange(0, count, batch), batch), steps)
+    found.setflags(write=False)
+    return found, int(found.sum())
 
 
 def _local_steps(objective: Objective, data: Split, tasks: Sequence[Any], rows: Sequence[Any]) -> LocalUpdates:
@@ -95,12 +103,6 @@ def check_query(name: str, query: Any) -> None:
         raise SpecError(f"{name} makes updates by {kinds}, found {type(query).__name__}")
 
 
-def steps_of(ticket: Ticket, shard: ShardRows, sampling: Numbers) -> Inputs:
-    """The rows of the training split for each local step, the same again for the same number."""
-    query = ticket.task.query
-    return Inputs(ticket, WORK[type(query)].draw(query, shard.rows, sampling.at(ticket.number)))
-
-
 class Updates:
     """Local updates of all clients of a call, computed together."""
 
@@ -120,7 +122,13 @@ class Updates:
             found.update(zip(those, updates, strict=True))
         return [found[place] for place in range(len(asked))]
 
+    def inputs(self, ticket: Ticket, shard: ShardRows, sampling: Numbers) -> Inputs:
+        """Draw the rows of the training split for each local step, the same again for the same number."""
+        query = ticket.task.query
+        return Inputs(ticket, WORK[type(query)].draw(query, shard.rows, sampling.at(ticket.number)), self.compute)
 
+
+_MOST_SQUARE = 1e70  # far below what an entry of float32 may be
 SLACK = 2.0**-20
 """By how much of its bound an update may be longer: rounding to float32 makes it that."""
 
@@ -154,10 +162,7 @@ class UpdateRule(Rule):
         return task.id
 
     def draw(self, ticket: Ticket) -> Inputs:
-        return steps_of(ticket, self.shard, self._sampling)
-
-    def together(self, task: LocalUpdate) -> Together:
-        return self.updates.compute
+        return self.updates.inputs(ticket, self.shard, self._sampling)
 
     def release(self, ticket: Ticket, raw: RawUpdate) -> SideAnswer:
         bound = ticket.task.bound if self.plan.follows else self.plan.bound
@@ -193,6 +198,8 @@ class NoisedRule(UpdateRule):
         """The update, no longer than the bound, with noise that does not depend on it."""
         total = clipped(raw.update, self.plan.bound).astype(np.float64)
         answer = self._home.noise.noisy(total, 0.0, self._query, ticket.provided, self._numbers, ticket.number)
+        if float(np.vdot(answer, answer)) < _MOST_SQUARE:  # nearly always
+            return SideAnswer(Released(answer.astype(raw.update.dtype)), raw.not_finite)
         with np.errstate(over="ignore"):
             found = np.nan_to_num(answer.astype(raw.update.dtype), copy=False)
         return SideAnswer(Released(found), raw.not_finite)
@@ -206,8 +213,7 @@ def clipped(update: FloatArray, bound: float) -> FloatArray:
     if bound == np.inf:
         return update
     whole = update.astype(np.float64)
-    with np.errstate(over="ignore"):  # too long for a norm is not finite
-        norm = float(np.linalg.norm(whole))
-    if not np.isfinite(norm):
+    norm = math.sqrt(np.vdot(whole, whole))
+    if not math.isfinite(norm):
         return np.zeros_like(whole)
     return whole * (bound / norm) if norm > bound else whole

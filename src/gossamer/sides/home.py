@@ -63,31 +63,31 @@ def generator_of(numbers: Numbers, number: int) -> np.random.Generator:
 
 
 class _Late:
-    """A generator whose first vector of float32 normals, often all that is drawn, needs no object of numpy's."""
+    """A generator whose first vector of normals, often all that is drawn, needs no object of numpy's."""
 
     __slots__ = ("_drawn", "_made", "_number", "_stream")
 
     def __init__(self, stream: Generators, number: int) -> None:
         self._stream, self._number = stream, number
-        self._drawn = False
+        self._drawn: tuple[int, npt.DTypeLike] | None = None
         self._made: np.random.Generator | None = None
 
     def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
-        quick = out is None and type(size) is int and size <= PART and np.dtype(dtype) == np.float32
-        if not quick or self._drawn or self._made is not None:  # threads share the making of more
+        quick = out is None and type(size) is int and size <= PART
+        if not quick or self._drawn is not None or self._made is not None:  # threads share the making of more
             return self._generator().standard_normal(size, dtype, out)
-        from gossamer.philox import normals  # a compiler's import takes as long as most commands
+        from gossamer.philox import double_normals, normals  # a compiler's import takes as long as most commands
 
-        found: FloatArray = np.empty(size, np.float32)
-        normals(self._stream.key, self._number, found)
-        self._drawn = True
+        self._drawn, found = (size, dtype), np.empty(size, dtype)
+        draw = normals if found.dtype == np.float32 else double_normals
+        draw(self._stream.key, self._number, found)
         return found
 
     def _generator(self) -> np.random.Generator:
         if self._made is None:
             self._made = self._stream.at(self._number)
-            if self._drawn:
-                self._made.bit_generator.random_raw(2)  # what the normal numbers followed from
+            if self._drawn is not None:
+                self._made.standard_normal(*self._drawn)  # what was drawn without it
         return self._made
 
     def __getattr__(self, name: str) -> Any:

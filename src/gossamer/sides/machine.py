@@ -7,7 +7,7 @@ two different answers: a rule whose answers could differ has them given once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import SpecError
@@ -15,7 +15,7 @@ from gossamer.protocol.effects import Record
 from gossamer.protocol.snapshots import Kept, kept_whole
 from gossamer.sides.home import CHARGING, Home
 from gossamer.sides.ledger import Ledger, Receipt
-from gossamer.sides.sums import NOTHING_PROVIDED, Provided, Ticket
+from gossamer.sides.sums import NOTHING_PROVIDED, Inputs, Provided, Ticket
 from gossamer.vectors import Sendable
 
 
@@ -84,10 +84,6 @@ class Due(NamedTuple):
     provided: Provided = NOTHING_PROVIDED
 
 
-Together = Callable[[Sequence[Any]], Sequence[Any]]
-"""Computes the raw answers of many tickets, from what was drawn for each."""
-
-
 class Rule(Kept):
     """Rules for what leaves one party's data: one kind, whatever the world.
 
@@ -126,12 +122,8 @@ class Rule(Kept):
         """
         raise SpecError(f"this data side runs no rounds, found {type(became).__name__}")
 
-    def draw(self, ticket: Ticket) -> Any:
-        """Draw what the raw answer needs, such as a batch."""
-        return None
-
-    def together(self, task: Any) -> Together | None:
-        """Return what computes the raw answer, with others computed by the same; None if there is nothing to do."""
+    def draw(self, ticket: Ticket) -> Inputs | None:
+        """Draw what the raw answer needs, such as a batch; None if there is nothing to compute."""
         return None
 
     def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
@@ -203,8 +195,8 @@ class Side(Kept):
         """
         return ticket._replace(task=self.rule.amended(ticket.task, task))
 
-    def draw(self, ticket: Ticket) -> Any:
-        """Draw what the raw answer is computed from.
+    def draw(self, ticket: Ticket) -> Inputs | None:
+        """Draw what the raw answer is computed from, if there is anything to compute.
 
         Raises
         ------
@@ -222,4 +214,6 @@ class Side(Kept):
 
     def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
         """The answer to what a ticket comes to without noise."""
+        if type(raw) is SideAnswer:  # a window has added the noise
+            return raw
         return self.rule.release(ticket, raw)

@@ -19,10 +19,10 @@ from gossamer.privacy.masking.messages import REQUESTS, check_identities, packed
 from gossamer.privacy.masking.sums import STEPS
 from gossamer.privacy.tasks import REFUSED, LocalUpdate, MaskingStep
 from gossamer.protocol.snapshots import kept_whole
-from gossamer.sides.client import SLACK, RawUpdate, Updates, clipped, steps_of
+from gossamer.sides.client import SLACK, RawUpdate, Updates, clipped
 from gossamer.sides.home import Home, MarkInMemory, RoundMark, numbers_in
 from gossamer.sides.ledger import Ledger, Receipt
-from gossamer.sides.machine import Due, Rule, SideAnswer, Together
+from gossamer.sides.machine import Due, Rule, SideAnswer
 from gossamer.sides.plan import MaskedMember
 from gossamer.sides.samples import ShardRows
 from gossamer.sides.secure_unit import inputs_digest
@@ -116,14 +116,10 @@ class MemberRule(Rule):
 
     def draw(self, ticket: Ticket) -> Inputs | None:
         """Rows of the local steps; a message of a sum draws nothing from the data."""
-        if self.together(ticket.task) is None:
-            return None
-        return steps_of(ticket, self._shard, self._sampling)
-
-    def together(self, task: Any) -> Together | None:
         # An update is not even made, if it is of a round that the member takes no part in.
-        made = isinstance(task, LocalUpdate) and bool(self.taking_part(task))
-        return self._updates.compute if made else None
+        if not isinstance(ticket.task, LocalUpdate) or not self.taking_part(ticket.task):
+            return None
+        return self._updates.inputs(ticket, self._shard, self._sampling)
 
     def release(self, ticket: Ticket, raw: RawUpdate | None) -> SideAnswer:
         """The message of a step; of an update nothing, but that it is there: the node learns no more of it."""

@@ -19,11 +19,11 @@ from gossamer.protocol.snapshots import Kept
 from gossamer.sides.client import NoisedRule, UpdateRule, Updates
 from gossamer.sides.home import DRAWING, Home, numbers_in
 from gossamer.sides.ledger import Ledger
-from gossamer.sides.machine import Due, Rule, Side, SideAnswer, Together
+from gossamer.sides.machine import Due, Rule, Side, SideAnswer
 from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember, Nothing, Samples, SidePlan, StreamPlan
 from gossamer.sides.samples import SampleRule, ShardRows
 from gossamer.sides.servers import CuratorRule, StreamRule
-from gossamer.sides.sums import Sums, Ticket, amended, post_processed, with_most_models
+from gossamer.sides.sums import Inputs, Sums, Ticket, amended, post_processed, with_most_models
 from gossamer.sides.window import GradientWindow
 from gossamer.vectors import Blank, Sendable
 
@@ -163,13 +163,12 @@ class Pool(Kept):
         It is as private as the data: noise is in it only where it was added while it was computed.
         """
         raws: list[Any] = [None] * len(tickets)
-        groups: dict[Together, list[int]] = {}
-        inputs = [ticket.side.draw(ticket) for ticket in tickets]
+        groups: dict[Any, dict[int, Inputs]] = {}
         for place, ticket in enumerate(tickets):
-            if (together := ticket.side.rule.together(ticket.task)) is not None:
-                groups.setdefault(together, []).append(place)
-        for together, places in groups.items():
-            for place, found in zip(places, together([inputs[place] for place in places]), strict=True):
+            if (inputs := ticket.side.draw(ticket)) is not None:
+                groups.setdefault(inputs.together, {})[place] = inputs
+        for together, asked in groups.items():
+            for place, found in zip(asked, together([*asked.values()]), strict=True):
                 raws[place] = found
         return raws
 

@@ -209,7 +209,7 @@ class Book(Noting, Kept):
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
         kind, clip = receipt.kind, receipt.clip
         known = self._newest
-        if task is not known[0] or kind is not known[1] or clip is not known[2]:  # nearly always all are as before
+        if task is not known[0] or kind is not known[1] or clip != known[2]:  # nearly always all are as before
             lines += self._law_lines(kind)
             limit = "null" if clip is None or clip == math.inf else repr(clip)
             self._words = f'"query": {json.dumps(task.__name__)}, "law": {self._laws[_text(kind)]}, "clip": {limit}'

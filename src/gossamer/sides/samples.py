@@ -12,7 +12,7 @@ from gossamer.errors import SpecError
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.sides.home import FloatNoise, Home, numbers_in, sampled
 from gossamer.sides.ledger import Receipt
-from gossamer.sides.machine import Due, Rule, SideAnswer, Together
+from gossamer.sides.machine import Due, Rule, SideAnswer
 from gossamer.sides.plan import Samples
 from gossamer.sides.sums import (
     DrawnTurns,
@@ -28,7 +28,7 @@ from gossamer.sides.sums import (
     post_processed,
     rates_of,
 )
-from gossamer.sides.window import GradientTerms, GradientWindow, WindowTicket
+from gossamer.sides.window import GradientTerms, GradientWindow
 from gossamer.vectors import Released
 
 
@@ -68,7 +68,7 @@ class SampleRule(Rule):
         self._name, self.shard, self.sums, self.home, self.objective = name, shard, sums, home, sums.objective
         self._once = home.seed(name) is None
         self._noise, self._sampling = numbers_in(home, name, "noise"), numbers_in(home, name, "sampling")
-        self._window, self._place = window, None
+        self._window, self._place, self._size = window, None, self.objective.size
         if window is not None and type(home.noise) is FloatNoise and not self._once and not shard.blank.size:
             self._place = window.enter(shard.rows, self._sampling, self._noise)
         self._newest: tuple[Query | None, GradientTerms | None, Due] = None, None, Due(None)
@@ -82,10 +82,10 @@ class SampleRule(Rule):
 
     def _terms(self, task: Any) -> GradientTerms | None:
         """Numbers of a gradient that a window answers; None of what is answered alone."""
-        if self._place is None or type(task) is not Gradient or task.model.size != self.objective.size:
+        if self._place is None or type(task) is not Gradient or task.model.values.size != self._size:
             return None
         if task.query is not self._newest[0]:  # nearly always it is the query of the gradient before
-            self._newest = task.query, GradientTerms.of(task.query), self._due(task)
+            self._newest = task.query, GradientTerms.of(task.query, self._place), self._due(task)
         return self._newest[1]
 
     def _due(self, task: Any) -> Due:
@@ -107,33 +107,26 @@ class SampleRule(Rule):
             raise SpecError(f"only rounds are amended, found {type(task).__name__}")
         return amended(task, became)
 
-    def draw(self, ticket: Ticket) -> Inputs | WindowTicket:
+    def draw(self, ticket: Ticket) -> Inputs:
         """The examples of a release; of a round, with the step at which each takes its turn."""
-        if self._place is not None and (terms := self._terms(ticket.task)) is not None:
-            return WindowTicket(ticket, self._place, terms)
+        if self._window is not None and (terms := self._terms(ticket.task)) is not None:
+            return Inputs(ticket, terms, self._window.answers)
         rows, sampling = self.shard.rows, ticket.task.query.sampling
         if isinstance(ticket.task, Gradient):
             drawn = rows[sampled(self._sampling, ticket.number, sampling, len(rows))]
-            return Inputs(ticket, drawn[self._held(drawn)])
+            return Inputs(ticket, drawn[self._held(drawn)], self.sums.gradients)
         generator = self._sampling.at(ticket.number)
         drawn = sampling.draw(generator, len(rows))
         slots = sampling.slots(generator, len(drawn), ticket.task.steps)
         rows = rows[drawn]
         held = self._held(rows)
-        return Inputs(ticket, DrawnTurns(rows[held], slots[held]))
+        return Inputs(ticket, DrawnTurns(rows[held], slots[held]), self.sums.rounds)
 
     def _held(self, rows: IndexArray) -> Any:
         """Index of those of ``rows`` that hold something."""
         return ~np.isin(rows, self.shard.blank) if self.shard.blank.size else slice(None)
 
-    def together(self, task: Gradient | Round) -> Together:
-        if self._window is not None and self._terms(task) is not None:
-            return self._window.answers
-        return self.sums.gradients if isinstance(task, Gradient) else self.sums.rounds
-
     def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
-        if isinstance(raw, SideAnswer):  # a window has added the noise
-            return raw
         return self._round(ticket, raw) if isinstance(ticket.task, Round) else self._gradient(ticket, raw)
 
     def _gradient(self, ticket: Ticket, raw: Total | Noisy) -> SideAnswer:

@@ -472,10 +472,21 @@ class Ticket(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """A ticket with what was drawn for it: rows of a gradient, the turns of a round, or the rows of local steps."""
+    """A ticket with what was drawn for it.
+
+    Attributes
+    ----------
+    ticket : Ticket
+        Ticket that is answered.
+    drawn : object
+        Rows of a gradient, or the numbers that a window draws them by; the turns of a round; the rows of local steps.
+    together : callable
+        Function that computes the raw answer, with those of others that are computed by the same.
+    """
 
     ticket: Ticket
     drawn: Any
+    together: Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class Sums(Protocol):

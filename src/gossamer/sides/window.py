@@ -23,12 +23,12 @@ from gossamer.privacy.mechanisms import Gaussian, Poisson
 from gossamer.privacy.tasks import Query
 from gossamer.randomness import PART, Stream
 from gossamer.sides.machine import SideAnswer
-from gossamer.sides.sums import Ticket, Together
+from gossamer.sides.sums import Inputs, Together
 from gossamer.vectors import Released, labelled
 
 
 class GradientTerms(NamedTuple):
-    """Numbers that gradients of one query are answered by.
+    """Numbers that a party's gradients of one query are answered by.
 
     Attributes
     ----------
@@ -40,6 +40,8 @@ class GradientTerms(NamedTuple):
         Standard deviation of the noise on their sum.
     normaliser, unit : float
         Divisors of the noisy sum, one after the other.
+    place : int
+        Place of the party in its window.
     """
 
     rate: float
@@ -47,22 +49,15 @@ class GradientTerms(NamedTuple):
     deviation: float
     normaliser: float
     unit: float
+    place: int
 
     @classmethod
-    def of(cls, query: Query) -> GradientTerms | None:
-        """Numbers of ``query``; None where its gradients are answered alone."""
+    def of(cls, query: Query, place: int = 0) -> GradientTerms | None:
+        """Numbers of ``query`` of the party at ``place``; None where its gradients are answered alone."""
         law, sampling = query.mechanism, query.sampling
         if type(law) is not Gaussian or type(sampling) is not Poisson or query.count_share:
             return None
-        return cls(sampling.probability, law.clip, law.standard_deviation, query.normaliser, query.unit)
-
-
-class WindowTicket(NamedTuple):
-    """A ticket of a gradient, with the place of its party and the numbers that it is answered by."""
-
-    ticket: Ticket
-    place: int
-    terms: GradientTerms
+        return cls(sampling.probability, law.clip, law.standard_deviation, query.normaliser, query.unit, place)
 
 
 class Parties(NamedTuple):
@@ -112,20 +107,19 @@ class GradientWindow:
         self._parties = None
         return len(self._entered) - 1
 
-    def answers(self, asked: Sequence[WindowTicket]) -> list[SideAnswer]:
+    def answers(self, asked: Sequence[Inputs]) -> list[SideAnswer]:
         """Draw, sum and release them: the answers, in order."""
         from gossamer.philox import poisson_samples  # a compiler's import takes as long as most commands
         from gossamer.sides.answers import noisy_rows
 
         parties, objective = self._all(), self._sums.objective
-        places = np.array([item.place for item in asked])
-        numbers = np.array([item.ticket.number for item in asked])
-        table = np.array([item.terms for item in asked])
+        tickets, table = [item.ticket for item in asked], np.array([item.drawn for item in asked])
+        numbers, places = np.array([ticket.number for ticket in tickets]), table[:, 5].astype(np.int64)
         rates, clips = np.ascontiguousarray(table[:, :2].T)
         drawn, begins = poisson_samples(parties.sampling, numbers, rates, places, parties.starts, parties.rows)
         bounds = begins.tolist()
         batches = [drawn[start:end] for start, end in pairwise(bounds)]
-        models = self._sums.models([item.ticket for item in asked])
+        models = self._sums.models(tickets)
         sums, zeroed, _ = self._sums.clipped(models, batches, clips)
         noisy_rows(parties.noise, numbers, table, places, models, objective.l2, sums)
         # Each has an array of its own: a node may keep one for long, and all together are large.

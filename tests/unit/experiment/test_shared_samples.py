@@ -18,7 +18,7 @@ from gossamer.sides.client import UpdateRule
 from gossamer.sides.masked_side import MemberRule
 from gossamer.sides.samples import SampleRule
 from gossamer.sides.sums import Together
-from gossamer.sides.window import GradientWindow, WindowTicket
+from gossamer.sides.window import GradientTerms, GradientWindow
 
 Batches = Mapping[tuple[str, int], tuple[int, ...]]
 GOSSIP = {"name": "gossip", "nodes": 3, "batch_size": 16}
@@ -51,7 +51,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Batches]:
     def noting(draw: Any) -> Any:
         def noted(self: Any, ticket: Any) -> Any:
             batch = draw(self, ticket)
-            if batch is not None and not isinstance(batch, WindowTicket):  # whose rows a window draws
+            if batch is not None and not isinstance(batch.drawn, GradientTerms):  # whose rows a window draws
                 rows = batch.drawn if isinstance(batch.drawn, np.ndarray) else batch.drawn.examples
                 owner = getattr(self, "name", None) or self._name
                 found[owner, ticket.number] = tuple(rows.ravel().tolist())

@@ -254,9 +254,9 @@ def test_a_masked_sum_is_that_of_updates_clipped_as_a_whole() -> None:
 def test_no_update_is_made_for_a_round_that_a_member_takes_no_part_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Terms, coins and rounds are looked at before anything is computed, and before any batch is drawn."""
     made, drawn = [], []
-    updates, steps_of = Updates.compute, masked_side.steps_of
+    updates, inputs = Updates.compute, Updates.inputs
     monkeypatch.setattr(Updates, "compute", lambda self, asked: made.extend(asked) or updates(self, asked))
-    monkeypatch.setattr(masked_side, "steps_of", lambda ticket, *of: drawn.append(ticket) or steps_of(ticket, *of))
+    monkeypatch.setattr(Updates, "inputs", lambda self, *of: drawn.append(of) or inputs(self, *of))
     plan = masked_plan(0.5)
     where = pool({"a": plan, "b": replace(plan, coins=lambda round: ("a", "c"))})
 

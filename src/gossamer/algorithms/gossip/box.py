@@ -110,44 +110,44 @@ class GossipNode(LearningNode):
         """Lines 1-4: compute at the model of this moment, and average with somebody meanwhile."""
         s = self.state
         if s.finished:
-            return
-        yield self.compute()
+            return []
+        computed = self.compute()
         # At most one exchange waits for an answer that may come. A graph that has grown may have parted it from a peer
         # that will not answer any more.
-        if not s.open or not any(peer in self.asks and peer not in s.away for peer in s.open):
-            yield from self.ask()
+        if s.open and any(peer in self.asks and peer not in s.away for peer in s.open):
+            return [computed]
+        return [computed, *self.ask()]
 
     def ask(self) -> Effects:
         s = self.state
         peers: Sequence[str] = self.asks
         if s.away or s.open:
             peers = [peer for peer in peers if peer not in s.away and peer not in s.open]
-        if peers and (share := s.to_promise):
-            peer = peers[self.choice.below(s.exchanges + 1, len(peers))]
-            yield Send(peer, s.offer(peer, share))
+        if not peers or not (share := s.to_promise):
+            return []
+        peer = peers[self.choice.below(s.exchanges + 1, len(peers))]
+        return [Send(peer, s.offer(peer, share))]
 
     @on(Offer)
     def answer(self, sender: str, offer: Offer, now: float) -> Effects:
         if sender not in self.askers:
             raise PeerError(f"{sender} is no neighbour of {self.name} that asks it")
-        yield Send(sender, self.state.answer(sender, offer))
+        return [Send(sender, self.state.answer(sender, offer))]
 
     @on(Answer)
     def average(self, sender: str, answer: Answer, now: float) -> Effects:
         self.state.settle(sender, answer)
-        yield from ()
+        return []
 
     @on(Completed)
     def update(self, done: Completed, now: float) -> Effects:
         """Line 5. The gradient is of an older model; so be it."""
         s, move = self.state, self.move(done)
         if move is None:
-            return
+            return []
         s.update(move, self.rate)
-        if self.quota is not None and s.updates >= self.quota:
-            yield from self.finish("quota")
-        else:
-            yield from self.begin()
+        over = self.quota is not None and s.updates >= self.quota
+        return self.finish("quota") if over else self.begin()
 
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:
@@ -156,12 +156,13 @@ class GossipNode(LearningNode):
         if event.peer in s.open:
             promise = s.open[event.peer]
             s.open[event.peer] = replace(promise, doubted=max(promise.doubted, 0))
-            yield Record("exchange_in_doubt", 1.0)
+            return [Record("exchange_in_doubt", 1.0)]
+        return []
 
     @on(PeerUp)
     def peer_up(self, event: PeerUp, now: float) -> Effects:
         self.state.away.discard(event.peer)
-        yield from ()
+        return []
 
 
 def asking(settings: Settings, graph: Graph, names: tuple[str, ...]) -> tuple[Graph, frozenset[int]]:

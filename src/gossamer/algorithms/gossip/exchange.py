@@ -21,7 +21,7 @@ from typing import Any
 
 from gossamer.algorithms.nodes import LearnerState
 from gossamer.errors import PeerError
-from gossamer.protocol.encoding import register
+from gossamer.protocol.encoding import register, value
 from gossamer.protocol.messages import Message, check_model, message
 from gossamer.vectors import Model, Public, Released, moved, parted, stepped
 
@@ -43,7 +43,7 @@ PATIENCE = 10
 
 
 @register("gossip.promise")
-@dataclass(frozen=True)
+@value
 class Promise:
     """The part of a node that an exchange under way may take.
 

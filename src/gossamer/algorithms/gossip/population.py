@@ -52,7 +52,7 @@ from gossamer.algorithms.population import (
 )
 from gossamer.arrays import IndexArray
 from gossamer.philox import integer
-from gossamer.protocol.messages import measured
+from gossamer.protocol.messages import encoded_size
 from gossamer.randomness import stream_keys
 from gossamer.topology.graphs import DroppedEdges
 from gossamer.vectors import Released
@@ -156,7 +156,7 @@ def start(settings: Settings, context: Context, most: int) -> PopulationStart:
     numbers[:, RATE], rates = rates_of(settings.learning_rate, epochs, min(most, int(numbers[:, QUOTA].max())))
     keys = stream_keys(context.seed, context.names, "gossip.peer")
     blank, share = context.initial, HALF
-    lengths = tuple(measured(message).size for message in (Offer(1, blank, share), Answer(1, blank, share)))
+    lengths = tuple(encoded_size(message) for message in (Offer(1, blank, share), Answer(1, blank, share)))
     return PopulationStart(4, numbers, (starts, joined.indices[asks].astype(np.int64), keys, rates), lengths)
 
 

@@ -307,8 +307,10 @@ class Evaluator(Kept, Observer):
     @property
     def satisfied(self) -> bool:
         """Whether the accuracy asked for has been seen."""
-        wanted, figure = self.plan.stop.accuracy, decisive(self.prepared.experiment)
-        return wanted is not None and self.last is not None and self.last[figure] >= wanted
+        wanted = self.plan.stop.accuracy
+        if wanted is None or self.last is None:
+            return False
+        return bool(self.last[decisive(self.prepared.experiment)] >= wanted)
 
     def look(self, seconds: float) -> Row:
         """Evaluate now and publish the row, unless this moment was looked at and nothing that it says has changed.
