@@ -306,7 +306,7 @@ def shifted(model: Model, start: Model, end: Model, share: float) -> Model:
 
 
 def moved(model: Model, start: Model, end: Model, share: float) -> Model:
-    """What is `shifted`, within bounds."""
+    """Model that is `shifted`, within bounds."""
     return shifted(model, start, end, share).within()
 
 

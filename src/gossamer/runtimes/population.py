@@ -31,7 +31,7 @@ _NOTED = 1 << 16
 
 
 class PopulationSides(NamedTuple):
-    """What the data sides of a population answer by.
+    """Numbers by which the data sides of a population answer.
 
     Attributes
     ----------
@@ -59,18 +59,19 @@ class PopulationSides(NamedTuple):
     charges: Sequence[Charges]
 
 
-class _Seen(NamedTuple):
+@dataclass(frozen=True)
+class _Seen:
     """A node of a population as observers see it."""
 
     population: Population
     name: str
     place: int
-    rounds_made = None
+    rounds_made: ClassVar[None] = None
     awaited: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def state(self) -> Any:
-        """What the Python node's state would be."""
+        """State that the Python node would have."""
         vectors = [Released(vector.copy()) for vector in self.population.vectors[self.place]]
         return self.population.rules.state(vectors, self.population.numbers[self.place])
 

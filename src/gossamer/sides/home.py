@@ -69,7 +69,7 @@ class _Late:
 
     def __init__(self, stream: Generators, number: int) -> None:
         self._stream, self._number = stream, number
-        self._drawn: tuple[int, npt.DTypeLike] | None = None
+        self._drawn: tuple[int, Any] | None = None
         self._made: np.random.Generator | None = None
 
     def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:

@@ -110,7 +110,7 @@ def share_to_move(promised: int, free: int) -> int:
 
 
 def free_of_one(model: Model, offered: Model, share: int, free: int, weight: int) -> Model:
-    """What is ``free`` of a model of some ``weight``: without the ``share`` of it that is promised as ``offered``."""
+    """Part of a model of some ``weight`` that is ``free``: without the ``share`` that is promised as ``offered``."""
     return parted(model, offered, weight / free, share / free)
 
 

@@ -35,6 +35,7 @@ from typing import Any, Literal
 from pydantic import Field, PositiveFloat, model_validator
 
 from gossamer.algorithms.clients import parts
+from gossamer.algorithms.clients.nodes import SERVER
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.edge_cloud.box import StalenessSettings
@@ -172,7 +173,7 @@ def advice(settings: Settings, context: Context, updates: int) -> list[str]:
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Report on how stale gradients were, and the stages that were entered."""
-    server: Any = nodes[edge_cloud.SERVER]
+    server: Any = nodes[SERVER]
     stages = server.course.schedule.lengths(server.state.t + 1)
     return {**edge_cloud.report(nodes), "stages": [asdict(stage) for stage in stages]}
 

@@ -146,7 +146,7 @@ def _introduction(looked: Looked) -> str:
 
 
 def _roles(found: Draft, options: argparse.Namespace, looked: Looked) -> _Questions:
-    """Which columns are the target, the owner and the person, and how many rows a person has."""
+    """Columns of the target, the owner and the person, and how many rows a person has."""
     names, roles = looked.columns, ("target", "owner", "person")
     given = {
         what: None if (name := getattr(options, what)) is None else known(f"--{what} ", name, names) for what in roles
@@ -169,11 +169,11 @@ def _roles(found: Draft, options: argparse.Namespace, looked: Looked) -> _Questi
     if repeated and not rows and given["person"] is None:
         hint = f"; {', '.join(several)} may" if several else ""
         words = f"Which says which person a row is about? (Enter: none, each row is another person{hint})"
-        lacking = several and (
+        unsaid = several and (
             f"{several[0]}: it repeats, as the names of persons do who have several rows, and the budget would be of "
             f"one row; say {flag('person', several[0])} --rows-per-person M, or --rows-per-person 1 if nobody has two"
         )
-        yield _Question(words, lacking or "", role("person"))
+        yield _Question(words, unsaid or "", role("person"))
     if given["person"] is not None and not rows:
         words = "How many rows has one person at most, as is known without these rows?"
         lacking = "--person: say the most rows that one person has, too, with --rows-per-person M"
@@ -203,7 +203,7 @@ def _count(answer: str) -> int:
 
 
 def _columns(found: Draft, options: argparse.Namespace, looked: Looked) -> _Questions:
-    """What the classes of the target are, or its range, and what features are."""
+    """Classes of the target, or its range, and what features are."""
     target, column = found.target, looked.columns[found.target]
     if options.regression and options.labels is not None:
         raise CallerError("--labels: a regression has no classes; leave --labels or --regression out")
@@ -252,7 +252,7 @@ def _classes(found: Draft, options: argparse.Namespace, column: LookedAt) -> _Qu
 
 
 def _kind(found: Draft, name: str, looked: Looked) -> _Question:
-    """What a column's cells say."""
+    """Words for what a column's cells say."""
     column = found.read(name, looked.columns[name])
 
     def take(answer: str) -> None:
@@ -286,7 +286,7 @@ def _kind(found: Draft, name: str, looked: Looked) -> _Question:
 
 
 def _missing(found: Draft, name: str) -> _Question:
-    """What an empty cell is read as."""
+    """Value that an empty cell is read as."""
     kind = found.columns.get(name, "number")
 
     def take(answer: str) -> None:

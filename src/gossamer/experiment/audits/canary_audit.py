@@ -37,7 +37,7 @@ from gossamer.experiment.preparation.secrets import KeptSecret, NoiseSecret
 from gossamer.experiment.results.records import Result
 from gossamer.experiment.results.results_folder import ResultsFolder, results_folder
 from gossamer.experiment.runs.running import Run, sources_of
-from gossamer.experiment.runs.trackers import Listeners, RunProgress
+from gossamer.experiment.runs.trackers import Listeners, NullProgress, RunProgress
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.files import held
@@ -310,7 +310,7 @@ def audit_run(
         dataset = replace(prepared.dataset, train=plant(prepared.dataset.train, planted))
         audited = replace(prepared, dataset=dataset, blank=blank)
         sources = sources_of(audited, plan, secret, _purpose(kind, planted))
-        listeners = Listeners(progress or RunProgress(), watch=listener if score == "gradient" else None)
+        listeners = Listeners(progress or NullProgress(), watch=listener if score == "gradient" else None)
         run = Run(audited, plan, sources, folder, listeners)
         with threadpool_limits(1):
             result = run.go()

@@ -83,7 +83,7 @@ def chosen(prepared: Prepared, plan: Plan, sources: Sources, watched: bool) -> t
 
 
 def _said(experiment: Experiment, key: str) -> Any:
-    """What a spec says under a key, in short."""
+    """Value of a spec under a key, in short."""
     found: Any = experiment
     for part in key.split("."):
         found = getattr(found, part)

@@ -21,7 +21,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from gossamer.algorithms.plan import Plan
 from gossamer.errors import CallerError, DataError, RunWarning, SpecError, shortened
@@ -106,8 +106,8 @@ class Watched:
         return None if found is None else float(found)
 
 
-class RunProgress:
-    """Is told how a run goes; this one hears nothing."""
+class RunProgress(Protocol):
+    """Is told how a run goes."""
 
     def planned(self, plan: Plan) -> None:
         """The run is planned."""
@@ -128,6 +128,10 @@ class RunProgress:
     def looked(self, row: Row) -> None:
         """The run was evaluated."""
         return None
+
+
+class NullProgress(RunProgress):
+    """Progress that nobody hears."""
 
 
 # Writing down every event and effect of a run.
@@ -400,7 +404,7 @@ class Listeners:
         Measure of further figures at each evaluation.
     """
 
-    progress: RunProgress = field(default_factory=RunProgress)
+    progress: RunProgress = field(default_factory=NullProgress)
     tracking: Tracking = field(default_factory=Tracking)
     watch: Callable[[TraceStep], None] | None = None
     measure: Measure | None = None
@@ -453,7 +457,7 @@ def listening(
         try:
             for name, everything in trackers.items():
                 tracking.add(name, _begun(name, plan, folder), None if everything else known)
-            yield Listeners(progress or RunProgress(), tracking, watch, measure)
+            yield Listeners(progress or NullProgress(), tracking, watch, measure)
             whole = True
         finally:
             tracking.end(whole)
