@@ -64,7 +64,8 @@ def answer(keys, number, terms, rows, objective, examples, model, drawn, noises,
     count = sample(sampling, number, rows.size, terms[0], drawn)
     for i in range(count):
         drawn[i] = rows[drawn[i]]
-    starts, counts, clips = np.array([0, count]), np.empty((2, 1), np.int64), np.array([terms[1]])
+    starts, counts, clips = np.zeros(2, np.int64), np.empty((2, 1), np.int64), np.empty(1)
+    starts[1], clips[0] = count, terms[1]
     whole = 1, model.size
     clipped_sums(
         loss,
