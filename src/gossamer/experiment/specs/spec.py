@@ -135,7 +135,7 @@ class ComputeSettings(Section):
     ----------
     engine : {"simulator", "compiled"}, optional
         Loop that makes a simulation. ``simulator``: every node in Python. ``compiled``: all nodes of `gossip` with
-        linear models in one compiled loop, at some 30 times the speed. By default ``compiled`` from 5,000 nodes on,
+        linear models in one compiled loop, several times as fast. By default ``compiled`` from 5,000 nodes on,
         where it takes the spec; what it does not take the simulator makes, and a line says why.
     width : int
         Most computations gathered into one call; 1 computes each on its own.
