@@ -73,7 +73,8 @@ def test_many_nodes_take_it_by_themselves(monkeypatch: pytest.MonkeyPatch) -> No
     [
         ({"links": {"loss": 0.1}}, "links.loss: 0.1"),
         ({"links": {"bandwidth": 1e6}}, "links.bandwidth: 1000000.0"),
-        ({"faults": {"absences": [{"node": 1, "start": 1, "end": 2}]}}, "faults"),
+        ({"faults": {"absences": [{"node": 1, "start": 1, "end": 2}]}}, "faults, which"),
+        ({"links": {"exceptions": [{"node": 1, "latency": 1.0}]}}, "links.exceptions, which"),
         ({"objective": {"name": "logistic", "dtype": "float64"}}, "objective.dtype: float64"),
         ({"privacy": {"noise_multiplier": 1.0, "sampling": "fixed_size"}}, "privacy.sampling: fixed_size"),
         ({"privacy": {"noise_multiplier": 1.0, "clip": {"policy": "quantile"}}}, "privacy.clip: quantile"),
@@ -86,6 +87,21 @@ def test_what_it_does_not_take_the_simulator_makes_and_a_line_names_the_key(chan
     progress = Lines()
     assert run(progress=progress, compute={"engine": "compiled"}, **changes).summary["engine"] == "sim"
     assert any(line.startswith(f"engine: simulator, because of {key}") for line in progress.said)
+
+
+def test_a_scale_that_was_found_privately_has_the_first_number_of_each_ledger(tmp_path: Path) -> None:
+    rows = (f"{1e4 + 37 * i},{i % 2}" for i in range(120))
+    (tmp_path / "things.csv").write_text("size,good\n" + "\n".join(rows) + "\n")
+    dataset = {"name": "things", "path": tmp_path / "things.csv", "target": "good", "labels": [0, 1]}
+    dataset |= {"columns": {"size": "number"}, "scale": {"name": "private", "noise_multiplier": 5.0}}
+    changes = {"dataset": dataset, "compute": {"engine": "compiled"}, "evaluation": "off"}
+    progress = Lines()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunWarning)
+        found = gs.run(SPEC | changes, tmp_path / "out", secret=SECRET, progress=progress)
+    assert found.summary["engine"] == "sim"
+    assert any(line.startswith("engine: simulator, because of dataset.scale: private") for line in progress.said)
+    assert verify(tmp_path / "out")["releases"] == 8 * 7
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:

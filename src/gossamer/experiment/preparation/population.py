@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.algorithms.plan import Plan
+from gossamer.data.settings import PrivateScale
 from gossamer.experiment.preparation.prepare import RUN, Prepared, Sources
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.objectives.linear.model import LinearModel
@@ -31,7 +32,8 @@ _KEYS: tuple[tuple[Callable[[Prepared], Any], str], ...] = (
     (lambda p: p.experiment.privacy.mechanism != "gaussian", "privacy.mechanism"),
     (lambda p: p.experiment.privacy.sampling != "poisson", "privacy.sampling"),
     (lambda p: not isinstance(p.clipping.policy, FixedClip), "privacy.clip"),
-    (lambda p: p.scaled_privately, "dataset.scale"),
+    # By the spec: what is prepared is scaled by now, and the release by which that was found has the first number.
+    (lambda p: isinstance(p.experiment.dataset.scale, PrivateScale), "dataset.scale"),
     (lambda p: p.experiment.links.bandwidth is not None, "links.bandwidth"),
     (lambda p: p.experiment.links.exceptions, "links.exceptions"),
     (lambda p: p.experiment.links.jitter, "links.jitter"),
@@ -76,18 +78,19 @@ def chosen(prepared: Prepared, plan: Plan, sources: Sources, watched: bool) -> t
         why = "it is audited"
     else:
         key = key_against(prepared, plan)
-        why = None if key is None else f"of {key}: {_said(prepared.experiment, key)}"
+        why = None if key is None else f"of {key}{_said(prepared.experiment, key)}"
     if why is None:
         return True, "engine: compiled, all nodes in one loop; compute.engine: simulator has every node in Python"
     return False, f"engine: simulator, because {why}, which the compiled loop does not take yet"
 
 
-def _said(experiment: Experiment, key: str) -> Any:
-    """Value of a spec under a key, in short."""
+def _said(experiment: Experiment, key: str) -> str:
+    """Value of a spec under a key, after a colon; nothing where that is no name or number."""
     found: Any = experiment
     for part in key.split("."):
         found = getattr(found, part)
-    return getattr(found, "name", getattr(found, "policy", found)) if not isinstance(found, tuple) else "..."
+    found = getattr(found, "name", getattr(found, "policy", found))
+    return f": {found}" if isinstance(found, str | float | int) else ""
 
 
 Record = Callable[[float, str, str, float], None]
@@ -120,6 +123,7 @@ def population_of(
     from gossamer.sides.window import GradientTerms
 
     assert prepared.algorithm.population is not None
+    assert not sources.ledgers, "numbers of charges begin at 1 here, and each has its noise once"
     names, rules, objective = prepared.names, prepared.algorithm.population(), prepared.objective
     assert isinstance(objective, LinearModel)
     context = prepared.context(plan.mechanisms, plan.quotas)
