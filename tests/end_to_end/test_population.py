@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import gossamer as gs
 from gossamer.errors import RunWarning
 from gossamer.experiment.preparation import population
 from gossamer.experiment.runs.trackers import RunProgress
+from gossamer.runtimes import population_loop
+from gossamer.runtimes.population import Population
 from gossamer.verify.gossamer_verify import verify
 
 SECRET = gs.NoiseSecret(b"population tests")
@@ -36,10 +40,14 @@ class Lines(RunProgress):
         self.said.append(line)
 
 
-def run(out: Path | None = None, progress: RunProgress | None = None, **changes: Any) -> gs.Result:
+def run(
+    out: Path | None = None, progress: RunProgress | None = None, checkpoint: float | None = 0, **changes: Any
+) -> gs.Result:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RunWarning)
-        return gs.run(SPEC | changes, out, data=DATA, secret=SECRET, progress=progress or Lines(), checkpoint=0)
+        return gs.run(
+            SPEC | changes, out, data=DATA, secret=SECRET, progress=progress or Lines(), checkpoint=checkpoint
+        )
 
 
 def test_results_are_those_of_the_simulator_and_receipts_follow(tmp_path: Path) -> None:
@@ -102,6 +110,37 @@ def test_a_scale_that_was_found_privately_has_the_first_number_of_each_ledger(tm
     assert found.summary["engine"] == "sim"
     assert any(line.startswith("engine: simulator, because of dataset.scale: private") for line in progress.said)
     assert verify(tmp_path / "out")["releases"] == 8 * 7
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(("place", "many"), [("proceed", 1), ("proceed", 2), ("_told", 1)])
+def test_what_was_charged_before_an_interrupt_has_receipts_without_checkpoints_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interruptible: None, place: str, many: int
+) -> None:
+    owner: Any = population_loop if place == "proceed" else Population
+    whole = getattr(owner, place)
+    left = [many]
+
+    def interrupted(*given: Any) -> Any:
+        found = whole(*given) if place == "proceed" else None
+        while left[0]:
+            left[0] -= 1
+            signal.raise_signal(signal.SIGINT)
+        return whole(*given) if place == "_told" else found
+
+    monkeypatch.setattr(owner, place, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "out", checkpoint=None, compute={"engine": "compiled"}, evaluation="off")
+    charged = (tmp_path / "out" / "ledger.jsonl").read_text().splitlines()
+    receipts = (tmp_path / "out" / "receipts.jsonl").read_text().splitlines()
+    releases = sum(json.loads(line)["releases"] for line in charged)
+    assert releases == sum('"of"' in line for line in receipts) > 0
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -289,17 +289,19 @@ class Population(Kept):
         counts, sides = self.tally, self._sides
         counts[[loop.CHARGES, loop.AGES, loop.NOTES]] = 0
         until = np.inf if seconds is None else self.start + seconds - 1e-9  # observers round to so much
-        loop.proceed(
-            *(self.clock, counts, self.heap, self.own, self.times, self.vectors, self.numbers, self._facts),
-            tuple(self._speeds),
-            (sides.sampling, sides.noise, sides.terms, sides.starts, sides.rows),
-            sides.data,
-            (self._world.links.latency, self._lengths),
-            self.rules.handle,
-            (1 if one else AT_ONCE, -1 if updates is None else updates, until, self._grace, self._deadline),
-            self._buffers,
-        )
-        self._told()
+        try:
+            loop.proceed(
+                *(self.clock, counts, self.heap, self.own, self.times, self.vectors, self.numbers, self._facts),
+                tuple(self._speeds),
+                (sides.sampling, sides.noise, sides.terms, sides.starts, sides.rows),
+                sides.data,
+                (self._world.links.latency, self._lengths),
+                self.rules.handle,
+                (1 if one else AT_ONCE, -1 if updates is None else updates, until, self._grace, self._deadline),
+                self._buffers,
+            )
+        finally:  # an interrupt is raised as soon as the loop is over, and what was charged has receipts all the same
+            self._told()
 
     def _told(self) -> None:
         """Tell others what happened in a call."""

@@ -132,6 +132,16 @@ class Checkpoints(Keeper):
             self._before[number](number, sys._getframe())
 
 
+class Unkept(Checkpoints):
+    """Keeps nothing, and has the first interrupt wait all the same, so that results are those of a moment."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(), Origin(__version__, "", "", traced=False, measured=False), {}, math.inf)
+
+    def _write(self, origin: Origin, without: tuple[str, ...] = (), **more: Any) -> None:
+        return None
+
+
 def go_on(checkpoint: Checkpoint, parts: Mapping[str, Kept]) -> Patience | None:
     """Bring the parts of a run to where they were; return the patience of `drive` then, or None before the first event.
 

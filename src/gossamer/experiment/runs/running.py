@@ -54,6 +54,7 @@ from gossamer.experiment.runs.checkpoints import (
     Checkpoint,
     Checkpoints,
     Origin,
+    Unkept,
     check_interval,
     go_on,
     spec_digest,
@@ -262,8 +263,10 @@ class Run:
         return began
 
     def _keeper(self) -> Keeper:
-        if self.folder is None or self.checkpoint is None:
+        if self.folder is None:
             return NO_KEEPER
+        if self.checkpoint is None:
+            return Unkept()
         path, listeners = self.folder.path, self.listeners
         traced, measured = listeners.watch is not None, listeners.measure is not None
         shards = self.simulator.crew.shards if isinstance(self.simulator, Shards) else None
