@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from gossamer import version
+
 ROOT = Path(__file__).resolve().parents[2]
 HASHED = ROOT / "release" / "constraints-hashed.txt"
 
@@ -88,6 +90,13 @@ def test_every_pin_of_a_file_has_a_sha256_and_no_index_is_named(file: str) -> No
     assert said
     for line in said:
         assert re.fullmatch(r"[A-Za-z0-9._-]+==\S+(\s+;.*?)?(\s+--hash=sha256:[0-9a-f]{64})+\s*", line), line
+
+
+def test_the_hash_of_the_source_counts_all_text_that_a_wheel_has_beside_code() -> None:
+    """Else two sources that say different things, such as in the spec that ``gossamer new`` writes, had one hash."""
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    endings = {Path(pattern).suffix for pattern in tools["setuptools"]["package-data"]["gossamer"]}
+    assert endings - {*version._READ} == {".typed", ".pyi", ".npz"}
 
 
 def test_the_tools_are_those_that_are_asked_for() -> None:
