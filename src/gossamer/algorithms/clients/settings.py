@@ -46,7 +46,9 @@ class Masking(SecureSums):
 
     def counted(self, clients: int) -> int:
         """h: how many honest clients' noise every sum has for certain, as `wrong` allows it; 1 is each client's own."""
-        return 1 if self.honest is None else (self.minimum or self._threshold(clients)) - self.colluders(clients)
+        if self.honest is None:
+            return 1
+        return max(self.minimum or 0, self._threshold(clients)) - self.colluders(clients)
 
     def remarks(self, clients: int) -> list[str]:
         """Remarks on a guarantee that counts the noise of honest clients, a line each."""

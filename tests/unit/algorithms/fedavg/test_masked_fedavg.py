@@ -247,6 +247,14 @@ def test_a_server_is_sent_nothing_but_masks_and_keys(tmp_path: Path) -> None:
             {"masking": "secure", "clients_per_round": 1},
             "masks need 2 to 65535 agents to hide among, found 1",
         ),
+        (
+            {"masking": {"name": "secure", "honest": 0.5, "threshold": 5, "minimum": 3}},
+            "a minimum lies between the threshold 5 and the 6 agents, found 3",
+        ),
+        (
+            {"masking": {"name": "secure", "honest": 0.5, "threshold": 5, "minimum": 2}},
+            "a minimum lies between the threshold 5 and the 6 agents, found 2",
+        ),
         ({"masking": {"name": "secure", "honest": 0.5}}, "masks with a threshold of 4 hold against 1 at most"),
         ({"masking": {"honest": 0.5}}, "honest belongs to secure, found none"),
         ({"masking": "secure", "noise_by": "server", "trusted": "server"}, "leave one of the two out"),
