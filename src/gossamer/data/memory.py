@@ -305,8 +305,9 @@ def _tested(x: Any, y: Any, train: Features, names: Sequence[str] | None) -> Lab
         )
     if sp.issparse(features) != sp.issparse(train):
         raise DataError("x_test: expected a sparse array where x is one, and no other, found one of each")
-    if names is not None and (columns := _columns(x)) is not None:
-        if other := sorted({*columns} ^ {*names}):
+    if names is not None and (columns := _columns(x)) is not None and columns != [*names]:
+        # Names that two columns share do not say which is which.
+        if other := sorted({*columns} ^ {*names}) or [name for name in columns if columns.count(name) > 1]:
             raise DataError(
                 f"x_test: expected the columns of x, found a difference in {other[0]!r}; name them alike, or give an "
                 "array"

@@ -70,6 +70,29 @@ def test_columns_of_other_names_or_names_in_another_order_are_refused() -> None:
         Data(Turned(), Y, feature_names=["age", "dose"])
 
 
+class Twice(Frame):
+    """Two columns of one name."""
+
+    columns = ("age", "age")
+
+
+def test_columns_that_share_a_name_are_taken_in_their_order_or_refused() -> None:
+    data = Data(Twice(), Y, feature_names=["a", "b"], x_test=Twice(), y_test=Y)
+    np.testing.assert_array_equal(made(data).test.features, X.astype(np.float32))
+
+    class Three(Frame):
+        columns = ("age", "dose", "age")
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            return np.column_stack([X, X[:, 0]])
+
+    class Moved(Three):
+        columns = ("dose", "age", "age")
+
+    with pytest.raises(gs.DataError, match=r"^x_test: expected the columns of x, found a difference in 'age'; name"):
+        Data(Three(), Y, feature_names=["a", "b", "c"], x_test=Moved(), y_test=Y)
+
+
 def test_labels_in_their_order_and_a_constant_of_the_spec_apply() -> None:
     data = Data(X, Y, labels=["yes", "no"], x_test=X, y_test=Y)
     found = made(data, DatasetSettings(name=IN_MEMORY, divide_by=2.0))
