@@ -15,7 +15,11 @@ import pytest
 import gossamer as gs
 from gossamer.errors import RunWarning
 from gossamer.experiment.preparation import population
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import FromMemory, prepare
+from gossamer.experiment.runs.running import sources_of
 from gossamer.experiment.runs.trackers import RunProgress
+from gossamer.experiment.specs.spec_file import spec_of
 from gossamer.runtimes import population_loop
 from gossamer.runtimes.population import Population
 from gossamer.verify.gossamer_verify import verify
@@ -41,13 +45,16 @@ class Lines(RunProgress):
 
 
 def run(
-    out: Path | None = None, progress: RunProgress | None = None, checkpoint: float | None = 0, **changes: Any
+    out: Path | None = None,
+    progress: RunProgress | None = None,
+    checkpoint: float | None = 0,
+    trace: Path | None = None,
+    **changes: Any,
 ) -> gs.Result:
+    more: Any = {"data": DATA, "secret": SECRET, "progress": progress or Lines(), "checkpoint": checkpoint}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RunWarning)
-        return gs.run(
-            SPEC | changes, out, data=DATA, secret=SECRET, progress=progress or Lines(), checkpoint=checkpoint
-        )
+        return gs.run(SPEC | changes, out, trace=trace, **more)
 
 
 def test_results_are_those_of_the_simulator_and_receipts_follow(tmp_path: Path) -> None:
@@ -95,6 +102,33 @@ def test_what_it_does_not_take_the_simulator_makes_and_a_line_names_the_key(chan
     progress = Lines()
     assert run(progress=progress, compute={"engine": "compiled"}, **changes).summary["engine"] == "sim"
     assert any(line.startswith(f"engine: simulator, because of {key}") for line in progress.said)
+
+
+def test_a_repeat_is_made_by_what_made_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(population, "LEAST", 8)
+    made = {"traced": {"trace": tmp_path / "trace"}, "plain": {}}
+    engines = {}
+    for name, more in made.items():
+        engines[name] = run(tmp_path / name, **more).summary["engine"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RunWarning)
+            gs.repeat_run(tmp_path / name, tmp_path / f"{name}-again", data=DATA)
+    assert engines == {"traced": "sim", "plain": "compiled"}
+    with pytest.raises(
+        gs.CallerError, match="made by the compiled loop, of which there is no trace; leave --trace out"
+    ):
+        gs.repeat_run(tmp_path / "plain", data=DATA, trace=tmp_path / "another")
+
+
+def test_a_run_on_shards_says_that_the_compiled_loop_does_not_make_it() -> None:
+    experiment = spec_of(SPEC | {"compute": {"engine": "compiled"}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunWarning)
+        prepared = prepare(experiment, FromMemory(DATA))
+        plan = plan_run(prepared)
+    taken, line = population.chosen(prepared, plan, sources_of(prepared, plan, SECRET), watched=False, sharded=True)
+    assert not taken
+    assert line.startswith("engine: simulator, because its nodes are on shards")
 
 
 def test_a_scale_that_was_found_privately_has_the_first_number_of_each_ledger(tmp_path: Path) -> None:

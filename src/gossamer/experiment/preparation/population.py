@@ -57,7 +57,7 @@ def key_against(prepared: Prepared, plan: Plan) -> str | None:
     return prepared.algorithm.population().against(prepared.experiment.algorithm, rates)
 
 
-def chosen(prepared: Prepared, plan: Plan, sources: Sources, watched: bool) -> tuple[bool, str]:
+def chosen(prepared: Prepared, plan: Plan, sources: Sources, watched: bool, sharded: bool = False) -> tuple[bool, str]:
     """Whether the compiled loop makes a run, and a line on that where somebody should know.
 
     Parameters
@@ -68,12 +68,16 @@ def chosen(prepared: Prepared, plan: Plan, sources: Sources, watched: bool) -> t
         Sources of its data sides.
     watched : bool
         Whether every event is written down.
+    sharded : bool
+        Whether nodes are dealt out to shards.
     """
     asked = prepared.experiment.compute.engine
     if asked == "simulator" or (asked is None and len(prepared.names) < LEAST):
         return False, ""
     if watched:
         why: str | None = "every event is traced"
+    elif sharded:
+        why = "its nodes are on shards"
     elif sources.purpose != RUN or sources.machine is not Sources.machine or prepared.blank is not None:
         why = "it is audited"
     else:

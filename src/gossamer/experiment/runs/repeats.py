@@ -355,6 +355,12 @@ def repeat_run(
     _check_places(path, out, trace)
     experiment = read_spec(path / "spec.yaml")
     kept, earlier = _secret_of(path, experiment), Earlier.read(path)
+    made_by = earlier.summary.get("engine")  # the other one rounds otherwise
+    if made_by == "compiled" and trace is not None:
+        raise SpecError(
+            f"{path}: this run was made by the compiled loop, of which there is no trace; leave --trace out, or run "
+            "the spec as a new run with compute.engine: simulator"
+        )
     with threadpool_limits(1), results_folder(out, overwrite=overwrite) as folder:
         prepared = prepare(experiment, FromMemory(data, module))
         plan = plan_run(prepared)
@@ -362,7 +368,7 @@ def repeat_run(
         check_mark(path, mark(sources.noise), kept.run)
         check_tested(path, kept, prepared)
         with listening(prepared, plan, progress, trace) as listeners:
-            result = Run(prepared, plan, sources, folder, listeners).go()
+            result = Run(prepared, plan, sources, folder, listeners, simulated=made_by == "sim").go()
     earlier.check(result)
     return result
 

@@ -103,6 +103,8 @@ class Run:
         Parameters of `run`; by default there are no checkpoints.
     resumed : Checkpoint or None
         Checkpoint that the run goes on from, in the same ``folder``.
+    simulated : bool
+        Whether the simulator makes the run, whatever its spec says, as it made the one that is repeated.
     """
 
     prepared: Prepared
@@ -113,6 +115,7 @@ class Run:
     checkpoint: float | None = None
     resumed: Checkpoint | None = None
     engine: Engine | None = None
+    simulated: bool = False
 
     def __post_init__(self) -> None:
         sources, listeners = self.sources, self.listeners
@@ -170,8 +173,9 @@ class Run:
     def _make(self, sources: Sources) -> None:
         """Make the simulation and the data sides."""
         compiled, self.engine_line = False, ""
-        if self.engine is None:
-            compiled, self.engine_line = chosen(self.prepared, self.plan, sources, self.listeners.watch is not None)
+        if not self.simulated:
+            watched, sharded = self.listeners.watch is not None, self.engine is not None
+            compiled, self.engine_line = chosen(self.prepared, self.plan, sources, watched, sharded)
         self.simulator: Observed
         self.sides: Any
         if compiled:
@@ -360,8 +364,8 @@ def run(
         they would take over 1 % of the run's time. None makes none.
     engine : Engine, optional
         Shards that the run's nodes are dealt out to, such as `gossamer.RayShards`; by default there is one process.
-        What comes out has the same bytes, `timing.json` aside. What cannot be sharded runs in one process, and a
-        warning says why.
+        What comes out has the bytes of the simulator, `timing.json` aside. What cannot be sharded runs in one process,
+        and a warning says why.
 
     Raises
     ------
