@@ -20,6 +20,7 @@ from gossamer.experiment.preparation.prepare import FromMemory, prepare
 from gossamer.experiment.runs.running import sources_of
 from gossamer.experiment.runs.trackers import RunProgress
 from gossamer.experiment.specs.spec_file import spec_of
+from gossamer.runtimes import population as population_runtime
 from gossamer.runtimes import population_loop
 from gossamer.runtimes.population import Population
 from gossamer.verify.gossamer_verify import verify
@@ -175,6 +176,15 @@ def test_what_was_charged_before_an_interrupt_has_receipts_without_checkpoints_t
     receipts = (tmp_path / "out" / "receipts.jsonl").read_text().splitlines()
     releases = sum(json.loads(line)["releases"] for line in charged)
     assert releases == sum('"of"' in line for line in receipts) > 0
+
+
+def test_a_call_of_the_loop_is_short_however_large_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(population_runtime, "WORK", 150)
+    calls = []
+    whole = population_loop.proceed
+    monkeypatch.setattr(population_loop, "proceed", lambda *given: calls.append(given[-2][0]) or whole(*given))
+    run(compute={"engine": "compiled"}, evaluation="off")
+    assert set(calls) == {10}  # of 5 numbers in a model, for 2 examples and a noise
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """A simulation of a population: nodes that are numbers in arrays, and one compiled loop, as observers see it.
 
 It is the `simulator.Simulator` of the same nodes, and has the same events at the same times; `population_loop` lets
-them happen, some `AT_ONCE` in a call, so that an interrupt is heard. What observers ask of one node is made when they
+them happen, some in a call, so that an interrupt is heard. What observers ask of one node is made when they
 ask. All that changes is arrays, which a checkpoint keeps as they are.
 """
 
@@ -26,7 +26,9 @@ from gossamer.sides.ledger import Charges, MemoryLedger
 from gossamer.vectors import Released
 
 AT_ONCE = 100_000
-"""Events of one call of the loop."""
+"""Most events of one call of the loop."""
+WORK = 2**32
+"""Most products of numbers in one call, about a second: nobody is heard in between."""
 _NOTED = 1 << 16
 
 
@@ -234,6 +236,8 @@ class Population(Kept):
         for node, time in enumerate(speeds.starts.tolist()):
             loop.push(self.heap, self.tally, self.start + time, node * KINDS + STARTED, 0)
         self.tally[loop.WORKING], self._known = count, np.zeros(count, np.bool_)
+        drawn = float((sides.terms[sides.asked, 0] * np.diff(sides.starts)).max())  # examples of the largest sample
+        self._at_once = max(1, min(AT_ONCE, int(WORK / (len(initial) * (1 + drawn)))))
         self._grace, self._deadline = 2 * world.links.silence, -1.0 if deadline is None else deadline
         self._buffers = (
             *(np.empty(AT_ONCE, np.int64), np.empty(AT_ONCE), np.empty(AT_ONCE, np.int64)),
@@ -297,7 +301,7 @@ class Population(Kept):
                 sides.data,
                 (self._world.links.latency, self._lengths),
                 self.rules.handle,
-                (1 if one else AT_ONCE, -1 if updates is None else updates, until, self._grace, self._deadline),
+                (1 if one else self._at_once, -1 if updates is None else updates, until, self._grace, self._deadline),
                 self._buffers,
             )
         finally:  # an interrupt is raised as soon as the loop is over, and what was charged has receipts all the same
