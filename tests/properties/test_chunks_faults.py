@@ -8,10 +8,10 @@ from itertools import permutations
 import numpy as np
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.reference.linked_nodes import Network, seeded_faults
+from tests.reference.linked_nodes import Faults, Network, seeded_faults
 from tests.sampling import examples
 
-from gossamer.faults.schedules import Faults, NetworkPartition
+from gossamer.faults.schedules import NetworkPartition
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Received
 from gossamer.protocol.messages import (

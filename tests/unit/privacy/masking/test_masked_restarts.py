@@ -13,7 +13,7 @@ from tests.unit.sides.test_masked_side import CLIP, NAMES, SIZE, Sum, ask, give_
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.masking import Phase
 from gossamer.privacy.tasks import REFUSED, LocalQuery, LocalUpdate, MaskingStep
-from gossamer.sides.client import steps_of
+from gossamer.sides.client import Updates
 from gossamer.sides.home import Numbers, numbers_of
 from gossamer.sides.machine import NOTHING_PROVIDED, Ticket
 from gossamer.sides.samples import ShardRows
@@ -134,8 +134,10 @@ def test_secrets_noise_and_samples_are_fresh() -> None:
     task = LocalUpdate(0, Public(np.zeros(SIZE)), LocalQuery(3, 20, 0.1, CLIP))
 
     def rows(shard: ShardRows, numbers: Numbers) -> np.ndarray:
-        side: Any = None
-        return steps_of(Ticket(side, task, 0, NOTHING_PROVIDED, None), shard, numbers).drawn
+        nothing: Any = None
+        ticket = Ticket(nothing, task, 0, NOTHING_PROVIDED, None)
+        drawn: np.ndarray = Updates(nothing, nothing).inputs(ticket, shard, numbers).drawn
+        return drawn
 
     batches = [rows(ShardRows(np.arange(50, 90)), numbers_of(None, "node-0", "sampling")) for _ in range(2)]
     assert batches[0].shape == (3, 20)
