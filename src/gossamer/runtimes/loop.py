@@ -5,7 +5,7 @@ timers, a *home* what it asks of its data side, a *log* what it notes. `interpre
 
 | world | network | clock | home | log |
 |---|---|---|---|---|
-| simulator, shards | `mail.Post` | `Timers` | `computations.Computations` | the simulator |
+| simulator, shards | `links.Post` | `Timers` | `computations.Computations` | the simulator |
 | host, which first stores its inputs | its session | its own | noted, for when all is durable | noted, too |
 | then, among faults | links that fail | - | `HeldBack`, before the computations | the laboratory |
 | then, deployed | peers on a broker | - | `HeldBack`, before the data side's thread | the node's folder |

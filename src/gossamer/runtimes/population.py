@@ -39,7 +39,7 @@ class PopulationSides(NamedTuple):
     ----------
     sampling, noise : ndarray [nodes, 2] of uint64
         Keys of samples and of noise.
-    terms : ndarray [queries, 5]
+    terms : ndarray [queries, 6]
         Numbers of each query that some nodes ask, as `window.GradientTerms`.
     asked : ndarray [nodes] of int64
         The query that each node asks.

@@ -163,7 +163,7 @@ def proceed(  # type: ignore[no-untyped-def]
     Parameters
     ----------
     clock, counts, heap, nodes, times : ndarray
-        State of the loop, by the places above: [2], [11], [entries, 4], [nodes, 11], [nodes, 3].
+        State of the loop, by the places above: [2], [11], [entries, 4], [nodes, 12], [nodes, 3].
     vectors, numbers, facts, handler
         State of the algorithm's nodes, and its rules.
     speeds : tuple

@@ -15,7 +15,7 @@ usually a half:
     asked:  w_q += t (offered - w_q)          asker:  w_p += t (answered - offered)
 
 The two movements are exact opposites, so the sum over all nodes of models and of shares in flight is constant. An asker
-that is itself asked before its answer comes exchanges only the part of its model that it has not promised (`promises`),
+that is itself asked before its answer comes exchanges only the part of its model that it has not promised (`exchange`),
 so that no model ever has a negative share in another.
 
 | symbol | here |

@@ -166,7 +166,7 @@ def without(model: Model, promises: Sequence[Promise], promise: Promise) -> Mode
 @message("gossip.offer_share")
 @dataclass(frozen=True)
 class Offer(Message):
-    """The asker's free model, as it is now, and the share that it promises of `promises.WHOLE`; at most a half."""
+    """The asker's free model, as it is now, and the share that it promises of `WHOLE`; at most a half."""
 
     exchange: int
     model: Public | Released

@@ -127,7 +127,7 @@ def _settle(vectors, own, node):  # type: ignore[no-untyped-def]
 
 @njit(HANDLER.signature, cache=True, nogil=True, error_model="numpy")
 def handle(vectors, numbers, facts, event, node, sender, message, asks):  # type: ignore[no-untyped-def]
-    """Carry out what a node does when an event comes; see `population_loop.HANDLER`."""
+    """Carry out what a node does when an event comes; see `algorithms.population.HANDLER`."""
     own = numbers[node]
     if event == STARTED:
         _begin(vectors, own, facts, node, asks)
