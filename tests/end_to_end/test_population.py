@@ -23,6 +23,7 @@ from gossamer.experiment.specs.spec_file import spec_of
 from gossamer.runtimes import population as population_runtime
 from gossamer.runtimes import population_loop
 from gossamer.runtimes.population import Population
+from gossamer.topology.graphs import DroppedEdges
 from gossamer.verify.gossamer_verify import verify
 
 SECRET = gs.NoiseSecret(b"population tests")
@@ -185,6 +186,15 @@ def test_a_call_of_the_loop_is_short_however_large_the_model(monkeypatch: pytest
     monkeypatch.setattr(population_loop, "proceed", lambda *given: calls.append(given[-2][0]) or whole(*given))
     run(compute={"engine": "compiled"}, evaluation="off")
     assert set(calls) == {10}  # of 5 numbers in a model, for 2 examples and a noise
+
+
+@pytest.mark.parametrize("engine", ["simulator", "compiled"])
+def test_edges_that_nobody_uses_are_told_whoever_makes_the_run(engine: str) -> None:
+    algorithm = SPEC["algorithm"] | {"nodes": 7, "exchange": "bipartite"}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        gs.run(SPEC | {"algorithm": algorithm, "compute": {"engine": engine}}, data=DATA, secret=SECRET)
+    assert DroppedEdges in [one.category for one in told]
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ apart. What an exchange does to shares and models are the rules of `exchange`, c
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -54,7 +53,6 @@ from gossamer.arrays import IndexArray
 from gossamer.philox import integer
 from gossamer.protocol.messages import encoded_size
 from gossamer.randomness import stream_keys
-from gossamer.topology.graphs import DroppedEdges
 from gossamer.vectors import Released
 
 OFFERED, ANSWERED = 2, 3
@@ -143,9 +141,7 @@ def handle(vectors, numbers, facts, event, node, sender, message, asks):  # type
 
 def start(settings: Settings, context: Context, most: int) -> PopulationStart:
     """The nodes of a run before it, as `box.build` makes them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DroppedEdges)  # as was said when the run was planned
-        graph, askers = asking(settings, context.graph, context.names)
+    graph, askers = asking(settings, context.graph, context.names)
     nodes, joined = graph.nodes, graph.adjacency
     counts = np.where([node in askers for node in range(nodes)], graph.degrees, 0)
     asks = np.repeat(counts > 0, graph.degrees)
