@@ -123,7 +123,8 @@ def both(seed: int, rules: PopulationRules = population.RULES) -> tuple[Any, Tra
         noted.extend((moment[0], *note[:5]) for note, moment in zip(notes.tolist(), moments.tolist(), strict=True))
 
     algorithm = replace(prepared.algorithm, population=lambda: rules)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         patch.setattr(type(prepared), "algorithm", algorithm)
         compiled = population_of(prepared, plan, sources, lambda *what: None, traced)
     drive_shards(compiled, plan.stop, Observer())
