@@ -46,7 +46,7 @@ def logged(options: argparse.Namespace, run: str | None = None) -> Iterator[None
     Parameters
     ----------
     options : Namespace
-        Options with what `add_log` adds.
+        Options of a command that writes a log; those of a node also say how.
     run : str, optional
         Name of the run, of lines that do not name one.
 
