@@ -33,7 +33,7 @@ test: $(READY) ## run the tests (what CI runs)
 	@$(BIN)/python -m pytest -n auto --dist worksteal --length short
 
 # They may run beside others, whose failures are not to be forgotten.
-test-long: $(READY) ## run those that take longer, a quarter of a second and more (nightly, and before a pull request)
+test-long: $(READY) ## run those that take longer, a fifth of a second and more (nightly, and before a pull request)
 	@$(BIN)/python -m pytest -n auto --dist worksteal --length long -p no:lfplugin
 
 test-costs: $(READY) ## run both, and measure which take longer (tests/costs.tsv)

@@ -61,9 +61,9 @@ def test_one_client_without_noise_is_plain_sgd() -> None:
     objective = prepared.objective
     original = objective.local_steps
 
-    def watched(rounds: Any, data: Any) -> Any:
-        drawn.extend(one.examples for one in rounds)
-        return original(rounds, data)
+    def watched(steps: Any, data: Any) -> Any:
+        drawn.append(steps.examples)
+        return original(steps, data)
 
     from gossamer.experiment.runs.running import Run, sources_of
 

@@ -52,7 +52,7 @@ def server(**changes: Any) -> PartyOptions:
 
 def test_the_invitation_binds_the_file_and_each_party_has_a_copy(capsys: pytest.CaptureFixture[str]) -> None:
     assert founded() == 0
-    assert "start.safetensors goes to every party, beside its invitation" in " ".join(capsys.readouterr().err.split())
+    assert "start.safetensors goes to every party, beside the invitation" in " ".join(capsys.readouterr().err.split())
     assert Path("f/start.safetensors").read_bytes() == save(ARRAYS)
     assert "model.safetensors" not in read_signed("f/federation.yaml").spec
     Path("f/server/start.safetensors").write_bytes(save(ARRAYS))

@@ -102,7 +102,7 @@ FIRST: tuple[tuple[str, str, str], ...] = (
     ("a target's range upside down", f"{REAL} --range age=0..120 weight=200..50", "--range weight: range must be"),
     ("a target's range that is none", f"{REAL} --range age=0..120 weight=heavy", "--range weight: expected the least"),
     ("a range of classes", f"{NEW} {DONE} --range outcome=0..1", "outcome"),
-    ("epsilon abc", f"{NEW} {DONE} --epsilon abc", "--epsilon: expected a number, found 'abc'"),
+    ("epsilon abc", f"{NEW} {DONE} --epsilon abc", "--epsilon: expected a number, above 0, found 'abc'"),
     ("epsilon 0", f"{NEW} {DONE} --epsilon 0", "epsilon"),
     ("delta 1", f"{NEW} {DONE} --delta 1", "delta"),
     ("a spec that is there", f"{NEW} {DONE} --out spec.yaml", "spec.yaml"),

@@ -58,6 +58,7 @@ MADE: list[Any] = [
     GAUSSIAN,
     mechanisms.BallGaussian(1.0, 2.0),
     mechanisms.L2Laplace(1.0, 2.0, ADD),
+    mechanisms.RadialNoise(1.0, 2.0, ADD),
     mechanisms.Laplace(1.0, 2.0),
     mechanisms.NoNoise(),
     mechanisms.Mechanism(1.0),
@@ -84,6 +85,7 @@ MADE: list[Any] = [
 ]
 """One of each."""
 ELSEWHERE = {
+    "masking.sums",  # states of sums, whose numbers are dealt and counted: test_masking_rounds.py
     "masking.messages",  # what others send, refused as such: test_masking_messages.py
 }
 
