@@ -251,8 +251,9 @@ class Reporter:
         made = ""
         if privacy:
             made = f": {counted(privacy['releases'], 'release')}"
-            if (epsilon := privacy.get("epsilon")) is not None:
-                made += f", epsilon planned {rounded_up(epsilon)} at delta {privacy['guarantee']['delta']:g}"
+            epsilon, delta = privacy.get("epsilon"), privacy["guarantee"]["delta"]
+            if epsilon is not None and delta is not None:  # what goes to a trusted server has no delta of its own
+                made += f", epsilon planned {rounded_up(epsilon)} at delta {delta:g}"
             made += f"; next: gossamer report {shlex.quote(str(self._folder.path))}"
         self._folder.say(f"{self._status['node']} {state}{made}")
         self._publish_end(state, why)
