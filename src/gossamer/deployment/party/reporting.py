@@ -251,7 +251,7 @@ class Reporter:
         made = ""
         if privacy:
             made = f": {counted(privacy['releases'], 'release')}"
-            epsilon, delta = privacy.get("epsilon"), privacy["guarantee"]["delta"]
+            epsilon, delta = privacy.get("epsilon"), privacy.get("guarantee", {}).get("delta")
             if epsilon is not None and delta is not None:  # what goes to a trusted server has no delta of its own
                 made += f", epsilon planned {rounded_up(epsilon)} at delta {delta:g}"
             made += f"; next: gossamer report {shlex.quote(str(self._folder.path))}"

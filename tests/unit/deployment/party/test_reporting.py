@@ -135,9 +135,11 @@ def test_its_last_line_says_what_was_released_at_which_epsilon_and_what_is_next(
         epsilon = f"epsilon planned {rounded_up(privacy['epsilon'])} at delta {privacy['guarantee']['delta']:g}"
         last = (folder.path / "node.log").read_text().splitlines()[-1]
         assert last.endswith(f" node-0 finished: 3 releases, {epsilon}; next: gossamer report {folder.path}")
-        nothing = {**privacy, "releases": 0, "guarantee": {**privacy["guarantee"], "delta": None}}
-        Reporter(found.invited["node-0"], folder).ended("finished", privacy=nothing)
-        last = (folder.path / "node.log").read_text().splitlines()[-1]
-        assert last.endswith(f" node-0 finished: 0 releases; next: gossamer report {folder.path}")
+        agent = {**privacy, "releases": 0, "guarantee": {**privacy["guarantee"], "delta": None}}
+        server = {"releases": 0, "epsilon": None}
+        for other in (agent, server, {**server, "epsilon": 1.0}):
+            Reporter(found.invited["node-0"], folder).ended("finished", privacy=other)
+            last = (folder.path / "node.log").read_text().splitlines()[-1]
+            assert last.endswith(f" node-0 finished: 0 releases; next: gossamer report {folder.path}")
         Reporter(found.invited["node-1"], folder).ended("stopped")
         assert (folder.path / "node.log").read_text().endswith(" stopped\n")
