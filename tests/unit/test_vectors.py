@@ -351,3 +351,17 @@ def test_a_step_ends_within_bounds(bad: float) -> None:
     start, move = Public(np.ones(3, np.float32)), Released(np.array([1.0, bad, 2.0], np.float32))
     assert stepped(start, move, 1.0) == (start + move).within()
     assert not shifted(start, start, move, 1.0).is_within()
+
+
+def test_arrays_of_a_population_are_held_within_the_bounds_of_vectors() -> None:
+    """The compiled loop has no vectors, so it says once more what becomes of entries that are too large or NaN."""
+    from gossamer.algorithms.population import hold
+
+    large = np.float32(LARGEST_VALUE)
+    for entries in ([1.0, -2.0, large], [np.nan, 3.0], [np.inf, -np.inf, np.nan], [2 * large, -2 * large, 0.5]):
+        values = np.array(entries, np.float32)
+        expected = Public(values.copy()).within().values
+        with np.errstate(over="ignore"):
+            square = float(np.sum(values * values))
+        hold(values, square)
+        assert values.tobytes() == expected.tobytes()
