@@ -349,7 +349,11 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     held = DataHeld(options, invited, folder)
     stack.callback(held.close)
     reporter.connects()
-    transport = connected(options, invitation, folder)
+    try:
+        transport = connected(options, invitation, folder)
+    except KeyboardInterrupt:  # as one that waits for its peers: stopped, and it can go on
+        reporter.ended(_STOPPED)
+        return _STOPPED
     stack.callback(transport.close)
     clock, near = Clock(), agreed.prepared.contacts(invitation.me.name)
     witnesses = witnesses_of(invited, folder, held, stack)
@@ -372,6 +376,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     stopping = _meet(options, Gathering(peers, transport, folder, clock, reach), near, host, reporter)
     check_receipts(witnesses, invitation.me.name)
     if stopping and not there:
+        reporter.ended(_STOPPED)
         return _STOPPED  # before it began: nothing is left of that
     host = host or stored_node(options, invited, folder, stack)
     over = bool(host.finished)  # an earlier process has said how its part ended
