@@ -33,8 +33,8 @@ from torch import nn
 
 from gossamer.arrays import IndexArray
 from gossamer.data.examples import Split
-from gossamer.deployment.party.data_side import Paced
 from gossamer.deployment.party.loop import Tasks, Worker
+from gossamer.deployment.party.release_deadline import Paced
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.models import build_model
 from gossamer.objectives.networks.module import TorchModule

@@ -17,7 +17,7 @@ from tests.oracle.deployed import federation
 
 import gossamer as gs
 from gossamer.deployment.party.reporting import PERSONAL, write_results
-from gossamer.experiment.results.summary import NOTE, personal_models
+from gossamer.experiment.results.personalisation import NOTE, personal_models
 from gossamer.privacy.guarantee_card import read_guarantee_card
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.trace import TraceStep

@@ -20,10 +20,10 @@ from gossamer.deployment.party.data_side import (
     side_with_queries,
 )
 from gossamer.errors import BudgetSpent, DataError, SpecError
+from gossamer.experiment.preparation.ending import Observer, drive
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, Sources, prepare, sides_of
 from gossamer.experiment.preparation.secrets import secret_seed
-from gossamer.experiment.preparation.simulation import Observer, drive
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.keys.identity import Identity
 from gossamer.privacy.mechanisms import OPEN_TIMES, PUBLIC_TIMES, Gaussian

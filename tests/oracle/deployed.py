@@ -30,8 +30,8 @@ from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.reporting import write_results
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import RunWarning
+from gossamer.experiment.preparation.ending import Observer, drive
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.simulation import Observer, drive
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.faults.hosts import LinkedHosts
 from gossamer.keys.identity import Identity

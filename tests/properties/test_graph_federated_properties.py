@@ -19,7 +19,7 @@ from gossamer.algorithms.graph_federated.settings import Settings, combination, 
 from gossamer.algorithms.plan import StopSettings
 from gossamer.data.examples import Split
 from gossamer.errors import TopologyError
-from gossamer.experiment.preparation.simulation import Observer, drive
+from gossamer.experiment.preparation.ending import Observer, drive
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseState, NoiseStream

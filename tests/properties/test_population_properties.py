@@ -16,10 +16,11 @@ from gossamer.algorithms.gossip.exchange import Offer
 from gossamer.algorithms.gossip.population import EXCHANGES, OFFERED
 from gossamer.algorithms.population import COMPLETED, HANDLER, MODEL, RECEIVED, PopulationRules
 from gossamer.data.memory import Data
+from gossamer.experiment.preparation.ending import Observer, drive
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.population import chosen, population_of
 from gossamer.experiment.preparation.prepare import FromMemory, NoiseSecret, prepare
-from gossamer.experiment.preparation.simulation import Observer, drive, drive_shards
+from gossamer.experiment.preparation.sharding import drive_shards
 from gossamer.experiment.runs.running import Run, sources_of
 from gossamer.experiment.runs.trackers import Listeners
 from gossamer.experiment.specs.spec_file import spec_of

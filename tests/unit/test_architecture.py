@@ -207,7 +207,11 @@ def test_there_are_no_circles(types: bool) -> None:
 
 KNOWN = {
     ("imports of an algorithm", "algorithms/mapa/box.py"): "MAPA is edge-cloud learning with a schedule of stages",
-    ("the kind of a plan, side or task by its class", "deployment/party/data_side.py"): "a pool without deadlines",
+    ("the kind of a plan, side or task by its class", "deployment/party/data_side.py"): "queries that a node asks",
+    (
+        "the kind of a plan, side or task by its class",
+        "deployment/party/release_deadline.py",
+    ): "a pool without deadlines",
     ("its name as a literal", "runtimes/ray_shards.py"): "Ray's own word for this machine",
 }
 """Places that know an algorithm or a kind though they are not about it, and why."""

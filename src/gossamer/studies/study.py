@@ -16,10 +16,10 @@ from gossamer.algorithms.plan import Plan
 from gossamer.errors import CallerError, DataError, RunWarning, SpecError, counted
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
-from gossamer.experiment.results.observer import no_better
 from gossamer.experiment.specs.spec import Experiment, resolved
 from gossamer.experiment.specs.spec_file import override, parse_spec, read_spec
 from gossamer.files import held, make_own_folder, real_path, to_json, write_own
+from gossamer.objectives.scores import no_better, of_metrics
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.drawing import PageSection
 from gossamer.report.page import write_report
@@ -143,7 +143,7 @@ def scores_of(summaries: Sequence[Mapping[str, Any]], *, shared: bool) -> Scores
         _spread(row.get("test_r2") if common else None for row in metrics),
         _spread(summary["virtual_seconds"] for summary in summaries),
         _spread(summary["bytes"] for summary in summaries),
-        not metrics or not all(map(no_better, metrics)),
+        not metrics or not all(no_better(of_metrics(row)) for row in metrics),
         _largest(guarantee.get("epsilon") for guarantee in guarantees),
         _largest(guarantee.get("delta") for guarantee in guarantees),
         tuple(summary["status"] for summary in summaries),

@@ -28,8 +28,8 @@ from gossamer.data.table_files import table_file
 from gossamer.errors import CallerError, DataError, RunWarning, counted, did_you_mean
 from gossamer.extras import install_line
 from gossamer.files import write_own
-from gossamer.objectives.fit import class_figures, real_figures, warnings_of
 from gossamer.objectives.objective import Objective
+from gossamer.objectives.scores import class_figures, real_figures, warnings_of
 from gossamer.trained.card import ARRAYS, FILE, Card, read_model, rebuilt
 from gossamer.vectors import unpack
 
@@ -439,7 +439,7 @@ class Model(Mapping[str, FloatArray]):
         else:
             own = self.card.data.own
             fit = real_figures(own(scores[:, 0]), own(found.targets))
-        for line in warnings_of(fit, figures.get("accuracy")) if found.count >= _ENOUGH else ():
+        for line in warnings_of(figures | fit) if found.count >= _ENOUGH else ():
             warnings.warn(line, RunWarning, stacklevel=2)
         return figures | fit
 

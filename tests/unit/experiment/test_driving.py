@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gossamer.algorithms.plan import StopSettings
-from gossamer.experiment.preparation.simulation import Observer, drive, few_collections
+from gossamer.experiment.preparation.ending import Observer, drive, few_collections
 from gossamer.runtimes.computations import Counters
 
 

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 
 from gossamer.errors import SpecError
 from gossamer.experiment.preparation.prepare import Prepared, prepare
+from gossamer.experiment.results.personalisation import NOTE, personal_models
 from gossamer.experiment.results.records import Result
-from gossamer.experiment.results.summary import NOTE, personal_models
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.vectors import pack

@@ -13,10 +13,10 @@ import gossamer as gs
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.results.observer import fit_figures, fit_in_words, fit_warnings
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.models import build_model
+from gossamer.objectives.scores import fit_figures, in_words, of_metrics, warnings_of
 
 
 @pytest.mark.parametrize("objective", ["squared", pytest.param("mlp", marks=pytest.mark.slow)])
@@ -64,6 +64,6 @@ def test_targets_that_are_all_the_same_have_no_r2() -> None:
 
 
 def test_the_line_names_both() -> None:
-    assert fit_in_words({"test_rmse": 0.25, "test_r2": 0.9}) == "test RMSE 0.25, R2 0.900, of the run's model\n"
-    assert fit_in_words({"test_loss": 0.25}) == fit_in_words({"test_rmse": None}) == ""
-    assert fit_warnings({"test_loss": 0.25, "test_accuracy": 0.1}) == []
+    assert in_words(of_metrics({"test_rmse": 0.25, "test_r2": 0.9})) == "RMSE 0.25, R2 0.900"
+    assert in_words(of_metrics({"test_loss": 0.25})) == in_words(of_metrics({"test_rmse": None})) == ""
+    assert warnings_of(of_metrics({"test_loss": 0.25, "test_accuracy": 0.1})) == []

@@ -19,8 +19,8 @@ import gossamer as gs
 from gossamer.cli.commands import KINDS
 from gossamer.cli.main import main
 from gossamer.errors import DataError, RunWarning, SpecError
+from gossamer.experiment.preparation.ending import Patience
 from gossamer.experiment.preparation.secrets import KeptSecret
-from gossamer.experiment.preparation.simulation import Patience
 from gossamer.experiment.results.results_folder import CHECKPOINT, ResultsFolder
 from gossamer.experiment.runs import checkpoints, running
 from gossamer.experiment.runs.checkpoints import Checkpoints

@@ -12,10 +12,10 @@ from tests.oracle.specs import SPECS, Spec
 
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import RunWarning, SpecError
+from gossamer.experiment.preparation.ending import Keeper, Observer, Patience, drive
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Sources, nodes_of, prepare, sides_of
 from gossamer.experiment.preparation.private_scale import scaled
-from gossamer.experiment.preparation.simulation import Keeper, Observer, Patience, drive
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.snapshots import decode_snapshot, encode_snapshot, restore

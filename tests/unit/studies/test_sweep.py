@@ -15,8 +15,8 @@ from tests.sampling import examples
 
 import gossamer as gs
 from gossamer.cli.main import main
+from gossamer.experiment.preparation.ending import Patience
 from gossamer.experiment.preparation.secrets import KeptSecret
-from gossamer.experiment.preparation.simulation import Patience
 from gossamer.experiment.results.results_folder import CHECKPOINT
 from gossamer.experiment.runs.checkpoints import Checkpoints
 from gossamer.runtimes import shards

@@ -41,7 +41,6 @@ from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError, GossamerError, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
-from gossamer.experiment.results.observer import fit_warnings
 from gossamer.experiment.results.results_folder import to_json
 from gossamer.experiment.results.summary import all_finite, card_of, initial_loss, troubles, worse
 from gossamer.experiment.specs.spec import Experiment
@@ -49,6 +48,7 @@ from gossamer.experiment.specs.spec_file import write_spec
 from gossamer.files import for_owner, write_own
 from gossamer.interrupts import orderly
 from gossamer.keys.invitations import AGENT, Invitation, read_signed
+from gossamer.objectives.scores import of_metrics, warnings_of
 from gossamer.privacy.accounting.renyi import renyi_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation, without_late
 from gossamer.protocol.node import Node
@@ -326,7 +326,7 @@ def up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Doo
             found = federation.run(_tell, more={n: (*more, *traced.get(n, ())) for n in federation.members})
     document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
     ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
-    warn([*troubles(ended, experiment.private), *fit_warnings(found.metrics)])
+    warn([*troubles(ended, experiment.private), *warnings_of(of_metrics(found.metrics))])
     if found.model is not None:
         card = card_of(federation.prepared)
         write_own(out / CARD, card.to_json(indent=2) + "\n")

@@ -110,9 +110,10 @@ Start = tuple[Path, Callable[[PlainProgress], "Result"]]
 
 def run_command(options: argparse.Namespace) -> int:
     """Run the experiment and say what came of it."""
-    from gossamer.experiment.preparation.simulation import made
-    from gossamer.experiment.results.observer import fit_warnings, remark
+    from gossamer.experiment.preparation.ending import made
+    from gossamer.experiment.results.observer import remark
     from gossamer.experiment.results.summary import troubles
+    from gossamer.objectives.scores import of_metrics, warnings_of
 
     made_by = _resume if options.resume is not None else _repeat if options.repeat is not None else _run
     out, start = made_by(options)
@@ -132,7 +133,7 @@ def run_command(options: argparse.Namespace) -> int:
     answered(options, result.summary, _report(result, shown.words, options.repeat))
     noise = result.summary["privacy"]["mechanism"]
     warn(troubles(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
-    warn(fit_warnings(result.summary["metrics"]))
+    warn(warnings_of(of_metrics(result.summary["metrics"])))
     warn(remark(result.summary))
     if short := result.summary.get("shortfall"):
         say(f"gossamer: {result.summary['status']}: {made(short)}")
@@ -212,7 +213,7 @@ def _goes_on(out: Path) -> str:
 
 
 def _report(result: Result, words: Words, repeated: Path | None) -> str:
-    from gossamer.experiment.results.observer import fit_in_words
+    from gossamer.objectives.scores import in_words, of_metrics
 
     summary = result.summary
     nodes = summary["privacy"]["nodes"]
@@ -221,6 +222,8 @@ def _report(result: Result, words: Words, repeated: Path | None) -> str:
         (f"{name} ({owners[name]})" if name in owners else name, str(entry["releases"]), epsilon(entry["epsilon"]))
         for name, entry in nodes.items()
     ]
+    line = in_words(of_metrics(summary["metrics"]))
+    fit = f"test {line}, of the run's model\n" if line else ""
     again = ""
     if repeated is not None:
         again = f"{wrapped(f'This is {repeated} again, with its noise: the same run, and no second release.')}\n\n"
@@ -228,7 +231,7 @@ def _report(result: Result, words: Words, repeated: Path | None) -> str:
         f"\n{summary['algorithm']}: {words.parties(summary['nodes'])} made {counted(summary['updates'], words.made)} "
         f"and sent {counted(summary['messages'], 'message')} in {summary['virtual_seconds']:g} virtual seconds "
         f"({result.timing['run_seconds']:.1f} s here)\n"
-        f"{describe_row(result.metrics[-1], words)}\n{fit_in_words(summary['metrics'])}"
+        f"{describe_row(result.metrics[-1], words)}\n{fit}"
         f"{_personal(summary.get('personalisation'))}\n"
         f"{node_table((words.party, 'releases', 'epsilon planned'), rows)}{below(words)}\n\n"
         f"{guarantees(result.guarantee, result.guarantees)}\n\n"

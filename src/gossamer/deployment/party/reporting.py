@@ -26,10 +26,11 @@ from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import PeerState
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.preparation.prepare import Prepared
-from gossamer.experiment.results.observer import fit_figures
+from gossamer.experiment.results.personalisation import NOTE, personal_models
 from gossamer.experiment.results.results_folder import to_json
-from gossamer.experiment.results.summary import NOTE, algorithm_of, card_of, personal_models
+from gossamer.experiment.results.summary import algorithm_of, card_of
 from gossamer.keys.invitations import Invitation
+from gossamer.objectives.scores import fit_figures
 from gossamer.privacy import guarantee_card
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.runtimes.host import Host

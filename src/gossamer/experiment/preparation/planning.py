@@ -20,10 +20,7 @@ from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.algorithms.plan import Plan, Problem, Quotas, StopSettings, differing
 from gossamer.algorithms.table import registered_as
 from gossamer.errors import RunWarning, SpecError, counted
-from gossamer.experiment.preparation.objective import estimates_on
-from gossamer.experiment.preparation.prepare import Prepared, public_seed
-from gossamer.experiment.preparation.private_scale import beforehand
-from gossamer.experiment.preparation.simulation import (
+from gossamer.experiment.preparation.ending import (
     INCOMPLETE,
     STALLED,
     Observer,
@@ -32,6 +29,9 @@ from gossamer.experiment.preparation.simulation import (
     few_collections,
     in_words,
 )
+from gossamer.experiment.preparation.objective import estimates_on
+from gossamer.experiment.preparation.prepare import Prepared, public_seed
+from gossamer.experiment.preparation.private_scale import beforehand
 from gossamer.experiment.specs.spec import Experiment, of_others
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy import guarantees

@@ -19,10 +19,11 @@ from gossamer.arrays import FloatArray, IndexArray
 from gossamer.errors import counted
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.preparation.secrets import NoiseSecret
-from gossamer.experiment.results.observer import Fit, Row
+from gossamer.experiment.results.observer import Row
 from gossamer.experiment.results.results_folder import ResultsFolder
 from gossamer.experiment.results.summary import PrivacyReport, card_of, outcome
 from gossamer.notebooks import Rows, card
+from gossamer.objectives.scores import Fit
 from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.protocol.node import Node

@@ -26,9 +26,9 @@ from typing import Any
 from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError, with_config
 
 from gossamer.errors import DataError, GossamerError, MalformedMessage, RunWarning, SpecError, real_number
+from gossamer.experiment.preparation.ending import Keeper, Patience
 from gossamer.experiment.preparation.secrets import FILE as SECRET
 from gossamer.experiment.preparation.secrets import KeptSecret, check_mark
-from gossamer.experiment.preparation.simulation import Keeper, Patience
 from gossamer.experiment.results.results_folder import CHECKPOINT
 from gossamer.files import open_file, read_file, replaced
 from gossamer.protocol.encoding import Buffer

@@ -16,6 +16,17 @@ from threadpoolctl import threadpool_limits
 from gossamer.algorithms.plan import Plan
 from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
+from gossamer.experiment.preparation.ending import (
+    INCOMPLETE,
+    NO_KEEPER,
+    STALLED,
+    Keeper,
+    Patience,
+    drive,
+    ending,
+    few_collections,
+    in_words,
+)
 from gossamer.experiment.preparation.planning import device_in_words, plan_run
 from gossamer.experiment.preparation.population import chosen, population_of
 from gossamer.experiment.preparation.prepare import RUN, FromMemory, Prepared, Sources, nodes_of, prepare, sides_of
@@ -29,26 +40,13 @@ from gossamer.experiment.preparation.secrets import (
     secret_seed,
     test_mark,
 )
-from gossamer.experiment.preparation.simulation import (
-    INCOMPLETE,
-    NO_KEEPER,
-    STALLED,
-    Keeper,
-    Patience,
-    check_number,
-    drive,
-    drive_shards,
-    ending,
-    few_collections,
-    in_words,
-    reason_against,
-    sharded,
-)
-from gossamer.experiment.results.observer import Evaluator, Fit, Measure, Row
+from gossamer.experiment.preparation.sharding import check_number, drive_shards, reason_against, sharded
+from gossamer.experiment.results.observer import Evaluator, Measure, Row
+from gossamer.experiment.results.personalisation import personalised
 from gossamer.experiment.results.records import FILE as NODES
 from gossamer.experiment.results.records import NodeRecords, PrivateRecords, ReceiptRecords, Result, RunRecords
 from gossamer.experiment.results.results_folder import ResultsFolder, results_folder
-from gossamer.experiment.results.summary import divergence, personalised
+from gossamer.experiment.results.summary import divergence
 from gossamer.experiment.runs.checkpoints import (
     EVERY,
     Checkpoint,
@@ -62,6 +60,7 @@ from gossamer.experiment.runs.checkpoints import (
 from gossamer.experiment.runs.trackers import Listeners, RunProgress, TraceFile, Watched, listening, trackers_of
 from gossamer.experiment.specs.spec import Experiment, placeless
 from gossamer.experiment.specs.spec_file import spec_of, write_spec
+from gossamer.objectives.scores import Fit
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes.shards import Engine, Shards

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gossamer.deployment.party.data_side import LEAST, MARGIN, Paced
 from gossamer.deployment.party.loop import Tasks
+from gossamer.deployment.party.release_deadline import LEAST, MARGIN, Paced
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.mechanisms import Gaussian, Poisson
 from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap

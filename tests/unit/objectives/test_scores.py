@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score, recall_score, roc_auc_score
 
-from gossamer.objectives.fit import class_figures, in_words, no_better, real_figures, warnings_of
+from gossamer.objectives.scores import class_figures, in_words, no_better, real_figures, warnings_of
 
 RNG = np.random.default_rng(4)
 TRUTH = (RNG.random(400) < 0.1).astype(np.int64)
@@ -40,7 +40,7 @@ def test_where_there_is_nothing_to_find() -> None:
     assert class_figures(np.full((3, 1), np.nan), np.ones(3, int), 2) == {}
     found = class_figures(np.ones((3, 1)), np.ones(3, int), 2)
     assert (found["auroc"], found["sensitivity"], found["constant_accuracy"]) == (None, 1, 1)
-    assert not no_better(1.0, found)  # nothing is left to be better at
+    assert not no_better({**found, "accuracy": 1.0})  # nothing is left to be better at
     assert real_figures(np.ones(2), np.full(2, np.inf)) == {"rmse": None, "r2": None, "mean_error": None}
     assert real_figures(np.full(2, 3.0), np.ones(2)) == {"rmse": 2, "r2": None, "mean_error": 2}
 
@@ -49,13 +49,13 @@ def test_a_rare_outcome_that_is_never_named() -> None:
     found = class_figures(SCORES[:, None] - 100, TRUTH, 2)
     accuracy = float(1 - TRUTH.mean())
     assert (found["balanced_accuracy"], found["sensitivity"]) == (0.5, 0)
-    assert no_better(accuracy, found)
-    assert not no_better(accuracy + 0.06 * (1 - accuracy), found)
-    (line,) = warnings_of(found, accuracy)
+    assert no_better({**found, "accuracy": accuracy})
+    assert not no_better({**found, "accuracy": accuracy + 0.06 * (1 - accuracy)})
+    (line,) = warnings_of({**found, "accuracy": accuracy})
     assert line.startswith(f"the accuracy of {accuracy:.3f} is hardly better than saying the commonest class")
     assert "choose a threshold" in line
-    assert "choose a threshold" not in warnings_of({**found, "auroc": 0.52}, accuracy)[0]
-    assert in_words(found, accuracy).startswith(
+    assert "choose a threshold" not in warnings_of({**found, "auroc": 0.52, "accuracy": accuracy})[0]
+    assert in_words({**found, "accuracy": accuracy}).startswith(
         "balanced accuracy 0.500, sensitivity 0.000, area under the ROC curve 0.7"
     )
 
@@ -72,5 +72,5 @@ def test_targets_of_which_the_median_is_fitted() -> None:
 
 def test_a_line_says_nothing_that_accuracy_says() -> None:
     alike = {"constant_accuracy": 0.1, "balanced_accuracy": 0.931}
-    assert in_words(alike, 0.93) == ""
-    assert in_words(alike, 0.95) == "balanced accuracy 0.931"
+    assert in_words({**alike, "accuracy": 0.93}) == ""
+    assert in_words({**alike, "accuracy": 0.95}) == "balanced accuracy 0.931"

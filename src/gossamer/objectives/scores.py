@@ -1,4 +1,4 @@
-"""Figures of a model that show what accuracy and loss hide: whether it does more than say the same of every row.
+"""Scores of a model that show what accuracy and loss hide: whether it does more than say the same of every row.
 
 References
 ----------
@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
+from gossamer.data.datasets import Dataset
+from gossamer.data.examples import Split
+from gossamer.errors import ModelError
+from gossamer.objectives.objective import Objective
+
 Fit = dict[str, float | None]
+"""Figures of a model, each None where it is no number."""
 Floats = npt.NDArray[np.floating[Any]]
 
 LEAST = 0.05
@@ -81,21 +88,64 @@ def real_figures(predicted: Floats, targets: npt.NDArray[Any]) -> Fit:
     return {"rmse": math.sqrt(square), "r2": 1 - square / spread if spread > 0 else None, "mean_error": mean}
 
 
-def no_better(accuracy: float | None, fit: Mapping[str, float | None]) -> bool:
+def fit_figures(objective: Objective, model: FloatArray, dataset: Dataset, test: Split | None = None) -> Fit:
+    """Return `class_figures` or `real_figures` of a model, each with ``test_`` before its name.
+
+    Errors are in the target's own unit.
+
+    Parameters
+    ----------
+    objective : Objective
+        Objective that was minimised; of one that predicts nothing there are no figures.
+    model : ndarray [size]
+        Parameters of the model.
+    dataset : Dataset
+        Data set that says whether there are classes, and the unit of targets.
+    test : Split, optional
+        Test examples; by default those of ``dataset``.
+    """
+    examples = dataset.test if test is None else test
+    if not len(examples):
+        return {}
+    try:
+        with np.errstate(all="ignore"):
+            scores = np.asarray(objective.scores(model, examples.features), np.float64)
+    except ModelError:
+        return {}
+    if dataset.classes is not None:
+        found = class_figures(scores, examples.targets, dataset.classes)
+    else:
+        found = real_figures(scores[:, 0], examples.targets)
+        unit = 1.0 if dataset.target_range is None else dataset.target_range.unit
+        found |= {name: value * unit for name in ("rmse", "mean_error") if (value := found[name]) is not None}
+    return {f"test_{name}": value for name, value in found.items()}
+
+
+def of_metrics(metrics: Mapping[str, Any]) -> Fit:
+    """Return the figures of a run's metrics without ``test_``, and the ``accuracy`` of the same model."""
+    found = {name: metrics[f"test_{name}"] for name in _FIGURES if f"test_{name}" in metrics}
+    accuracy = metrics.get("mean_model_test_accuracy", metrics.get("test_accuracy"))
+    return found if accuracy is None else {**found, "accuracy": accuracy}
+
+
+_FIGURES = ("rmse", "r2", "mean_error", "constant_accuracy", "balanced_accuracy", "sensitivity", "auroc")
+
+
+def no_better(fit: Mapping[str, float | None]) -> bool:
     """Whether a model saves less than a twentieth of the errors of one that says the same of every row."""
-    constant, r2 = fit.get("constant_accuracy"), fit.get("r2")
+    accuracy, constant, r2 = fit.get("accuracy"), fit.get("constant_accuracy"), fit.get("r2")
     if accuracy is not None and constant is not None:
         return constant < 1 and accuracy - constant < LEAST * (1 - constant)
     return r2 is not None and r2 < LEAST
 
 
-def in_words(fit: Mapping[str, float | None], accuracy: float | None = None) -> str:
+def in_words(fit: Mapping[str, float | None]) -> str:
     """Return the figures in a line; nothing of several classes where it would say what accuracy does."""
-    balanced = fit.get("balanced_accuracy")
+    balanced, accuracy = fit.get("balanced_accuracy"), fit.get("accuracy")
     parts = [
         f"{words} {value:{form}}"
         for name, (words, form) in _WORDS.items()
-        if (value := fit.get(name)) is not None and (name != "mean_error" or no_better(None, fit))
+        if (value := fit.get(name)) is not None and (name != "mean_error" or no_better(fit))
     ]
     alike = balanced is not None and accuracy is not None and abs(balanced - accuracy) < 0.01
     return "" if alike and "auroc" not in fit else ", ".join(parts)
@@ -111,11 +161,11 @@ _WORDS = {
 }
 
 
-def warnings_of(fit: Mapping[str, float | None], accuracy: float | None = None) -> list[str]:
+def warnings_of(fit: Mapping[str, float | None]) -> list[str]:
     """Return a line where a model is no better than a constant, and what may help."""
-    if not no_better(accuracy, fit):
+    if not no_better(fit):
         return []
-    if accuracy is not None:
+    if (accuracy := fit.get("accuracy")) is not None:
         area = fit.get("auroc")
         use = "train longer, or take a larger budget or more rows"
         if area is not None and area > _RANKS:
