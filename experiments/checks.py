@@ -128,6 +128,7 @@ QUANTITIES: dict[str, Callable[[Record], float]] = {
     "centroid_db": decibels("centroid_msd"),
     "individual_db": decibels("individual_msd"),
     "disagreement_db": decibels("disagreement"),
+    "averaged_db": lambda record: 10 * math.log10(record["curve"][-1]["individual_msd"]),
     "centroid_error": lambda record: 1 - float(record["steady"]["centroid_test_accuracy"]),
     "diverged": lambda record: float(record["last_stable_round"] is not None),
     "ssim": lambda record: float(record["ssim"]),

@@ -20,7 +20,14 @@ from tests.oracle import machine
 from gossamer.experiment.runs.trackers import RunProgress, Watched
 
 ROOT = Path(__file__).resolve().parents[1]
-CODE = ("src", "tests/oracle/machine.py", "experiments/*.py", "experiments/**/*.py", "experiments/**/sweep.yaml")
+CODE = (
+    "src",
+    "tests/oracle/machine.py",
+    "tests/reference/gfl_slow.py",
+    "experiments/*.py",
+    "experiments/**/*.py",
+    "experiments/**/sweep.yaml",
+)
 """What decides a record."""
 FIRST = 20
 """Updates that are digested."""

@@ -20,6 +20,7 @@ COLORS = {
     "hidden": "tab:green",
     "random": "tab:red",
     "released": "tab:purple",
+    "at each receiver": "tab:orange",
     "random, same guarantee": "tab:red",
     "released, same noise": "tab:olive",
     "released, same guarantee": "tab:purple",
@@ -134,28 +135,67 @@ def _over_rounds(records: Sequence[Record]) -> Any:
 def _over_variance(records: Sequence[Record]) -> Any:
     """Steady-state deviations over the variance of the noise, a panel a measure; without noise a line across."""
     records = _shortest(records)
-    variances = _values(_at(records, noise="random"), "variance")
     figure, axes = plt.subplots(1, 2, figsize=(9.4, 4.4), sharey=True, layout="constrained")
     for axis, (key, title) in zip(axes, TITLES.items(), strict=True):
-        for noise in _values(records, "noise"):
-            if noise == "none":
-                levels = [decibels(record["steady"][key]) for record in _at(records, noise=noise)]
-                axis.axhline(statistics.median(levels), color=COLORS[noise], label="none (guarantee: none)")
-                axis.axhspan(min(levels), max(levels), color=COLORS[noise], alpha=0.13, lw=0)
-                continue
-            found = [[decibels(r["steady"][key]) for r in _at(records, noise=noise, variance=v)] for v in variances]
-            places = [float(value) for value in variances]
-            style = {"color": COLORS[noise], "marker": "o"}
-            label = _label(noise, _at(records, noise=noise))
-            axis.semilogx(places, [statistics.median(one) for one in found], label=label, **style)
-            axis.fill_between(
-                places, [min(one) for one in found], [max(one) for one in found], color=COLORS[noise], alpha=0.13, lw=0
-            )
-        axis.set(title=title, xlabel="variance of the noise")
-        axis.grid(alpha=0.3)
+        _by_variance(axis, records, lambda record, key=key: decibels(record["steady"][key]))
+        axis.set(title=title)
     axes[0].set_ylabel("steady-state MSD in dB")
     axes[0].legend(title="noise", fontsize=8)
     _note(figure, records, WHOLE, "a unit's, against other units (released: an agent's)")
+    return figure
+
+
+def _by_variance(axis: Any, records: Sequence[Record], level: Callable[[Record], float]) -> None:
+    """Medians over the variance, in bands of all seeds, a line a noise; without noise a line across."""
+    variances = _values(_at(records, noise="random"), "variance")
+    for noise in _values(records, "noise"):
+        rows, style = _at(records, noise=noise), {"color": COLORS[noise], "alpha": 0.13, "lw": 0}
+        if noise == "none":
+            levels = [level(record) for record in rows]
+            axis.axhline(statistics.median(levels), color=COLORS[noise], label="none (guarantee: none)")
+            axis.axhspan(min(levels), max(levels), **style)
+            continue
+        found = [[level(record) for record in _at(rows, variance=variance)] for variance in variances]
+        places, middle = [float(value) for value in variances], [statistics.median(one) for one in found]
+        axis.semilogx(places, middle, label=_label(noise, rows), color=COLORS[noise], marker="o")
+        axis.fill_between(places, [min(one) for one in found], [max(one) for one in found], **style)
+    axis.set(xlabel="variance of the noise")
+    axis.grid(alpha=0.3)
+
+
+def _levels_of_errors(records: Sequence[Record]) -> Any:
+    """The centroid's test error in the steady state over the variance of the noise, a panel a data set."""
+    problems = _values(records, "problem")
+    figure, axes = plt.subplots(1, len(problems), figsize=(9.4, 4.4), layout="constrained")
+    for axis, problem in zip(axes, problems, strict=True):
+        rows = _at(records, problem=problem)
+        _by_variance(axis, rows, lambda record: 100 * (1 - record["steady"]["centroid_test_accuracy"]))
+        axis.set(title=problem, ylim=(0, None))
+        axis.legend(title="noise", fontsize=8, loc="lower right")
+    axes[0].set_ylabel("test errors of the centroid in percent")
+    _note(figure, records, WHOLE)
+    return figure
+
+
+def _averaged(records: Sequence[Record]) -> Any:
+    """The units' own models over rounds in which they average them after the run, a panel a variance."""
+    variances = _values(records, "variance")
+    figure, axes = plt.subplots(1, len(variances), figsize=(9.4, 4.4), sharey=True, layout="constrained")
+    for axis, variance in zip(axes, variances, strict=True):
+        for noise in _values(records, "noise"):
+            rows = _at(records, noise=noise, **({} if noise == "none" else {"variance": variance}))
+            curves = [[decibels(look["individual_msd"]) for look in record["curve"]] for record in rows]
+            places, values = [look["averaged"] for look in rows[0]["curve"]], list(zip(*curves, strict=True))
+            dashed = "--" if noise == "at each receiver" else "-"
+            style = {"color": COLORS[noise], "label": noise, "marker": "o", "linestyle": dashed}
+            axis.plot(places, [statistics.median(one) for one in values], **style)
+            lows, highs = [min(one) for one in values], [max(one) for one in values]
+            axis.fill_between(places, lows, highs, color=COLORS[noise], alpha=0.13, lw=0)
+        axis.set(title=f"variance {variance}", xlabel="rounds of averaging models, after the run")
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("MSD of the units' own models in dB")
+    axes[-1].legend(title="noise (guarantee: none)", fontsize=8)
+    _note(figure, records, WHOLE)
     return figure
 
 
@@ -248,6 +288,8 @@ DRAWS: dict[str, Callable[[Sequence[Record]], Any]] = {
     "figure-3": _over_variance,
     "figure-4": _over_steps,
     "figure-5": _errors,
+    "levels": _levels_of_errors,
+    "consensus": _averaged,
     "guarantees": _states,
     "whole-loss": _levels,
 }

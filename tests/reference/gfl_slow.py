@@ -6,6 +6,7 @@ with mini-batches drawn with replacement and steps of mu/E, noise (47).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -59,7 +60,9 @@ def train(
     ``deviation`` is of each coordinate of the noise. With ``noise: homomorphic`` a server sends M = psi + g and has
     w = psi - (1 - a_pp) M_p + sum_{m != p} a_pm M_m, so that noise cancels in the mean of all w; agents start from w
     (``gradient_at: hidden``) or from v = sum_m a_pm M_m (``released``). ``random_own_term`` is (8) with noise on
-    every term.
+    every term. ``at each receiver``, which the library does not have, is noise whose weighted sum over the messages to
+    one server is 0 (Rizk, Vlaski and Sayed, "Local graph-homomorphic processing for privatized distributed systems",
+    arXiv 2210.15414): each two of its neighbours share a draw, which one adds and the other subtracts.
     """
     count, size = len(units), units[0][0][0].shape[1]
     steps = [[int(generator.integers(local_steps[0], local_steps[1] + 1)) for _ in agents] for agents in units]
@@ -72,6 +75,15 @@ def train(
         if law == "laplace":
             return generator.laplace(0, deviation / np.sqrt(2), size)
         return generator.normal(0, deviation, size)
+
+    def cancelling(weights: Array, p: int) -> Array:
+        """The noise on the messages to p [units, d], of ``deviation`` at most in each coordinate."""
+        added, others = np.zeros((count, size)), [m for m in range(count) if m != p and weights[m] > 0]
+        for a, b in itertools.combinations(others, 2):
+            shared = draw() * min(weights[m] for m in others) / np.sqrt(len(others) - 1)
+            added[a] += shared / weights[a]
+            added[b] -= shared / weights[b]
+        return added
 
     noised, own = ("random", "random_own_term"), noise == "random_own_term"
     for number in range(rounds):
@@ -99,6 +111,9 @@ def train(
             ]
             mixed = [sum((matrix[p, m] * sent[m] for m in range(count)), np.zeros(size)) for p in range(count)]
             start = mixed if gradient_at == "released" else w
+        elif noise == "at each receiver":
+            sent = [cancelling(matrix[p], p) + np.stack(psi) for p in range(count)]  # to p, from all
+            start = w = [matrix[p] @ sent[p] for p in range(count)]
         else:
             w = [
                 sum(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
-from tests.reference.gfl_slow import measures, risk
+from tests.reference.gfl_slow import measures, risk, train
 
 import gossamer as gs
 from gossamer.algorithms.gossip import box as gossip
@@ -232,3 +232,20 @@ def test_networks_say_themselves_whether_they_have_biases() -> None:
     pytest.importorskip("torch")
     with pytest.raises(gs.GossamerError, match=r"objective\.intercept: false is for linear models"):
         prepare(spec(objective={"name": "mlp", "intercept": False}))
+
+
+def test_noise_that_cancels_at_each_receiver_moves_no_model() -> None:
+    """A thousand times the noise, of the same draws, with weights that differ: the path stays the same."""
+    unequal = np.array([[0.4, 0.3, 0.2, 0.1], [0.3, 0.4, 0.1, 0.2], [0.2, 0.1, 0.4, 0.3], [0.1, 0.2, 0.3, 0.4]])
+    units = [[(np.eye(2) + p, np.ones(2))] for p in range(4)]
+    options = {"rounds": 5, "step_size": 0.1, "l2": 0.1, "agents_sampled": 1, "local_steps": (1, 2)}
+
+    def path(noise: str, deviation: float) -> np.ndarray:
+        generator = np.random.default_rng(0)
+        options["generator"] = generator
+        return train(
+            units, unequal, noise=noise, deviation=deviation, gradient_at="hidden", batch_size=(1, 2), **options
+        )
+
+    assert np.abs(path("at each receiver", 1e3) - path("at each receiver", 1.0)).max() < 1e-9
+    assert np.abs(path("homomorphic", 1e3) - path("homomorphic", 1.0)).max() > 1
