@@ -17,7 +17,7 @@ from tests.reference.deployments import Parties, experiment, parties, until
 
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import LocalFederation
-from gossamer.deployment.party.reach import MEMORY
+from gossamer.deployment.party.store import MEMORY
 from gossamer.keys.identity import Identity
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker
 

@@ -125,7 +125,7 @@ def node_command(options: argparse.Namespace) -> int:
 
 def backup_command(options: argparse.Namespace) -> int:
     """Copy a node's state."""
-    from gossamer.deployment.party.party import back_up
+    from gossamer.deployment.party.store import back_up
 
     back_up(options.state, options.out)
     print(

@@ -1,9 +1,7 @@
 """Peers that take what this node sends, those that are heard and take nothing, and how neighbours are met first.
 
 A new node says hello, and probes whether a message of the run's size gets through, so that it begins together with the
-others, and not before it has reached one. Any node hears what its peers know of the messages
-between them: a store that has forgotten some of these is an older copy, or another one, and with it the node would
-release anew what it has released, and be refused by its peers.
+others, and not before it has reached one.
 """
 
 from __future__ import annotations
@@ -11,22 +9,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from gossamer.deployment.party.agreement import Invited
-from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.health import LOST
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Outgoing, Peers, PeerState
-from gossamer.errors import CallerError, counted
+from gossamer.errors import counted
 from gossamer.protocol.node import Node
-from gossamer.protocol.session import Link, forgotten
-from gossamer.protocol.witnesses import PURPOSE, Witnesses
+from gossamer.protocol.session import Link
 from gossamer.runtimes.mqtt.transport import MqttTransport
-from gossamer.runtimes.storage.store import WitnessFile
 
 # A broker may pass hellos and drop models: one with another run's access list, with a limit on what it passes, or that
 # acknowledges nothing. So a peer is *reached* when it acknowledges what it was sent, by its session or by the answer to
@@ -269,79 +261,8 @@ class PeerReach:
         self._told_alone = then
 
 
-# A party as a witness of its peers' receipts, and what they have seen that its own ledger has forgotten.
-
-MEMORY = "witness.sqlite"
-"""File in the state folder of what was seen of peers' receipts, and they of these."""
-
-
-class OlderLedger(CallerError):
-    """The ledger has forgotten what peers have countersigned."""
-
-
-def witnesses_of(invited: Invited, folder: StateFolder, held: DataHeld, stack: ExitStack) -> Witnesses | None:
-    """The witnesses of a run; None where numbers of releases are to be kept secret, and nobody is told of any.
-
-    Parameters
-    ----------
-    invited : Invited
-        The party.
-    folder : StateFolder
-        Taken.
-    held : DataHeld
-        Data side with its receipts.
-    stack : ExitStack
-        Closes what is opened.
-    """
-    if invited.agreed.plan.hides_schedule:
-        return None
-    invitation = invited.agreed.invitation
-    memory = WitnessFile(folder.path / MEMORY, invitation.run, invitation.me.name, invited.state_key)
-    stack.callback(memory.close)
-    keys = {member.name: member.key for member in invitation.members}
-    found = Witnesses(
-        invitation.run,
-        invitation.me.name,
-        memory,
-        sign=lambda content: invited.identity.sign(PURPOSE, content),
-        signed=lambda peer, signature, content: keys[peer].signed(signature, PURPOSE, content),
-        own=held.receipts,
-    )
-    stack.callback(found.keep)  # before the file is closed
-    return found
-
-
-def check_receipts(witnesses: Witnesses | None, name: str) -> None:
-    """Compare a ledger with what was countersigned of it, before anything is charged; nothing overrules that.
-
-    Parameters
-    ----------
-    witnesses : Witnesses or None
-        Witnesses, after the neighbours were met.
-    name : str
-        The party.
-
-    Raises
-    ------
-    OlderLedger
-        If the ledger has forgotten something.
-    """
-    lines = [] if witnesses is None else witnesses.forgotten()
-    if lines:
-        raise OlderLedger(
-            f"{name}: this is not the newest ledger: {'; '.join(lines)}, so it is a backup, or another one, and with "
-            "it the node would release again what it has released; nothing was charged. Put the newest ledger back; "
-            "if it is lost, the node's part in this run is over, and the others go on without it. --believe-store "
-            "overrules none of this; if the peer lies, found the federation anew without it"
-        )
-
-
 RECALL = 10.0
 """Most seconds for which a node that goes on waits for what its peers know of it; they may be away for long."""
-
-
-class OlderStore(CallerError):
-    """The store has forgotten what peers know of this node."""
 
 
 @dataclass
@@ -436,22 +357,3 @@ class Gathering(Wire):
         if datagram is not None:
             self._publish(self.peers.open(datagram.sender, datagram.payload, self.clock())[1])
         self.look(self.clock())
-
-
-def check_memory(links: Mapping[str, Link], peers: Peers, state: Path) -> None:
-    """Compare a store with what its peers know.
-
-    Raises
-    ------
-    OlderStore
-        If the store has forgotten something.
-    """
-    lost = forgotten(links, peers.counters())
-    if lost:
-        known = "; ".join(f"{name} {what}" for name, what in lost.items())
-        raise OlderStore(
-            f"{state}: this is not the newest state of the node: {known} "
-            "than the store holds, so it is a backup, or a new one; nothing was charged. Put the newest state back, or "
-            "name it by --store; if it is lost, the node's part in this run is over, and the others go on without it "
-            "(--believe-store, if you know that these peers are wrong)"
-        )

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from tests.reference.scripted_transport import Clock, Transport
 
-from gossamer.deployment.party.reach import Gathering, OlderStore, PeerReach, check_memory
+from gossamer.deployment.party.reach import Gathering, PeerReach
 from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.deployment.party.store import OlderStore, check_memory
 from gossamer.deployment.peers.peers import LinkCounters, PeerState
 from gossamer.protocol.session import Link, counters_of, forgotten
 from gossamer.runtimes.mqtt.transport import Datagram

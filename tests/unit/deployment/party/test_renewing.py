@@ -18,8 +18,8 @@ from gossamer.deployment.party import party as party_module
 from gossamer.deployment.party.agreement import Agreed, Invited, PartyOptions, check_newer
 from gossamer.deployment.party.data import shard_settings
 from gossamer.deployment.party.loop import InvitationWatch
-from gossamer.deployment.party.party import RECORD, fitting, open_host
 from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.deployment.party.store import RECORD, fitting, open_host
 from gossamer.errors import CallerError
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.spec_file import parse_spec, write_spec

@@ -14,7 +14,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.properties.test_witnesses_properties import Chain
 from tests.reference.linked_peers import RUN, identity, member
 
-from gossamer.deployment.party.reach import MEMORY, OlderLedger, check_receipts, witnesses_of
+from gossamer.deployment.party.store import MEMORY, OlderLedger, check_receipts, witnesses_of
 from gossamer.protocol.witnesses import PURPOSE, Note, Seen, Witnesses, countersigned
 
 
