@@ -18,8 +18,18 @@ import gossamer as gs
 from gossamer.experiment.audits.inversion_audit import invert
 from gossamer.experiment.preparation.prepare import prepare
 
-STUDIES = ("figure-4", "figure-5", "figure-6", "figure-7", "figure-8", "figure-9", "proved-linear", "proved-cnn")
-THRESHOLDS = {"lr mnist": ("0.65", "0.6"), "svm mnist": ("4",)}
+STUDIES = (
+    "figure-4",
+    "figure-5",
+    "figure-6",
+    "figure-7",
+    "figure-7-testbed",
+    "figure-8",
+    "figure-9",
+    "proved-linear",
+    "proved-cnn",
+)
+THRESHOLDS = {"lr mnist": ("0.65", "0.6"), "svm mnist": ("4",), "cnn mnist": ("1.5", "1", "0.5")}
 LOOKS = 5
 """Whose mean loss must be under a threshold."""
 ATTACKED, SHOWN = 50, 3
@@ -66,7 +76,7 @@ def condense(study: str, record: Record) -> Record:
     if study == "figure-4":
         return record
     curve = [{key: row[key] for key in SHOWN_FIGURES if key in row} for row in record["curve"]]
-    if study != "figure-7" or "iterations_to" in record:
+    if not study.startswith("figure-7") or "iterations_to" in record:
         return {**record, "curve": curve}
     reached = {text: iterations_to(curve, float(text)) for text in THRESHOLDS[record["problem"]]}
     thinned = [{key: row[key] for key in ("updates", "mean_model_test_loss")} for row in [*curve[:-1:10], curve[-1]]]

@@ -353,6 +353,7 @@ class Spec:
 
     if TYPE_CHECKING:
         algorithm: Any
+        objective: Any
         privacy: PrivacySettings
         budget: Budget | None
         stop: StopSettings

@@ -38,7 +38,7 @@ MAPA paper, section 5 (AUDP, from the theory of Agarwal and Duchi, "Distributed 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -52,7 +52,8 @@ from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, Small
 from gossamer.algorithms.nodes import Probe, output
 from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.optimizer import step as optimized
-from gossamer.algorithms.plan import Plan, Problem, least_noise
+from gossamer.algorithms.plan import Plan, Problem, Spec, least_noise
+from gossamer.algorithms.sample_planning import check_samples
 from gossamer.errors import require_fraction, require_positive
 from gossamer.privacy.accounting.accountants import advanced, simple
 from gossamer.privacy.clipping import QuantileClip, bound_of
@@ -184,6 +185,17 @@ ServerRate = Annotated[
 """A number, or a mapping with a ``schedule``."""
 
 
+TESTBED_MODEL = "cnn_mapa"
+TESTBED_BATCH = 24
+
+
+def testbed_rate(noiseless: bool) -> dict[str, Any]:
+    """The learning rate of `audp`, or of `asgd` and `csgd`, in the code of the testbed."""
+    if noiseless:
+        return {"schedule": "agarwal_duchi", "smoothness": 10.0, "gradient_sd": 5.0, "radius": 50.0}
+    return {"schedule": "agarwal_duchi", "smoothness": 10.0, "gradient_sd": 30.0, "radius": 1.0, "lag": "linear"}
+
+
 class Settings(Composite):
     """Settings of `audp`, `asgd` and `csgd`.
 
@@ -191,6 +203,9 @@ class Settings(Composite):
     ----------
     name : {"audp", "asgd", "csgd"}
         Name: with noise, without, and without by one node that holds all data.
+    paper : {"testbed"}, optional
+        ``testbed``: batch size and learning rate are those of the code of the MAPA paper's testbed, where nothing else
+        is said. For ``objective: cnn_mapa`` alone. Noise and clip are said in ``privacy``.
     nodes : int
         K, the number of edges; the server is one more.
     learning_rate : float or schedule
@@ -206,6 +221,7 @@ class Settings(Composite):
     """
 
     name: Literal["audp", "asgd", "csgd"] = "audp"
+    paper: Literal["testbed"] | None = None
     nodes: int = Field(default=5, ge=1, le=1_000_000)
     learning_rate: ServerRate = rates.ConstantRate(initial=0.5)
     optimizer: Optimizer = None
@@ -217,6 +233,14 @@ class Settings(Composite):
     @classmethod
     def _centralised_is_one_node(cls, values: Any) -> Any:
         return {"nodes": 1, **values} if isinstance(values, dict) and values.get("name") == "csgd" else values
+
+    @model_validator(mode="before")
+    @classmethod
+    def _the_testbed_has_constants(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or values.get("paper") != "testbed":
+            return values
+        rate = testbed_rate(values.get("name", "audp") != "audp")
+        return {"batch_size": TESTBED_BATCH, "learning_rate": rate, **values}
 
     @model_validator(mode="after")
     def _one_node_or_a_server_that_counts_all(self) -> Settings:
@@ -568,6 +592,17 @@ def claims(problem: Problem[Any], plan: Plan) -> list[Claim]:
     return mapa_claims(epsilon, plan.updates, problem.spec.delta, conditions_hold=law.private)
 
 
+def check(settings: Any, spec: Spec) -> Iterator[str]:
+    """The rules that a spec breaks, a line each."""
+    yield from check_samples(settings, spec)
+    if settings.paper is not None and spec.objective.name != TESTBED_MODEL:
+        found = spec.objective.name or spec.objective.module or "the model that goes with the data"
+        yield (
+            f"algorithm.paper: {settings.paper} has constants for objective: {TESTBED_MODEL}, found {found}; take that "
+            "model, or leave paper out and give constants that fit"
+        )
+
+
 def small_runs(settings: Any) -> SmallRuns:
     """Few edges, or the one of `csgd`."""
     sizes = ({"nodes": 1, "updates_per_node": 4},) if settings.name == "csgd" else parts.SMALL
@@ -582,6 +617,7 @@ ALGORITHM = Algorithm(
     roles=("edge", "server"),
     cast=cast,
     terms=lambda settings: Terms(noiseless=settings.name != "audp"),
+    check=check,
     clips=Clips(("fixed", "quantile"), QuantileClip()),
     figures=Figures(count=count, staleness=parts.staleness, report=report),
     grows=True,

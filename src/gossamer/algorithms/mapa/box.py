@@ -48,6 +48,15 @@ from gossamer.protocol.node import Node
 from gossamer.section import Composite
 
 CONSTANTS = ("gradient_sd", "smoothness", "loss_gap")
+TESTBED = {
+    "gradient_sd": 30.0,
+    "smoothness": 10.0,
+    "loss_gap": 50.0,
+    "kappa": 0.001,
+    "reduction": 0.5,
+    "batch_size": edge_cloud.TESTBED_BATCH,
+}
+"""Constants of the code of the paper's testbed, whose tau is K."""
 
 
 class Settings(Composite):
@@ -55,6 +64,9 @@ class Settings(Composite):
 
     Attributes
     ----------
+    paper : {"testbed"}, optional
+        ``testbed``: batch size and constants of the stages are those of the code of the paper's testbed, with K as tau,
+        where nothing else is said. For ``objective: cnn_mapa`` alone. Noise is said in ``privacy``.
     nodes : int
         K, the number of edges; the server is one more.
     gradient_sd, smoothness, loss_gap : float, optional
@@ -78,6 +90,7 @@ class Settings(Composite):
     """
 
     name: Literal["mapa"] = "mapa"
+    paper: Literal["testbed"] | None = None
     nodes: int = Field(default=5, ge=1, le=1_000_000)
     gradient_sd: PositiveFloat | None = None
     smoothness: PositiveFloat | None = None
@@ -98,6 +111,14 @@ class Settings(Composite):
                 "mapa's stages follow from plain steps, so it has no optimizer; leave it out, or take audp"
             )
         return values
+
+    @model_validator(mode="before")
+    @classmethod
+    def _the_testbed_has_constants(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or values.get("paper") != "testbed":
+            return values
+        nodes = values.get("nodes", cls.model_fields["nodes"].default)
+        return {**TESTBED, "schedule_staleness": nodes, **values}
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -191,6 +212,7 @@ ALGORITHM = Algorithm(
     output=output,
     roles=("edge", "server"),
     cast=edge_cloud.cast,
+    check=edge_cloud.check,
     clips=Clips(("stages",), StageClip(), first_clip),
     estimates=Estimates(lambda settings: settings.missing, lambda settings: settings.estimate_on),
     figures=Figures(count=edge_cloud.count, staleness=parts.staleness, report=report, advice=advice),
