@@ -49,6 +49,14 @@ def test_the_bound(capsys: pytest.CaptureFixture[str], iterations: int, sigma: s
     assert found["valid"] == (iterations >= found["iterations_needed"])
 
 
+def test_the_bound_at_another_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    """Theorem 1: eta B/K = 0.0004, so 2 F/(0.0004 T) + 2 * 0.0004 L (V/B + 6 U + d sigma^2/B^2)."""
+    assert main([*CALL, "--iterations", "1000000", "--sigma", "10", "--learning-rate", "0.0001", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["bound"] == pytest.approx(2 / 400 + 0.0008 * (1 / 20 + 3 + 25), rel=1e-12)
+    assert found["theorem"] == "A(DP)2SGD, Theorem 1"
+
+
 @pytest.mark.parametrize(
     ("iterations", "expected"),
     [(10**6, "but its own conditions fail: Proposition 1 needs T >= 1.4e+08"), (10**10, "; its conditions hold.")],

@@ -81,7 +81,8 @@ def adp2sgd_proposition2(
         A value is out of its range.
     """
     alpha = adp2sgd_order(epsilon, delta, mu)
-    loss, data = problem.noiseless(setting.batch_size), setting.nodes * setting.smallest_shard
+    spread = problem.within_variance / setting.batch_size + 6.0 * problem.between_variance
+    loss, data = problem.loss_gap + problem.smoothness * spread, setting.nodes * setting.smallest_shard
     require_positive(loss=loss)
     scale = problem.size * problem.smoothness * math.log(1.0 / delta)
     iterations = 2.0 * loss * (data * epsilon) ** 2 / (40.0 * scale * setting.lipschitz**2)

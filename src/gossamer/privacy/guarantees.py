@@ -258,7 +258,7 @@ class UtilityClaim:
     theorem : str
         Paper and number of the theorem.
     bound : float
-        Bound of the mean over iterations of E ||grad F(mean model)||^2.
+        Bound of the mean over iterations of E ||grad F(mean model)||^2, or of what else the theorem is about.
     iterations : float
         The number T of iterations for which the bound is stated.
     valid : bool

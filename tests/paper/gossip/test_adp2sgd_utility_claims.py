@@ -13,6 +13,7 @@ from gossamer.algorithms.gossip.claims import (
     adp2sgd_iterations_needed,
     adp2sgd_proposition1,
     adp2sgd_rho_bar,
+    adp2sgd_theorem1,
     adp2sgd_theorem1_conditions,
 )
 from gossamer.errors import SpecError
@@ -46,15 +47,29 @@ def test_iterations_needed_by_hand(network, smoothness, expected):
 
 
 def test_the_conditions_of_theorem_1_by_hand():
-    """K = 2, rho_bar = 1/2, tau = 2, L = 1, T = 400: eta B L = 0.1 and tau (K-1)/K + rho_bar = 1.5.
+    """K = 2, rho_bar = 1/2, tau = 2, eta B L = 0.1: tau (K-1)/K + rho_bar = 1.5.
 
     C_1 = 1 - 24 * 0.01 * 1.5;
     C_2/(eta B) = 1/4 - 0.1/4 - 2 * 0.01 * 4/8 - (0.1/2 + 0.06/4 + 0.012 * 4/8) * 0.4 * 1.5/C_1;
     C_3 = 1/2 + 0.1 * 4/2 + (0.06 + 2 * 0.1 + 0.012 * 4/2) * 2 * 0.5/C_1.
     """
-    conditions = adp2sgd_theorem1_conditions(400, 1.0, Adp2sgdNetwork(nodes=2, rho=0.0, staleness=2))
+    conditions = adp2sgd_theorem1_conditions(0.1, Adp2sgdNetwork(nodes=2, rho=0.0, staleness=2))
     assert conditions == pytest.approx((0.64, 0.1484375, 1.14375))
     assert not conditions.hold
+
+
+def test_theorem_1_by_hand():
+    """K = 2, T = 1000, eta = 0.001, B = 4, sigma = 4: eta B/K = 0.002 and
+
+    2 * 2/(0.002 * 1000) + 2 * 0.002 * 0.5 (8/4 + 6 * 0.25 + 10 * 4^2/4^2) = 2 + 0.002 * 13.5.
+    """
+    network = Adp2sgdNetwork(nodes=2, rho=0.0, staleness=2)
+    claim = adp2sgd_theorem1(1_000, 0.001, 4.0, 4, PROBLEM, network)
+    assert (claim.bound, claim.valid) == (pytest.approx(2.027), True)
+    long = adp2sgd_theorem1(1_000, 0.05, 4.0, 4, PROBLEM, network)  # eta B L = 0.1, as below
+    assert not long.valid
+    assert long.why == "Theorem 1 needs C1 > 0, C2 >= 0 and C3 <= 1, found 0.64, 0.148 (over eta B) and 1.14"
+    assert not adp2sgd_theorem1(1_000, 1 / 12, 4.0, 4, PROBLEM, network).valid  # eta B L = 1/6 makes C1 0, or just not
 
 
 def test_proposition_1_by_hand():
@@ -82,7 +97,7 @@ def test_proposition_1_implies_the_conditions_of_theorem_1_at_moderate_staleness
     network = Adp2sgdNetwork(nodes, rho, staleness)
     needed = adp2sgd_iterations_needed(3.0, network)
     for iterations in (needed, 100 * needed):
-        assert adp2sgd_theorem1_conditions(iterations, 3.0, network).hold
+        assert adp2sgd_theorem1_conditions(3.0 * nodes / math.sqrt(iterations), network).hold
 
 
 def test_proposition_1_does_not_imply_them_at_great_staleness():
@@ -91,7 +106,7 @@ def test_proposition_1_does_not_imply_them_at_great_staleness():
     network = Adp2sgdNetwork(nodes=16, rho=0.3, staleness=1_600)
     needed = adp2sgd_iterations_needed(1.0, network)
     assert needed < 4 * 1_600**4
-    assert adp2sgd_theorem1_conditions(needed, 1.0, network).c3 > 0.5 + 1_600**2 / math.sqrt(needed) > 1
+    assert adp2sgd_theorem1_conditions(16 / math.sqrt(needed), network).c3 > 0.5 + 1_600**2 / math.sqrt(needed) > 1
     problem = Adp2sgdProblem(1.0, 1.0, 0.0, 0.0, 1)
     claim = adp2sgd_proposition1(needed, 0.0, 1, problem, network)
     assert not claim.valid

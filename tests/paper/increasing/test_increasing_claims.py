@@ -13,8 +13,10 @@ from gossamer.algorithms.increasing.claims import (
     increasing_claims,
     largest_r0,
     recommended_r0,
+    theorem_22,
     u_constants,
 )
+from gossamer.algorithms.increasing.settings import TheoryDelay
 from gossamer.errors import SpecError
 
 DELTA = 5.5e-8
@@ -232,3 +234,17 @@ def test_an_r0_that_is_not_admissible(r0: float, sigma: float) -> None:
 def test_r0_of_sigma_needs_noise() -> None:
     with pytest.raises(SpecError, match=r"the main theorem needs a finite sigma >= 1\.137"):
         recommended_r0(1.136, 1)
+
+
+def test_the_rate_of_theorem_2_2_by_hand() -> None:
+    """L = mu = 1, m = 19, d = 0: M0 = 100, M1 = 2 * 36, and after 300 gradients tau = 72 + sqrt(400/(4 ln 400)).
+
+    With N = 2 it is 8 * 36^2 * 2 * 300/(300 + 2 tau - 1)^2 = 6,220,800/(443 + 20/sqrt(ln 400))^2, and T_0 = e^146.
+    """
+    theory = TheoryDelay(m=19, d=0, smoothness=1, strong_convexity=1)
+    claim = theorem_22(300, 1.0, theory)
+    assert claim.bound == pytest.approx(6_220_800 / (443 + 20 / math.sqrt(math.log(400))) ** 2)
+    assert not claim.valid
+    assert "T_0 = exp(146)" in claim.why
+    assert theorem_22(1e64, 1.0, theory).valid  # e^147.4
+    assert theorem_22(1e64, 1.0, theory).bound == pytest.approx(16 * 36**2 / 1e64)  # its leading term

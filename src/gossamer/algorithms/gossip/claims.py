@@ -231,6 +231,7 @@ def _divergence_per_order(setting: Adp2sgdSetting, sigma_mean: float) -> float:
 
 
 PROPOSITION1 = "A(DP)2SGD, Proposition 1"
+THEOREM1 = "A(DP)2SGD, Theorem 1"
 
 
 @dataclass(frozen=True)
@@ -265,11 +266,6 @@ class Adp2sgdProblem(Bounded):
         float, Option("upsilon^2, of the nodes' gradients around the mean", "U", ge=0, le=10**12)
     ]
     size: Annotated[int, Option("d, number of parameters", "D", ge=1)]
-
-    def noiseless(self, batch_size: float) -> float:
-        """F(w0) - F* + L (varsigma^2/B + 6 upsilon^2)."""
-        spread = self.within_variance / batch_size + 6.0 * self.between_variance
-        return self.loss_gap + self.smoothness * spread
 
 
 @dataclass(frozen=True)
@@ -334,13 +330,14 @@ def adp2sgd_iterations_needed(smoothness: float, network: Adp2sgdNetwork) -> flo
     return smoothness**2 * nodes**2 * max(terms)
 
 
-def adp2sgd_theorem1_conditions(iterations: float, smoothness: float, network: Adp2sgdNetwork) -> Theorem1Conditions:
-    """C_1, C_2/(eta B) and C_3 of Theorem 1 at Proposition 1's learning rate, eta = K/(B sqrt(T))."""
-    nodes, tau = network.nodes, network.staleness
+def adp2sgd_theorem1_conditions(step: float, network: Adp2sgdNetwork) -> Theorem1Conditions:
+    """C_1, C_2/(eta B) and C_3 of Theorem 1 at the ``step`` eta B L."""
+    nodes, tau, x = network.nodes, network.staleness, step
     rho_bar = adp2sgd_rho_bar(network.rho, nodes)
-    x = nodes * smoothness / math.sqrt(iterations)  # eta B L
     delay = tau * (nodes - 1) / nodes + rho_bar
     c1 = 1.0 - 24.0 * x**2 * delay
+    if c1 == 0:
+        return Theorem1Conditions(0.0, -math.inf, math.inf)
     drift = x / nodes + 6.0 * x**2 / nodes**2 + 12.0 * x**3 * tau**2 / nodes**3
     c2 = 1.0 / (2.0 * nodes) - x / nodes**2 - 2.0 * x**2 * tau**2 / nodes**3 - drift * 4.0 * x * delay / c1
     c3 = 0.5 + x * tau**2 / nodes
@@ -348,19 +345,22 @@ def adp2sgd_theorem1_conditions(iterations: float, smoothness: float, network: A
     return Theorem1Conditions(c1, c2, c3)
 
 
-def adp2sgd_proposition1(
+def adp2sgd_theorem1(
     iterations: float,
+    learning_rate: float,
     sigma_sum: float,
     batch_size: float,
     problem: Adp2sgdProblem,
     network: Adp2sgdNetwork,
 ) -> UtilityClaim:
-    """[2 (F(w0) - F*) + 2 L (varsigma^2/B + 6 upsilon^2 + d sigma^2/B^2)]/sqrt(T), at eta = K/(B sqrt(T)).
+    """2 (F(w0) - F*) K/(eta T B) + 2 eta L/(B K) (varsigma^2 B + 6 upsilon^2 B^2 + d sigma^2).
 
     Parameters
     ----------
     iterations : float
         T, over all workers.
+    learning_rate : float
+        eta, of the *sum* of a batch's gradients: a B-th of that of their mean.
     sigma_sum : float
         Standard deviation of the noise on the *sum* of a batch's gradients; 0 for none.
     batch_size : float
@@ -375,12 +375,33 @@ def adp2sgd_proposition1(
     SpecError
         A value is out of its range.
     """
-    require_positive(iterations=iterations, batch_size=batch_size)
+    require_positive(iterations=iterations, learning_rate=learning_rate, batch_size=batch_size)
     require_not_negative(sigma_sum=sigma_sum)
-    noise = problem.smoothness * problem.size * sigma_sum**2 / batch_size**2
-    bound = 2.0 * (problem.noiseless(batch_size) + noise) / math.sqrt(iterations)
+    share = learning_rate * batch_size / network.nodes  # K/(B sqrt(T)) makes it 1/sqrt(T)
+    spread = problem.within_variance / batch_size + 6.0 * problem.between_variance
+    noise = problem.size * sigma_sum**2 / batch_size**2
+    bound = 2.0 * problem.loss_gap / (share * iterations) + 2.0 * share * problem.smoothness * (spread + noise)
+    failures = _rate_failures(learning_rate * batch_size * problem.smoothness, network)
+    return UtilityClaim(THEOREM1, bound, iterations, not failures, "; ".join(failures) or "C1, C2 and C3 are as needed")
+
+
+def adp2sgd_proposition1(
+    iterations: float,
+    sigma_sum: float,
+    batch_size: float,
+    problem: Adp2sgdProblem,
+    network: Adp2sgdNetwork,
+) -> UtilityClaim:
+    """[2 (F(w0) - F*) + 2 L (varsigma^2/B + 6 upsilon^2 + d sigma^2/B^2)]/sqrt(T): Theorem 1 at eta = K/(B sqrt(T)).
+
+    Parameters and errors are those of `adp2sgd_theorem1`.
+    """
+    require_positive(iterations=iterations, batch_size=batch_size)
+    rate = network.nodes / (batch_size * math.sqrt(iterations))
+    found = adp2sgd_theorem1(iterations, rate, sigma_sum, batch_size, problem, network)
     failures = iteration_failures(iterations, problem.smoothness, network)
-    return UtilityClaim(PROPOSITION1, bound, iterations, not failures, "; ".join(failures) or "T is large enough")
+    why = "; ".join(failures) or "T is large enough"
+    return replace(found, theorem=PROPOSITION1, valid=not failures, why=why)
 
 
 def iteration_failures(iterations: float, smoothness: float, network: Adp2sgdNetwork) -> list[str]:
@@ -388,18 +409,22 @@ def iteration_failures(iterations: float, smoothness: float, network: Adp2sgdNet
     needed = adp2sgd_iterations_needed(smoothness, network)
     if iterations < needed * (1.0 - 1e-12):
         return [f"Proposition 1 needs T >= {needed:.4g}, found {iterations:.4g}"]
-    conditions = adp2sgd_theorem1_conditions(iterations, smoothness, network)
+    failures = _rate_failures(network.nodes * smoothness / math.sqrt(iterations), network)
+    return [f"T >= {needed:.4g} as Proposition 1 asks, but {failure}" for failure in failures]
+
+
+def _rate_failures(step: float, network: Adp2sgdNetwork) -> list[str]:
+    """List why Theorem 1 says nothing of a ``step`` eta B L."""
+    conditions = adp2sgd_theorem1_conditions(step, network)
     if conditions.hold:
         return []
-    return [
-        f"T >= {needed:.4g} as Proposition 1 asks, but Theorem 1 needs C1 > 0, C2 >= 0 and C3 <= 1, found "
-        f"{conditions.c1:.3g}, {conditions.c2:.3g} (over eta B) and {conditions.c3:.3g}"
-    ]
+    c1, c2, c3 = conditions
+    return [f"Theorem 1 needs C1 > 0, C2 >= 0 and C3 <= 1, found {c1:.3g}, {c2:.3g} (over eta B) and {c3:.3g}"]
 
 
-_DESCRIPTION = """Compute what Proposition 1 of the A(DP)2SGD paper claims of the convergence of a run of gossip, from
-public constants. No data is read. It is the paper's claim and not proved here; it says nothing of privacy, for which
-there is gossamer account."""
+_DESCRIPTION = """Compute what Proposition 1 of the A(DP)2SGD paper, or its Theorem 1 at a learning rate that is given,
+claims of the convergence of a run of gossip, from public constants. No data is read. It is the paper's claim and not
+proved here; it says nothing of privacy, for which there is gossamer account."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -409,26 +434,32 @@ class Options(Adp2sgdProblem, Adp2sgdNetwork):
     batch_size: Annotated[int, Option("B, examples in a batch", "B", ge=1)]
     iterations: Annotated[int, Option("T, updates of all nodes together", "T", ge=1)]
     sigma: Annotated[float, Option("sd of the noise on a batch's sum of gradients", "S", ge=0, le=10**12)] = 0.0
+    learning_rate: Annotated[
+        float | None, Option("eta, of a batch's sum of gradients (default: K/(B sqrt(T)))", "ETA", gt=0)
+    ] = None
 
 
 def answer(options: Options, doing: Doing) -> Answer:
     """Return the claim, with and without the noise, and whether its conditions hold."""
+    of, rate = options, options.learning_rate
     claim, without = (
-        adp2sgd_proposition1(options.iterations, sigma, options.batch_size, options, options)
-        for sigma in (options.sigma, 0.0)
+        adp2sgd_proposition1(of.iterations, sigma, of.batch_size, of, of)
+        if rate is None
+        else adp2sgd_theorem1(of.iterations, rate, sigma, of.batch_size, of, of)
+        for sigma in (of.sigma, 0.0)
     )
-    needed = adp2sgd_iterations_needed(options.smoothness, options)
+    needed = adp2sgd_iterations_needed(of.smoothness, of)
     document = {**claim.as_dict(), "bound_without_noise": without.bound, "iterations_needed": needed, "proved": False}
     rows = [
         ["", "with the noise", "without"],
         ["claimed bound of the mean squared gradient", f"{claim.bound:.5g}", f"{without.bound:.5g}"],
     ]
     verdict = "its conditions hold" if claim.valid else f"but its own conditions fail: {claim.why}"
+    asked = f"K/(B sqrt(T)) = {of.nodes / (of.batch_size * of.iterations**0.5):.4g}" if rate is None else f"{rate:.4g}"
+    least = f"It asks for at least {needed:.4g} updates. " if rate is None else ""
     text = (
-        f"Claimed, not proved: {claim.theorem}, of {options.iterations} updates at the learning rate "
-        f"K/(B sqrt(T)) = {options.nodes / (options.batch_size * options.iterations**0.5):.4g}; {verdict}. It asks for "
-        f"at least {needed:.4g} updates. The gradient is that of F at the mean model, averaged over updates; "
-        "nothing is said of privacy."
+        f"Claimed, not proved: {claim.theorem}, of {of.iterations} updates at the learning rate {asked}; {verdict}. "
+        f"{least}The gradient is that of F at the mean model, averaged over updates; nothing is said of privacy."
     )
     return Answer(document, (Table(rows), text))
 
