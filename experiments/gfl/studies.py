@@ -23,7 +23,7 @@ from gossamer.experiment.results.results_folder import ResultsFolder
 from gossamer.experiment.runs.running import Run, sources_of
 from gossamer.experiment.runs.trackers import listening
 
-STUDIES = ("figure-2", "figure-3", "figure-4", "figure-5", "guarantees", "whole-loss")
+STUDIES = ("figure-2", "figure-3", "figure-4", "figure-5", "levels", "consensus", "guarantees", "whole-loss")
 MEASURES = ("centroid_msd", "individual_msd", "disagreement", "centroid_test_accuracy")
 DRAWN = {"figure-2": MEASURES[:2], "figure-4": MEASURES[:1], "figure-5": MEASURES[3:]}
 """Studies whose figures show curves, and of what."""
