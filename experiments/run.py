@@ -3,7 +3,7 @@
     python experiments/run.py [PAPER[/STUDY] ...]            what is not there yet, or of another spec
     python experiments/run.py [PAPER[/STUDY] ...] --check    nothing: do specs, records and verdicts stand?
     python experiments/run.py [PAPER[/STUDY] ...] --again    all of it; says which records came out as they were
-    python experiments/run.py [PAPER[/STUDY] ...] --redraw   nothing: figures and the table of verdicts
+    python experiments/run.py [PAPER[/STUDY] ...] --redraw   nothing: figures, the table of verdicts, the list of items
 
 Each run's record is written as soon as it is there, so what was interrupted goes on where it was. A record says of what
 commit, machine, spec and seed it is; ``--check`` makes its first updates again and holds them against it. It exits
@@ -29,7 +29,7 @@ from experiments.provenance import Origin, begins_alike  # noqa: E402
 from experiments.stored import Record, ResultsError, changed  # noqa: E402
 from experiments.study import Study, StudyError, every_study, named  # noqa: E402
 from experiments.sweeps import Variant  # noqa: E402
-from experiments.verdicts import Verdict, renewed, seeds_of  # noqa: E402
+from experiments.verdicts import Verdict, linked, renewed, seeds_of  # noqa: E402
 
 import gossamer as gs  # noqa: E402
 
@@ -127,8 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"run.py: error: {error}", file=sys.stderr)
         return 2
     if does is not check and not options.full:
-        page = HERE / "README.md"
-        page.write_text(renewed(page.read_text("utf-8"), {t: s.folder for t, s in every_study().items()}), "utf-8")
+        folders = {title: study.folder for title, study in every_study().items()}
+        for page, change in ((HERE / "README.md", renewed), (HERE / "items.md", linked)):
+            page.write_text(change(page.read_text("utf-8"), folders), "utf-8")
     return 0 if all(well) else 1
 
 

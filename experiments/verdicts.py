@@ -1,8 +1,10 @@
-"""Verdicts: what a paper says, what comes out here, and whether they agree; and the one table of all.
+"""Verdicts: what a paper says, what comes out here, and whether they agree; and the pages that show them.
 
 `expected.json` of a study:
 
-    {"paper": "what it shows", "ours": "what comes out", "verdict": one of `VERDICTS`, "expectations": [...]}
+    {"paper": "what it shows", "ours": "what comes out", "verdict": one of `VERDICTS`,
+     "bounds": "bounds of ours that the verdict hangs on, where the paper has words alone",
+     "cut": "what is smaller than in the paper, or another thing", "expectations": [...]}
 
 A verdict must not contradict the expectations (`checks`): a study whose expectations say what fails does not *agree*.
 Nor may it rest on a few lucky seeds: each expectation needs `FEWEST_SEEDS`, unless it is about one of the places of
@@ -12,6 +14,7 @@ Nor may it rest on a few lucky seeds: each expectation needs `FEWEST_SEEDS`, unl
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +43,10 @@ class Verdict:
         What it rests on.
     once : list of dict
         Places at which one seed is enough.
+    bounds : str
+        Bounds of our own that the verdict hangs on; empty where it hangs on none.
+    cut : str
+        What is cut, against the paper.
     """
 
     paper: str
@@ -47,6 +54,8 @@ class Verdict:
     verdict: str
     expectations: Sequence[dict[str, Any]]
     once: Sequence[Mapping[str, str]] = ()
+    bounds: str = ""
+    cut: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> Verdict:
@@ -104,13 +113,14 @@ def minutes_of(records: Sequence[Record]) -> str:
 
 def table(folders: Mapping[str, Path]) -> str:
     """A line for each study, by its name."""
-    lines = ["| study | the paper | here | verdict | seeds | minutes | commit |", "|---|---|---|---|---|---|---|"]
+    names = ("study", "the paper", "here", "verdict", "by bounds of ours", "cut", "seeds", "minutes", "commit")
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for name, folder in folders.items():
         found, records = Verdict.read(folder), Stored.read(folder / "results.json").records
         said = f"{found.verdict}, under revision" if found.revised else found.verdict
         tuning = Stored.read(folder / "tuning.json").records
         how = (seeds_of(records), minutes_of([*records, *tuning]), commits_of(records))
-        cells = (f"[{name}]({name})", found.paper, found.ours, said, *how)
+        cells = (f"[{name}]({name})", found.paper, found.ours, said, found.bounds or "-", found.cut or "-", *how)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -120,3 +130,12 @@ def renewed(page: str, folders: Mapping[str, Path]) -> str:
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n\n{table(folders)}\n\n{END}{after}"
+
+
+def linked(page: str, folders: Mapping[str, Path]) -> str:
+    """``page`` with the verdicts of now, wherever one is a link to its study's ``expected.json``."""
+
+    def verdict(link: re.Match[str]) -> str:
+        return f"[{Verdict.read(folders[link[1]]).verdict}]({link[1]}/expected.json)"
+
+    return re.sub(r"\[[a-z ]+\]\(([\w/-]+)/expected\.json\)", verdict, page)

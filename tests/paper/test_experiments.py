@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 import time
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from multiprocessing import Process
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +29,7 @@ from experiments.provenance import First, Origin, begins_alike
 from experiments.stored import Record, ResultsError, Stored, rounded
 from experiments.study import PAPERS, Study, StudyError, every_study, named, paper_of
 from experiments.sweeps import Paper
-from experiments.verdicts import BEGIN, END, Verdict, table
+from experiments.verdicts import BEGIN, END, Verdict, linked, table
 
 from gossamer.data.examples import Split
 from gossamer.experiment.specs.spec_file import parse_spec
@@ -145,6 +147,52 @@ def test_all_verdicts_are_in_one_table() -> None:
     shown = page.partition(BEGIN)[2].partition(END)[0].strip()
     assert shown == table({title: study.folder for title, study in every_study().items()})
     assert {study.paper for study in EACH} == {*PAPERS}
+
+
+WORDS = "works|claimed|agrees|partly|disagrees|not comparable|assumed|shown|untried"
+"""What a row of the list of items may say first; or a link to the verdict of its study."""
+
+
+def item_rows() -> list[list[str]]:
+    """The cells of each row of the list of items: place, what the paper has, where it is here, what came out."""
+    page = (EXPERIMENTS / "items.md").read_text("utf-8").partition("\n## ")[2]
+    rows = [re.split(r" ?(?<!\\)\| ?", line)[1:-1] for line in page.splitlines() if line.startswith("|")]
+    return [row for row in rows if row[0] not in ("place", "---")]
+
+
+def test_items_have_the_verdicts_of_now_and_name_every_study() -> None:
+    page, folders = (EXPERIMENTS / "items.md").read_text("utf-8"), {study.title: study.folder for study in EACH}
+    assert linked(page, folders) == page
+    assert [title for title in folders if f"[{title}]({title}" not in page] == []
+
+
+def test_items_say_what_came_out() -> None:
+    rows = item_rows()
+    assert len(rows) > 100
+    assert {len(row) for row in rows} == {4}
+    said = re.compile(rf"(\*\*({WORDS})\*\*|\[({WORDS})\]\([\w/-]+/expected\.json\))")
+    assert [row for row in rows if not said.match(row[3])] == []
+    nowhere = [row for row in rows if not row[2] and "untried" not in row[3]]  # what is here has its place
+    assert nowhere == []
+
+
+def test_items_are_where_the_list_says() -> None:
+    """Modules, what is in them, and files; links are followed with those of all pages."""
+    quoted = {one for row in item_rows() for cell in row[2:] for one in re.findall(r"`([^`]+)`", cell)}
+    names = {one for one in quoted if re.fullmatch(r"gossamer(\.\w+)+", one)}
+    files = {one for one in quoted if re.fullmatch(r"(tests|experiments)/[\w/.-]+\.\w+", one)}
+    assert len(names) > 40
+    assert len(files) > 30
+    assert [one for one in sorted(names) if not is_there(one)] == []
+    assert [one for one in sorted(files) if not (EXPERIMENTS.parent / one).is_file()] == []
+
+
+def is_there(name: str) -> bool:
+    """Whether there is such a module, or something of that name in one."""
+    if find_spec(name.rpartition(".")[0]) is None:
+        return False
+    holder, _, last = name.rpartition(".")
+    return hasattr(import_module(holder), last) or find_spec(name) is not None
 
 
 @pytest.mark.parametrize("looks", [1, 2, 20, 21, 40, 41, 400])
