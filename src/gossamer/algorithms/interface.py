@@ -209,6 +209,8 @@ class Figures:
         nodes -> warnings at the end of a run, a line each.
     advice : callable
         (settings, context, updates) -> warnings about a run of so many updates, a line each.
+    claims : callable
+        (problem, plan) -> what the paper claims of a run with noise, never its guarantee.
     """
 
     count: Callable[[Mapping[str, Node]], int] | None = None
@@ -218,6 +220,7 @@ class Figures:
     report: Callable[[Mapping[str, Node]], dict[str, Any]] = _nothing
     remarks: Callable[[Mapping[str, Node]], list[str]] = _no_lines
     advice: Callable[[Any, Context, int], list[str]] = _no_lines
+    claims: Callable[[Problem[Any], Plan], list[Claim]] = _no_lines
 
 
 @dataclass(frozen=True)
@@ -257,8 +260,6 @@ class Algorithm(Generic[S]):
         Whether nodes may join a run that has begun: no state depends on how many there are.
     figures : Figures
         Functions that say something of a run, before it, during it and at its end.
-    claims : callable
-        (problem, plan) -> what the paper claims of a run with noise, never its guarantee.
     small_runs : callable
         settings -> runs for simulated faults; by default of a few nodes.
     command : callable, optional
@@ -282,7 +283,6 @@ class Algorithm(Generic[S]):
     estimates: Estimates[S] | None = None
     grows: bool = False
     figures: Figures = field(default_factory=Figures)
-    claims: Callable[[Problem[S], Plan], list[Claim]] = _no_lines
     small_runs: Callable[[S], SmallRuns] = _few
     command: Callable[[], Command] | None = None
     population: Callable[[], PopulationRules] | None = None

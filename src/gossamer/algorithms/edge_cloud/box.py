@@ -619,8 +619,7 @@ ALGORITHM = Algorithm(
     terms=lambda settings: Terms(noiseless=settings.name != "audp"),
     check=check,
     clips=Clips(("fixed", "quantile"), QuantileClip()),
-    figures=Figures(count=count, staleness=parts.staleness, report=report),
+    figures=Figures(count=count, staleness=parts.staleness, report=report, claims=claims),
     grows=True,
-    claims=claims,
     small_runs=small_runs,
 )

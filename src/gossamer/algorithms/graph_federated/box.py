@@ -227,8 +227,9 @@ ALGORITHM = Algorithm(
     plan=plan_units,
     clips=Clips(("fixed", "none"), laws=("gaussian", "laplace", "none")),
     workload=workload,
-    figures=Figures(count=count, staleness=staleness, unit_models=unit_models, report=report, remarks=remarks),
-    claims=claims,
+    figures=Figures(
+        count=count, staleness=staleness, unit_models=unit_models, report=report, remarks=remarks, claims=claims
+    ),
     small_runs=small_runs,
     command=imported_when_used("gossamer.algorithms.graph_federated.command"),
 )

@@ -199,8 +199,7 @@ ALGORITHM = Algorithm(
     terms=lambda settings: settings.terms,
     clips=Clips(("fixed", "none"), laws=("gaussian", "none")),
     workload=PublicRounds,
-    figures=Figures(count=count, report=report, advice=advice),
-    claims=claims,
+    figures=Figures(count=count, report=report, advice=advice, claims=claims),
     small_runs=lambda settings: SmallRuns(
         (
             {"nodes": 2, "rounds": 4, "aggregators": []},

@@ -215,8 +215,9 @@ ALGORITHM = Algorithm(
     check=edge_cloud.check,
     clips=Clips(("stages",), StageClip(), first_clip),
     estimates=Estimates(lambda settings: settings.missing, lambda settings: settings.estimate_on),
-    figures=Figures(count=edge_cloud.count, staleness=parts.staleness, report=report, advice=advice),
-    claims=edge_cloud.claims,
+    figures=Figures(
+        count=edge_cloud.count, staleness=parts.staleness, report=report, advice=advice, claims=edge_cloud.claims
+    ),
     small_runs=small_runs,
     command=lambda: COMMAND,
 )

@@ -225,7 +225,7 @@ class PrivacyReport:
     @cached_property
     def _planned(self) -> dict[str, Any]:
         private, algorithm = self.prepared.experiment.private, self.prepared.algorithm
-        claims = algorithm.claims(problem_of(self.prepared), self.plan) if private else []
+        claims = algorithm.figures.claims(problem_of(self.prepared), self.plan) if private else []
         return {
             **proved(self.plan),
             **({"secret_schedule": True} if self.plan.hides_schedule else {}),

@@ -117,7 +117,7 @@ changes, added, removed or replaced, so it may enter a ledger under either relat
 References
 ----------
 "Privatized graph federated learning", eqs. 6-8 and 47; its own proof, Appendix F, is for independent Laplace noise and
-d = 1 (see `gossamer.algorithms.graph_federated.claims`).
+d = 1 (see `gossamer.algorithms.graph_federated.guarantees`).
 [1] Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020.
 [2] Kairouz, Liu and Steinke, "The distributed discrete Gaussian mechanism for federated learning with secure
     aggregation", ICML 2021.

@@ -276,7 +276,7 @@ def test_no_noise_or_no_bound_is_no_guarantee(chosen: gs.Experiment) -> None:
     ledgers = sides_of(prepared, plan, Sources(1)).ledgers
     assert plan.spent(ledgers) is None
     assert {law.clip for law in plan.mechanisms.values()} == {math.inf}
-    assert prepared.algorithm.claims(problem_of(prepared), plan) == []
+    assert prepared.algorithm.figures.claims(problem_of(prepared), plan) == []
 
 
 def test_the_bound_reaches_the_agents() -> None:
@@ -362,7 +362,7 @@ def test_a_reading_is_that_of_the_unit_that_has_spent_most(changes: dict[str, An
 def test_the_claim_of_the_papers_run() -> None:
     """Independent homomorphic Laplace noise, hidden state: sqrt(2) mu B (1+T) T/sigma."""
     prepared, plan = planned(given(3.0, {"gradient_at": "hidden"}, mechanism="laplace"))
-    (claim,) = prepared.algorithm.claims(problem_of(prepared), plan)
+    (claim,) = prepared.algorithm.figures.claims(problem_of(prepared), plan)
     assert claim.theorem == THEOREM2
     assert claim.epsilon == pytest.approx(math.sqrt(2) * MU * B * (1 + T) * T / 3)
     assert claim.valid
@@ -380,7 +380,7 @@ def test_the_claim_of_the_papers_run() -> None:
 )
 def test_other_runs_are_not_the_theorems(changes: dict[str, Any], law: str, reason: str) -> None:
     prepared, plan = planned(given(3.0, changes, mechanism=law))
-    (claim,) = prepared.algorithm.claims(problem_of(prepared), plan)
+    (claim,) = prepared.algorithm.figures.claims(problem_of(prepared), plan)
     assert not claim.valid
     assert claim.why.partition(": ")[2].count(reason) == 1
     assert "," not in claim.why  # one reason alone
