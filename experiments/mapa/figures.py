@@ -41,6 +41,7 @@ def draw(study: str, records: Sequence[Record]) -> Any:
         "figure-5": _norms,
         "figure-6": _levels,
         "figure-7": _iterations,
+        "figure-7-testbed": _iterations,
         "figure-8": _testbed,
         "figure-9": _parameters,
     }
@@ -88,7 +89,7 @@ def _recovered(records: Sequence[Record]) -> Any:
             line[number * shown].set_title(f"SSIM {similarity:.2f}", loc="left", fontsize=8, pad=2)
     for number, model in enumerate(models):
         axes[0, number * shown].set_title(model.upper(), loc="left")
-    said = f"Digits of one seed; SSIM of 50, median of the seeds. With the exponential norm {NO_GUARANTEE}"
+    said = f"Digits of one seed; SSIM of 50, median of the seeds.\nWith the exponential norm {NO_GUARANTEE}"
     figure.suptitle(said, fontsize=9)
     return figure
 
@@ -173,8 +174,10 @@ def _level(axis: Any, algorithm: str, rows: Sequence[Record]) -> None:
 
 def _iterations(records: Sequence[Record]) -> Any:
     """Updates to a threshold over the number of edges; what never got there stands above all."""
+    constants = "Constants of the testbed's code, " * ("length" in records[0])
+    records = [r for r in records if r.get("length") == records[0].get("length")]
     panels = [(r["problem"], text) for r in records for text in r["iterations_to"]]
-    panels = list(dict.fromkeys(panels))
+    panels, edges = list(dict.fromkeys(panels)), [int(text) for text in _values(records, "edges")]
     top = 2 * max(r["curve"][-1]["updates"] for r in records)
     figure, axes = plt.subplots(1, len(panels), figsize=(11.5, 3.9), sharey=True, layout="constrained")
     names = _values(records, "algorithm")
@@ -186,13 +189,16 @@ def _iterations(records: Sequence[Record]) -> Any:
         _stated(axis, [r for r in records if (r["problem"], r["algorithm"]) == (problem, "mapa")], text)
         axis.set(xscale="log", yscale="log", xlabel="edges", title=f"{problem.upper()}: loss below {text}")
         axis.set(ylim=(300, top * 1.6))
-        axis.set_xticks([10, 100, 1000], ["10", "100", "1,000"])
-        axis.set_yticks([400, 1000, 4000, 10_000, 40_000], ["400", "1,000", "4,000", "10,000", "40,000"])
+        axis.set_xticks(edges, [f"{number:,}" for number in edges])
+        heights = [height for height in (400, 1000, 4000, 10_000, 40_000) if height <= top / 2]
+        axis.set_yticks(heights, [f"{height:,}" for height in heights])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
     np.atleast_1d(axes)[0].set_ylabel("updates of the server")
     figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside right center")
-    figure.suptitle(f'"epsilon" 0.1 of a release: median and range of the seeds. {NO_GUARANTEE}', fontsize=10)
+    figure.suptitle(
+        f'{constants}"epsilon" 0.1 of a release: median and range of the seeds. {NO_GUARANTEE}', fontsize=10
+    )
     return figure
 
 
@@ -222,31 +228,45 @@ def _stated(axis: Any, rows: Sequence[Record], text: str) -> None:
 
 
 def _testbed(records: Sequence[Record]) -> Any:
-    """Accuracy over updates (dashed: simulated) and over seconds, a column a number of edges: medians, and ranges."""
-    edges, names = _values(records, "edges"), _values(records, "algorithm")
-    figure, axes = plt.subplots(2, len(edges), figsize=(11, 6), sharey=True, layout="constrained")
+    """Accuracy over updates, of simulations and (dashed) processes, and over these' seconds; by number of edges."""
+    edges = _values(records, "edges")
+    figure, axes = plt.subplots(2, len(edges), figsize=(11, 6.4), sharey=True, layout="constrained")
     for (over, clock), number in zip(axes.T, edges, strict=True):
-        for name in names:
-            color = "tab:purple" if name.endswith(PUBLISHED) else COLORS[name]
-            for world, style in (("testbed", "-"), ("simulation", "--")):
-                at = {"edges": number, "algorithm": name, "world": world}
-                curves = [r["curve"] for r in records if at.items() <= r.items()]
-                heights = [statistics.median(row[ACCURACY] for row in rows) for rows in zip(*curves)]
-                label = name if world == "testbed" else None
-                over.plot([row["updates"] for row in curves[0]], heights, style, color=color, label=label)
-                if world == "testbed":
-                    bounds = [[pick(row[ACCURACY] for row in rows) for rows in zip(*curves)] for pick in (min, max)]
-                    over.fill_between([row["updates"] for row in curves[0]], *bounds, color=color, alpha=0.15, lw=0)
-                    seconds = [statistics.median(row["wall_seconds"] for row in rows) for rows in zip(*curves)]
-                    clock.plot(seconds, heights, color=color)
-        over.set(title=f"{number} edges", xlabel="updates of the server")
+        for name in _values(records, "algorithm"):
+            rows = [r for r in records if r["algorithm"] == name and r["edges"] == (number, edges[0])[name == "csgd"]]
+            color = "tab:red" if name.endswith("best clip") else COLORS[name]
+            simulated = [r["curve"] for r in rows if r["world"] == "simulation"]
+            updates = [row["updates"] for row in simulated[0]]
+            looks = [[row[ACCURACY] for row in at] for at in zip(*simulated)]
+            over.plot(updates, [statistics.median(found) for found in looks], color=color, label=_NAMES.get(name, name))
+            over.fill_between(
+                updates, *([pick(f) for f in looks] for pick in (min, max)), color=color, alpha=0.15, lw=0
+            )
+            for curve in (r["curve"] for r in rows if r["world"] == "testbed"):
+                heights = [row[ACCURACY] for row in curve]
+                over.plot([row["updates"] for row in curve], heights, "--", color=color)
+                clock.plot([row["wall_seconds"] for row in curve], heights, "--", color=color)
+        over.set(title=f"{number} edges", xlabel="updates of the server", ylim=(0, 1))
         clock.set(xlabel="seconds of the testbed")
+        clock.set_visible(bool(clock.lines))
         for axis in (over, clock):
             axis.grid(alpha=0.3)
             axis.set_ylabel("test accuracy" if number == edges[0] else None)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    figure.suptitle(f"LR, USPS: processes over a broker (dashed: simulated). {NO_GUARANTEE}", fontsize=10)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    said = "dashed: one run by processes over a broker"
+    figure.suptitle(
+        f'CNN, MNIST, "epsilon" 1 of a release on the first layer. {NO_GUARANTEE}\n'
+        f"simulated, median and range of the seeds; {said}",
+        fontsize=10,
+    )
     return figure
+
+
+_NAMES = {
+    "audp": "audp, clip of the testbed's code",
+    "asgd": "asgd, no noise",
+    "csgd": "csgd, no noise (one node)",
+}
 
 
 def _parameters(records: Sequence[Record]) -> Any:

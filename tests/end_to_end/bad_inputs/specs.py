@@ -18,6 +18,11 @@ TYPES: tuple[tuple[str, str, str], ...] = (
     ("algorithm: no name", "algorithm: {nodes: 3}\n", "algorithm.name is missing"),
     ("algorithm: unknown", "algorithm: gosip\n", "did you mean gossip?"),
     ("algorithm: a list for a name", "algorithm: {name: [gossip]}\n", "algorithm: unknown name"),
+    (
+        "algorithm: a preset for another model",
+        "algorithm: {name: mapa, paper: testbed}\nobjective: softmax\nprivacy: none\n",
+        "algorithm.paper: testbed has constants for objective: cnn_mapa, found softmax; take that model, or leave",
+    ),
     ("privacy: a number", "privacy: 3\n", "privacy: expected keys with their values, found 3"),
     ("privacy: a list", "privacy: [none]\n", "privacy: expected keys with their values"),
     ("privacy: an unknown law", "privacy: gausian\n", "did you mean gaussian?"),
