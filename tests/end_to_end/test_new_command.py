@@ -228,13 +228,20 @@ FLAGS: list[tuple[list[str], str]] = [
     ([*T, *WHOLE, "--range", "age"], "--range: expected a column and what is declared of it, such as age=0..120"),
     ([*T, *WHOLE, "--range", "age=0..1"], "--range age: this column was declared before"),
     ([*T, "--range", "age=0-100", "--target", "ill"], "--range age: expected the least and the most, such as 0..120"),
-    ([*T, "--range", "age=9..1", "--target", "ill"], "--range age: range must be [least, most], the least being less"),
+    (
+        [*T, "--range", "age=9..1", "--target", "ill"],
+        "--range age: expected the least first and then a larger number",
+    ),
     ([*T, "--range", "age=0..inf", "--target", "ill"], "--range age: expected the least and the most"),
     ([*T, "--range", "age=18,5..95", "--target", "ill"], "found '18,5..95'; write decimals with a point, such as 18.5"),
     ([*T, "--mean", "age=18,5,2", "--target", "ill"], "found '18,5,2'; write decimals with a point, such as 18.5"),
     ([*T, "--range", "age=-1e308..1e308", "--target", "ill"], "--range age: numbers must fit float32"),
     ([*T, "--mean", "age=50", "--target", "ill"], "--mean age: expected a mean and a deviation, such as 80,15"),
-    ([*T, "--mean", "age=50,0", "--target", "ill"], "--mean age: "),
+    ([*T, "--mean", "age=50,0", "--target", "ill"], "--mean age: expected a mean and a deviation above 0, such as"),
+    ([*T, *WHOLE, "--missing-marks", "aeg=-9"], "--missing-marks aeg: the file has no such column; did you mean age?"),
+    ([*T, *WHOLE, "--person", "who"], "--person who: this is the owner's column; name another"),
+    ([*T, *WHOLE, "--person", "ill"], "--person ill: this is the target's column; name another"),
+    ([*T, *DECLARED, "--owner", "ill"], "--owner ill: this is the target's column; name another"),
     ([*T, "--categories", "sex=f", "--target", "ill"], "--categories sex: expected two or more different texts"),
     ([*T, "--categories", "sex=f,f", "--target", "ill"], "--categories sex: expected two or more different texts"),
     ([*T, "--boolean", "man", "--target", "ill"], "--boolean man: the file has no such column"),
@@ -243,7 +250,10 @@ FLAGS: list[tuple[list[str], str]] = [
     ([*T, *DECLARED, "--drop", "who", "--missing", "age=old"], "--missing age: missing must be a number"),
     ([*T, *DECLARED, "--drop", "who", "--missing", "age=999"], "--missing age: missing must be in the range"),
     ([*T, *REAL], "age has no range (--range age=LOW..HIGH: from where to where targets mostly lie)"),
-    ([*T, *REAL, "--range", "age=9..1"], "--range age: range must be [least, most], the least being less"),
+    (
+        [*T, *REAL, "--range", "age=9..1"],
+        "--range age: expected the least first and then a larger number",
+    ),
     ([*T, *REAL, "--categories", "age=1,2"], "age is the target's column, a number with --regression; declare its"),
     ([*T, *REAL, "--boolean", "age"], "age is the target's column, a number with --regression; declare its range"),
     ([*T, *WHOLE, "--boolean", "ill"], "ill is the target's column, and has classes; declare nothing else of it"),
@@ -291,8 +301,15 @@ def test_files_that_are_no_tables(capsys: pytest.CaptureFixture[str], content: b
 def test_a_name_that_says_another_format(capsys: pytest.CaptureFixture[str]) -> None:
     Path("t.npz").write_bytes(b"PK")
     Path("t.xlsx").write_bytes(b"PK")
-    assert "expected a CSV or Parquet file, found" in refused(capsys, "new", "s", "--data", "t.npz", *WHOLE)
-    assert "no format is known by the suffix '.xlsx'" in refused(capsys, "new", "s", "--data", "t.xlsx", *WHOLE)
+    Path("t.yaml").write_text("dataset: digits")
+    for name, advice in {
+        "t.npz": "write its spec by hand, beginning with dataset: {name: NAME, path: t.npz} (docs/how-to/data.md)",
+        "t.xlsx": "save the table as one of them, or say --set dataset.format=csv if it is one under another name",
+        "t.yaml": "as specs do; if it is one, say gossamer check t.yaml",
+    }.items():
+        found = refused(capsys, "new", "s", "--data", name, *WHOLE)
+        assert f"{name}: expected a CSV or Parquet file, found a name that ends in .{name[2:]}" in found
+        assert found.endswith(f"{advice}\n")
 
 
 # Questions in a terminal
@@ -333,10 +350,11 @@ def test_questions_lead_to_the_same_spec_as_flags(terminal: Callable[..., list[s
 
 @TOLD
 def test_a_wrong_answer_is_asked_again(terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]) -> None:
-    terminal("illness", "ill", "", "", "", "no", "same", "-", "a..b", "", "f", "same")
+    terminal("illness", "ill", "ill", "", "", "", "no", "same", "-", "a..b", "", "f", "same")
     assert new() == 0
     err = capsys.readouterr().err
     assert "illness: the file has no such column; did you mean ill?" in err
+    assert "ill: this is the target's column already; name another" in err
     assert "  expected texts with commas between them, found no answer; say all classes\n" in err
     assert "rows have 'yes' too, and what is not declared is refused; say all classes\n" in err
     assert "expected the least and the most" in err

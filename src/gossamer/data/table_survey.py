@@ -9,8 +9,10 @@ from __future__ import annotations
 import codecs
 import csv
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -163,15 +165,26 @@ def look(
     DataError
         If it is no such file, damaged, or has no rows; the error names it, and the line.
     """
-    form = form or (infer_format(path) if not path.is_dir() else None)
+    if form is None:
+        with suppress(DataError):
+            form = infer_format(path)
     if form not in TABLES:
-        raise DataError(f"{path}: expected a CSV or Parquet file, found {_other(path)}; save the table as one of them")
+        raise DataError(f"{path}: expected a CSV or Parquet file, found {_other(path, form)}")
     dialect = None if form == "parquet" else sniffed(path, csv)
     return _look(path, table_file(path, form, dialect), None if dialect == CsvSettings() else dialect, whose)
 
 
-def _other(path: Path) -> str:
-    return "a folder" if path.is_dir() else f"a name that ends in {path.suffix or 'nothing'}"
+def _other(path: Path, form: str | None) -> str:
+    """Words on a file that is no table, and on what is to be done with it."""
+    found = "a folder" if path.is_dir() else f"a name that ends in {path.suffix or 'nothing'}"
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return f"{found}, as specs do; if it is one, say gossamer check {shlex.quote(str(path))}"
+    if form is not None:
+        return (
+            f"{found} (format {form}), whose features have no names to declare: write its spec by hand, beginning with "
+            f"dataset: {{name: NAME, path: {path}}} (docs/how-to/data.md)"
+        )
+    return f"{found}; save the table as one of them, or say --set dataset.format=csv if it is one under another name"
 
 
 def _look(path: Path, table: NamedRows, csv: CsvSettings | None, whose: Collection[str]) -> Looked:

@@ -31,7 +31,7 @@ def declared(options: Any, names: Collection[str]) -> Draft:
     for what, example in _FLAGS.items():
         for text in getattr(options, what.replace("-", "_")) or ():
             name, value = (text, "") if example is None else _column_of(text, names)
-            if value is None and what == "missing-marks":
+            if value is None and what == "missing-marks" and "=" not in text:
                 found.marks += texts_of(text)
                 continue
             if value is None and "=" not in text:
@@ -85,12 +85,17 @@ def declare(found: Draft, what: str, name: str, text: str = "", where: str = "")
 
 def range_of(where: str, text: str, _: Any = None) -> list[float]:
     """The least and the most, of ``0..120``."""
-    return _numbers(where, text, "..", "the least and the most, such as 0..120")
+    least, most = _numbers(where, text, "..", "the least and the most, such as 0..120")
+    if least >= most:
+        raise CallerError(f"{where}: expected the least first and then a larger number, such as 0..120, found {text!r}")
+    return [least, most]
 
 
 def _mean_of(where: str, text: str, _: Any) -> dict[str, float]:
     """The mean and the deviation, of ``80,15``."""
     mean, deviation = _numbers(where, text, ",", "a mean and a deviation, such as 80,15")
+    if deviation <= 0:
+        raise CallerError(f"{where}: expected a mean and a deviation above 0, such as 80,15, found {text!r}")
     return {"mean": mean, "deviation": deviation}
 
 

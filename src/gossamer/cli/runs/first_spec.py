@@ -151,10 +151,19 @@ def _roles(found: Draft, options: argparse.Namespace, looked: Looked) -> _Questi
     given = {
         what: None if (name := getattr(options, what)) is None else known(f"--{what} ", name, names) for what in roles
     }
+    taken: dict[str, str] = {}
+    for what, name in given.items():
+        if name is not None and taken.setdefault(name, what) != what:
+            raise CallerError(f"--{what} {name}: this is the {taken[name]}'s column; name another")
 
     def role(what: str) -> Callable[[str], object]:
-        rest = [name for name in names if name not in given.values()]
-        return lambda answer: given.update({what: known("", answer, rest) if answer or what == "target" else None})
+        def take(answer: str) -> None:
+            if other := [role for role, name in given.items() if answer and name == answer]:
+                raise CallerError(f"{answer}: this is the {other[0]}'s column already; name another")
+            rest = [name for name in names if name not in given.values()]
+            given[what] = known("", answer, rest) if answer or what == "target" else None
+
+        return take
 
     if given["target"] is None:
         lacking = f"--target: expected the column to be predicted, found none; name one of {', '.join(names)}"
@@ -178,9 +187,6 @@ def _roles(found: Draft, options: argparse.Namespace, looked: Looked) -> _Questi
         words = "How many rows has one person at most, as is known without these rows?"
         lacking = "--person: say the most rows that one person has, too, with --rows-per-person M"
         yield _Question(words, lacking, lambda answer: rows.append(_count(answer)))
-    for what in roles[1:]:
-        if given[what] == given["target"] is not None:
-            raise CallerError(f"--{what} {given[what]}: this is the target's column; name another")
     found.target, found.owner, found.person = given["target"] or "", given["owner"], given["person"]
     found.rows_per_person = rows[0] if rows else 1
     for what, name in found.roles.items():
@@ -198,7 +204,7 @@ def _may_be_persons(name: str, column: LookedAt, found: Draft) -> bool:
 
 def _count(answer: str) -> int:
     if not (answer.isascii() and answer.isdigit() and int(answer)):
-        raise CallerError(f"expected a whole number such as 3, found {answer!r}")
+        raise CallerError(f"expected a whole number, 1 or more, such as 3, found {answer!r}")
     return int(answer)
 
 
