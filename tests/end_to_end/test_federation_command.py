@@ -221,6 +221,13 @@ def test_an_organisers_own_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert founded["organiser"] == identity.public_key.fingerprint
     renewed = document(capsys, "federation", "renew", "f", "--organiser", "me.key")
     assert renewed["organiser"] == founded["organiser"]
+    other, before = Identity.create("other.key").public_key, Path("f/federation.yaml").read_bytes()
+    assert main(["federation", "renew", "f", "--organiser", "other.key"]) == 2
+    assert capsys.readouterr().err == (
+        "gossamer: error: f: expected the key of this federation's organiser, with fingerprint "
+        f"{founded['organiser']}, found another one, with {other.fingerprint}; give the organiser's with --organiser\n"
+    )
+    assert Path("f/federation.yaml").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -289,6 +296,8 @@ def test_more_cannot_join_than_the_spec_is_for(capsys: pytest.CaptureFixture[str
     capsys.readouterr()
     assert main(["federation", "add", "f", "--node", "d", "--examples", "d=10"]) == 2
     assert "d holds 10 examples, fewer than algorithm.batch_size 20" in capsys.readouterr().err
+    assert main(["federation", "add", "f", "--node", "d,d", "--examples", "d=10"]) == 2
+    assert capsys.readouterr().err == "gossamer: error: --node: d is named twice\n"
     assert Path("f/federation.yaml").read_bytes() == before
     assert not Path("f/d").exists()
 

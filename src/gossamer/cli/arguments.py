@@ -224,7 +224,7 @@ federation new  federation.actions  write an invitation for each party, and the 
 federation add  federation.actions  let another party into a running federation
   | New invitations to the same run are written for everybody.
   DIR:path                      the folder that `new` made
-  --nodes, --node D:names!      who joins
+  --node, --nodes D:names!      who joins
   @issuing
   @json
 federation renew  federation.actions  write new invitations and certificates for the same parties before they expire

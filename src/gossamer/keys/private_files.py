@@ -35,7 +35,9 @@ def write_private(path: str | Path, content: bytes, *, what: str = "key") -> Non
             os.fsync(file.fileno())
         sync_names(Path(path).parent)
     except FileExistsError:
-        raise IdentityError(f"{path}: exists already; load it, or choose another name for a new {what}") from None
+        raise IdentityError(
+            f"{path}: exists already and stays as it is; choose another place for a new {what}"
+        ) from None
     except OSError as error:
         raise IdentityError(f"{path}: cannot write the {what}: {error.strerror}") from None
 

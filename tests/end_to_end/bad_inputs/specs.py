@@ -53,6 +53,11 @@ TYPES: tuple[tuple[str, str, str], ...] = (
     ("evaluation: a list", "evaluation: [1]\n", "evaluation: expected keys with their values"),
     ("compute: a text", "compute: fast\n", "compute: expected keys with their values"),
     (
+        "compute: a truth value for a name",
+        "compute: {engine: on}\n",
+        "compute.engine: expected one of simulator, compiled, found the truth value true",
+    ),
+    (
         "compute: a device of no kind",
         "compute: {device: tpu}\n",
         "compute.device: unknown name 'tpu'; did you mean cpu?",

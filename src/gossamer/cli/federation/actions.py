@@ -77,7 +77,7 @@ def add_command(options: argparse.Namespace) -> int:
     before = read_signed(options.dir / papers.RECORD)
     earlier, agreed = (_agreed(invitation, options.dir / papers.START) for invitation in (before, again.invitation))
     check_newer(earlier, agreed, earlier.names)
-    return _write(options, again, agreed, options.nodes)
+    return _write(options, again, agreed, options.node)
 
 
 def renew_command(options: argparse.Namespace) -> int:
@@ -120,9 +120,10 @@ def _agreed(invitation: Invitation, start: Path | None, modules: Sequence[str] |
 
 
 def _parties(options: argparse.Namespace) -> dict[str, int]:
-    names, examples = options.nodes, options.examples or {}
+    flag, names = ("--node", options.node) if "node" in options else ("--nodes", options.nodes)
+    examples = options.examples or {}
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise CallerError(f"--nodes: {twice[0]} is named twice")
+        raise CallerError(f"{flag}: {twice[0]} is named twice")
     if unknown := [name for name in examples if name not in names]:
         raise CallerError(f"--examples: {unknown[0]} is none of the nodes {', '.join(names)}")
     if missing := [name for name in names if name not in examples]:

@@ -234,7 +234,13 @@ def draft_again(
     if folder.is_dir():
         papers.check_own(folder)
     signer = organiser or _signer(folder)
-    before = read_signed(folder / papers.RECORD, signer.public_key.fingerprint)
+    before = read_signed(folder / papers.RECORD)
+    if signer.public_key != before.organiser:
+        raise CallerError(
+            f"{folder}: expected the key of this federation's organiser, with fingerprint "
+            f"{before.organiser.fingerprint}, found another one, with {signer.public_key.fingerprint}; give the "
+            "organiser's with --organiser"
+        )
     check_known("keys", keys or {}, parties)
     spec = _spec(before, parties)
     made, given = _keys(parties, keys)

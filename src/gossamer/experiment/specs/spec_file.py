@@ -265,6 +265,8 @@ def line_of(problem: Any, root: type[BaseModel]) -> str:
         return f"unknown key {key}{nearest}"
     if problem["type"] in ("union_tag_invalid", "literal_error"):
         found, expected = _found_and_expected(problem)
+        if found in ("True", "False"):  # YAML 1.1 reads yes, no, on and off so, too
+            return f"{key}: expected one of {', '.join(expected)}, found the truth value {found.lower()}"
         return f"{key}: unknown name {found!r}{nearest_name(key, found, expected)}"
     if problem["type"] == "union_tag_not_found":
         tag = problem["ctx"]["discriminator"].strip("'")
