@@ -176,6 +176,34 @@ def test_items_say_what_came_out() -> None:
     assert nowhere == []
 
 
+def labels(text: str) -> set[str]:
+    """What is numbered in a text: ``Fig 3`` of *Fig. 3a*, ``Lemma 1`` and ``Lemma 2`` of *Lemmas 1 and 2*."""
+    number = r"(?:\d+|I+)[a-c]?"
+    found = set()
+    for kind, numbers in re.findall(rf"([A-Z][a-z]+?)s?\.? ({number}(?:(?:, | and | to ){number})*)", text):
+        each = [one.rstrip("abc") for one in re.split(", | and | to ", numbers)]
+        if " to " in numbers and each[-1].isdigit():
+            each += [str(one) for one in range(int(each[-2]), int(each[-1]))]
+        found |= {f"{kind} {one}" for one in each}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("paper", "numbered"),
+    [
+        ("A(DP)2SGD", "Figs. 1 to 9, Tables 1 and 2, Theorems 1 and 2, Propositions 1 and 2, Lemmas 1 to 4, Remark 1"),
+        ("MAPA", "Figs. 1 to 9, Tables I and II, Theorems 1 to 4, Lemmas 1 and 2, Remarks 1 to 4, Algorithm 1"),
+        ("Increasing sample sizes", "Figs. 1 to 13, Tables 1 to 3, Examples 1 to 5, Theorem 2"),
+        ("Graph federated learning", "Figs. 1 to 5, Theorems 1 to 4, Lemmas 1 to 4, Corollary 1, Assumptions 1 to 3"),
+    ],
+)
+def test_items_are_all_that_the_papers_number(paper: str, numbered: str) -> None:
+    page = (EXPERIMENTS / "items.md").read_text("utf-8").partition(f"\n## {paper}\n")[2].partition("\n## ")[0]
+    rows = [" ".join(line.split("|")[1:3]) for line in page.splitlines() if line.startswith("|")]
+    assert labels(numbered) - labels("; ".join(rows)) == set()
+    assert len(labels(numbered)) >= 15
+
+
 def test_items_are_where_the_list_says() -> None:
     """Modules, what is in them, and files; links are followed with those of all pages."""
     quoted = {one for row in item_rows() for cell in row[2:] for one in re.findall(r"`([^`]+)`", cell)}
