@@ -57,11 +57,20 @@ def seconds_to(accuracy: float) -> Callable[[Record], float]:
     return until(accuracy, "virtual_seconds")
 
 
-def until(accuracy: float, key: str) -> Callable[[Record], float]:
+def until(accuracy: float, key: str, of: str = ACCURACY) -> Callable[[Record], float]:
     """Updates, or seconds, until the mean model first has ``accuracy``; infinite if it never does."""
 
     def measure(record: Record) -> float:
-        return next((row[key] for row in record["curve"] if row[ACCURACY] >= accuracy), math.inf)
+        return next((row[key] for row in record["curve"] if row[of] >= accuracy), math.inf)
+
+    return measure
+
+
+def until_loss(loss: float, of: str) -> Callable[[Record], float]:
+    """Virtual seconds until a loss is first as small; infinite if it never is."""
+
+    def measure(record: Record) -> float:
+        return next((row["virtual_seconds"] for row in record["curve"] if row[of] <= loss), math.inf)
 
     return measure
 
@@ -108,6 +117,12 @@ QUANTITIES: dict[str, Callable[[Record], float]] = {
     "final_own_accuracy": final_own_accuracy,
     "worst_node_accuracy": worst_node_accuracy,
     "epsilon": lambda record: math.inf if record["epsilon"] is None else float(record["epsilon"]),
+    "final_seconds": lambda record: float(record["curve"][-1]["virtual_seconds"]),
+    "seconds_to_0.7": seconds_to(0.7),
+    "own_seconds_to_0.7": until(0.7, "virtual_seconds", "test_accuracy"),
+    "own_seconds_to_0.8": until(0.8, "virtual_seconds", "test_accuracy"),
+    "seconds_to_loss_2.2": until_loss(2.2, "mean_model_test_loss"),
+    "own_seconds_to_loss_2.2": until_loss(2.2, "test_loss"),
     "seconds_to_0.75": seconds_to(0.75),
     "seconds_to_0.8": seconds_to(0.8),
     "seconds_to_0.85": seconds_to(0.85),

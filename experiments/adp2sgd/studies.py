@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -49,8 +50,33 @@ def sizes(study: str, variant: Variant, folder: Path | None, first: FirstUpdates
 def of_frames(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
     """A run on generated frames, with the loss over them."""
     result = gs.run(variant.experiment, folder, data=frames.data(), overwrite=True, progress=first)
-    shown = ("updates", "virtual_seconds", "mean_model_test_loss")
+    shown = ("updates", "virtual_seconds", "mean_model_test_loss", *(("test_loss",) if study == "figure-9" else ()))
     return {**PAPER.record(variant, result), "curve": [{key: row[key] for key in shown} for row in result.metrics]}
 
 
-PAPER = Paper(Path(__file__).resolve().parent, STUDIES, draw, runners={"table-2": sizes, "lstm": of_frames})
+@cache
+def fewer_tests() -> gs.Data:
+    """MNIST with every fifth of its test images: where models are looked at often, looks cost more than updates."""
+    found = gs.load_dataset(gs.DatasetSettings(name="mnist"))
+    train, test = found.train, found.test
+    return gs.Data(
+        train.features, train.targets, x_test=test.features[::5], y_test=test.targets[::5], labels=list(range(10))
+    )
+
+
+def looked_at_often(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
+    """A run on these."""
+    return PAPER.record(variant, gs.run(variant.experiment, folder, data=fewer_tests(), overwrite=True, progress=first))
+
+
+PAPER = Paper(
+    Path(__file__).resolve().parent,
+    STUDIES,
+    draw,
+    runners={
+        "table-2": sizes,
+        "lstm": of_frames,
+        "figure-9": of_frames,
+        **dict.fromkeys(("figure-2-networks", "figure-3-networks", "sigma"), looked_at_often),
+    },
+)
