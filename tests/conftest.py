@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = sampling.sampled(items)
     if (length := config.getoption("--length")) is not None:
         short = costs.short((item.nodeid for item in kept), costs.known())
-        kept = [item for item in kept if (item.nodeid in short) == (length == "short")]
+        kept = [item for item in kept if (item.nodeid in short) == (length == "short") and "slow" not in item.keywords]
     left_out = {*items} - {*kept}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = kept

@@ -56,23 +56,23 @@ def make(kind: type, *values: float) -> Any:
     return KINDS[kind](np.array(values, np.float32))
 
 
-@pytest.mark.parametrize("combine", [operator.add, operator.sub])
 @pytest.mark.parametrize(("left", "right"), PAIRS)
-def test_label_of_every_pair(left: type, right: type, combine: Callable[[Any, Any], Any]) -> None:
-    result = combine(make(left, 5, 7), make(right, 1, 2))
-    assert type(result) is CLOSED.get((left, right), RAW)
-    values = result.values if isinstance(result, Vector) else result
-    assert values.tolist() == combine(np.array([5.0, 7.0]), np.array([1.0, 2.0])).tolist()
-
-
-@pytest.mark.parametrize("factor", [2, 2.0, np.float64(2), np.float32(2), np.int64(2)])
-@pytest.mark.parametrize(("kind", "label"), [(Public, Public), (Released, Released), (Masked, RAW)])
-def test_scaling_keeps_label_and_float32(kind: type, label: type, factor: Any) -> None:
-    for result in (make(kind, 1, 2) * factor, factor * make(kind, 1, 2), make(kind, 4, 8) / factor):
-        assert type(result) is label
+def test_label_of_every_pair(left: type, right: type) -> None:
+    for combine in [operator.add, operator.sub]:
+        result = combine(make(left, 5, 7), make(right, 1, 2))
+        assert type(result) is CLOSED.get((left, right), RAW)
         values = result.values if isinstance(result, Vector) else result
-        assert values.dtype == np.float32
-        assert values.tolist() == [2.0, 4.0]
+        assert values.tolist() == combine(np.array([5.0, 7.0]), np.array([1.0, 2.0])).tolist()
+
+
+@pytest.mark.parametrize(("kind", "label"), [(Public, Public), (Released, Released), (Masked, RAW)])
+def test_scaling_keeps_label_and_float32(kind: type, label: type) -> None:
+    for factor in [2, 2.0, np.float64(2), np.float32(2), np.int64(2)]:
+        for result in (make(kind, 1, 2) * factor, factor * make(kind, 1, 2), make(kind, 4, 8) / factor):
+            assert type(result) is label
+            values = result.values if isinstance(result, Vector) else result
+            assert values.dtype == np.float32
+            assert values.tolist() == [2.0, 4.0]
 
 
 @pytest.mark.parametrize("kind", [Public, Released, Masked])
@@ -91,17 +91,17 @@ def test_combines_with_vectors_only(kind: type) -> None:
             make(kind, 1, 2) + other
 
 
-@pytest.mark.parametrize("labels", list(product((Public, Released), repeat=3)))
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_shifted_model_is_the_sum_to_the_bit(labels: tuple[type, ...], dtype: type) -> None:
-    drawn = np.random.default_rng(0).normal(size=(3, 57)).astype(dtype)
-    model, start, end = (label(row.copy()) for label, row in zip(labels, drawn, strict=True))
-    found = shifted(model, start, end, 0.3)
-    assert found == model + (end - start) * 0.3
-    with pytest.raises(ValueError, match="read-only"):
-        found.values[0] = 1.0
-    blank: Any = Public(Blank(3, dtype))
-    assert shifted(blank, blank, blank, 0.3) == blank
+def test_a_shifted_model_is_the_sum_to_the_bit(dtype: type) -> None:
+    for labels in list(product((Public, Released), repeat=3)):
+        drawn = np.random.default_rng(0).normal(size=(3, 57)).astype(dtype)
+        model, start, end = (label(row.copy()) for label, row in zip(labels, drawn, strict=True))
+        found = shifted(model, start, end, 0.3)
+        assert found == model + (end - start) * 0.3
+        with pytest.raises(ValueError, match="read-only"):
+            found.values[0] = 1.0
+        blank: Any = Public(Blank(3, dtype))
+        assert shifted(blank, blank, blank, 0.3) == blank
 
 
 def test_only_models_of_one_size_are_shifted() -> None:
@@ -187,16 +187,14 @@ def test_vectors_are_unhashable() -> None:
         hash(make(Public, 1))
 
 
-@pytest.mark.parametrize("combine", [operator.add, operator.sub])
 @pytest.mark.parametrize(("left", "right"), PAIRS)
-def test_blank_has_the_label_size_and_dtype_of_the_real_thing(
-    left: type, right: type, combine: Callable[[Any, Any], Any]
-) -> None:
-    for dtypes in [(np.float32, np.float32), (np.float32, np.float64)]:
-        real = combine(*(KINDS[kind](np.zeros(3, dtype)) for kind, dtype in zip((left, right), dtypes)))
-        blank = combine(*(KINDS[kind](Blank(3, dtype)) for kind, dtype in zip((left, right), dtypes)))  # type: ignore[arg-type]
-        assert type(blank) is (Blank if type(real) is RAW else type(real))
-        assert (blank.size, blank.nbytes) == (real.size, real.nbytes)
+def test_blank_has_the_label_size_and_dtype_of_the_real_thing(left: type, right: type) -> None:
+    for combine in [operator.add, operator.sub]:
+        for dtypes in [(np.float32, np.float32), (np.float32, np.float64)]:
+            real = combine(*(KINDS[kind](np.zeros(3, dtype)) for kind, dtype in zip((left, right), dtypes)))
+            blank = combine(*(KINDS[kind](Blank(3, dtype)) for kind, dtype in zip((left, right), dtypes)))  # type: ignore[arg-type]
+            assert type(blank) is (Blank if type(real) is RAW else type(real))
+            assert (blank.size, blank.nbytes) == (real.size, real.nbytes)
 
 
 def test_blank_scales_slices_and_concatenates_like_the_real_thing() -> None:
@@ -304,16 +302,16 @@ def test_entries_beyond_the_largest_are_taken_for_it(dtype: type) -> None:
     assert Confined(values).within(2.0).values.tolist() == [0, 1, -2, 2, -2, 0, 2, 2]
 
 
-@pytest.mark.parametrize("bad", [1.0001e12, -1.0001e12, 3e38, np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("size", [1, 5, 100_000])
-def test_one_bad_entry_is_seen_wherever_it_is(bad: float, size: int) -> None:
-    for dtype in (np.float32, np.float64):
-        for place in {0, size // 2, size - 1}:
-            values = np.full(size, 1e12, dtype)
-            assert Public(values).is_within()
-            values = np.full(size, -1e12, dtype)
-            values[place] = bad
-            assert not Public(values).is_within()
+def test_one_bad_entry_is_seen_wherever_it_is(size: int) -> None:
+    for bad in [1.0001e12, -1.0001e12, 3e38, np.inf, -np.inf, np.nan]:
+        for dtype in (np.float32, np.float64):
+            for place in {0, size // 2, size - 1}:
+                values = np.full(size, 1e12, dtype)
+                assert Public(values).is_within()
+                values = np.full(size, -1e12, dtype)
+                values[place] = bad
+                assert not Public(values).is_within()
 
 
 def test_vectors_without_entries_or_without_values_are_within_any_bound() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -141,45 +142,38 @@ def test_the_l2_term_is_not_in_the_gradients() -> None:
     )
 
 
-@pytest.mark.parametrize("layout", [lambda split: split, sparse])
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize(("name", "classes"), LOSSES)
-def test_an_example_that_is_not_finite_counts_as_zero_and_leaves_others_alone(
-    name: str, classes: int | None, bad: float, layout: Any
-) -> None:
-    clean = split_for(classes)
-    dirty = Split(clean.features.copy(), clean.targets)
-    dirty.features[4, 7] = bad
-    model = LinearModel(name, FEATURES, classes)
-    w = models_for(model, 2)
-    w[1] = 0
-    others = np.array([0, 1, 2, 3, 5])
-    for clip in (1.0, math.inf):
-        found = model.clipped_gradients(w, layout(dirty), [np.array([0, 1, 4, 2, 3, 5, 4])] * 2, clip)
-        expected = model.clipped_gradients(w, layout(clean), [others] * 2, clip)
-        assert found.zeroed.tolist() == [2, 2]
-        assert np.array_equal(found.unclipped, expected.unclipped)
-        assert np.array_equal(found.sums, expected.sums)
-    assert found.unclipped.tolist() == [5, 5]
+def test_an_example_that_is_not_finite_counts_as_zero_and_leaves_others_alone(name: str, classes: int | None) -> None:
+    for layout, bad in itertools.product([lambda split: split, sparse], [math.nan, math.inf, -math.inf]):
+        clean = split_for(classes)
+        dirty = Split(clean.features.copy(), clean.targets)
+        dirty.features[4, 7] = bad
+        model = LinearModel(name, FEATURES, classes)
+        w = models_for(model, 2)
+        w[1] = 0
+        others = np.array([0, 1, 2, 3, 5])
+        for clip in (1.0, math.inf):
+            found = model.clipped_gradients(w, layout(dirty), [np.array([0, 1, 4, 2, 3, 5, 4])] * 2, clip)
+            expected = model.clipped_gradients(w, layout(clean), [others] * 2, clip)
+            assert found.zeroed.tolist() == [2, 2]
+            assert np.array_equal(found.unclipped, expected.unclipped)
+            assert np.array_equal(found.sums, expected.sums)
+        assert found.unclipped.tolist() == [5, 5]
 
 
-@pytest.mark.parametrize("layout", [lambda split: split, sparse])
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize("place", [7, -1])
 @pytest.mark.parametrize(("name", "classes"), LOSSES)
-def test_a_model_that_is_not_finite_gives_a_zero_row(
-    name: str, classes: int | None, place: int, bad: float, layout: Any
-) -> None:
-    data = layout(split_for(classes))
-    model = LinearModel(name, FEATURES, classes)
-    w = models_for(model, 3)
-    expected = model.clipped_gradients(w[[0, 2]], data, [np.arange(N)] * 2, 1.0).sums
-    w[1, place] = bad
-    sums, zeroed, unclipped = model.clipped_gradients(w, data, [np.arange(N)] * 3, 1.0)
-    assert zeroed.tolist() == [0, N, 0]
-    assert unclipped[1] == 0
-    assert not sums[1].any()
-    assert np.array_equal(sums[[0, 2]], expected)
+def test_a_model_that_is_not_finite_gives_a_zero_row(name: str, classes: int | None) -> None:
+    for layout, bad, place in itertools.product([lambda split: split, sparse], [math.nan, math.inf], [7, -1]):
+        data = layout(split_for(classes))
+        model = LinearModel(name, FEATURES, classes)
+        w = models_for(model, 3)
+        expected = model.clipped_gradients(w[[0, 2]], data, [np.arange(N)] * 2, 1.0).sums
+        w[1, place] = bad
+        sums, zeroed, unclipped = model.clipped_gradients(w, data, [np.arange(N)] * 3, 1.0)
+        assert zeroed.tolist() == [0, N, 0]
+        assert unclipped[1] == 0
+        assert not sums[1].any()
+        assert np.array_equal(sums[[0, 2]], expected)
 
 
 @pytest.mark.parametrize("far", [1e3, -1e3])
@@ -217,17 +211,17 @@ def test_a_tiny_scale_is_rounded_towards_zero() -> None:
         assert sums[0, 0] <= clip
 
 
-@pytest.mark.parametrize("layout", [lambda split: split, sparse])
 @pytest.mark.parametrize(("name", "classes"), LOSSES)
-def test_many_models_at_once_have_the_bits_of_one_at_a_time(name: str, classes: int | None, layout: Any) -> None:
-    data = layout(split_for(classes))
-    model = LinearModel(name, FEATURES, classes)
-    w = models_for(model, 9)
-    batches = [np.random.default_rng(k).integers(0, N, k) for k in range(9)]
-    together = model.clipped_gradients(w, data, batches, 0.5).sums
-    with threadpool_limits(1):
-        alone = [model.clipped_gradients(w[k : k + 1], data, [batches[k]], 0.5).sums[0] for k in range(9)]
-    assert together.tobytes() == np.array(alone).tobytes()
+def test_many_models_at_once_have_the_bits_of_one_at_a_time(name: str, classes: int | None) -> None:
+    for layout in [lambda split: split, sparse]:
+        data = layout(split_for(classes))
+        model = LinearModel(name, FEATURES, classes)
+        w = models_for(model, 9)
+        batches = [np.random.default_rng(k).integers(0, N, k) for k in range(9)]
+        together = model.clipped_gradients(w, data, batches, 0.5).sums
+        with threadpool_limits(1):
+            alone = [model.clipped_gradients(w[k : k + 1], data, [batches[k]], 0.5).sums[0] for k in range(9)]
+        assert together.tobytes() == np.array(alone).tobytes()
 
 
 def test_examples_of_any_shape_are_flattened_without_a_copy() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import tracemalloc
 from collections import OrderedDict
@@ -118,22 +119,21 @@ def test_decoded_arrays_own_their_values() -> None:
     assert not vector.values.flags.writeable
 
 
-@pytest.mark.parametrize("before", range(9))
 @pytest.mark.parametrize("offset", [0, 1, 4])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
-def test_a_vector_may_stay_in_a_buffer_of_its_own(before: int, offset: int, dtype: type) -> None:
+def test_a_vector_may_stay_in_a_buffer_of_its_own(offset: int) -> None:
     """Wherever it begins, it lies where the processor wants it, and nobody can write to it."""
-    value = ("x" * before, Released(np.arange(1000).astype(dtype)), Released(np.ones(3)), 7)
-    buffer = np.frombuffer(bytes(offset) + encode(value), np.uint8).copy()
-    found = decode(buffer.data[offset:], own=True)
-    assert found == value
-    large, small = found[1].values, found[2].values
-    assert large.flags.aligned
-    assert not large.flags.writeable
-    assert np.shares_memory(large, buffer)
-    assert not np.shares_memory(small, buffer)
-    with pytest.raises(ValueError, match="WRITEABLE"):
-        large.setflags(write=True)
+    for before, dtype in itertools.product(range(9), [np.float32, np.float64, np.uint8]):
+        value = ("x" * before, Released(np.arange(1000).astype(dtype)), Released(np.ones(3)), 7)
+        buffer = np.frombuffer(bytes(offset) + encode(value), np.uint8).copy()
+        found = decode(buffer.data[offset:], own=True)
+        assert found == value
+        large, small = found[1].values, found[2].values
+        assert large.flags.aligned
+        assert not large.flags.writeable
+        assert np.shares_memory(large, buffer)
+        assert not np.shares_memory(small, buffer)
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            large.setflags(write=True)
 
 
 def test_only_what_takes_up_most_of_a_buffer_stays_in_it() -> None:
@@ -283,10 +283,10 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
-def test_refuses_to_decode(data: bytes) -> None:
-    with pytest.raises(MalformedMessage):
-        decode(data)
+def test_refuses_to_decode() -> None:
+    for data in MALFORMED.values():
+        with pytest.raises(MalformedMessage):
+            decode(data)
 
 
 def test_registration() -> None:

@@ -92,9 +92,9 @@ def test_each_record_of_a_stream_adds_what_one_change_moves_an_update_by() -> No
 
 
 @pytest.mark.parametrize("shard", [1, 10, 200, 5000])
-@pytest.mark.parametrize("rate", [0.001, 0.004, 0.1, 0.5, 1.0])
-def test_hardly_ever_more_are_drawn(shard: int, rate: float) -> None:
-    most = most_drawn(Poisson(rate), shard)
-    assert binom.sf(most, shard, rate) <= math.exp(-45)
-    assert most <= shard
-    assert most_drawn(FixedSize(shard, 1), shard) >= 1
+def test_hardly_ever_more_are_drawn(shard: int) -> None:
+    for rate in [0.001, 0.004, 0.1, 0.5, 1.0]:
+        most = most_drawn(Poisson(rate), shard)
+        assert binom.sf(most, shard, rate) <= math.exp(-45)
+        assert most <= shard
+        assert most_drawn(FixedSize(shard, 1), shard) >= 1

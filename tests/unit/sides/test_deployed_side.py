@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -106,16 +107,15 @@ class Counting(Objective):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("sampling", [Poisson(1.0), FixedSize(N, N)], ids=["poisson", "fixed"])
-@pytest.mark.parametrize("query", [{}, {"count_share": 0.2, "unit": 3.0}, {"unit": 0.5}], ids=["sum", "count", "unit"])
-def test_without_noise_a_gradient_is_that_of_the_simulated_side(
-    dtype: type, sampling: BatchSampling, query: dict[str, Any]
-) -> None:
-    objective = linear(0.1, dtype)
-    task = gradient(objective, NoNoise(0.5), sampling, **query)
-    found, expected = answer(deployed(objective), task), answer(simulated(objective), task)
-    assert found.dtype == expected.dtype == dtype
-    np.testing.assert_array_equal(found, expected)
+def test_without_noise_a_gradient_is_that_of_the_simulated_side(dtype: type) -> None:
+    for sampling, query in itertools.product(
+        [Poisson(1.0), FixedSize(N, N)], [{}, {"count_share": 0.2, "unit": 3.0}, {"unit": 0.5}]
+    ):
+        objective = linear(0.1, dtype)
+        task = gradient(objective, NoNoise(0.5), sampling, **query)
+        found, expected = answer(deployed(objective), task), answer(simulated(objective), task)
+        assert found.dtype == expected.dtype == dtype
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("update", ["batch", "clipped_sum", "sequential"])

@@ -40,14 +40,11 @@ def test_noise_on_sum_and_count_is_that_of_the_simulated_side(share: float, clip
 
 
 @pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("multiplier", [1e-4, 0.05, 1.0, 40.0])
-@pytest.mark.parametrize("clip", [1e-9, 0.3, 1e9])
-def test_the_multiplier_that_is_charged_is_not_less_than_that_of_the_grid(
-    share: float, multiplier: float, clip: float
-) -> None:
-    noise = query(share, clip, multiplier).noise
-    assert multiplier <= noise.equivalent.noise_multiplier < 1.002 * multiplier
-    assert noise.clip >= clip / math.sqrt(1 - share)
+def test_the_multiplier_that_is_charged_is_not_less_than_that_of_the_grid(share: float) -> None:
+    for multiplier, clip in itertools.product([1e-4, 0.05, 1.0, 40.0], [1e-9, 0.3, 1e9]):
+        noise = query(share, clip, multiplier).noise
+        assert multiplier <= noise.equivalent.noise_multiplier < 1.002 * multiplier
+        assert noise.clip >= clip / math.sqrt(1 - share)
 
 
 def contributions(generator: np.random.Generator, count: int) -> tuple[LinearModel, Split, np.ndarray]:

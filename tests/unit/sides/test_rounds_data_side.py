@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -127,34 +128,31 @@ TURNS = DrawnTurns(np.array([4, 0, 6, 2, 5, 7]), np.array([3, 0, 5, 3, 0, 4]))
 WHERES = [Coordinates(), Coordinates(1, 3), Coordinates(0, 2)]
 
 
-@pytest.mark.parametrize("sizes", [FALLING, StepSizes(0.5)], ids=["falling", "held"])
-@pytest.mark.parametrize("l2", [0.0, 0.1])
 @pytest.mark.parametrize("where", WHERES)
-@pytest.mark.parametrize("until", [0, 1, 4, 6])
-@pytest.mark.parametrize(("loss", "classes"), LOSSES)
-def test_a_batch_is_summed_at_the_models_of_its_slots(
-    loss: str, classes: int | None, until: int, where: Coordinates, l2: float, sizes: StepSizes
-) -> None:
-    objective, data = objective_of(loss, classes, l2), data_of(classes)
-    task = a_round(objective, until=until, where=where, step_sizes=sizes)
-    found = round_sum(task, TURNS, objective, data)
-    total, decay = slow_batch(task, TURNS, objective, data)
-    np.testing.assert_allclose(found.total, total, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(found.public + np.zeros(task.answer_size), decay, rtol=0, atol=1e-13)
-
-
-@pytest.mark.parametrize("l2", [0.0, 0.1])
-@pytest.mark.parametrize("where", WHERES)
-@pytest.mark.parametrize("until", [0, 1, 4, 6])
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-def test_sequential_steps_are_those_of_the_paper(loss: str, until: int, where: Coordinates, l2: float) -> None:
-    classes = dict(LOSSES)[loss]
-    objective, data = objective_of(loss, classes, l2), data_of(classes)
-    for clip in (0.3, math.inf):
-        task = a_round(objective, "sequential", NoNoise(clip), until=until, where=where)
+def test_a_batch_is_summed_at_the_models_of_its_slots(where: Coordinates) -> None:
+    for sizes, l2, until, (loss, classes) in itertools.product(
+        [FALLING, StepSizes(0.5)], [0.0, 0.1], [0, 1, 4, 6], LOSSES
+    ):
+        objective, data = objective_of(loss, classes, l2), data_of(classes)
+        task = a_round(objective, until=until, where=where, step_sizes=sizes)
         found = round_sum(task, TURNS, objective, data)
-        np.testing.assert_allclose(found.total, slow_steps(task, TURNS, objective, data, clip), rtol=1e-10, atol=1e-12)
-        assert not np.any(found.public)
+        total, decay = slow_batch(task, TURNS, objective, data)
+        np.testing.assert_allclose(found.total, total, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(found.public + np.zeros(task.answer_size), decay, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("where", WHERES)
+def test_sequential_steps_are_those_of_the_paper(where: Coordinates) -> None:
+    for l2, until, loss in itertools.product([0.0, 0.1], [0, 1, 4, 6], ["logistic", "squared"]):
+        classes = dict(LOSSES)[loss]
+        objective, data = objective_of(loss, classes, l2), data_of(classes)
+        for clip in (0.3, math.inf):
+            task = a_round(objective, "sequential", NoNoise(clip), until=until, where=where)
+            found = round_sum(task, TURNS, objective, data)
+            np.testing.assert_allclose(
+                found.total, slow_steps(task, TURNS, objective, data, clip), rtol=1e-10, atol=1e-12
+            )
+            assert not np.any(found.public)
 
 
 @pytest.mark.parametrize("where", WHERES)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("count", [1, 10, 1500, 60_000])
-@pytest.mark.parametrize("rate", [1e-6, 0.001, 0.04, 0.5, 1.0])
-def test_larger_samples_are_as_unlikely_as_said(count: int, rate: float) -> None:
-    most = largest_batch(Poisson(rate), count)
-    assert 1 <= most <= count
-    assert stats.binom.sf(most, count, rate) <= UNLIKELY
+def test_larger_samples_are_as_unlikely_as_said(count: int) -> None:
+    for rate in [1e-6, 0.001, 0.04, 0.5, 1.0]:
+        most = largest_batch(Poisson(rate), count)
+        assert 1 <= most <= count
+        assert stats.binom.sf(most, count, rate) <= UNLIKELY
 
 
 def test_what_is_provided_for_is_no_more_than_it_has_to_be() -> None:

@@ -48,9 +48,9 @@ FIXED = {
 
 
 @pytest.mark.parametrize("name", FIXED)
-@pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 13])
-def test_fixed_topologies_join_exactly_the_pairs_of_their_definition(name, nodes):
-    assert edges_of(build(name, nodes)) == {(i, j) for i, j in pairs(nodes) if FIXED[name](nodes, i, j)}
+def test_fixed_topologies_join_exactly_the_pairs_of_their_definition(name) -> None:
+    for nodes in [2, 3, 4, 5, 8, 13]:
+        assert edges_of(build(name, nodes)) == {(i, j) for i, j in pairs(nodes) if FIXED[name](nodes, i, j)}
 
 
 def test_a_ring_of_two_is_one_edge():

@@ -60,11 +60,11 @@ MATRICES = {"metropolis": metropolis, "pairwise": pairwise_expectation}
 
 
 @pytest.mark.parametrize(("topology", "kind"), CLOSED_FORMS)
-@pytest.mark.parametrize("nodes", [3, 4, 7, 16])
-def test_rho_of_small_graphs_is_its_closed_form(topology, kind, nodes):
-    matrix = MATRICES[kind](build(topology, nodes))
-    assert rho(matrix) == pytest.approx(CLOSED_FORMS[topology, kind](nodes), abs=1e-12)
-    assert spectral_gap(matrix) == pytest.approx(1 - rho(matrix))
+def test_rho_of_small_graphs_is_its_closed_form(topology, kind) -> None:
+    for nodes in [3, 4, 7, 16]:
+        matrix = MATRICES[kind](build(topology, nodes))
+        assert rho(matrix) == pytest.approx(CLOSED_FORMS[topology, kind](nodes), abs=1e-12)
+        assert spectral_gap(matrix) == pytest.approx(1 - rho(matrix))
 
 
 @pytest.mark.some(5)

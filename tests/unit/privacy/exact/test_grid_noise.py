@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable
@@ -116,21 +117,17 @@ def test_it_describes_itself() -> None:
 # Noise like continuous noise
 
 
-@pytest.mark.parametrize("size", [1, 10**4, 10**7])
-@pytest.mark.parametrize("clip", [1e-9, 0.3, 1.0, 1e6])
-@pytest.mark.parametrize("multiplier", [0.01, 0.5, 1.0, 30.0])
 @pytest.mark.parametrize("error", [0.0, 0.01])
-def test_noise_like_another_is_as_private_and_hardly_more(
-    size: int, clip: float, multiplier: float, error: float
-) -> None:
-    wanted = Gaussian(clip, multiplier)
-    noise = GridGaussian.like(wanted, size, error=error * clip)
-    assert noise.equivalent.noise_multiplier >= multiplier
-    assert noise.standard_deviation >= wanted.standard_deviation
-    assert noise.standard_deviation <= wanted.standard_deviation * (1 + 2 * error) * (1 + 2**-16 + 2**-10)
-    assert noise.step * math.sqrt(size) <= 2**-16 * clip
-    assert noise.scale >= 2**10
-    assert noise.clip == clip and noise.error == error * clip  # noqa: PT018
+def test_noise_like_another_is_as_private_and_hardly_more(error: float) -> None:
+    for size, clip, multiplier in itertools.product([1, 10**4, 10**7], [1e-9, 0.3, 1.0, 1e6], [0.01, 0.5, 1.0, 30.0]):
+        wanted = Gaussian(clip, multiplier)
+        noise = GridGaussian.like(wanted, size, error=error * clip)
+        assert noise.equivalent.noise_multiplier >= multiplier
+        assert noise.standard_deviation >= wanted.standard_deviation
+        assert noise.standard_deviation <= wanted.standard_deviation * (1 + 2 * error) * (1 + 2**-16 + 2**-10)
+        assert noise.step * math.sqrt(size) <= 2**-16 * clip
+        assert noise.scale >= 2**10
+        assert noise.clip == clip and noise.error == error * clip  # noqa: PT018
 
 
 def test_the_step_may_be_given_and_is_paid_for_in_noise() -> None:

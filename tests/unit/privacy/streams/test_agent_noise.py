@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -32,16 +33,15 @@ def renyi(probabilities: np.ndarray, shift: int, order: float) -> float:
     return float(logsumexp(order * p + (1 - order) * q) / (order - 1))
 
 
-@pytest.mark.parametrize("scale", [1, 2, 5])
 @pytest.mark.parametrize("shift", [1, 3])
-@pytest.mark.parametrize("order", [1.5, 2.0, 4.0])
-def test_one_agents_noise_is_as_concentrated_as_it_says(scale: int, shift: int, order: float) -> None:
+def test_one_agents_noise_is_as_concentrated_as_it_says(shift: int) -> None:
     """Divergence at every order is at most rho times the order, and for whole steps of a scale this is nearly it."""
-    rho = AgentNoise(scale, float(shift), 1).rho()
-    assert rho == pytest.approx(shift**2 / (2 * scale**2))
-    found = renyi(law(scale), shift, order)
-    assert found <= rho * order * (1 + 1e-9)
-    assert found >= 0.99 * rho * order
+    for scale, order in itertools.product([1, 2, 5], [1.5, 2.0, 4.0]):
+        rho = AgentNoise(scale, float(shift), 1).rho()
+        assert rho == pytest.approx(shift**2 / (2 * scale**2))
+        found = renyi(law(scale), shift, order)
+        assert found <= rho * order * (1 + 1e-9)
+        assert found >= 0.99 * rho * order
 
 
 @pytest.mark.parametrize("agents", [2, 3, 5])
