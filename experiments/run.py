@@ -24,6 +24,7 @@ SHARED = HERE.parent.parent / "shared" / "data"
 sys.path.insert(0, str(HERE.parent))
 
 from experiments.drawn import save  # noqa: E402
+from experiments.hours import hours  # noqa: E402
 from experiments.making import How, is_current, make  # noqa: E402
 from experiments.provenance import Origin, begins_alike  # noqa: E402
 from experiments.stored import Record, ResultsError, changed  # noqa: E402
@@ -37,6 +38,8 @@ import gossamer as gs  # noqa: E402
 def run(study: Study, options: argparse.Namespace) -> bool:
     """Make the records that are not there, and draw. Of those that are there all have to be the same again here."""
     here = Origin.here().machine
+    for line in hours(study.title, study.variants(options.only)):
+        print(line, flush=True)
     before = [record for record in study.stored().records if record.get("made", {}).get("machine") == here]
     for line in make(study, How(options.again, options.only, options.jobs, options.out)):
         print(f"{study.title}: {line}")

@@ -16,10 +16,16 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 ACCURACY, LOSS = "mean_model_test_accuracy", "mean_model_test_loss"
+OWN_ACCURACY, OWN_LOSS = "test_accuracy", "test_loss"
 COLORS = {"allreduce": "tab:orange", "gossip": "tab:blue"}
 TITLES = {
     "figure-2": "In each iteration a random node is 2 times slower",
     "figure-3": "One node is 10 times slower",
+}
+READINGS = {
+    "clipped sum": "times the clip, on the sum of\nclipped gradients (as here)",
+    "sum": "absolute, on the sum,\nalmost without a clip",
+    "mean": "on the mean",
 }
 NOTE = "Reproducible noise: these runs guarantee nothing."
 REACHED = 0.85
@@ -35,9 +41,13 @@ def draw(study: str, records: Sequence[Record]) -> Any:
         "figure-1": _over_epochs,
         "figure-2": partial(_slow, "figure-2"),
         "figure-3": partial(_slow, "figure-3"),
+        "figure-2-networks": partial(_both_models, "model", TITLES["figure-2"]),
+        "figure-3-networks": partial(_both_models, "model", TITLES["figure-3"]),
+        "figure-9": partial(_both_models, "scenario", "The LSTM at noise 0.16, on generated frames"),
         "figure-4": _doubled,
         "stragglers": _stragglers,
         "lstm": _frames,
+        "sigma": _readings,
     }
     figure = draws[study](records)
     if study != "table-2":
@@ -60,9 +70,7 @@ def _noise_levels(records: Sequence[Record]) -> Any:
         for shift, name in ((-0.2, "allreduce"), (0.2, "gossip")):
             places = np.arange(len(noises)) + shift
             by_noise = [_finals(ours, noise=noise, algorithm=name, length=lengths[0]) for noise in noises]
-            middle = [statistics.median(finals) for finals in by_noise]
-            spread = [[m - min(f) for m, f in zip(middle, by_noise)], [max(f) - m for m, f in zip(middle, by_noise)]]
-            axis.bar(places, middle, 0.38, yerr=spread, capsize=2, color=COLORS[name], label=f"{name}, {lengths[0]}")
+            _bars(axis, places, by_noise, name, f"{name}, {lengths[0]}")
             for length in lengths[1:]:
                 longer = [_finals(ours, noise=noise, algorithm=name, length=length)[0] for noise in noises]
                 axis.plot(places, longer, "k_", markersize=11, label=f"{length}, one seed" if shift > 0 else None)
@@ -72,6 +80,13 @@ def _noise_levels(records: Sequence[Record]) -> Any:
     np.atleast_1d(axes)[0].set_ylabel("test accuracy of the mean model")
     figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
+
+
+def _bars(axis: Any, places: Any, found: Sequence[Sequence[float]], name: str, label: str) -> None:
+    """Medians of what was ``found`` at each place, and the least to the most."""
+    middle = [statistics.median(each) for each in found]
+    spread = [[m - min(f) for m, f in zip(middle, found)], [max(f) - m for m, f in zip(middle, found)]]
+    axis.bar(places, middle, 0.38, yerr=spread, capsize=2, color=COLORS[name], label=label)
 
 
 def _finals(records: Sequence[Record], **place: str) -> list[float]:
@@ -153,6 +168,49 @@ def _slow(study: str, records: Sequence[Record]) -> Any:
     return figure
 
 
+def _both_models(axis: str, title: str, records: Sequence[Record]) -> Any:
+    """Nodes' own models and their mean over updates and over virtual time, a row a place: accuracies, or losses."""
+    places, of_loss = _places(records, axis), LOSS in records[0]["curve"][0]
+    mean, own = (LOSS, OWN_LOSS) if of_loss else (ACCURACY, OWN_ACCURACY)
+    figure, axes = plt.subplots(len(places), 2, figsize=(9, 3.4 * len(places)), squeeze=False, layout="constrained")
+    for row, place in zip(axes, places, strict=True):
+        shown = [record for record in records if record[axis] == place]
+        gossip = [record for record in shown if record["algorithm"] == "gossip"]
+        times = (("updates", "updates, all nodes together"), ("virtual_seconds", "virtual seconds"))
+        for panel, (key, label) in zip(row, times, strict=True):
+            _curves(panel, shown, key, quantity=mean)
+            _curves(panel, gossip, key, quantity=own, line="--", named="gossip, nodes' own models")
+            panel.set(title=place, xlabel=label, ylim=(0, None if of_loss else 1))
+        row[0].set_ylabel("held-out loss (nats)" if of_loss else "test accuracy")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    figure.suptitle(f"{title}; {_seeds(records)}")
+    return figure
+
+
+def _readings(records: Sequence[Record]) -> Any:
+    """Accuracy at the end over noise, a panel a reading of sigma: medians, and the least to the most."""
+    by_panel: dict[str, list[str]] = {}
+    for reading in _places(records, "reading"):
+        by_panel.setdefault(reading.partition(", noise ")[0], []).append(reading)
+    widths = [len(readings) for readings in by_panel.values()]
+    figure, axes = plt.subplots(
+        1, len(by_panel), figsize=(10, 3.8), sharey=True, layout="constrained", width_ratios=widths
+    )
+    for panel, (named, readings) in zip(np.atleast_1d(axes), by_panel.items(), strict=True):
+        for shift, name in ((-0.2, "allreduce"), (0.2, "gossip")):
+            found = [_finals(records, reading=reading, algorithm=name) for reading in readings]
+            middle = [statistics.median(each) for each in found]
+            spread = [[m - min(f) for m, f in zip(middle, found)], [max(f) - m for m, f in zip(middle, found)]]
+            panel.bar(
+                np.arange(len(readings)) + shift, middle, 0.38, yerr=spread, capsize=2, color=COLORS[name], label=name
+            )
+        panel.set_xticks(range(len(readings)), [reading.partition(", noise ")[2] for reading in readings])
+        panel.set(title=READINGS[named], xlabel="sigma", ylim=(0, 1))
+    np.atleast_1d(axes)[0].set_ylabel("test accuracy of the mean model")
+    figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    return figure
+
+
 def _doubled(records: Sequence[Record]) -> Any:
     """Accuracy over epochs, before and after doubling batch size and learning rate."""
     sizes, lengths = _places(records, "size"), _places(records, "length")
@@ -207,7 +265,13 @@ def _looks(record: Record, key: str) -> list[dict[str, float]]:
 
 
 def _curves(
-    axis: Any, records: Sequence[Record], key: str, epochs: float | None = None, quantity: str = ACCURACY
+    axis: Any,
+    records: Sequence[Record],
+    key: str,
+    epochs: float | None = None,
+    quantity: str = ACCURACY,
+    line: str = "-",
+    named: str = "",
 ) -> None:
     """The median over the seeds, and the least to the most; over epochs where so many are the whole run."""
     for name in _places(records, "algorithm"):
@@ -216,6 +280,7 @@ def _curves(
         scale = 1.0 if epochs is None else epochs / curves[0][-1][key]
         places = [scale * statistics.median(curve[look][key] for curve in curves) for look in looks]
         values = [[curve[look][quantity] for curve in curves] for look in looks]
-        axis.plot(places, [statistics.median(found) for found in values], color=COLORS[name], label=name)
+        middle = [statistics.median(found) for found in values]
+        axis.plot(places, middle, line, color=COLORS[name], label=named or name)
         axis.fill_between(places, [min(v) for v in values], [max(v) for v in values], color=COLORS[name], alpha=0.2)
     axis.grid(alpha=0.3)

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from experiments.checks import QUANTITIES, expanded, under_revision, unmet
 from experiments.drawn import save
 from experiments.gfl.studies import steady, with_noise
+from experiments.hours import examples, hours, seconds_each
 from experiments.increasing.studies import balanced_accuracy
 from experiments.increasing.studies import condense as condense_rounds
 from experiments.making import How, is_current, make
@@ -28,7 +29,7 @@ from experiments.mapa.studies import iterations_to
 from experiments.provenance import First, Origin, begins_alike
 from experiments.stored import Record, ResultsError, Stored, rounded
 from experiments.study import PAPERS, Study, StudyError, every_study, named, paper_of
-from experiments.sweeps import Paper
+from experiments.sweeps import Paper, Variant
 from experiments.verdicts import BEGIN, END, Verdict, linked, table
 
 from gossamer import Data, run
@@ -639,6 +640,26 @@ def test_full_size_in_small_has_the_papers_ordering(name: str, most: float | Non
         took[variant.place["algorithm"]] = result.metrics[-1]["virtual_seconds"]
     assert took["gossip"] / took["allreduce"] == pytest.approx(1, abs=0.1) if most is None else True
     assert most is None or took["gossip"] <= most * took["allreduce"]
+
+
+def test_hours_without_a_graphics_card_are_told_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """58,592 batches of 256 gradients of 0.36 s take 1,500 hours, and there are 2 runs; nothing with a card."""
+    monkeypatch.setattr("experiments.hours.seconds_each", lambda variant: 0.36)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    variants = Study("adp2sgd", "figure-2", full=True).variants({})
+    lines = [*hours("adp2sgd/figure-2", variants)]
+    assert lines == ["adp2sgd/figure-2: 2 runs and no graphics card: about 3,000 hours of one core of this processor"]
+    (one, *_) = Study("adp2sgd", "figure-4", full=True).variants({})
+    assert examples(one) == 300 * 50_000
+    assert [*hours("adp2sgd/figure-2", Study("adp2sgd", "figure-2").variants({}))] == []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert [*hours("adp2sgd/figure-2", variants)] == []
+
+
+def test_the_gradient_of_a_full_size_network_is_timed() -> None:
+    (one, *_) = Study("adp2sgd", "figure-2", full=True).variants({})
+    small = Variant(one.place, {**one.content, "objective": "cnn_mapa"})
+    assert 0 < seconds_each(small) < 10
 
 
 @pytest.mark.slow
