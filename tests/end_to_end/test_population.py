@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import gossamer as gs
+from gossamer.cli import main
 from gossamer.errors import RunWarning
 from gossamer.experiment.preparation import population
 from gossamer.experiment.preparation.planning import plan_run
@@ -104,6 +105,25 @@ def test_what_it_does_not_take_the_simulator_makes_and_a_line_names_the_key(chan
     progress = Lines()
     assert run(progress=progress, compute={"engine": "compiled"}, **changes).summary["engine"] == "sim"
     assert any(line.startswith(f"engine: simulator, because of {key}") for line in progress.said)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (["compute.engine=compiled"], "engine: compiled, all nodes in one loop"),
+        (["compute.engine=compiled", "links.loss=0.1"], "engine: simulator, because of links.loss: 0.1"),
+        (["compute.engine=simulator"], None),
+    ],
+)
+def test_a_check_says_who_would_make_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: list[str], line: str | None
+) -> None:
+    """By the line of a run."""
+    spec = SPEC | {"objective": "softmax", "dataset": "digits", "budget": {"epsilon": 5, "delta": 1e-4}, "privacy": {}}
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    assert main(["check", str(tmp_path / "spec.yaml"), *(word for one in settings for word in ("--set", one))]) == 0
+    said = [one for one in capsys.readouterr().out.splitlines() if one.startswith("engine:")]
+    assert [one[: len(line or "")] for one in said] == ([] if line is None else [line])
 
 
 def test_a_repeat_is_made_by_what_made_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,7 @@ def test_what_parties_would_have_to_agree_on_in_the_run_is_for_simulations(
 
 
 SIMULATED = ["speeds=lognormal", "faults.availability=day_and_night", "links={latency: 0.1, silence: 9}"]
+SIMULATED += ["compute.engine=simulator"]
 
 
 @pytest.mark.some(2)
@@ -141,9 +142,9 @@ SIMULATED = ["speeds=lognormal", "faults.availability=day_and_night", "links={la
             SIMULATED,
             3.0,
             [
-                "speeds, links.latency, faults.availability are for simulations and left out: a federation's parties "
-                "and networks are as they are, and nobody tests its model before the end; only a plan that goes by the "
-                "clock counts on them",
+                "speeds, links.latency, faults.availability, compute.engine are for simulations and left out: a "
+                "federation's parties and networks are as they are, and nobody tests its model before the end; only a "
+                "plan that goes by the clock counts on them",
                 "the model is worse than before the run: the test loss began at 2.303, and ended at 3; lower the "
                 "learning rates, or scale the features (dataset.columns, dataset.scale), or take less noise "
                 "(a larger budget, or fewer updates)",

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 def check_command(options: argparse.Namespace) -> int:
     """Say what would happen."""
     from gossamer.experiment.preparation.planning import forecast, plan_run
-    from gossamer.experiment.preparation.prepare import prepare
+    from gossamer.experiment.preparation.population import chosen
+    from gossamer.experiment.preparation.prepare import Sources, prepare
 
     experiment = read_experiment(options)
     with naming(options.spec):
@@ -55,10 +56,11 @@ def check_command(options: argparse.Namespace) -> int:
     if plan.words.estimates:
         say(wrapped(plan.words.estimates))
     found = forecast(prepared, plan)
+    _, engine = chosen(prepared, plan, Sources(0), watched=False)
     if options.json:
         print_json(_check_document(prepared, plan, found))
     else:
-        print(_check_report(prepared, plan, found))
+        print(_check_report(prepared, plan, found, engine))
         warn(found.remarks)
         advise(shlex.join(["gossamer", "run", str(options.spec), *same_options(options)]))
     return 0
@@ -83,7 +85,7 @@ def _check_document(prepared: Prepared, plan: Plan, found: Forecast) -> dict[str
     }
 
 
-def _check_report(prepared: Prepared, plan: Plan, found: Forecast) -> str:
+def _check_report(prepared: Prepared, plan: Plan, found: Forecast, engine: str) -> str:
     document = _check_document(prepared, plan, found)
     rows = [
         (name, str(entry["examples"]), str(entry["releases"]), epsilon(plan.epsilons[name]))
@@ -91,6 +93,7 @@ def _check_report(prepared: Prepared, plan: Plan, found: Forecast) -> str:
     ]
     size = counted(document["parameters"], "parameter")
     what = f"{document['algorithm']} on {document['dataset']} ({prepared.dataset.source}), {size}\nplan: {plan}"
+    what += f"\n{engine}" if engine else ""
     return (
         f"{wrapped(what)}\n\n"
         f"{node_table((plan.words.party, 'examples', 'releases', 'epsilon planned'), rows)}{below(plan.words)}\n\n"

@@ -248,6 +248,7 @@ def left_out(experiment: Experiment) -> list[str]:
         here, default = getattr(experiment, section), getattr(usual, section)
         keys = [key for key in type(here).model_fields if key not in others]
         found += [f"{section}.{key}" for key in keys if getattr(here, key) != getattr(default, key)]
+    found += ["compute.engine"] if experiment.compute.engine is not None else []
     found += ["stop.accuracy"] if experiment.stop.accuracy is not None else []
     if not found:
         return []
