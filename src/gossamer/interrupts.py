@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -70,6 +72,35 @@ def orderly() -> Iterator[None]:
         yield
     finally:
         _State.orderly -= 1
+
+
+@contextmanager
+def heard_in_compilers() -> Iterator[None]:
+    """Have an interrupt leave within half a second of a block in an import whose calls into C may take longer.
+
+    Python runs a handler between two of its own steps, and a compiler makes large functions in one.
+    """
+    ours = signal.getsignal(signal.SIGINT) in (_leave, _interrupt)
+    if not ours or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    told, tells = os.pipe()
+    os.set_blocking(tells, False)
+
+    def watch() -> None:
+        while number := os.read(told, 1):
+            if number[0] in _SIGNALS and not _State.orderly:
+                time.sleep(0.3)  # the handler may come first
+                _leave(number[0], None)
+        os.close(told)
+
+    threading.Thread(target=watch, name="interrupts", daemon=True).start()
+    before = signal.set_wakeup_fd(tells)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(tells)
 
 
 def was_heard() -> bool:

@@ -17,10 +17,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from gossamer.machine_code import compiled
+
 BLOCK = 64
 """Counters at a time, each of which gives four numbers."""
 
-_compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+_compiled = compiled(fastmath={"contract"})
 _inlined = njit(inline="always", error_model="numpy")
 
 _FACTORS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)

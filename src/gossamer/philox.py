@@ -19,9 +19,10 @@ from numba import njit
 from numba.np.random._constants import fi_double, ki_double, wi_double, ziggurat_nor_inv_r, ziggurat_nor_r
 
 from gossamer.arrays import IndexArray
+from gossamer.machine_code import compiled
 from gossamer.normals import fill
 
-_compiled = njit(cache=True, nogil=True, error_model="numpy")
+_compiled = compiled()
 _inlined = njit(inline="always", error_model="numpy")
 
 _FACTORS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)

@@ -7,7 +7,9 @@ compiled for arrays of one type alone, and refuse others.
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, float64, njit, types
+from numba import float32, float64, types
+
+from gossamer.machine_code import compiled
 
 _VECTORS = [(types.Array(kind, 1, "C", readonly=True), kind) for kind in (float32, float64)]
 """Types of a vector that nobody may write to, and of its entries."""
@@ -16,7 +18,7 @@ _OF_PARTS = [float64(vector, vector, float64, float64, kind[::1]) for vector, ki
 _OF_THREE = [float64(vector, vector, vector, float64, kind[::1]) for vector, kind in _VECTORS]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})
+@compiled(fastmath={"reassoc"})
 def _square(values):  # type: ignore[no-untyped-def]
     """The sum of squares, in any order: it is held against a bound that is far away."""
     total = values.dtype.type(0)
@@ -25,7 +27,7 @@ def _square(values):  # type: ignore[no-untyped-def]
     return np.float64(total)
 
 
-@njit(_OF_THREE, cache=True, nogil=True, error_model="numpy")
+@compiled(*_OF_THREE)
 def shifted(model, start, end, share, found):  # type: ignore[no-untyped-def]
     """Write ``model`` + (``end`` - ``start``) * ``share``."""
     if not model.size == start.size == end.size:
@@ -36,7 +38,7 @@ def shifted(model, start, end, share, found):  # type: ignore[no-untyped-def]
     return _square(found)
 
 
-@njit(_OF_TWO, cache=True, nogil=True, error_model="numpy")
+@compiled(*_OF_TWO)
 def stepped(model, move, rate, found):  # type: ignore[no-untyped-def]
     """Write ``model`` + ``move`` * ``rate``."""
     if model.size != move.size:
@@ -47,7 +49,7 @@ def stepped(model, move, rate, found):  # type: ignore[no-untyped-def]
     return _square(found)
 
 
-@njit(_OF_PARTS, cache=True, nogil=True, error_model="numpy")
+@compiled(*_OF_PARTS)
 def parted(model, part, kept, given, found):  # type: ignore[no-untyped-def]
     """Write ``model`` * ``kept`` - ``part`` * ``given``."""
     if model.size != part.size:

@@ -21,7 +21,7 @@ FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 
 # A room is a folder with code, or a file right under the package; the table of algorithms is one, too. Lowest first: a
 # room imports from itself and from those named for it, which all stand above it in this list, so there are no circles.
-BASE = "arrays errors extras files randomness section threads vectors"
+BASE = "arrays errors extras files machine_code randomness section threads vectors"
 PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/streams"
 RELEASED = f"{BASE} protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
@@ -33,21 +33,14 @@ SPECS = f"{RUNS} report notebooks trained runtimes attacks objectives/models"
 EXPERIMENT = "experiment/specs experiment/preparation experiment/results experiment/runs experiment/audits"
 DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage {EXPERIMENT}"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
-_ALONE = (
-    "vector_loops",
-    "arrays",
-    "errors",
-    "interrupts",
-    "version",
-    "normals",
-    "threads",
-    "notebooks",
-)
+_ALONE = ("arrays", "errors", "interrupts", "version", "threads", "notebooks")
 MAY_IMPORT = {
     **dict.fromkeys(_ALONE, ""),
+    "machine_code": "errors interrupts",
+    **dict.fromkeys(("vector_loops", "normals"), "machine_code"),
     "files": "errors",
     "extras": "errors version",
-    "philox": "arrays normals",
+    "philox": "arrays machine_code normals",
     "randomness": "normals philox threads",
     "strict_yaml": "errors files",
     "vectors": "arrays vector_loops",
@@ -56,7 +49,7 @@ MAY_IMPORT = {
     "section": "errors",
     "topology": f"{BASE}",
     "data": f"{BASE} strict_yaml",
-    "objectives/chains": "files",
+    "objectives/chains": "files machine_code",
     "objectives": f"{BASE} data",
     "objectives/linear": f"{BASE} data objectives",
     "objectives/networks": f"{BASE} data objectives objectives/linear objectives/chains",

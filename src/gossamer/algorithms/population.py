@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import float32, float64, int64, njit, types, uint64, void
+from numba import float32, float64, int64, types, uint64, void
 from numba.extending import overload, register_jitable
 
 from gossamer import vector_loops, vectors
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.optimizer import ConstantRate, EpochRate
 from gossamer.arrays import IndexArray
+from gossamer.machine_code import compiled
 from gossamer.vectors import Released
 
 STARTED, COMPLETED, RECEIVED, REFUSED, ELAPSED = range(5)
@@ -37,6 +38,8 @@ tuple_of: Any = types.Tuple  # it has no types of its own
 FACTS = tuple_of((int64[::1], int64[::1], uint64[:, ::1], float64[:, ::1]))
 """What a handler is told of a run: where the peers of each node begin, and they; keys of its draws; and learning rates,
 by a row and the number of updates."""
+POPULATION = "the loop of populations to machine code, which takes about a minute"
+"""Words on what is compiled before the first population."""
 HANDLER = types.FunctionType(void(VECTORS, NUMBERS, FACTS, int64, int64, int64, int64, int64[::1]))
 """(vectors [nodes, kinds, size], numbers [nodes, fields], facts, event, node, sender, message, what it asks for)."""
 
@@ -113,7 +116,7 @@ def rates_of(schedule: EpochRate, epochs: FloatMatrix, updates: int) -> tuple[In
 # Functions of vectors, as compiled rules call them: of arrays, by the loops that vectors of small models use, too.
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def hold(values, square):  # type: ignore[no-untyped-def]
     """Have ``values``, whose squares have the sum ``square``, be `vectors.Vector.within` bounds."""
     if square <= vectors.LARGEST_VALUE * vectors.LARGEST_VALUE:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import boolean, float32, float64, int32, int64, njit, types, uint64
+from numba import boolean, float32, float64, int32, int64, types, uint64
 
 from gossamer.algorithms.population import (
     ANSWER,
@@ -24,6 +24,7 @@ from gossamer.algorithms.population import (
     MESSAGE,
     MODEL,
     NUMBERS,
+    POPULATION,
     RECEIVED,
     REFUSED,
     SEND,
@@ -31,6 +32,7 @@ from gossamer.algorithms.population import (
     VECTORS,
     tuple_of,
 )
+from gossamer.machine_code import compiled
 from gossamer.philox import lognormal
 from gossamer.sides.answers import answer
 
@@ -76,7 +78,7 @@ _SIGNATURE = int64(
     *(float64[::1], _LINES, int64[:, ::1], NUMBERS, _TABLE, VECTORS, NUMBERS),
     *(FACTS, _SPEEDS, _SIDES, _DATA, _LINKS, HANDLER, _UNTIL, _BUFFERS),
 )
-_compiled = njit(cache=True, nogil=True, error_model="numpy")
+_compiled = compiled()
 
 
 @_compiled
@@ -154,7 +156,7 @@ def begin(now, node, own, spent, model, found, speeds, sides, data, scratch, buf
     return spent[TOOK]
 
 
-@njit(_SIGNATURE, cache=True, nogil=True, error_model="numpy")
+@compiled(_SIGNATURE, takes=POPULATION)
 def proceed(  # type: ignore[no-untyped-def]
     clock, counts, heap, nodes, times, vectors, numbers, facts, speeds, sides, data, links, handler, until, buffers
 ):

@@ -7,12 +7,12 @@ company. Numbers of a query are a row of ``terms``, in the order of `window.Grad
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from gossamer.machine_code import compiled
 from gossamer.objectives.linear.kernels import clipped_sums
 from gossamer.philox import add_normals, sample
 
-_compiled = njit(cache=True, nogil=True, error_model="numpy")
+_compiled = compiled()
 
 
 @_compiled

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from gossamer.algorithms.context import Context, updates_per_epoch
 from gossamer.algorithms.gossip.box import Settings, asking
@@ -39,6 +38,7 @@ from gossamer.algorithms.population import (
     MESSAGE,
     MODEL,
     MOST_RATES,
+    POPULATION,
     RECEIVED,
     REFUSED,
     SEND,
@@ -50,6 +50,7 @@ from gossamer.algorithms.population import (
     rates_of,
 )
 from gossamer.arrays import IndexArray
+from gossamer.machine_code import compiled
 from gossamer.philox import integer
 from gossamer.protocol.messages import encoded_size
 from gossamer.randomness import stream_keys
@@ -64,7 +65,7 @@ OFFER, ANSWER_MESSAGE = 0, 1
 REASONS = ("", "quota", "budget", "deadline")
 _QUOTA, _BUDGET, _DEADLINE = 1, 2, 3
 
-_rule = njit(cache=True, nogil=True, error_model="numpy")
+_rule = compiled()
 as_it_stands(share_to_promise, share_to_move, free_of_one, moved_by_offer, moved_by_answer, moved_by_update)
 
 
@@ -123,7 +124,7 @@ def _settle(vectors, own, node):  # type: ignore[no-untyped-def]
     own[OPEN] = 0
 
 
-@njit(HANDLER.signature, cache=True, nogil=True, error_model="numpy")
+@compiled(HANDLER.signature, takes=POPULATION)
 def handle(vectors, numbers, facts, event, node, sender, message, asks):  # type: ignore[no-untyped-def]
     """Carry out what a node does when an event comes; see `algorithms.population.HANDLER`."""
     own = numbers[node]

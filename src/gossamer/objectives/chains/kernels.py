@@ -21,13 +21,14 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from gossamer.machine_code import compiled
 
 U = np.uint64
 """Unsigned indices need no check for negative ones."""
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
-in_order = njit(**OPTIONS, cache=True, fastmath={"contract", "nsz"}, forceinline=True)
-reassociated = njit(**OPTIONS, cache=True, fastmath={"contract", "nsz", "reassoc"}, forceinline=True)
+in_order = compiled(boundscheck=False, fastmath={"contract", "nsz"}, forceinline=True)
+reassociated = compiled(boundscheck=False, fastmath={"contract", "nsz", "reassoc"}, forceinline=True)
 
 
 @in_order

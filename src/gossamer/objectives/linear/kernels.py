@@ -26,6 +26,7 @@ import numpy.typing as npt
 from numba import njit
 
 from gossamer.arrays import FloatArray
+from gossamer.machine_code import compiled
 
 # The losses of generalised linear models, as functions of the outputs z = W x + b.
 #
@@ -135,7 +136,7 @@ LOSSES = {
 }
 
 
-_compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+_compiled = compiled(fastmath={"reassoc", "contract"})
 # Inlined by force, because a call costs more than the arithmetic of a few features.
 _inlined = njit(inline="always", error_model="numpy", fastmath={"reassoc", "contract"})
 

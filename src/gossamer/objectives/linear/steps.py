@@ -32,6 +32,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from gossamer.machine_code import compiled
 from gossamer.objectives.linear import kernels as glm_kernels
 from gossamer.objectives.linear.kernels import csr_outputs, dense_scores
 
@@ -59,7 +60,7 @@ fetch: Any = intrinsic(_prefetch)
 """(array, place) in compiled code: ask for the memory around ``array.flat[place]`` of a contiguous array."""
 
 
-_compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+_compiled = compiled(fastmath={"reassoc", "contract"})
 # Inlined by force, because calls cost more than the arithmetic of a hundred features.
 _inlined = njit(inline="always", error_model="numpy", fastmath={"reassoc", "contract"})
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from gossamer.machine_code import compiled
 from gossamer.objectives.linear import kernels as glm_kernels
 
-_compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+_compiled = compiled(fastmath={"reassoc", "contract"})
 # Inlined by force, because a call costs more than the arithmetic of a few features.
 _inlined = njit(inline="always", error_model="numpy", fastmath={"reassoc", "contract"})
 

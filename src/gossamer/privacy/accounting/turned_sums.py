@@ -5,13 +5,13 @@ It is imported where it is used, since `numba` is slow to import.
 
 from __future__ import annotations
 
-from numba import njit
+from gossamer.machine_code import compiled
 
 _STRIP = 32  # terms at a time, which stay in the cache while all rows pass over them
 
 
 # Nothing is reassociated or contracted, so that bits are those of one addition after another, as by `numpy.einsum`.
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def add_products(rows, real, imaginary, into_real, into_imaginary):
     """Add ``sum_j rows[a, j] columns[j, b]`` to ``into``, where columns [terms, columns] and into [rows, columns].
 

@@ -1,0 +1,126 @@
+"""Machine code of loops is kept, and whatever is wrong with what is kept, the loop runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import logging
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import pytest
+from numba.core.caching import IndexDataCacheFile
+
+from gossamer import machine_code
+from gossamer.errors import RunWarning
+
+LOOP = """
+from numba import float64
+from gossamer.machine_code import compiled
+
+@compiled(float64(float64), takes="a loop")
+def twice(value):
+    return 2.0 * value
+"""
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def _told_anew() -> None:
+    machine_code._tell_once.cache_clear()
+    machine_code._warn_once.cache_clear()
+
+
+def loaded(folder: Path) -> Any:
+    """The loop, as another process makes it."""
+    (folder / "loop.py").write_text(LOOP)
+    spec = importlib.util.spec_from_file_location(f"loop_{next(_NUMBERS)}", folder / "loop.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.twice(3.0) == 6.0
+    return module.twice.stats
+
+
+def of_another_version(file: Path) -> None:
+    file.write_bytes(pickle.dumps("0.1") + file.read_bytes())
+
+
+DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "an index that is empty": ("*.nbi", lambda file: file.write_bytes(b"")),
+    "an index that is cut": ("*.nbi", lambda file: file.write_bytes(file.read_bytes()[:-9])),
+    "an index of another version": ("*.nbi", of_another_version),
+    "code that is cut": ("*.nbc", lambda file: file.write_bytes(file.read_bytes()[:200])),
+    "code that is something else": ("*.nbc", lambda file: file.write_bytes(b"no code at all")),
+    "code that is gone": ("*.nbc", Path.unlink),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_cannot_be_read_is_made_anew_and_kept(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert loaded(tmp_path).cache_misses
+    assert loaded(tmp_path).cache_hits
+    kind, harm = DAMAGES[damage]
+    (file,) = tmp_path.rglob(kind)
+    harm(file)
+    machine_code._tell_once.cache_clear()
+    with caplog.at_level(logging.INFO, "gossamer.waits"):
+        assert loaded(tmp_path).cache_misses
+        assert caplog.messages == ["compiling a loop, once for this machine"]
+        assert loaded(tmp_path).cache_hits
+    assert len(caplog.messages) == 1
+
+
+def test_a_full_disk_is_told_and_the_loop_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(IndexDataCacheFile, "save", full)
+    with pytest.warns(RunWarning, match=r"cannot be kept \(No space left on device\).*set NUMBA_CACHE_DIR"):
+        loaded(tmp_path)
+
+
+def test_no_folder_that_can_be_written_is_told_and_the_loop_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_LOCATOR_CLASSES", "IPythonCacheLocator")
+    with pytest.warns(RunWarning, match=r"cannot be kept \(no folder for it can be written\)"):
+        loaded(tmp_path)
+
+
+SLOW = """
+import ctypes
+from gossamer.interrupts import heard_in_compilers
+
+lock, library = ctypes.create_string_buffer(128), ctypes.CDLL(None)
+with heard_in_compilers():
+    print("begins", flush=True)
+    for _ in range(2):  # the second time waits for ever, and for no signal
+        library.pthread_mutex_lock(lock)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_is_heard_while_a_compiler_is_at_work(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    program = "from gossamer.interrupts import leave_at_once; leave_at_once(); import slow"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begins\n"
+        process.send_signal(number)
+        try:
+            _, told = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, told) == (130, "gossamer: interrupted\n")
