@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 def check_command(options: argparse.Namespace) -> int:
     """Say what would happen."""
+    from gossamer.experiment.preparation.memory import check_memory
     from gossamer.experiment.preparation.planning import forecast, plan_run
     from gossamer.experiment.preparation.population import chosen
     from gossamer.experiment.preparation.prepare import Sources, prepare
@@ -52,11 +53,13 @@ def check_command(options: argparse.Namespace) -> int:
     experiment = read_experiment(options)
     with naming(options.spec):
         prepared = prepare(experiment)
+        check_memory(prepared)
         plan = plan_run(prepared)
+        compiled, engine = chosen(prepared, plan, Sources(0), watched=False)
+        check_memory(prepared, compiled)
     if plan.words.estimates:
         say(wrapped(plan.words.estimates))
     found = forecast(prepared, plan)
-    _, engine = chosen(prepared, plan, Sources(0), watched=False)
     if options.json:
         print_json(_check_document(prepared, plan, found))
     else:

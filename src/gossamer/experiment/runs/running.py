@@ -27,6 +27,7 @@ from gossamer.experiment.preparation.ending import (
     few_collections,
     in_words,
 )
+from gossamer.experiment.preparation.memory import check_memory
 from gossamer.experiment.preparation.planning import device_in_words, plan_run
 from gossamer.experiment.preparation.population import chosen, population_of
 from gossamer.experiment.preparation.prepare import RUN, FromMemory, Prepared, Sources, nodes_of, prepare, sides_of
@@ -175,6 +176,8 @@ class Run:
         if not self.simulated:
             watched, sharded = self.listeners.watch is not None, self.engine is not None
             compiled, self.engine_line = chosen(self.prepared, self.plan, sources, watched, sharded)
+        if self.engine is None:
+            check_memory(self.prepared, compiled)
         self.simulator: Observed
         self.sides: Any
         if compiled:
@@ -378,6 +381,8 @@ def run(
     with threadpool_limits(1), results_folder(out, overwrite=overwrite) as folder:
         trackers = trackers_of(track)
         prepared = prepare(spec_of(experiment), FromMemory(data, module))
+        if engine is None:
+            check_memory(prepared)
         plan = plan_run(prepared)
         sources, place = sources_of(prepared, plan, secret), None if folder is None else folder.path
         with listening(prepared, plan, progress, trace, measure, trackers, place) as listeners:

@@ -1,0 +1,70 @@
+"""Memory of a simulation: a bound below what its nodes take, before they are made."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from pathlib import Path
+
+from gossamer.errors import RunWarning, SpecError
+from gossamer.experiment.preparation.prepare import Prepared
+
+_PYTHON, _ARRAYS = 4 << 10, 300
+"""Bytes of a node beside its vectors: fewer than an object takes (docs/benchmarks.md), and as many as its arrays do."""
+_VECTORS = 4
+"""Vectors of a node in arrays; an object has one at least, unless servers keep the model."""
+_WARNED = 0.8
+"""Share of what is free from which on a run may fail by all that is not counted."""
+
+
+def check_memory(prepared: Prepared, compiled: bool | None = None) -> None:
+    """Refuse nodes that cannot be in this process, and warn of those that hardly can.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The run, which is made in one process.
+    compiled : bool, optional
+        Whether the compiled loop makes it; by default nobody knows yet, and only what fits neither way is refused.
+
+    Raises
+    ------
+    SpecError
+        If they take more memory than is free.
+    """
+    nodes, objective, engine = len(prepared.names), prepared.objective, prepared.experiment.compute.engine
+    vector = objective.size * objective.dtype.itemsize
+    of_arrays = _VECTORS * vector + _ARRAYS
+    each = of_arrays if compiled else _PYTHON + (0 if prepared.cast.servers else vector)
+    if compiled is None and prepared.algorithm.population is not None and engine != "simulator":
+        each = min(each, of_arrays)
+    there = available()
+    if nodes * each <= (there if compiled is None else _WARNED * there):
+        return
+    said = (
+        f"algorithm.nodes: {nodes:,} nodes and models of {objective.size:,} numbers take at least "
+        f"{_size(nodes * each)} in one process, and {_size(there)} of memory are free"
+    )
+    if nodes * each <= there:
+        warnings.warn(f"{said}; with all else it may not be enough", RunWarning, stacklevel=2)
+        return
+    raise SpecError(f"{said}; take at most {there // each:,.0f}, or a smaller model")
+
+
+def available() -> float:
+    """Bytes that this machine can still give, with what it swaps; its whole memory if that is all it says, or inf."""
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        found = {line.split()[0]: int(line.split()[1]) for line in lines}
+        return 1024.0 * (found["MemAvailable:"] + found["SwapFree:"])
+    except (OSError, ValueError, LookupError):
+        pass
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (OSError, ValueError, AttributeError):
+        return math.inf
+
+
+def _size(count: float) -> str:
+    return f"{count / 2**30:,.1f} GiB"
