@@ -201,6 +201,8 @@ class ServerState:
         Reason why it makes no more rounds.
     held : int or None
         The newest round in which all agents that were asked were away, and that waited for the first to come back.
+    empty : int
+        Rounds without an update: nobody answered, or there was no sum that could be used.
     """
 
     own: Model | Confined
@@ -226,6 +228,7 @@ class ServerState:
     ends: float | None = None
     finished: str = ""
     held: int | None = None
+    empty: int = 0
 
 
 M = TypeVar("M", Model, Model | Confined)
@@ -279,8 +282,7 @@ class ServerNode(EndingNode):
 
     @property
     def rounds_made(self) -> RoundsMade:
-        empty = getattr(self.state, "sums_refused", 0)  # where sums are masked
-        return RoundsMade(max(self.state.round - empty, 0), empty, self.rounds)
+        return RoundsMade(max(self.state.round - self.state.empty, 0), self.state.empty, self.rounds)
 
     def begin(self) -> Effects:
         """The next round, or what comes after the last."""
@@ -409,6 +411,8 @@ class ServerNode(EndingNode):
             yield CancelTimer("agents")
         if total is not None:
             s.own = s.own + shortened(total.astype(np.float64), self.reach.total) / count
+        else:
+            s.empty += 1
         s.total, s.phase, s.links = None, "releasing", 0
         yield from self.release()
 

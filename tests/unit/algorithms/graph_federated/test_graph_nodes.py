@@ -166,6 +166,7 @@ def test_a_round_without_any_agent_is_noised_and_sent_too() -> None:
     (asked,) = node.handle(Received("b", Declined()), 0.0)
     assert isinstance(asked, Release)
     assert not asked.vector.values.any()
+    assert node.state.empty == 1  # and a report counts it among those that came to nothing
 
 
 @pytest.mark.parametrize("at", ["the start of a round", "its middle"])

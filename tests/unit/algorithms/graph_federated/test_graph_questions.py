@@ -40,6 +40,7 @@ def test_an_agent_that_refuses_a_model_is_out_of_that_sum_alone() -> None:
     assert nobody.sums == [(0, None, ())]
     assert nobody.records == [Record("masked_sum_refused", 0.0)]
     assert nobody.server.w.values.tolist() == nobody.initial.values.tolist()
+    assert (found.server.rounds_made, nobody.server.rounds_made) == ((2, 0, 2), (0, 1, 1))
 
 
 def test_below_the_minimum_of_agents_who_were_asked_the_same_there_is_no_sum() -> None:
