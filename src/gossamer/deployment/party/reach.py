@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gossamer.algorithms.masked_round import RoundMember
 from gossamer.deployment.party.health import LOST
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Outgoing, Peers, PeerState
@@ -50,6 +51,8 @@ class NodeProgress:
         Time when it last got on.
     lately : int
         Number of rounds in a row, up to now, that came to nothing.
+    without : int
+        Number of masked rounds in a row, up to now, that this node was in and whose sum it is not in.
     """
 
     needs: Collection[str]
@@ -57,6 +60,8 @@ class NodeProgress:
     say: Callable[[str], None]
     since: float | None = None
     lately: int = 0
+    without: int = 0
+    _sums: tuple[int, int] = -1, 0
     _mark: Any = None
     _longest: float = 0.0
     _pauses: int = 0
@@ -64,6 +69,7 @@ class NodeProgress:
 
     def look(self, node: Node, made: int, busy: bool, states: Mapping[str, PeerState], now: float) -> dict[str, Any]:
         """Take stock of a node that has made so many updates, say what has changed, and describe it for the status."""
+        self._look_at_sums(node)
         rounds = node.rounds_made
         if (mark := (made, rounds)) != self._mark or self.since is None or busy:
             self._got_on(mark, now)
@@ -93,6 +99,21 @@ class NodeProgress:
         if new:
             came = counted(new, "round") + " came to nothing: nobody answered, or there was no sum that could be used"
             self.warn(f"{came}; {rounds.made} of {rounds.planned} are made")
+
+    def _look_at_sums(self, node: Node) -> None:
+        """Say that a client has another round, and is in no sum of the one before, which its server tells nobody."""
+        updates = getattr(getattr(node, "state", None), "updates", None)
+        if not isinstance(node, RoundMember) or updates is None:
+            return
+        before, self._sums = self._sums, (node.round, updates)
+        if before[0] < 0 or node.round == before[0]:
+            return
+        self.without = self.without + 1 if updates == before[1] else 0
+        if self.without:
+            self.warn(
+                f"there was no sum of round {before[0] + 1} with this node in it: too few clients answered in time, or "
+                f"this one did not; so it was {counted(self.without, 'round')} in a row"
+            )
 
     def _awaited(self, node: Node, states: Mapping[str, PeerState]) -> list[str]:
         """Nodes that are waited for: of those that the node names, or else of all, those that are lost, or else any."""

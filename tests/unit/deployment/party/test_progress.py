@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
+from gossamer.algorithms.masked_round import RoundMember
 from gossamer.deployment.party.health import Severity, problems
 from gossamer.deployment.party.reach import NodeProgress, short
 from gossamer.deployment.peers.peers import PeerState
@@ -89,6 +90,25 @@ def test_rounds_that_come_to_nothing_are_told_and_counted_in_a_row() -> None:
     )
     assert short(server(40)) == short(SimpleNamespace(rounds_made=None)) == ""  # type: ignore[arg-type]
     assert short(server(35, 5)).startswith("made 35 of 40 rounds: in 5 nobody answered")
+
+
+def test_a_client_says_that_it_is_in_no_sum() -> None:
+    """Its server tells nobody that too few were there; it sees that it is given another round."""
+
+    class Client(RoundMember):
+        rounds_made, awaited, state, round = None, frozenset[str](), SimpleNamespace(updates=0), -1
+
+    watched, states, node = Watched(), {"server": peer()}, Client()
+    told = []
+    for number, updates in [(-1, 0), (0, 0), (0, 0), (2, 0), (3, 0), (4, 1), (5, 1)]:
+        node.round, node.state.updates = number, updates
+        watched.look(node, 1, states)
+        told.append(len(watched.lines))
+    assert told == [0, 0, 0, 1, 2, 2, 3]
+    assert watched.lines[0].startswith("there was no sum of round 1 with this node in it: too few clients answered in")
+    assert [line.rpartition("so it was ")[2] for line in watched.lines] == [
+        *("1 round in a row", "2 rounds in a row", "1 round in a row")
+    ]
 
 
 @pytest.mark.parametrize(
