@@ -29,7 +29,7 @@ from gossamer.verify.gossamer_verify import PROTECTED
 
 STRANGE: list[Any] = [0, 0.0, -1, -0.5, math.inf, -math.inf, math.nan, 1e308, -1e308, 10**30, 10**400, 1e-320, 1e-90]
 STRANGE += [True, False, None, "1", "", [], {}, [1.0]]
-FIRST = {"receipts": 2, "run": "5e" * 32, "key": None}
+FIRST = {"receipts": 3, "run": "5e" * 32, "key": None}
 RELATIONS = {"poisson": "add_or_remove_one", "fixed": "replace_one", "stream": "replace_one"}
 UNITS = {unit: observer for observer, unit in PROTECTED.items()}
 UNIT = {"unit": "federated unit", "observer": UNITS["federated unit"]}

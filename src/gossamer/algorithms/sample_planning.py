@@ -26,7 +26,7 @@ from gossamer.algorithms.persons import (
     rows_at,
     spread,
 )
-from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, Words, in_words, noise_of
+from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, Words, in_words, noise_of, sampling_of
 from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountants import compositions, epsilon, worst_profile
@@ -62,6 +62,19 @@ Schedule = Mapping[BatchSampling, int]
 T = TypeVar("T")
 
 
+def once(function: Callable[..., T]) -> Callable[..., T]:
+    """A function that is called once for arguments that are the same objects: many nodes share theirs."""
+    known: dict[tuple[int, ...], tuple[Any, T]] = {}
+
+    def asked(*given: Any) -> T:
+        key = tuple(map(id, given))
+        if (found := known.get(key)) is None:
+            found = known[key] = given, function(*given)  # which keeps the objects, so that no other has their place
+        return found[1]
+
+    return asked
+
+
 def choose_mechanisms(problem: Problem[Any], schedules: Mapping[str, Schedule]) -> dict[str, Mechanism]:
     """The noise of each node.
 
@@ -79,7 +92,7 @@ def choose_mechanisms(problem: Problem[Any], schedules: Mapping[str, Schedule]) 
         return dict.fromkeys(problem.names, NoNoise(math.inf if bound is None else clips * bound))
     if privacy.level is not None:
         key = "privacy.noise_multiplier" if privacy.mechanism == "gaussian" else "privacy.epsilon"
-        law = _law(problem)
+        law = cache(_law(problem))
         return {name: law(level) for name, level in _each(problem, key, privacy.level).items()}
     assert budget is not None  # the spec checks it
     if spread(problem.spec, problem.holdings):
@@ -390,13 +403,14 @@ def plan_schedules(
     inside = "" if steps is None else f" in {counted(sum(made.values()), 'noisy step')}"
     line = f"{counted(updates, words.made)} of {counted(len(laws), words.party)}{inside}, {in_words(laws)}"
     advice = (*advice_on_noise(problem, laws), *advice_on_persons(problem))
+    side = once(lambda kinds, law: Samples(kinds, law.private, observer=guarantee.observer))
     return plan_of(
         problem,
         laws,
         replace(words, plan=line, advice=advice),
         epsilons=epsilons,
         guarantees={EVERYBODY: guarantee},
-        sides={name: Samples(kinds, laws[name].private, observer=guarantee.observer) for name, kinds in counts.items()},
+        sides={name: side(kinds, laws[name]) for name, kinds in counts.items()},
         releases={name: sum(kinds.values()) for name, kinds in counts.items()},
         updates=updates,
         figures=_composed(problem, laws, counts, epsilons),
@@ -406,7 +420,7 @@ def plan_schedules(
 
 def plan_of(problem: Problem[Any], laws: Mapping[str, Mechanism], words: Words, **own: Any) -> Plan:
     """The plan of nodes that add noise of these ``laws``; the rest is their ``own``."""
-    noise = own.pop("noise", [law.describe() for law in laws.values()])
+    noise = own.pop("noise", [*map(once(lambda law: law.describe()), laws.values())])
     figures = {"mechanism": noise_of(laws, words.party), **own.pop("figures", {})}
     stop, quotas = problem.spec.ending, quotas_of(problem)
     return Plan(stop=stop, quotas=quotas, mechanisms=laws, noise=noise, figures=figures, words=words, **own)
@@ -431,8 +445,13 @@ def _schedules(problem: Problem[Any], quotas: dict[str, int] | None) -> dict[str
     stop = problem.spec.ending
     cut_short = stop.updates is not None or stop.virtual_seconds is not None
     if quotas is not None and not cut_short and not problem.spec.away:
-        taken = {name: problem.workload.counts(name, quotas[name]).items() for name in problem.names}
-        return {name: {problem.sampling(name, batch): n for batch, n in counts} for name, counts in taken.items()}
+
+        @cache
+        def taken(examples: int, counts: tuple[tuple[int, int], ...]) -> Schedule:
+            return {sampling_of(problem.spec, examples, batch): number for batch, number in counts}
+
+        counted = problem.workload.counts
+        return {n: taken(size, tuple(counted(n, quotas[n]).items())) for n, size in problem.shard_sizes.items()}
     counts = problem.dry_run(stop, quotas).counts
     return {name: {kind.sampling: n for kind, n in counts.get(name, {}).items()} for name in problem.names}
 
@@ -442,11 +461,11 @@ def _counts(
 ) -> dict[str, Counts]:
     """The releases of each node, those before the run included; nodes alike have one value."""
 
-    @cache
-    def counted_for(law: Mechanism, schedule: tuple[tuple[BatchSampling, int], ...]) -> Counts:
-        return added(release_counts(dict(schedule), law, problem.size), problem.beforehand)
+    @once
+    def counted_for(law: Mechanism, schedule: Schedule) -> Counts:
+        return added(release_counts(schedule, law, problem.size), problem.beforehand)
 
-    return {name: counted_for(laws[name], tuple(schedule.items())) for name, schedule in schedules.items()}
+    return {name: counted_for(laws[name], schedule) for name, schedule in schedules.items()}
 
 
 def release_counts(schedule: Schedule, mechanism: Mechanism, size: int) -> Counts:
@@ -462,7 +481,8 @@ def _epsilons(problem: Problem[Any], laws: Mapping[str, Mechanism], counts: Mapp
         proved = law.private and all(kind.sampling.proved for kind, _ in kinds)
         return epsilon(dict(kinds), spec.delta, spec.privacy.relation, most).epsilon if proved else math.inf
 
-    return {name: proved_for(laws[name], tuple(kinds.items()), rows[name]) for name, kinds in counts.items()}
+    alike = once(lambda law, kinds, most: proved_for(law, tuple(kinds.items()), most))
+    return {name: alike(laws[name], kinds, rows[name]) for name, kinds in counts.items()}
 
 
 def _composed(

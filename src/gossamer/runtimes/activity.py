@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gossamer.algorithms.context import Staleness
 from gossamer.arrays import IndexArray
@@ -20,6 +21,8 @@ from gossamer.protocol.snapshots import Kept
 # in the same *step* of time are one: it starts where the first of them did and has the seconds of all, so that no
 # second is lost or counted twice, and no span reaches beyond the last that it was made of. Steps double until there are
 # few enough.
+
+NumberArray = npt.NDArray[Any]
 
 NODES, SPANS = 50, 2_000
 """Most nodes of a timeline, and most spans."""
@@ -135,7 +138,7 @@ class Counts(Kept):
     place : int or None
         Place in the timeline, where it is drawn.
     messages, bytes, updates, computing, away
-        The same as in `Done`.
+        The same as in `figures`.
     since, most : float
         Start of the computation under way, or a negative number, and the most seconds that it takes.
     before : int
@@ -164,28 +167,36 @@ class Counts(Kept):
     left: float = -1.0
 
 
-class Done(NamedTuple):
-    """Counts of one node up to some moment.
+def figures(
+    whole: Sequence[NumberArray], computing: NumberArray, away: NumberArray, elapsed: float
+) -> dict[str, NumberArray]:
+    """Figures of nodes, by name, up to some moment.
 
-    Attributes
+    Parameters
     ----------
-    updates : int
-        Computations that took time and were completed.
-    messages, bytes : int
-        Transmitted by it.
-    computing_seconds, away_seconds, idle_seconds : float
+    whole : sequence of ndarray [nodes]
+        Computations that took time and were completed, messages and bytes that were transmitted, and the sum of the
+        staleness of updates and how many these were.
+    computing, away : ndarray [nodes]
         Virtual seconds; a node that computes and waits for a model meanwhile is idle.
-    staleness : float or None
-        Mean staleness of its updates; None where none was measured.
-    """
+    elapsed : float
+        Virtual seconds since the start.
 
-    updates: int
-    messages: int
-    bytes: int
-    computing_seconds: float
-    away_seconds: float
-    idle_seconds: float
-    staleness: float | None
+    Returns
+    -------
+    dict of str to ndarray [nodes]
+        ``staleness``, the mean, is no number where none was measured.
+    """
+    updates, messages, count, ages, aged = whole
+    return {
+        "updates": updates,
+        "messages": messages,
+        "bytes": count,
+        "computing_seconds": computing.round(9),
+        "away_seconds": away.round(9),
+        "idle_seconds": np.maximum(elapsed - computing - away, 0.0).round(9),
+        "staleness": np.divide(ages, aged, out=np.full(len(aged), np.nan), where=aged > 0).round(9),
+    }
 
 
 class Activity(Kept):
@@ -283,18 +294,14 @@ class Activity(Kept):
             if counts.left >= 0:
                 self.came_back(name, max(now, counts.left))
 
-    def of(self, name: str, elapsed: float) -> Done:
-        """Return the counts of a node, ``elapsed`` virtual seconds after the start."""
-        counts = self.counts[name]
-        return Done(
-            counts.updates,
-            counts.messages,
-            counts.bytes,
-            round(counts.computing, 9),
-            round(counts.away, 9),
-            round(max(elapsed - counts.computing - counts.away, 0.0), 9),
-            round(counts.ages / counts.aged, 9) if counts.aged else None,
-        )
+    def table(self, elapsed: float) -> dict[str, NumberArray]:
+        """Return the counts of all nodes by their names in `figures`, ``elapsed`` virtual seconds after the start."""
+        rows = [
+            (one.updates, one.messages, one.bytes, one.ages, one.aged, one.computing, one.away)
+            for one in self.counts.values()
+        ]
+        *whole, computing, away = np.array(rows, np.float64).reshape(-1, 7).T
+        return figures([column.astype(np.int64) for column in whole], computing, away, elapsed)
 
     def computed_stale(self) -> tuple[float, int] | None:
         """Return the mean and the largest staleness; None unless computations are what it is measured by."""

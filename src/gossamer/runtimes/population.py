@@ -7,7 +7,7 @@ ask. All that changes is arrays, which a checkpoint keeps as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,11 +18,11 @@ from gossamer.algorithms.population import COMPLETED, KINDS, STARTED, Population
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes import population_loop as loop
-from gossamer.runtimes.activity import COMPUTING, SENDING, Done, Histogram, Timeline
+from gossamer.runtimes.activity import COMPUTING, SENDING, Histogram, Timeline, figures
 from gossamer.runtimes.computations import Counters
 from gossamer.runtimes.speeds import Speeds
 from gossamer.runtimes.world import World, clock_start
-from gossamer.sides.ledger import Charges, MemoryLedger
+from gossamer.sides.ledger import MOST_NAMED, Charges
 from gossamer.vectors import Released
 
 AT_ONCE = 100_000
@@ -139,19 +139,12 @@ class PopulationActivity(Kept):
                 self.timeline.add(place, COMPUTING, since - start, min(now - since, float(times[node, loop.TOOK])))
         times[going, loop.SINCE] = -1.0
 
-    def of(self, name: str, elapsed: float) -> Done:
-        """Return the counts of a node, ``elapsed`` virtual seconds after the start."""
-        found, place = self.population, self.population.nodes.place(name)
-        own, computing = found.own[place].tolist(), float(found.times[place, loop.COMPUTING])
-        return Done(
-            own[loop.AGED],
-            own[loop.SENT],
-            own[loop.SENT_BYTES],
-            round(computing, 9),
-            0.0,
-            round(max(elapsed - computing, 0.0), 9),
-            round(own[loop.AGE] / own[loop.AGED], 9) if own[loop.AGED] else None,
-        )
+    def table(self, elapsed: float) -> dict[str, npt.NDArray[Any]]:
+        """Return the counts of all nodes, as `activity.Activity.table`."""
+        computing = self.population.times[:, loop.COMPUTING]
+        fields = (loop.AGED, loop.SENT, loop.SENT_BYTES, loop.AGE, loop.AGED)
+        whole = [self.population.own[:, field] for field in fields]
+        return figures(whole, computing, np.zeros_like(computing), elapsed)
 
     def computed_stale(self) -> tuple[float, int] | None:
         """Return the mean and the largest staleness; None before the first update."""
@@ -184,15 +177,13 @@ class Population(Kept):
         Seconds from a node's start to its end.
     record : callable
         The same as for a `simulator.Simulator`.
-    charged : callable
-        Called with nodes [charges] and virtual seconds [charges], in order, of what was charged in a call.
     traced : callable, optional
         Called with notes [events, 6] and moments [events, 3] on all that happened in a call, as `population_loop` has
         them.
     """
 
     changing = (
-        *("counters", "finished", "activity", "clock", "tally"),
+        *("counters", "finished", "activity", "clock", "tally", "noted"),
         *("heap", "own", "times", "vectors", "numbers"),
     )
     engine = "compiled"
@@ -209,11 +200,10 @@ class Population(Kept):
         world: World,
         deadline: float | None,
         record: Callable[[float, str, str, float], None],
-        charged: Callable[[IndexArray, list[float]], None],
         traced: Callable[[IndexArray, FloatArray], None] | None = None,
     ) -> None:
-        self.names, self.rules, self._sides, self._world = names, rules, sides, world
-        self._record, self._charged, self._traced = record, charged, traced
+        self.names, self.rules, self.sides, self._world = names, rules, sides, world
+        self._record, self._traced = record, traced
         self.start = clock_start(world.seed)
         self.counters, self.finished, self.gone = Counters(), dict[str, str](), set[str]()
         count = len(names)
@@ -222,6 +212,7 @@ class Population(Kept):
         self.vectors = np.empty((count, begun.vectors, len(initial)), np.float32)
         self.vectors[:] = initial
         self.numbers, self._facts = begun.numbers, begun.facts
+        self.noted = np.zeros(count, np.int64)  # charges that were asked for
         self.nodes = _Nodes(self)
         self.activity, self.computer = PopulationActivity(self), _Ledgers(self)
         self.own[:, loop.MOST] = [np.iinfo(np.int64).max if (m := one.most) is None else m for one in sides.charges]
@@ -240,7 +231,7 @@ class Population(Kept):
         self._at_once = max(1, min(AT_ONCE, int(WORK / (len(initial) * (1 + drawn)))))
         self._grace, self._deadline = 2 * world.links.silence, -1.0 if deadline is None else deadline
         self._buffers = (
-            *(np.empty(AT_ONCE, np.int64), np.empty(AT_ONCE), np.empty(AT_ONCE, np.int64)),
+            np.empty(AT_ONCE, np.int64),
             (np.empty((_NOTED, 6), np.int64), np.empty((_NOTED, 3))),
         )
 
@@ -290,8 +281,8 @@ class Population(Kept):
         """Let things happen, and not beyond the first place at which the caller looks; see `shards.Shards.advance`."""
         while len(self.heap) < self.tally[loop.SIZE] + 3:
             self.heap = np.concatenate([self.heap, np.zeros_like(self.heap)])
-        counts, sides = self.tally, self._sides
-        counts[[loop.CHARGES, loop.AGES, loop.NOTES]] = 0
+        counts, sides = self.tally, self.sides
+        counts[[loop.AGES, loop.NOTES]] = 0
         until = np.inf if seconds is None else self.start + seconds - 1e-9  # observers round to so much
         try:
             loop.proceed(
@@ -304,16 +295,14 @@ class Population(Kept):
                 (1 if one else self._at_once, -1 if updates is None else updates, until, self._grace, self._deadline),
                 self._buffers,
             )
-        finally:  # an interrupt is raised as soon as the loop is over, and what was charged has receipts all the same
+        finally:  # an interrupt is raised as soon as the loop is over, and what happened is told all the same
             self._told()
 
     def _told(self) -> None:
         """Tell others what happened in a call."""
-        counts, (charged, times, ages, (notes, moments)) = self.tally, self._buffers
-        many = int(counts[loop.CHARGES])
-        self._charged(charged[:many], [round(time - self.start, 9) for time in times[:many].tolist()])
+        counts, (ages, (notes, moments)) = self.tally, self._buffers
         self.activity.ages.add_all(ages[: int(counts[loop.AGES])])
-        self.counters.computed += many
+        self.counters.computed = int(counts[loop.CHARGES])
         self.counters.updates, self.counters.events = int(counts[loop.UPDATES]), int(counts[loop.EVENTS])
         self.counters.calls += 1
         noted = int(counts[loop.NOTES])
@@ -343,6 +332,14 @@ class Population(Kept):
         for node, reason in zip(ended.tolist(), self.own[ended, loop.FINISHED].tolist(), strict=True):
             self.finished.setdefault(self.names[node], self.rules.reasons[reason])
 
+    def fresh(self) -> Iterator[tuple[list[str], int]]:
+        """Charges since they were asked for: nodes that were charged alike, before and since, and how often since."""
+        charged = self.own[:, loop.CHARGED]
+        for nodes in alike(self.sides.asked, self.noted, charged):
+            if new := int(charged[nodes[0]] - self.noted[nodes[0]]):
+                yield [self.names[node] for node in nodes.tolist()], new
+        self.noted[:] = charged
+
     def gather(self) -> None:
         """Nothing is elsewhere."""
 
@@ -358,8 +355,22 @@ class Population(Kept):
         self.tally[loop.SIZE] = 0
 
 
+def alike(*columns: npt.NDArray[Any]) -> list[IndexArray]:
+    """Numbers of nodes that have the same in all ``columns``, rising, by groups in the order of their first one."""
+    _, first, which = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
+    order = np.argsort(first[which.ravel()], kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(first[which.ravel()][order])) + 1)
+
+
+class Counted(NamedTuple):
+    """Charges of a node: its name, and how often each law was charged."""
+
+    owner: str
+    counts: Mapping[Any, int]
+
+
 class _Ledgers:
-    """Ledgers of a population, each made when it is asked for: a law and a count."""
+    """Ledgers of a population: a law and a count for each node."""
 
     def __init__(self, population: Population) -> None:
         self._population = population
@@ -369,10 +380,27 @@ class _Ledgers:
         return int(self._population.own[self._population.nodes.place(node), loop.CHARGED])
 
     @property
-    def ledgers(self) -> Iterator[MemoryLedger]:
-        """Ledgers of what was charged, in the order of the parties."""
-        found = self._population
-        counts = found.own[:, loop.CHARGED].tolist()
-        for name, charges, count in zip(found.names, found._sides.charges, counts, strict=True):
-            (kind,) = charges.kinds
-            yield MemoryLedger(name, charges, {kind: count} if count else {})
+    def ledgers(self) -> list[Counted]:
+        """What was charged, in the order of the parties."""
+        names, found = self._population.names, dict[int, Counted]()
+        for nodes, counts in self._alike():
+            found |= {node: Counted(names[node], counts) for node in nodes.tolist()}
+        return [found[node] for node in range(len(names))]
+
+    def lines(self) -> Iterable[dict[str, Any]]:
+        """Records for ``ledger.jsonl``, as `Pool.lines`."""
+        names, charges = self._population.names, self._population.sides.charges
+        if len(names) <= MOST_NAMED:
+            for place, (name, counts) in enumerate(self.ledgers):
+                yield from charges[place].lines(name, counts)
+            return
+        for nodes, counts in self._alike():
+            for line in charges[nodes[0]].lines("", counts):
+                yield line | {"node": [names[node] for node in nodes.tolist()]}
+
+    def _alike(self) -> Iterator[tuple[IndexArray, dict[Any, int]]]:
+        charged, sides = self._population.own[:, loop.CHARGED], self._population.sides
+        for nodes in alike(sides.asked, charged):
+            (kind,) = sides.charges[nodes[0]].kinds
+            count = int(charged[nodes[0]])
+            yield nodes, {kind: count} if count else {}

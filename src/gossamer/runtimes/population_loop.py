@@ -73,7 +73,7 @@ _DATA = tuple_of(
 _LINKS = tuple_of((float64, _LINES))
 _UNTIL = tuple_of((int64, int64, float64, float64, float64))
 _NOTES = tuple_of((int64[:, ::1], float64[:, ::1]))
-_BUFFERS = tuple_of((_LINES, float64[::1], _LINES, _NOTES))
+_BUFFERS = tuple_of((_LINES, _NOTES))
 _SIGNATURE = int64(
     *(float64[::1], _LINES, int64[:, ::1], NUMBERS, _TABLE, VECTORS, NUMBERS),
     *(FACTS, _SPEEDS, _SIDES, _DATA, _LINKS, HANDLER, _UNTIL, _BUFFERS),
@@ -130,7 +130,7 @@ def pop(heap, counts):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def begin(now, node, own, spent, model, found, speeds, sides, data, scratch, buffers, counts):  # type: ignore[no-untyped-def]
+def begin(now, node, own, spent, model, found, speeds, sides, data, scratch, counts):  # type: ignore[no-untyped-def]
     """Begin a computation: charge it, draw, sum and release it; its seconds, or below 0 where no plan covers it."""
     keys, factors, location, spread = speeds
     sampling, noise, terms, starts, rows = sides
@@ -140,9 +140,7 @@ def begin(now, node, own, spent, model, found, speeds, sides, data, scratch, buf
     if own[CHARGED] >= own[MOST]:
         return -1.0
     own[CHARGED] += 1  # before anything is drawn
-    place = counts[CHARGES]
-    buffers[0][place], buffers[1][place] = node, now
-    counts[CHARGES] = place + 1
+    counts[CHARGES] += 1
     wait = location
     if spread >= 0:
         wait = lognormal((keys[node, 0], keys[node, 1]), own[ASKED], location, spread, state)
@@ -180,12 +178,11 @@ def proceed(  # type: ignore[no-untyped-def]
         Most events; number of updates after which it returns; time beyond which nothing happens but the first event;
         seconds after which nobody is waited for once all have finished; and those until a node's deadline, or below 0.
     buffers : tuple
-        Places for charges, and their times; for staleness; and for notes [many, 6] on events of nodes that are watched,
-        and their times [many, 3].
+        Places for staleness; and for notes [many, 6] on events of nodes that are watched, and their times [many, 3].
     """
     latency, lengths = links
     most, updates, seconds, grace, deadline = until
-    charged, _, ages, (notes, moments) = buffers
+    ages, (notes, moments) = buffers
     starts, widest = sides[3], 0
     for node in range(nodes.shape[0]):
         widest = max(widest, starts[node + 1] - starts[node])
@@ -199,9 +196,7 @@ def proceed(  # type: ignore[no-untyped-def]
                 return EMPTY
         if counts[SIZE] == 0:
             return EMPTY
-        if happened == most or counts[CHARGES] == charged.size or counts[AGES] == ages.size:
-            return PAUSED
-        if counts[NOTES] == notes.shape[0]:
+        if happened == most or counts[AGES] == ages.size or counts[NOTES] == notes.shape[0]:
             return PAUSED
         if counts[SIZE] + AT_ONCE + 1 > heap.shape[0]:
             return FULL
@@ -233,7 +228,7 @@ def proceed(  # type: ignore[no-untyped-def]
         handler(vectors, numbers, facts, event, node, sender, message, asks)
         if asks[COMPUTE]:
             model, found = vectors[node, MODEL], vectors[node, ANSWER]
-            wait = begin(now, node, own, spent, model, found, speeds, sides, data, scratch, buffers, counts)
+            wait = begin(now, node, own, spent, model, found, speeds, sides, data, scratch, counts)
             if wait >= 0:
                 push(heap, counts, now + wait, node * KINDS + COMPLETED, 0)
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -20,6 +20,10 @@ Kind = ReleaseKind | StreamKind | AgentNoise
 """A law that something is released by."""
 Counted = Mapping[Hashable, int]
 """How often each law was charged; of a curator, by owner and law."""
+
+
+MOST_NAMED = 10_000
+"""Nodes of which each is written down for itself; of more, those that are alike are together."""
 
 
 class Receipt(NamedTuple):
@@ -236,6 +240,15 @@ class Ledger:
     def lines(self) -> list[dict[str, Any]]:
         """Records for ``ledger.jsonl``."""
         return self.charges.lines(self.owner, self.counts)
+
+
+def in_groups(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Records of ``ledger.jsonl``, those that are alike but for the node as one with a list of nodes."""
+    found: dict[Any, dict[str, Any]] = {}
+    for line in lines:
+        key = tuple(item for item in line.items() if item[0] != "node")
+        found.setdefault(key, {**line, "node": []})["node"].append(line["node"])
+    return [*found.values()]
 
 
 class MemoryLedger(Ledger, Kept):

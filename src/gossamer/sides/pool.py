@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from gossamer.protocol.messages import confidants
 from gossamer.protocol.snapshots import Kept
 from gossamer.sides.client import NoisedRule, UpdateRule, Updates
 from gossamer.sides.home import DRAWING, Home, numbers_in
-from gossamer.sides.ledger import Ledger
+from gossamer.sides.ledger import MOST_NAMED, Ledger, in_groups
 from gossamer.sides.machine import Due, Rule, Side, SideAnswer
 from gossamer.sides.plan import ClientUpdate, Curator, MaskedMember, Nothing, Samples, SidePlan, StreamPlan
 from gossamer.sides.samples import SampleRule, ShardRows
@@ -122,6 +122,11 @@ class Pool(Kept):
     def ledgers(self) -> list[Ledger]:
         """Ledgers of what was charged, in the order of the parties."""
         return [side.ledger for side in self.sides.values() if side.ledger is not None]
+
+    def lines(self) -> Iterable[dict[str, Any]]:
+        """Records for ``ledger.jsonl``; of very many nodes those that are alike as one, with a list of nodes."""
+        found = (line for ledger in self.ledgers for line in ledger.lines())
+        return found if len(self.sides) <= MOST_NAMED else in_groups(found)
 
     def admit(self, node: str, task: Any) -> Ticket:
         """Charge a task and give it a ticket.

@@ -14,6 +14,10 @@ there. The last line has the whole state, the *head*, and the party's signature 
 | `guarantee` | SHA-256 of what `guarantee.json` says |
 | `head` | the end |
 
+Parties with equal plans have one line, with a list of their names. Of a population that one loop computes, so have
+parties that released alike since the lines before: ``number`` is that of each one's first release, ``count`` how many
+each made, and the time is when it was written down.
+
 Times are those of the schedule: virtual, or public deadlines, and never when something was computed. Where a guarantee
 holds only if the schedule is secret there are none. Receipts of a deployment have none either, and random digits
 (`nonce`), so that no two releases have one receipt, and a link says nothing of its line. `gossamer.verify` reads all
@@ -25,8 +29,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from gossamer.protocol.snapshots import Kept
@@ -35,7 +38,7 @@ from gossamer.sides.ledger import Kind, Receipt
 from gossamer.sides.plan import SidePlan, StreamPlan
 
 FILE = "receipts.jsonl"
-FORMAT = 2
+FORMAT = 3
 PURPOSE = "receipts"
 """Purpose of a party's signature of a head."""
 _DIGITS = 16
@@ -108,6 +111,8 @@ class Book(Noting, Kept):
     ----------
     clock : callable
         Seconds since the start, by the schedule.
+    late : callable
+        Notes what is noted only when lines are asked for.
     """
 
     changing = ("_chain", "_laws", "_numbers")
@@ -122,12 +127,12 @@ class Book(Noting, Kept):
         nonce: Callable[[], str] | None = None,
     ) -> None:
         self.clock: Callable[[], float] = lambda: 0.0
+        self.late: Callable[[], None] = lambda: None
         self._plans, self._run, self._timed, self._key, self._nonce = plans, run, timed, key, nonce
         self._chain, self._laws, self._numbers = Chain(), dict[str, int](), dict[str, int]()
-        charges = {name: plan.charges() for name, plan in plans.items()}
-        self._owners = {name: () if of is None else of.owners for name, of in charges.items()}
+        self._owners: dict[int, tuple[str, ...]] = {}  # of plans by identity, since most of many parties share one
         self._begun = False
-        self._new: list[Any] = []  # flat, four places a receipt: nothing for the collector of garbage to walk through
+        self._new: list[Any] = []  # flat, five places a receipt: nothing for the collector of garbage to walk through
         self._kinds: dict[Kind, Kind] = {}
         self._quoted: dict[str, str] = {}
         self._newest: tuple[Any, Any, Any] = None, None, None  # what the newest line is of,
@@ -135,19 +140,16 @@ class Book(Noting, Kept):
 
     def add(self, name: str, task: Any, receipt: Receipt) -> None:
         """Note what party ``name`` was charged for a ``task``."""
-        self._new += (name, type(task), receipt, self.clock())
+        self._new += (name, type(task), receipt, self.clock(), 1)
 
     def told(self, name: str, query: type, receipt: Receipt, seconds: float) -> None:
         """Note what another process has charged; its laws are copies, of which one is kept."""
         kind = self._kinds.setdefault(receipt.kind, receipt.kind)
-        self._new += (name, query, receipt._replace(kind=kind), seconds)
+        self._new += (name, query, receipt._replace(kind=kind), seconds, 1)
 
-    def told_all(
-        self, names: Sequence[str], parties: Sequence[int], times: Sequence[float], query: type, receipts: Any
-    ) -> None:
-        """Note charges of many ``parties``, by number, in order."""
-        found = [(names[party], query, receipts[party], time) for party, time in zip(parties, times, strict=True)]
-        self._new += chain.from_iterable(found)
+    def add_alike(self, names: list[str], count: int, query: type, receipt: Receipt) -> None:
+        """Note as many charges of each of ``names``, who had as many before."""
+        self._new += (names, query, receipt, self.clock(), count)
 
     def go_on(self, head: bytes, laws: list[str], numbers: Mapping[str, int]) -> None:
         """Go on after lines that are written: their end, their laws in order, and how many receipts each party has."""
@@ -165,9 +167,10 @@ class Book(Noting, Kept):
     def written(self) -> str:
         """Lines of all that was added since they were asked for; first those of the plans."""
         lines = [] if self._begun else list(self._plan_lines())
+        self.late()
         self._begun, new, self._new = True, self._new, []
         places = iter(new)
-        for one in zip(places, places, places, places, strict=True):
+        for one in zip(places, places, places, places, places, strict=True):
             self._receipt_lines(lines, *one)
         return "".join(lines)
 
@@ -181,16 +184,29 @@ class Book(Noting, Kept):
 
     def _plan_lines(self) -> Iterator[str]:
         yield self._chain.of({"receipts": FORMAT, "run": self._run, "key": self._key})
+        equal: dict[str, list[str]] = {}
+        said: dict[int, str] = {}
         for name, plan in self._plans.items():
-            charges = plan.charges()
-            if charges is None:
-                continue
-            planned = charges.planned
-            for kind in planned or ():
-                yield from self._law_lines(kind)
-            most = None if planned is None else self._counts(planned)
-            moved = {"moved": plan.moved} if isinstance(plan, StreamPlan) else {}
-            yield self._chain.of({"party": name, **charges.party(), "most": most, **moved})
+            if (text := said.get(id(plan))) is None:
+                yield from self._new_laws(plan)
+                text = said[id(plan)] = self._said(plan)
+            equal.setdefault(text, []).append(name)
+        for text, names in equal.items():
+            if text:
+                yield self._chain.line(f'"party": {json.dumps(names if names[1:] else names[0])}, {text}')
+
+    def _new_laws(self, plan: SidePlan) -> Iterator[str]:
+        charges = plan.charges()
+        for kind in (charges and charges.planned) or ():
+            yield from self._law_lines(kind)
+
+    def _said(self, plan: SidePlan) -> str:
+        """What the line of a party says after its name; nothing of one that is never charged."""
+        if (charges := plan.charges()) is None:
+            return ""
+        most = None if charges.planned is None else self._counts(charges.planned)
+        moved = {"moved": plan.moved} if isinstance(plan, StreamPlan) else {}
+        return json.dumps({**charges.party(), "most": most, **moved}, allow_nan=False)[1:]
 
     def _counts(self, planned: Mapping[Any, int]) -> dict[str, int]:
         """Counts by the number of the law; laws that are described alike are one."""
@@ -200,13 +216,26 @@ class Book(Noting, Kept):
             found[number] = found.get(number, 0) + count
         return found
 
+    def _whose(self, plan: SidePlan) -> tuple[str, ...]:
+        if (found := self._owners.get(id(plan))) is None:
+            charges = plan.charges()
+            found = self._owners[id(plan)] = () if charges is None else charges.owners
+        return found
+
     def _law_lines(self, kind: Kind) -> Iterator[str]:
         if (text := _text(kind)) not in self._laws:
             self._laws[text] = len(self._laws)
             yield self._chain.line(f'"law": {text}}}')
 
-    def _receipt_lines(self, lines: list[str], name: str, task: type, receipt: Receipt, time: float) -> None:
-        number = self._numbers[name] = self._numbers.get(name, 0) + 1
+    def _receipt_lines(
+        self, lines: list[str], name: str | list[str], task: type, receipt: Receipt, time: float, count: int
+    ) -> None:
+        first = name if isinstance(name, str) else name[0]
+        number = self._numbers.get(first, 0) + 1
+        if isinstance(name, str):
+            self._numbers[name] = number
+        else:
+            self._numbers.update(dict.fromkeys(name, number + count - 1))
         kind, clip = receipt.kind, receipt.clip
         known = self._newest
         if task is not known[0] or kind is not known[1] or clip != known[2]:  # nearly always all are as before
@@ -214,14 +243,17 @@ class Book(Noting, Kept):
             limit = "null" if clip is None or clip == math.inf else repr(clip)
             self._words = f'"query": {json.dumps(task.__name__)}, "law": {self._laws[_text(kind)]}, "clip": {limit}'
             self._newest = task, kind, clip
-        if (of := self._quoted.get(name)) is None:
+        if not isinstance(name, str):
+            of = json.dumps(name if name[1:] else first)
+        elif (of := self._quoted.get(name, "")) == "":
             of = self._quoted[name] = json.dumps(name)
-        some = receipt.owners and receipt.owners != self._owners[name]
+        some = receipt.owners and receipt.owners != self._whose(self._plans[first])
         owners = f', "owners": {json.dumps(receipt.owners)}' if some else ""
         nonce = "" if self._nonce is None else f', "nonce": "{self._nonce()}"'
         when = repr(time) if self._timed else "null"
+        many = "" if count == 1 else f', "count": {count}'
         lines.append(
-            self._chain.line(f'"of": {of}, "number": {number}, {self._words}, "time": {when}{owners}{nonce}}}')
+            self._chain.line(f'"of": {of}, "number": {number}{many}, {self._words}, "time": {when}{owners}{nonce}}}')
         )
 
 

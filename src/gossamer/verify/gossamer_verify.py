@@ -32,7 +32,7 @@ from scipy.fft import irfft, rfft
 from scipy.optimize import bisect
 from scipy.special import log_ndtr, ndtr, ndtri
 
-FORMAT, TAIL, LEAST = 2, 1e-30, 1e-10  # of files; what counts as infinite losses; errors of the tests that mu is about
+CHAIN, FORMAT, TAIL, LEAST = 3, 2, 1e-30, 1e-10  # of files; infinite losses; errors of the tests that mu is about
 SLACK = {"epsilon": 1e-3, "mu": 1e-2, "best_guess": 1e-4}  # relative, between two computations
 SIGNED = b"t\x03\0\0\0s\x08\0\0\0gossamers\x08\0\0\0receiptsb \0\0\0"  # before the head that a party's key signs
 WIRES = ", malicious ones included, and anyone on the wires"
@@ -141,9 +141,7 @@ def tilts(laws: dict[Pair, int], back: bool, delta: float) -> Any:  # t, width, 
             t, ahead, depth = ahead, 3 * ahead, deeper
 
 
-def proved(
-    laws: dict[Pair, int], delta: float
-) -> Found:  # epsilon, right guesses, the least mu: N(mu) as far from N(0)
+def proved(laws: dict[Pair, int], delta: float) -> Found:  # epsilon, right guesses, least mu: N(mu) as far from N(0)
     plan, epsilon = [(back, one) for back in (0, 1) for one in tilts(laws, bool(back), min(delta, 1e-14))], math.inf
     e = max(min(one[3] for way, one in plan if way == back) for back in (0, 1)) * np.linspace(0, 1, 60_000) ** 3
     for fine in (4, 6, 8, 10, 12):  # 2^fine steps of a lattice in the deviation of a release, while that helps
@@ -189,8 +187,9 @@ def read(path: Path) -> Found:  # the chain in a file: laws, plans, end, who sig
     for at, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
         try:
             one = DECODER.decode(line.decode())
-            expect(at > 1 or one["receipts"] == FORMAT, f"expected receipts of format {FORMAT}; get a newer verifier")
+            expect(at > 1 or one["receipts"] == CHAIN, f"expected receipts of format {CHAIN}; get a newer verifier")
             expect(one["chain"] == state.hex()[:16] and not found["end"], "the chain is broken before it")
+            alike = who if isinstance(who := one.get("party", one.get("of")), list) else [who]
             if at == 1:
                 found |= {"run": one["run"], "key": one["key"]}
             elif isinstance(one.get("law"), dict):
@@ -198,13 +197,13 @@ def read(path: Path) -> Found:  # the chain in a file: laws, plans, end, who sig
             elif "party" in one:
                 most, known = one["most"] or {}, {*map(str, range(len(laws)))}
                 whole = {*most} <= known and all(type(n) is int and n <= 10**12 for n in most.values()) and not counts
-                expect(whole and parties.setdefault(one["party"], one) is one, "expected one plan, of laws before it")
+                for of in alike:
+                    expect(whole and parties.setdefault(of, one) is one, "expected one plan, of laws before it")
             elif "guarantee" in one:
                 found["card"] = one["guarantee"]
             elif "head" in one:
                 found["end"] = {name: value for name, value in one.items() if name != "chain"}
-                all_there = one["releases"] == sum(counts[of] for of in parties)
-                expect(all_there and one["head"] == state.hex(), "another head")
+                expect(one["releases"] == sum(counts[of] for of in parties) and one["head"] == state.hex(), "no head")
                 if found["key"]:
                     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -213,15 +212,16 @@ def read(path: Path) -> Found:  # the chain in a file: laws, plans, end, who sig
                     Ed25519PublicKey.from_public_bytes(key).verify(bytes.fromhex(one["signature"]), SIGNED + state)
                     found["signer"] = "-".join(sha256(key).hexdigest()[i : i + 4] for i in range(0, 32, 4))
             else:
-                of, law, plan = one["of"], one["law"], parties[one["of"]]
-                counts[of] += 1
-                expect(one["number"] == counts[of], f"a release of {of} is out of order")
-                expect("Gaussian" not in laws[law]["mechanism"] or one["clip"] > 0, f"a release of {of} has no clip")
-                owners = one.get("owners", plan.get("owners", [of]))
-                expect(owners and {*owners} <= {*plan.get("owners", [of])}, f"{of} does not release data of {owners}")
-                for owner in owners:
-                    counts[of, owner, law] += 1
-                    if plan["most"] is not None and counts[of, owner, law] > plan["most"].get(str(law), 0):
+                law, more = one["law"], one.get("count", 1)
+                clipped = "Gaussian" not in laws[law]["mechanism"] or one["clip"] > 0
+                expect(clipped and type(more) is int and 0 < more <= 10**12, f"no clip, or {more} releases")
+                for of in alike:
+                    plan, counts[of] = parties[of], counts[of] + more
+                    expect(one["number"] + more - 1 == counts[of], f"a release of {of} is out of order")
+                    owners, most = one.get("owners", plan.get("owners", [of])), plan["most"]
+                    expect(owners and {*owners} <= {*plan.get("owners", [of])}, f"{of} does not release of {owners}")
+                    counts.update({(of, owner, law): more for owner in owners})
+                    if most is not None and max(counts[of, owner, law] for owner in owners) > most.get(str(law), 0):
                         found["wrong"] = found["wrong"] or [f"{of} releases more than it planned, at line {at}"]
         except Exception as error:  # of JSON, of types, of signatures: whatever is wrong with a line
             raise Unreadable(f"line {at}: {type(error).__name__}: {error}") from None

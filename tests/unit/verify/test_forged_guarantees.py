@@ -40,7 +40,7 @@ STREAM = {
 NODE = {"unit": guarantees.EXAMPLE, "observer": guarantees.OTHER_NODES}
 UNIT = {"unit": units.UNITS[units.GradientAt.HIDDEN], "observer": units._OBSERVERS[units.GradientAt.HIDDEN]}
 AGENT = {"unit": units.UNITS[units.GradientAt.RELEASED], "observer": units._OBSERVERS[units.GradientAt.RELEASED]}
-FIRST = {"receipts": 2, "run": "5e" * 32, "key": None}
+FIRST = {"receipts": 3, "run": "5e" * 32, "key": None}
 
 
 def releases(count: int, clip: float | None = 1.0, **more: Any) -> list[dict[str, Any]]:

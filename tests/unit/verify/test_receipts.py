@@ -210,9 +210,9 @@ def test_a_guarantee_follows_from_the_plan_and_not_from_what_was_made_of_it(tmp_
 
 def test_more_releases_than_planned_are_said(tmp_path: Path) -> None:
     lines = contents(written())
-    for one in lines:
-        if one.get("party") == "b":
-            one["most"] = {"0": 1, "1": RELEASES}
+    plan = next(number for number, one in enumerate(lines) if "party" in one)
+    lines[plan]["party"] = ["a", "c"]
+    lines.insert(plan, {**lines[plan], "party": "b", "most": {"0": 1, "1": RELEASES}})
     forged = chained(lines)
     found = second.verify(stored(tmp_path / "a", forged.text, card(forged.head, 100.0)))
     assert not found["follows"]
@@ -308,7 +308,7 @@ def test_the_command_says_what_follows(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def newer(chain: Written) -> str:
-    return chained([contents(chain)[0] | {"receipts": 3}, *contents(chain)[1:]]).text
+    return chained([contents(chain)[0] | {"receipts": 4}, *contents(chain)[1:]]).text
 
 
 BAD = {
@@ -324,9 +324,9 @@ BAD = {
     "no end": (lambda chain: "".join(chain.lines[:-1]), "the chain has no end"),
     "more after the end": (
         lambda chain: chain.text + chain.lines[-1],
-        "line 44: Unreadable: the chain is broken before it",
+        "line 42: Unreadable: the chain is broken before it",
     ),
-    "newer": (newer, "line 1: Unreadable: expected receipts of format 2; get a newer verifier"),
+    "newer": (newer, "line 1: Unreadable: expected receipts of format 3; get a newer verifier"),
 }
 
 

@@ -143,11 +143,9 @@ def run_command(options: argparse.Namespace) -> int:
     warn(remark(result.summary))
     if short := result.summary.get("shortfall"):
         say(f"gossamer: {result.summary['status']}: {made(short)}")
-    spent = [name for name, reason in result.summary["finished"].items() if reason == "budget"]
-    if spent:
+    if spent := result.summary["ended"].get("budget", 0):
         say(
-            f"gossamer: the ledger of {spent[0]} refused a release ({counted(len(spent), 'node')} in all); it covers "
-            "no more"
+            f"gossamer: {counted(spent, 'ledger')} refused a release, and {'covers' if spent == 1 else 'cover'} no more"
         )
     return BudgetSpent.exit_code if spent else ENDED_SHORT if short else 0
 
@@ -222,12 +220,15 @@ def _report(result: Result, words: Words, repeated: Path | None) -> str:
     from gossamer.objectives.scores import in_words, of_metrics
 
     summary = result.summary
-    nodes = summary["privacy"]["nodes"]
-    owners = summary.get("owners", {})
-    rows = [
-        (f"{name} ({owners[name]})" if name in owners else name, str(entry["releases"]), epsilon(entry["epsilon"]))
-        for name, entry in nodes.items()
-    ]
+    privacy, owners = summary["privacy"], summary.get("owners", {})
+    if "spread" in privacy:
+        releases, planned = privacy["spread"]["releases"], privacy["spread"]["epsilon"]
+        rows = [(f"the {name}", str(releases[name]), epsilon(planned[name])) for name in releases]
+    else:
+        rows = [
+            (f"{name} ({owners[name]})" if name in owners else name, str(entry["releases"]), epsilon(entry["epsilon"]))
+            for name, entry in privacy["nodes"].items()
+        ]
     line = in_words(of_metrics(summary["metrics"]))
     fit = f"test {line}, of the run's model\n" if line else ""
     again = ""

@@ -6,10 +6,12 @@ Whatever it cannot make, the simulator makes, and a line says because of which k
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from gossamer.algorithms.context import Context
 from gossamer.algorithms.plan import Plan
 from gossamer.data.settings import PrivateScale
 from gossamer.experiment.preparation.prepare import RUN, Prepared, Sources
@@ -106,7 +108,6 @@ def population_of(
     sources: Sources,
     record: Record,
     traced: Any = None,
-    write: Callable[[], None] | None = None,
 ) -> Any:
     """Make the population of a run that `chosen` allows.
 
@@ -118,10 +119,7 @@ def population_of(
         The same as for a `simulator.Simulator`.
     traced : callable, optional
         The same as for a `population.Population`.
-    write : callable, optional
-        Writes receipts that were noted: those of a large run are too many to keep until somebody looks at it.
     """
-    from gossamer.privacy.tasks import Gradient
     from gossamer.randomness import stream_keys
     from gossamer.runtimes.population import Population, PopulationSides  # a compiler's import takes long
     from gossamer.sides.window import GradientTerms
@@ -152,18 +150,19 @@ def population_of(
         objective.compiled_data(prepared.dataset.train),
         charges,
     )
-    book = sources.book if isinstance(sources.book, Book) else None
-
-    def charged(nodes: Any, times: list[float]) -> None:
-        if book is not None:
-            book.told_all(names, nodes.tolist(), times, Gradient, receipts)
-            if write is not None:
-                write()
-
-    # As `samples.SampleRule` charges a gradient.
-    tasks = {number: Gradient(1, context.initial, query) for number, query in queries.items()}
-    charge = {number: Receipt(task.release, clip=task.query.mechanism.clip) for number, task in tasks.items()}
-    receipts = [charge[id(context.queries[name])] for name in names]
     most = max(plan.releases.values())
     begun, initial = rules.start(prepared.experiment.algorithm, context, most), context.initial.values
-    return Population(names, rules, begun, initial, sides, prepared.world, context.deadline, record, charged, traced)
+    found = Population(names, rules, begun, initial, sides, prepared.world, context.deadline, record, traced)
+    if isinstance(book := sources.book, Book):
+        book.late = partial(_note, book, found, context)
+    return found
+
+
+def _note(book: Book, population: Any, context: Context) -> None:
+    """Note in a book of receipts what was charged since it was asked for."""
+    from gossamer.privacy.tasks import Gradient
+
+    for names, count in population.fresh():
+        query = context.queries[names[0]]
+        charge = Receipt(Gradient(1, context.initial, query).release, clip=query.mechanism.clip)
+        book.add_alike(names, count, Gradient, charge)  # as `samples.SampleRule` charges a gradient

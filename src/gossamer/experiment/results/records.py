@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import time
 from collections import Counter
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.arrays import FloatArray, IndexArray
@@ -28,7 +28,7 @@ from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept
-from gossamer.runtimes.activity import Done
+from gossamer.sides.ledger import MOST_NAMED
 from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import FILE as RECEIPTS
 from gossamer.sides.receipts import Book
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 # Records of what each node did, as ``nodes.json`` has them: counts by node, staleness, clips, edges and a timeline.
 #
-# They are written when a run ends, and are bounded: of more than `MOST_NODES` nodes only totals, of more than
-# `MOST_EDGES` edges only their number.
+# They are written when a run ends, and are bounded: of more than `MOST_NAMED` nodes only totals, and the counts of each
+# are arrays in ``nodes.npz``; of more than `MOST_EDGES` edges only their number.
 
-FILE = "nodes.json"
-MOST_NODES, MOST_EDGES = 10_000, 5_000
+FILE, ARRAYS = "nodes.json", "nodes.npz"
+MOST_EDGES = 5_000
 _MOST_CLIPS = 500  # moments at which clips are written down; of more, every second one is kept
 
 
@@ -84,49 +84,54 @@ class NodeRecords(Kept):
         if len(self.clips) > _MOST_CLIPS:
             self.clips, self._every = self.clips[::2], 2 * self._every
 
-    def as_dict(self, scores: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-        """Return all records as plain data, with ``scores`` of nodes' models by name, at the end of the run."""
+    def write(self, folder: ResultsFolder, scores: Mapping[str, Mapping[str, float]]) -> None:
+        """Write all records at the end of the run, with ``scores`` of nodes' models by name."""
         simulator = self.simulator
         activity = simulator.activity
         activity.close(simulator.now)
         count = len(self.prepared.cast.parents) + len(self._joining)
-        few = len(simulator.nodes) <= MOST_NODES
-        return {
+        columns = self._columns()
+        few = len(simulator.nodes) <= MOST_NAMED
+        found = {
             "virtual_seconds": simulator.elapsed,
-            "totals": {"nodes": len(simulator.nodes), "edges": count, **self._totals()},
+            "totals": {"nodes": len(simulator.nodes), "edges": count, **_totals(columns)},
             "staleness": activity.staleness(),
             "clips": self.clips,
             "edges": list(self._edges()) if few and count <= MOST_EDGES else [],
             "timeline": activity.timeline.as_dict(),
-            "nodes": [self._row(name, scores.get(name, {})) for name in simulator.nodes] if few else [],
+            "nodes": list(self._rows(columns, scores)) if few else [],
         }
+        folder.write_json(FILE, found, indent=None)
+        if not few:
+            folder.write_arrays(ARRAYS, {"name": np.array([*simulator.nodes]), **columns})
 
-    def _totals(self) -> dict[str, float]:
-        """Sums over all nodes."""
-        activity, elapsed = self.simulator.activity, self.simulator.elapsed
-        found = dict.fromkeys(_SUMMED, 0.0)
-        for name in self.simulator.nodes:
-            for key, value in zip(_SUMMED, activity.of(name, elapsed)[:6], strict=True):
-                found[key] += value
-        releases = sum(self.simulator.computer.releases(name) for name in self.plan.epsilons)
-        counts = {key: round(value, 6) if key.endswith("seconds") else int(value) for key, value in found.items()}
-        return {**counts, "releases": releases}
+    def _columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Figures of nodes, [nodes] each, by name; no number where a node has none."""
+        plan, simulator = self.plan, self.simulator
+        found = simulator.activity.table(simulator.elapsed)
+        found["neighbours"] = np.array([self._neighbours[name] for name in simulator.nodes])
+        held = [name in plan.epsilons for name in simulator.nodes]
+        releases = [simulator.computer.releases(name) for name in plan.epsilons]
+        found["releases"], found["epsilon_planned"] = np.zeros(len(held), np.int64), np.full(len(held), np.nan)
+        epsilons = np.array([*plan.epsilons.values()])
+        found["releases"][held], found["epsilon_planned"][held] = (
+            releases,
+            np.where(np.isinf(epsilons), np.nan, epsilons),
+        )
+        return found
 
-    def _row(self, name: str, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Row of one node, without figures that it does not have."""
-        node, plan, simulator = self.simulator.nodes[name], self.plan, self.simulator
-        found = {
-            "name": name,
-            **simulator.activity.of(name, simulator.elapsed)._asdict(),
-            "neighbours": self._neighbours[name],
-            "clip": _clip(node) if self._moving else None,
-            **scores,
-        }
-        if name in plan.epsilons:
-            epsilon = plan.epsilons[name]
-            found["releases"] = simulator.computer.releases(name)
-            found["epsilon_planned"] = epsilon if math.isfinite(epsilon) else None
-        return {key: value for key, value in found.items() if value is not None}
+    def _rows(
+        self, columns: Mapping[str, npt.NDArray[Any]], scores: Mapping[str, Mapping[str, float]]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield a row for each node, without figures that it does not have."""
+        held = self.plan.epsilons
+        values = zip(*(column.tolist() for column in columns.values()), strict=True)
+        for (name, node), own in zip(self.simulator.nodes.items(), values, strict=True):
+            found = dict(zip(columns, own, strict=True))
+            more = {key: found.pop(key) for key in ("releases", "epsilon_planned")}
+            found |= {"clip": _clip(node) if self._moving else None, **scores.get(name, {})}
+            found |= more if name in held else {}
+            yield {"name": name} | {key: value for key, value in found.items() if value is not None and value == value}
 
     @cached_property
     def _neighbours(self) -> Counter[str]:
@@ -157,8 +162,13 @@ class NodeRecords(Kept):
             yield numbers[name], numbers[parent]
 
 
-_SUMMED = Done._fields[:6]
-"""Counts of a node that make a sum."""
+def _totals(columns: Mapping[str, npt.NDArray[Any]]) -> dict[str, float]:
+    """Sums over all nodes."""
+    sums = {name: columns[name].sum().item() for name in columns if name not in _NOT_SUMMED}
+    return {name: round(value, 6) for name, value in sums.items()}
+
+
+_NOT_SUMMED = ("staleness", "neighbours", "epsilon_planned")
 
 
 def _clip(node: Node) -> float | None:
@@ -382,7 +392,7 @@ class RunRecords(Kept):
         """Replace the files that say what the run is by now."""
         if self.folder is None:
             return
-        self.folder.write_lines("ledger.jsonl", (line for ledger in self.sides.ledgers for line in ledger.lines()))
+        self.folder.write_lines("ledger.jsonl", self.sides.lines())
         if self.book is not None:
             self.folder.add_receipts(self.book)
         self.folder.write_model(self.model, self.card)

@@ -13,6 +13,7 @@
 | `model.json` | what the model is, and how rows are read for it (`trained.card`) |
 | `private.jsonl` | what nodes recorded for themselves; only if they did |
 | `nodes.json` | what each node did, written when the run ends (`records.NodeRecords`) |
+| `nodes.npz` | the same of very many nodes, as arrays |
 | `noise_secret.json` | the run's `NoiseSecret`, for its owner alone; only if it has one |
 | `timing.json` | wall time and machine; the only file that differs between two runs of one seed and secret |
 | `checkpoint.bin` | where the run goes on from if its process is killed; only until it ends |
@@ -31,6 +32,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError
@@ -63,6 +67,7 @@ FILES = (
     *EXPORTS,
     "private.jsonl",
     "nodes.json",
+    "nodes.npz",
     secrets.FILE,
     "timing.json",
 )
@@ -178,6 +183,11 @@ class ResultsFolder:
 
     def write_lines(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         self.write(name, "".join(to_json(row) + "\n" for row in rows))
+
+    def write_arrays(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        out = io.BytesIO()
+        np.savez(out, **dict[str, Any](arrays))
+        self.write(name, out.getvalue())
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
         append(self.path / name, to_json(row) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,7 @@ from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.observer import best_model, decisive, deviations, units_of
 from gossamer.experiment.specs.spec import of_others
 from gossamer.objectives.scores import Fit
+from gossamer.sides.ledger import MOST_NAMED
 from gossamer.trained.card import Card, PartCard, describe
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ def troubles(found: Mapping[str, Any], private: bool) -> list[str]:
     Where the algorithm itself stopped because of it, it says more.
     """
     lines, remedy = [], "lower the learning rates"
-    if (ended := found.get("ended_worse")) and "diverged" not in found.get("finished", {}).values():
+    if (ended := found.get("ended_worse")) and "diverged" not in found.get("ended", ()):
         last = "no number" if ended["test_loss"] is None else f"{ended['test_loss']:.4g}"
         what = "the model is worse than before the run" if private else "the run diverged"
         noise = ", or take less noise (a larger budget, or fewer updates)" if private else ""
@@ -147,7 +149,8 @@ def outcome(prepared: Prepared, simulator: Observed, status: str, last: Mapping[
         "bytes": simulator.bytes,
         "rejected_messages": simulator.counters.rejected,
         "virtual_seconds": last.get("virtual_seconds", 0.0),
-        "finished": dict(sorted(simulator.finished.items())),
+        **({"finished": dict(sorted(simulator.finished.items()))} if len(prepared.names) <= MOST_NAMED else {}),
+        "ended": dict(sorted(Counter(simulator.finished.values()).items())),
         "gone": sorted(simulator.gone),
         "metrics": {name: value for name, value in last.items() if name not in _COUNTS} | fit,
         **own_figures(prepared, simulator),
@@ -220,7 +223,16 @@ class PrivacyReport:
 
     def describe(self, releases: Callable[[str], int]) -> dict[str, Any]:
         """Plain data, with ``releases(name)`` the releases that a node has been charged."""
-        return {**self._planned, "nodes": {name: self._spent_by(name, releases) for name in self.prepared.names}}
+        names = self.prepared.names
+        if len(names) <= MOST_NAMED:
+            return {**self._planned, "nodes": {name: self._spent_by(name, releases) for name in names}}
+        plan = self.plan
+        columns: dict[str, Sequence[float]] = {
+            "epsilon": [plan.epsilons[name] for name in names],
+            "releases": [releases(name) for name in names],
+            "planned_releases": [plan.releases[name] for name in names],
+        }
+        return {**self._planned, "spread": {name: _spread(values) for name, values in columns.items()}}
 
     @cached_property
     def _planned(self) -> dict[str, Any]:
@@ -247,6 +259,13 @@ class PrivacyReport:
     def _is_common(self) -> bool:
         """Whether all nodes have one law; found once, since each of many nodes asks."""
         return in_common(self.plan.mechanisms) is not None
+
+
+def _spread(values: Sequence[float]) -> dict[str, float | None]:
+    """The least, a median and the largest of many values."""
+    ordered = sorted(values)
+    places = {"least": 0, "median": len(ordered) // 2, "most": -1}
+    return {name: _finite(ordered[place]) for name, place in places.items()}
 
 
 def _finite(value: float) -> float | None:

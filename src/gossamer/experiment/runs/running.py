@@ -44,7 +44,6 @@ from gossamer.experiment.preparation.secrets import (
 from gossamer.experiment.preparation.sharding import check_number, drive_shards, reason_against, sharded
 from gossamer.experiment.results.observer import Evaluator, Measure, Row
 from gossamer.experiment.results.personalisation import personalised
-from gossamer.experiment.results.records import FILE as NODES
 from gossamer.experiment.results.records import NodeRecords, PrivateRecords, ReceiptRecords, Result, RunRecords
 from gossamer.experiment.results.results_folder import ResultsFolder, results_folder
 from gossamer.experiment.results.summary import divergence
@@ -181,9 +180,7 @@ class Run:
         self.simulator: Observed
         self.sides: Any
         if compiled:
-            folder, book = self.folder, self.book
-            write = None if folder is None or book is None else lambda: folder.add_receipts(book)
-            self.simulator = population_of(self.prepared, self.plan, sources, self.private.add, write=write)
+            self.simulator = population_of(self.prepared, self.plan, sources, self.private.add)
             self.sides = self.simulator.computer
         else:
             nodes = nodes_of(self.prepared, self.plan)
@@ -301,7 +298,7 @@ class Run:
         self.records.save()
         if self.folder is not None and self.book is not None:
             self.folder.end_receipts(self.book)
-            self.folder.write_json(NODES, self.node_records.as_dict(self.evaluator.scores), indent=None)
+            self.node_records.write(self.folder, self.evaluator.scores)
             if self.records.status != "interrupted":
                 self.folder.forget_checkpoint()
 
