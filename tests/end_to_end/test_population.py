@@ -18,12 +18,14 @@ from gossamer.errors import RunWarning
 from gossamer.experiment.preparation import population
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import FromMemory, prepare
+from gossamer.experiment.results import records, summary
 from gossamer.experiment.runs.running import sources_of
 from gossamer.experiment.runs.trackers import RunProgress
 from gossamer.experiment.specs.spec_file import spec_of
 from gossamer.runtimes import population as population_runtime
 from gossamer.runtimes import population_loop
 from gossamer.runtimes.population import Population
+from gossamer.sides import pool
 from gossamer.topology.graphs import DroppedEdges
 from gossamer.verify.gossamer_verify import verify
 
@@ -74,6 +76,22 @@ def test_results_are_those_of_the_simulator_and_receipts_follow(tmp_path: Path) 
     checked = verify(tmp_path / "compiled")
     assert checked["follows"]
     assert checked["releases"] == 48
+
+
+def test_of_very_many_nodes_those_that_are_alike_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (population_runtime, pool, records, summary):
+        monkeypatch.setattr(module, "MOST_NAMED", 7)
+    made = {name: run(tmp_path / name, compute={"engine": name}).summary for name in ("simulator", "compiled")}
+    for file in ("ledger.jsonl", "nodes.json", "nodes.npz"):
+        assert (tmp_path / "simulator" / file).read_bytes() == (tmp_path / "compiled" / file).read_bytes()
+    (line,) = map(json.loads, (tmp_path / "compiled" / "ledger.jsonl").read_text().splitlines())
+    assert line["node"] == [f"node-{number}" for number in range(8)]
+    assert line["releases"] == 6
+    for found in made.values():
+        assert "finished" not in found
+        assert found["ended"] == {"quota": 8}
+        assert found["privacy"]["spread"]["releases"] == {"least": 6, "median": 6, "most": 6}
+    assert verify(tmp_path / "compiled")["follows"]
 
 
 def test_many_nodes_take_it_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:

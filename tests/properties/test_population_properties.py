@@ -148,8 +148,8 @@ def difference(seed: int, rules: PopulationRules = population.RULES) -> str:
         (one.counters.updates, one.counters.events, one.messages, one.bytes, one.elapsed, dict(one.finished))
         for one in (simulator, compiled)
     ]
-    figures[0] += (plan.spent(sides.ledgers), [one.lines() for one in sides.ledgers])
-    figures[1] += (plan.spent(compiled.computer.ledgers), [one.lines() for one in compiled.computer.ledgers])
+    figures[0] += (plan.spent(sides.ledgers), [*sides.lines()])
+    figures[1] += (plan.spent(compiled.computer.ledgers), [*compiled.computer.lines()])
     for one, other in zip(*figures, strict=True):
         if one != other:
             return f"{one} and {other}"
@@ -163,8 +163,10 @@ def difference(seed: int, rules: PopulationRules = population.RULES) -> str:
         shares = [[(one.exchange, one.share) for one in state.promises] for state in (mine, theirs)]
         if shares[0] != shares[1]:
             return f"promises of {name}: {shares}"
-        if compiled.activity.of(name, compiled.elapsed) != simulator.activity.of(name, simulator.elapsed):
-            return f"activity of {name}"
+    tables = [one.activity.table(one.elapsed) for one in (simulator, compiled)]
+    for key in tables[0].keys() | tables[1].keys():
+        if not np.array_equal(tables[0][key], tables[1][key], equal_nan=key == "staleness"):
+            return f"activity: {key}"
     if compiled.activity.staleness() != simulator.activity.staleness():
         return "staleness"
     if compiled.activity.timeline.as_dict() != simulator.activity.timeline.as_dict():

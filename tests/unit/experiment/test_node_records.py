@@ -78,8 +78,12 @@ def test_clips_that_move_are_followed(tmp_path: Path) -> None:
 
 
 def test_of_very_many_nodes_there_are_totals_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MOST_NODES", 3)
+    monkeypatch.setattr(records, "MOST_NAMED", 3)
     result, found = ran(tmp_path / "run", {"name": "gossip", "nodes": 4})
     assert (found["nodes"], found["edges"]) == ([], [])
     assert found["totals"]["bytes"] == result.summary["bytes"]
     assert found["totals"]["edges"] == 4
+    with np.load(tmp_path / "run" / "nodes.npz") as arrays:
+        assert arrays["name"].tolist() == ["node-0", "node-1", "node-2", "node-3"]
+        assert arrays["bytes"].sum() == result.summary["bytes"]
+        assert arrays["neighbours"].tolist() == [2, 2, 2, 2]

@@ -62,7 +62,8 @@ def chained(contents: list[dict[str, Any]]) -> Written:
     chain, lines = Chain(), []
     for content in contents:
         lines.append(chain.line(json.dumps({key: value for key, value in content.items() if key != "chain"})[1:]))
-    releases = sum("of" in content for content in contents)
+    who = [(one["of"], one.get("count", 1)) for one in contents if "of" in one]
+    releases = sum(count * (1 if isinstance(of, str) else len(of)) for of, count in who)
     head = Head(releases, chain.state.hex())
     return Written([*lines, chain.of(head._asdict())], head)
 

@@ -52,6 +52,30 @@ def test_a_receipt_says_what_a_reader_asks_for() -> None:
     assert line["time"] > 0
 
 
+def in_groups(count: int = RELEASES, number: int = 1, most: int = RELEASES, of: Any = ("a", "b", "c")) -> Written:
+    """A chain in which parties released alike, so that one line is about all of them."""
+    first, *_ = contents(written())
+    plan = {"party": ["a", "b", "c"], "unit": EXAMPLE, "observer": OTHER_NODES, "most": {"0": most}}
+    release = {"of": of, "number": number, "count": count, "query": "Gradient", "law": 0, "clip": 1.0, "time": 3.0}
+    return chained([first, {"law": KINDS[0].describe()}, plan, release])
+
+
+def test_releases_that_are_alike_are_counted_for_each_party(tmp_path: Path) -> None:
+    found = second.verify(stored(tmp_path / "a", in_groups().text) / "receipts.jsonl")
+    assert (found["releases"], found["wrong"]) == (3 * RELEASES, [])
+    over = second.verify(stored(tmp_path / "b", in_groups(count=RELEASES + 1).text) / "receipts.jsonl")
+    assert over["wrong"] == ["a releases more than it planned, at line 4"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"count": 0}, {"count": -1}, {"count": 2.5}, {"count": True}, {"number": 2}, {"of": ["a", "a"]}, {"of": ["d"]}],
+)
+def test_a_line_about_several_that_does_not_add_up_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(second.Unreadable, match="line 4"):
+        second.verify(stored(tmp_path / "a", in_groups(**wrong).text) / "receipts.jsonl")
+
+
 # What somebody does who has the file
 
 
