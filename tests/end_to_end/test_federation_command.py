@@ -227,6 +227,14 @@ def test_an_organisers_own_key(capsys: pytest.CaptureFixture[str]) -> None:
         "gossamer: error: f: expected the key of this federation's organiser, with fingerprint "
         f"{founded['organiser']}, found another one, with {other.fingerprint}; give the organiser's with --organiser\n"
     )
+    assert main(["federation", "new", "g", *new()[3:]]) == 0
+    Path("g/authority.key").replace("f/authority.key")
+    capsys.readouterr()
+    assert main(["federation", "renew", "f", "--organiser", "me.key"]) == 2
+    assert capsys.readouterr().err == (
+        "gossamer: error: f/authority.key: the authority's certificate and its key do not belong together; put back "
+        "the two that were made together\n"
+    )
     assert Path("f/federation.yaml").read_bytes() == before
 
 
