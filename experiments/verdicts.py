@@ -46,7 +46,7 @@ class Verdict:
     bounds : str
         Bounds of our own that the verdict hangs on; empty where it hangs on none.
     cut : str
-        What is cut, against the paper.
+        What is cut, against the paper; empty where its page says so.
     """
 
     paper: str
@@ -120,7 +120,9 @@ def table(folders: Mapping[str, Path]) -> str:
         said = f"{found.verdict}, under revision" if found.revised else found.verdict
         tuning = Stored.read(folder / "tuning.json").records
         how = (seeds_of(records), minutes_of([*records, *tuning]), commits_of(records))
-        cells = (f"[{name}]({name})", found.paper, found.ours, said, found.bounds or "-", found.cut or "-", *how)
+        page = name if (folder / "README.md").is_file() else name.partition("/")[0]
+        cut = found.cut or f"[its page]({page}/README.md)"
+        cells = (f"[{name}]({name})", found.paper, found.ours, said, found.bounds or "-", cut, *how)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
