@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import costs, machine_code, sampling
+from tests import costs, kept_figures, machine_code, sampling
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,6 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--costs"):
         config.pluginmanager.register(costs.Meter())
     machine_code.share()  # before gossamer is imported, and with it its loops
+    kept_figures.home()  # before tests have another cache
     sampling.decide(whole=config.getoption("--slow"))
     # How long an example takes is no matter of tests.
     settings.register_profile("gossamer", deadline=None, max_examples=sampling.examples(100))
@@ -86,6 +87,18 @@ def _secrets_by_test() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "token_bytes", next_secret)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _figures_of_tests(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Figures of plans that an earlier test, or run of tests, has had already; computed where costs are measured."""
+    from gossamer.privacy.accounting import accountants
+
+    anew = request.config.getoption("--slow") or request.config.getoption("--costs")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in () if anew else ("_epsilon", "_delta", "_profile"):
+            patch.setattr(accountants, name, kept_figures.kept(getattr(accountants, name)))
         yield
 
 

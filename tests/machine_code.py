@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,16 @@ _KEPT = 5  # states of the sources, the newest
 @cache
 def home() -> Path:
     """Folder for this state of the sources; the oldest of others are deleted."""
-    digest = hashlib.sha256(numba.__version__.encode())
-    for path in sorted(SOURCES.rglob("*.py")):
-        if b"njit" in (text := path.read_bytes()) or b"machine_code" in text:
-            digest.update(text)
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gossamer-tests"
+    loops = [path for path in SOURCES.rglob("*.py") if re.search(b"njit|machine_code", path.read_bytes())]
+    return kept_for("gossamer-tests", loops, numba.__version__)
+
+
+def kept_for(name: str, sources: Iterable[Path], *versions: str) -> Path:
+    """Folder in the user's cache for these sources as they are; the oldest of other states are deleted."""
+    digest = hashlib.sha256(" ".join(versions).encode())
+    for path in sorted(sources):
+        digest.update(path.read_bytes())
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / name
     found = root / digest.hexdigest()[:16]
     found.mkdir(parents=True, exist_ok=True)
     os.utime(found)
