@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import hashlib
 import os
@@ -99,6 +100,14 @@ def _figures_of_tests(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in () if anew else ("_epsilon", "_delta", "_profile"):
             patch.setattr(accountants, name, kept_figures.kept(getattr(accountants, name)))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_translations() -> Iterator[None]:
+    """Words of parsers as they are: for each command argparse looks for files of translations, and there are none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(argparse, "_", lambda message: message)
         yield
 
 
