@@ -99,7 +99,7 @@ FIRST: tuple[tuple[str, str, str], ...] = (
     ("one label", f"{NEW} {DONE.replace('no,yes', 'no')}", "label"),
     ("labels of a regression", f"{NEW} {DONE} --regression", "regression"),
     ("a regression without a range", f"{REAL} --range age=0..120", "weight has no range (--range weight=LOW..HIGH"),
-    ("a target's range upside down", f"{REAL} --range age=0..120 weight=200..50", "--range weight: range must be"),
+    ("a target's range upside down", f"{REAL} --range age=0..120 weight=200..50", "--range weight: expected the least"),
     ("a target's range that is none", f"{REAL} --range age=0..120 weight=heavy", "--range weight: expected the least"),
     ("a range of classes", f"{NEW} {DONE} --range outcome=0..1", "outcome"),
     ("epsilon abc", f"{NEW} {DONE} --epsilon abc", "--epsilon: expected a number, above 0, found 'abc'"),
