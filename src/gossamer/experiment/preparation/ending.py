@@ -231,8 +231,9 @@ def drive(
                 observer.before(stop.virtual_seconds)
                 return "virtual_seconds"
             observer.before(upcoming)
-        # Between two updates only who goes by the clock, or counts them, has something to look at.
-        idle += simulator.proceed(1 if timed or stop.updates is not None else min(100, patience + 1 - idle))
+        # Between two updates only who goes by the clock, or waits for the end, has something to look at.
+        singly = timed or (stop.updates is not None and last_update >= stop.updates)
+        idle += simulator.proceed(1 if singly else min(100, patience + 1 - idle))
         if counters.updates != last_update:
             last_update, idle = counters.updates, 0
             observer.after()
