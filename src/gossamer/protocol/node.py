@@ -129,18 +129,16 @@ class Node(Kept):
         PeerError
             If a peer broke the protocol. The state has not changed.
         """
-        what: type = type(event)
-        arguments: tuple[Any, ...] = (self, event, now)
-        if type(event) is Received:
-            what, arguments = type(event.message), (self, event.sender, event.message, now)
-        handler = self._handlers.get(what)
+        what: Any = event.message if type(event) is Received else event
+        handler = self._handlers.get(type(what))
         if handler is None:
-            if what is not type(event):
-                raise PeerError(f"{self.name} expects no {what.__name__}")
+            if what is not event:
+                raise PeerError(f"{self.name} expects no {type(what).__name__}")
             return []
         before = self._keep()
         try:
-            return list(handler(*arguments))
+            effects = handler(self, event.sender, what, now) if type(event) is Received else handler(self, event, now)
+            return effects if type(effects) is list else list(effects)
         except BaseException:
             for name, value in before.items():
                 setattr(self.state, name, value)

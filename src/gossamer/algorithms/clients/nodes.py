@@ -23,7 +23,7 @@ from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.mechanisms import Poisson
 from gossamer.privacy.tasks import Gradient, LocalUpdate, Query, TrainingQuery
 from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer, Task
-from gossamer.protocol.encoding import register
+from gossamer.protocol.encoding import register, value
 from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Resumed, Started
 from gossamer.protocol.messages import Message, check_model, check_sender, message
 from gossamer.protocol.node import Effects, on
@@ -91,7 +91,7 @@ class Halt(Message):
 
 
 @register("task.noised_update")
-@dataclass(frozen=True)
+@value
 class NoisedUpdate(LocalUpdate):
     """A local training's update that the data side clips and noises as a whole: a release for everybody."""
 
@@ -116,7 +116,7 @@ class TrainingNode(WorkerNode):
 
     def pushed(self, task: int, answer: Released | Confined) -> Effects:
         """Hand in what is made of an update; everybody may know the model that it is of."""
-        yield from super().pushed(task, self.makes(self.state.w, answer))
+        return super().pushed(task, self.makes(self.state.w, answer))
 
     @on(Halt)
     def halt(self, sender: str, halt: Halt, now: float) -> Effects:
@@ -167,12 +167,11 @@ class ClientNode(TrainingNode):
             raise PeerError(f"{self.name} expects no {type(newest).__name__}")
         if log_clip is not None and self.log_clip is not None:
             check_model(log_clip, self.log_clip)
-        if self.takes(newest.request, newest):
-            yield from self.from_model(log_clip)
+        return self.from_model(log_clip) if self.takes(newest.request, newest) else []
 
     def from_model(self, log_clip: Model | None) -> Effects:
         """Begin with the model that came, at the clip that came with it."""
-        yield Compute(self.asks(self.state.task, self.state.w, log_clip))
+        return [Compute(self.asks(self.state.task, self.state.w, log_clip))]
 
     @on(Answered)
     def show(self, done: Answered, now: float) -> Effects:
@@ -338,12 +337,12 @@ class ModelServer(EndingNode):
     def fetched(self, sender: str, fetch: Fetch, now: float) -> Effects:
         self.check_member(sender)
         self.state.left.discard(sender)
-        yield from self.answer(sender, fetch.request)
+        return self.answer(sender, fetch.request)
 
     def answer(self, client: str, request: int) -> Effects:
         """Give the newest model of this moment; once the run is over, the last one."""
         s = self.state
-        yield Send(client, Halt(s.t, s.x) if s.finished else self.newest(request))
+        return [Send(client, Halt(s.t, s.x) if s.finished else self.newest(request))]
 
     def newest(self, request: int) -> Newest | NewestAtClip:
         """The newest model, with its clip where that moves."""
@@ -361,8 +360,7 @@ class ModelServer(EndingNode):
             )
         if not 0 <= push.version <= self.state.t:
             raise PeerError(f"{sender} pushes an update of version {push.version}, expected 0 to {self.state.t}")
-        if not self.state.finished:
-            yield from self.came(sender, push, self.state.t - push.version)
+        return [] if self.state.finished else self.came(sender, push, self.state.t - push.version)
 
     def came(self, sender: str, push: Push, stale: int) -> Effects:
         """Take in an update that is so many steps of the server old."""
@@ -426,10 +424,7 @@ class AtOnceServer(ClientServer):
         self.state.note(stale)
         self.state.taken += 1
         self.take(push.update, stale)
-        if self.state.taken == self.last:
-            yield from self.end("updates")
-        else:
-            yield from self.answer(sender, push.request)
+        return self.end("updates") if self.state.taken == self.last else self.answer(sender, push.request)
 
     def take(self, update: Released | Confined, stale: int) -> None:
         """Have an update become part of the model."""

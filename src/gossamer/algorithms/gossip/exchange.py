@@ -229,12 +229,13 @@ class State(LearnerState):
         if not 1 <= offer.share <= HALF:
             raise PeerError(f"{sender} promises {offer.share}, expected a share from 1 to {HALF}")
         check_model(offer.model, self.w)
+        told, free, weight = self.w, WHOLE, WHOLE
         if self.open:
             self.asked, self.busy = self.asked + 1, self.busy + 1
             self.set_apart()
-        promises = self.promises
-        told, free = free_model(self.w, promises), free_share(promises)
-        share, self.w = moved_by_offer(self.w, told, offer.model, offer.share, free, model_share(promises))
+            promises = self.promises
+            told, free, weight = free_model(self.w, promises), free_share(promises), model_share(promises)
+        share, self.w = moved_by_offer(self.w, told, offer.model, offer.share, free, weight)
         return Answer(offer.exchange, told, share)
 
     def settle(self, sender: str, answer: Answer) -> None:
@@ -253,7 +254,8 @@ class State(LearnerState):
         check_model(answer.model, self.w)
         self.w = answered(self.w, self.promises, promise, answer.model, answer.share)
         del self.open[sender]
-        self.set_apart()
+        if self.open:
+            self.set_apart()
 
     def set_apart(self) -> None:
         """Let what has been in doubt for too long be no part of the model any more."""
