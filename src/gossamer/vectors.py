@@ -71,6 +71,9 @@ class Blank:
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _combine
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Blank and self.size == other.size and self.dtype == other.dtype
+
 
 Values = Any  # an ndarray [size] or a Blank; the two answer to the same operators
 
@@ -250,7 +253,7 @@ def labelled(label: type[Vector] | None, values: Values) -> Any:
     if not blank:
         if type(values) is not np.ndarray:
             return label(values)
-        values.setflags(write=False)
+        values.setflags(False)  # type: ignore[call-arg]  # by position, which takes half the time
     # What the constructor would find out is known here, and a small vector's sum costs less than asking.
     vector: Vector = object.__new__(label)
     vector.values, vector.bounded = values, blank
@@ -307,7 +310,8 @@ def shifted(model: Model, start: Model, end: Model, share: float) -> Model:
 
 def moved(model: Model, start: Model, end: Model, share: float) -> Model:
     """Model that is `shifted`, within bounds."""
-    return shifted(model, start, end, share).within()
+    found = shifted(model, start, end, share)
+    return found if found.bounded else found.within()
 
 
 def stepped(model: Model, move: Model, rate: float) -> Model:
@@ -354,7 +358,7 @@ def _looped(name: str, label: type[Vector] | None, factors: tuple[float, ...], *
         return None
     if not square >= 0:
         return None
-    found.setflags(write=False)
+    found.setflags(False)  # type: ignore[call-arg]
     made: Any = object.__new__(label)
     made.values, made.bounded = found, square <= LARGEST_VALUE * LARGEST_VALUE
     return made

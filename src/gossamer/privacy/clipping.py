@@ -97,6 +97,10 @@ class NoClip(_Policy):
     policy: Literal["none"] = "none"
 
 
+_STEADY = frozenset({FixedClip, NoClip})
+"""Policies whose clip never moves."""
+
+
 def _from_number(value: Any) -> Any:
     # A string may be a number that YAML 1.1 does not recognise, such as 1e-2.
     if isinstance(value, (int, float)):
@@ -134,12 +138,13 @@ class Clipping:
 
     def query(self, query: Query, log_clip: Model) -> Query:
         """``query`` at this clip; without a moving clip it is the same."""
-        if isinstance(self.policy, FixedClip | NoClip):
+        if type(self.policy) in _STEADY:
             return query
         bound = bound_of(log_clip)
         at_bound = replace(query, mechanism=query.mechanism.with_clip(bound))
         if isinstance(self.policy, StageClip):
             return at_bound
+        assert isinstance(self.policy, QuantileClip)
         longest = bound if self.policy.step_bound is None else self.policy.step_bound
         return replace(at_bound, count_share=self.policy.count_share, unit=max(bound / longest, 1.0))
 
@@ -153,7 +158,7 @@ class Clipping:
         released : Released
             Answer of the data side: the mean gradient [size], and with `QuantileClip` the count [1] after it.
         """
-        if not isinstance(self.policy, QuantileClip):
+        if type(self.policy) in _STEADY or not isinstance(self.policy, QuantileClip):
             return log_clip, released
         count, gradient = released[released.size - 1 :], released[: released.size - 1]
         excess = count - self._target(log_clip)

@@ -34,7 +34,7 @@ from gossamer.errors import (
     whole_number,
 )
 from gossamer.privacy.mechanisms import BatchSampling, Mechanism, ReleaseKind
-from gossamer.protocol.encoding import register
+from gossamer.protocol.encoding import register, value
 from gossamer.vectors import ALL, Confined, Coordinates, Masked, Model, Public, Released
 
 register("coordinates")(Coordinates)
@@ -90,6 +90,8 @@ def _kind(law: Mechanism, sampling: BatchSampling, size: int) -> ReleaseKind:
 class AtModel:
     """Common to tasks at a model; see `protocol.effects.Task`."""
 
+    __slots__ = ()
+
     model: Any
     query: Any
 
@@ -109,7 +111,7 @@ class AtModel:
 
 
 @register("task.gradient")
-@dataclass(frozen=True)
+@value
 class Gradient(AtModel):
     """One noisy mean of clipped gradients, at ``model``.
 
@@ -594,7 +596,7 @@ UpdateQuery = LocalQuery | TrainingQuery
 
 
 @register("task.local_update")
-@dataclass(frozen=True)
+@value
 class LocalUpdate(AtModel):
     """The update of local work from ``model``: the last model less the first, [size].
 
@@ -614,7 +616,7 @@ class LocalUpdate(AtModel):
 
 
 @register("task.clipped_update")
-@dataclass(frozen=True)
+@value
 class ClippedUpdate(LocalUpdate):
     """A `LocalUpdate` that is clipped as a whole to ``bound``, as a clip moves from round to round.
 

@@ -60,7 +60,7 @@ class BlankSides:
         """Count ``task``, and give it back for a ticket."""
         if not isinstance(task, MaskingStep):
             self.asked[node] = self.asked.get(node, 0) + 1
-        if isinstance(task, Gradient | Round):
+        if isinstance(task, (Gradient, Round)):
             kinds = self.counts.setdefault(node, {})
             kinds[task.release] = kinds.get(task.release, 0) + 1
         return task
